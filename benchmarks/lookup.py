@@ -1,0 +1,78 @@
+"""Looking up plans in a loaded frontier: GPT-3 175B on A100, PP8, 1F1B; the bar is 1 ms a lookup.
+
+    python benchmarks/lookup.py [--microbatches 96]
+
+The frontier is planned, saved and loaded again. 1,000 deadlines are drawn uniformly between T_min and T*, seed 2024, and
+each is looked up on its own: ``point_for_deadline`` says which plan, ``plan_for_deadline`` also replays it, so that
+its start and end times, clocks and energies are at hand.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from measuring import add_profile_arguments, conditions, print_table
+
+from perseus_dist.planning.frontier import plan_frontier
+from perseus_dist.planning.frontier_file import load_frontier, save_frontier
+from perseus_dist.planning.plan import plan_for_deadline
+from perseus_dist.planning.problem import make_problem
+from perseus_dist.planning.profile import read_profile
+from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.units import uw_from_w
+
+PP = 8
+NUM_LOOKUPS = 1000
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_profile_arguments(parser)
+    parser.add_argument("--microbatches", type=int, default=12)
+    args = parser.parse_args()
+    problem = make_problem(
+        one_f_one_b(pp=PP, microbatches=args.microbatches),
+        read_profile(args.profile),
+        blocking_uw_of_rank=[int(uw_from_w(args.blocking_power_w))] * PP,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "frontier.npz"
+        save_frontier(plan_frontier(problem), path)
+        size_kib = path.stat().st_size / 1024
+        began = time.perf_counter()
+        frontier = load_frontier(path)
+        load_ms = 1e3 * (time.perf_counter() - began)
+    rng = np.random.default_rng(2024)
+    deadlines_ps = rng.integers(frontier.t_min_ps, frontier.t_star_ps, NUM_LOOKUPS, endpoint=True).tolist()
+    point_us = timed_us(frontier.point_for_deadline, deadlines_ps)
+    plan_us = timed_us(lambda deadline_ps: plan_for_deadline(frontier, deadline_ps), deadlines_ps)
+    print(
+        f"{args.profile.name}, PP{PP} M{args.microbatches}, {problem.num_instructions} instructions, "
+        f"{len(frontier.time_ps)} plans; {conditions()}.\n"
+    )
+    rows = [
+        [name, f"{statistics.median(us):.1f}", f"{statistics.quantiles(us, n=100)[98]:.1f}", f"{max(us):.1f}"]
+        for name, us in (("point_for_deadline", point_us), ("plan_for_deadline", plan_us))
+    ]
+    print_table([f"{NUM_LOOKUPS:,} lookups [us]", "median", "99 %", "worst"], rows)
+    total_ms = load_ms + sum(point_us) / 1e3
+    print(f"\nload_frontier: {load_ms:.1f} ms for {size_kib:.0f} KiB; with {NUM_LOOKUPS:,} lookups {total_ms:.1f} ms.")
+
+
+def timed_us(look_up: Callable[[int], object], deadlines_ps: list[int]) -> list[float]:
+    """[us] of each lookup."""
+    elapsed_us = []
+    for deadline_ps in deadlines_ps:
+        began = time.perf_counter()
+        look_up(deadline_ps)
+        elapsed_us.append(1e6 * (time.perf_counter() - began))
+    return elapsed_us
+
+
+if __name__ == "__main__":
+    main()

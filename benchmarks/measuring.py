@@ -1,0 +1,46 @@
+"""What the benchmarks share: the measured profile, the conditions of a run, fresh processes, and tables in markdown."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+A100_PROFILE = (
+    Path(__file__).resolve().parents[2] / "shared/data/sosp24/stage_profile/gpt3-175b+a100_sxm_bf16.csv"
+)  # GPT-3 175B, 8 stages, 38 clocks, from the artifact of the Perseus paper
+A100_BLOCKING_W = 83.64
+
+
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--profile`` and ``--blocking-power-w``, which default to the measured GPT-3 175B on A100."""
+    parser.add_argument("--profile", type=Path, default=A100_PROFILE, help="measured profile of 8 stages")
+    parser.add_argument("--blocking-power-w", type=float, default=A100_BLOCKING_W, help="of one GPU that waits")
+
+
+def conditions() -> str:
+    """When and where this runs, and how busy the machine already is."""
+    system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    return (
+        f"{date.today()}, {os.cpu_count()} cores, {system}, {platform.python_implementation()} "
+        f"{platform.python_version()}, load average before the run {os.getloadavg()[0]:.2f}"
+    )
+
+
+def in_fresh_process(script: str, *arguments: object) -> dict[str, Any]:
+    """What a script prints as one JSON object in a process of its own, where nothing is warm yet."""
+    command = [sys.executable, script, *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table in markdown."""
+    for cells in (heads, ["---"] * len(heads), *rows):
+        print(f"| {' | '.join(cells)} |")

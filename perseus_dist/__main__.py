@@ -1,0 +1,5 @@
+"""``python -m perseus_dist`` is ``perseus-dist``."""
+
+from perseus_dist.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,63 @@
+"""``perseus-dist``: one parser, one command per module, one way to fail."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from perseus_dist.cli import compare, emulate, lookup, plan, profile, schedule
+from perseus_dist.errors import PerseusError
+
+COMMANDS = (schedule, profile, plan, lookup, compare, emulate)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that fails in one line and takes no abbreviations, which a new option could make ambiguous."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {_one_line(message)}. Try '{self.prog} --help'.\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; a test freezes its surface."""
+    from perseus_dist import __version__
+
+    parser = _Parser(
+        prog="perseus-dist",
+        description="Plan the energy-optimal GPU clock of every computation of a pipeline-parallel training iteration.",
+    )
+    parser.add_argument("--version", action="version", version=f"perseus-dist {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        The exit code: 0; 2 for bad input, after one line on standard error; 130 after Ctrl-C.
+    """
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except PerseusError as error:
+        print(f"perseus-dist: {_one_line(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("perseus-dist: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output left, as in `perseus-dist ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 0
+    return code
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.splitlines())

@@ -1,0 +1,84 @@
+"""The options that describe a schedule, the same for every command that needs one."""
+
+import argparse
+
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule import SCHEDULE_NAMES, Schedule, interleaved, make_schedule
+from perseus_dist.planning.schedule_text import read_schedule
+
+
+def positive_int(text: str) -> int:
+    """An argparse type: an integer from 1, in decimal digits."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
+
+
+def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``schedule_from_args`` reads."""
+    group = parser.add_argument_group("schedule")
+    source = group.add_mutually_exclusive_group(required=True)
+    source.add_argument("--schedule", choices=SCHEDULE_NAMES, help="make the schedule of this name")
+    source.add_argument(
+        "--schedule-file", metavar="FILE", help="read it from a file: a line per pp_rank, such as 0F0 0F1 0B0 0B1"
+    )
+    group.add_argument("--pp", type=positive_int, metavar="P", help="pipeline-parallel size: number of pp_ranks")
+    group.add_argument("--microbatches", type=positive_int, metavar="M", help="number of microbatches per iteration")
+    group.add_argument("--chunks", type=positive_int, metavar="V", help="interleaved: model chunks per pp_rank")
+    group.add_argument(
+        "--microbatch-group-size",
+        type=positive_int,
+        metavar="G",
+        help="interleaved: Megatron's microbatch_group_size_per_vp_stage (default: P)",
+    )
+
+
+def schedule_from_args(args: argparse.Namespace) -> Schedule:
+    """The schedule that parsed options ask for.
+
+    Raises:
+        ScheduleError: Options are missing, contradict each other or the file, or no such schedule can run.
+    """
+    if args.schedule_file is not None:
+        schedule = read_schedule(args.schedule_file)
+        _check_file_against_options(schedule, args)
+        return schedule
+    for option, value in (("--pp P", args.pp), ("--microbatches M", args.microbatches)):
+        if value is None:
+            raise ScheduleError(f"--schedule {args.schedule} without its size: add {option}")
+    return make_schedule(
+        args.schedule,
+        pp=args.pp,
+        microbatches=args.microbatches,
+        chunks=args.chunks or 1,
+        microbatch_group_size=args.microbatch_group_size,
+    )
+
+
+def _check_file_against_options(schedule: Schedule, args: argparse.Namespace) -> None:
+    """A file says all its sizes itself; an option that says otherwise means the wrong file or the wrong option."""
+    group = args.microbatch_group_size
+    for option, given, agrees in (
+        ("--pp", args.pp, args.pp == schedule.num_ranks),
+        ("--microbatches", args.microbatches, args.microbatches == schedule.num_microbatches),
+        ("--chunks", args.chunks, args.chunks == schedule.num_stages / schedule.num_ranks),
+        ("--microbatch-group-size", group, group is not None and _is_interleaved(schedule, group)),
+    ):
+        if given is not None and not agrees:
+            raise ScheduleError(
+                f"{option} {given} does not fit {args.schedule_file}: its {schedule.num_stages} stages on "
+                f"{schedule.num_ranks} pp_ranks run {schedule.num_microbatches} microbatches in an order of its own; "
+                f"leave {option} out, or give the file that you mean"
+            )
+
+
+def _is_interleaved(schedule: Schedule, microbatch_group_size: int) -> bool:
+    try:
+        return schedule == interleaved(
+            pp=schedule.num_ranks,
+            microbatches=schedule.num_microbatches,
+            chunks=schedule.num_stages // schedule.num_ranks,
+            microbatch_group_size=microbatch_group_size,
+        )
+    except ScheduleError:
+        return False

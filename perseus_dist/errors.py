@@ -1,0 +1,25 @@
+"""Errors that a user can mend. Each message says what was seen, what was expected and what to do."""
+
+
+class PerseusError(Exception):
+    """Base of every error that this package raises on purpose; the command line prints it in one line and exits 2."""
+
+
+class ScheduleError(PerseusError):
+    """A schedule that cannot run: unknown tokens, repeated, missing or deadlocked instructions, impossible sizes."""
+
+
+class ProfileError(PerseusError):
+    """A profile that cannot be planned with: missing columns, bad numbers, missing instructions, too few clocks."""
+
+
+class PlanningError(PerseusError):
+    """A request that the frontier cannot serve, for example a deadline faster than the fastest iteration."""
+
+
+class FrontierFileError(PerseusError):
+    """A saved frontier that cannot be read: truncated, not a frontier, or of a newer schema."""
+
+
+class OutputError(PerseusError):
+    """A place that results cannot be written to."""

@@ -1,0 +1,200 @@
+"""The time-energy frontier of one iteration: the exact bound, and realised plans of real clocks beside it.
+
+Two energies are told apart. The *total* energy of a plan is what the pipeline draws until its own iteration ends. Where
+everybody waits for a straggler until T' anyway, the waiting costs the same under every plan, and what counts is the
+*effective* energy: the total minus blocking power x time. The first is least at T*, the second beyond it.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_dist import _solver
+from perseus_dist.errors import PlanningError
+from perseus_dist.planning.problem import PlanningProblem, concatenated_begin
+from perseus_dist.planning.replay import Execution, replay, replay_all_max
+from perseus_dist.units import PS_PER_S, FloatArray, IntArray, energy_uj, s_from_ps
+
+Progress = Callable[[str, float], bool]
+
+# Plans sought from T_min to T*, and from there to where nothing can be saved: neighbours are about 0.1 % apart.
+NUM_POINTS_TO_T_STAR = 256
+NUM_POINTS_BEYOND = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bound:
+    """The exact frontier: no execution within a time uses less energy. Piecewise linear and convex.
+
+    Attributes:
+        time_ps: (num_vertices) [ps] ascending, from the fastest iteration possible.
+        effective_uj: (num_vertices) [uJ].
+        total_blocking_uw: [uW] of all GPUs waiting.
+    """
+
+    time_ps: IntArray
+    effective_uj: IntArray
+    total_blocking_uw: int
+
+    def total_uj(self, time_ps: IntArray) -> FloatArray:
+        """Least total energy [uJ] of any execution that ends, waiting included, at each time. Any shape."""
+        effective = np.interp(time_ps.astype(np.float64), self.time_ps.astype(np.float64), self.effective_uj)
+        return effective + time_ps * (self.total_blocking_uw / PS_PER_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frontier:
+    """Realised plans, ascending in time and falling in effective energy, and the bound they are held against.
+
+    Attributes:
+        problem: What was planned.
+        switch_latency_ps: [ps] that a clock change takes, counted in every plan.
+        bound: The exact frontier.
+        time_ps: (num_points) [ps] iteration time on measured times.
+        effective_uj: (num_points) [uJ].
+        num_changes: (num_points) clock changes of all ranks in one iteration.
+        clock_indices: (num_points, num_instructions) uint16, indices into the clocks of each instruction's curve.
+        baseline: The iteration at all-maximum clocks.
+        solve_seconds, realise_seconds: [s] what it took.
+    """
+
+    problem: PlanningProblem
+    switch_latency_ps: int
+    bound: Bound
+    time_ps: IntArray
+    effective_uj: IntArray
+    num_changes: NDArray[np.int32]
+    clock_indices: NDArray[np.uint16]
+    baseline: Execution
+    solve_seconds: float = 0.0
+    realise_seconds: float = 0.0
+    total_uj: IntArray = field(init=False)
+    own: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        blocking_uw = self.problem.total_blocking_uw
+        waiting_uj = [energy_uj(blocking_uw, time_ps) for time_ps in self.time_ps.tolist()]
+        total_uj = self.effective_uj + np.array(waiting_uj, dtype=np.int64)
+        best_before = np.minimum.accumulate(np.concatenate(([np.iinfo(np.int64).max], total_uj[:-1])))
+        object.__setattr__(self, "total_uj", total_uj)
+        object.__setattr__(self, "own", np.flatnonzero(total_uj < best_before))
+
+    @property
+    def t_min_ps(self) -> int:
+        """[ps] iteration time of the fastest plan."""
+        return int(self.time_ps[0])
+
+    @property
+    def t_star_ps(self) -> int:
+        """[ps] iteration time of the plan with the least total energy."""
+        return int(self.time_ps[self.own[-1]])
+
+    @property
+    def gaps(self) -> FloatArray:
+        """(num_points) energy of each plan above the bound at its own time, as a share of it."""
+        return self.total_uj / self.bound.total_uj(self.time_ps) - 1
+
+    def point_for_deadline(self, deadline_ps: int) -> int:
+        """The plan with the least total energy among those within the deadline.
+
+        Raises:
+            PlanningError: Even the fastest plan is later.
+        """
+        self._check_deadline(deadline_ps)
+        return int(self.own[bisect_right(self.time_ps[self.own], deadline_ps) - 1])
+
+    def point_for_straggler(self, t_prime_ps: int) -> int:
+        """The plan with the least energy when everybody waits until T' anyway. It may be slower than T*.
+
+        Raises:
+            PlanningError: Even the fastest plan is later.
+        """
+        self._check_deadline(t_prime_ps)
+        return bisect_right(self.time_ps, t_prime_ps) - 1
+
+    def execution(self, point: int) -> Execution:
+        """The iteration under one plan."""
+        return replay(self.problem, self.clock_indices[point], switch_latency_ps=self.switch_latency_ps)
+
+    def _check_deadline(self, deadline_ps: int) -> None:
+        if deadline_ps < self.time_ps[0]:
+            raise PlanningError(
+                f"the deadline of {float(s_from_ps(deadline_ps)):.9g} s cannot be met: the fastest plan takes "
+                f"{float(s_from_ps(self.time_ps[0])):.9g} s; give a deadline of at least that"
+            )
+
+
+def plan_frontier(
+    problem: PlanningProblem,
+    *,
+    switch_latency_ps: int = 0,
+    deadlines_ps: Sequence[int] = (),
+    num_points: int = NUM_POINTS_TO_T_STAR,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Solve the exact frontier and realise plans along it.
+
+    Args:
+        problem: What is planned.
+        switch_latency_ps: [ps] that a clock change takes; plans meet their times with it counted.
+        deadlines_ps: [ps] times at which a plan of their own is wanted, beside the evenly spaced ones.
+        num_points: How many plans to seek between T_min and T*; some coincide or beat each other.
+        progress: Called a few times a second with the phase and the share of it done; returning False cancels.
+
+    Raises:
+        PlanningError: Cancelled.
+    """
+    baseline = replay_all_max(problem)
+    extra_ps = np.array(sorted({*deadlines_ps, baseline.time_ps}, reverse=True), dtype=np.int64)
+    began = time.perf_counter()
+    solved = _solver.solve_frontier(
+        hull_begin=concatenated_begin(curve.hull_ps for curve in problem.curves),
+        hull_ps=np.concatenate([curve.hull_ps for curve in problem.curves]),
+        slope_uw=np.concatenate([curve.slope_uw for curve in problem.curves]),
+        curve_of=problem.curve_of,
+        edge_from=problem.edge_from,
+        edge_to=problem.edge_to,
+        blocking_uw=problem.total_blocking_uw,
+        num_to_t_star=num_points,
+        num_beyond=NUM_POINTS_BEYOND,
+        extra_ps=extra_ps,
+        progress=None if progress is None else lambda done: progress("exact frontier", done),
+    )
+    solved_at = time.perf_counter()
+    time_ps, effective_uj, num_changes, clock_indices = _solver.realise(
+        menu=problem.menu,
+        edge_from=problem.edge_from,
+        edge_to=problem.edge_to,
+        frontier=solved,
+        microbatch=problem.microbatch,
+        blocking_uw=problem.total_blocking_uw,
+        latency_ps=switch_latency_ps,
+        wanted_ps=np.append(extra_ps, solved.time_ps[-1]),
+        progress=None if progress is None else lambda done: progress("realised plans", done),
+    )
+    realised_at = time.perf_counter()
+    if solved.cancelled or len(time_ps) == 0:
+        raise PlanningError("planning was cancelled; nothing was written")
+    least_uj = sum(
+        int(problem.curves[c].effective_uj[problem.curves[c].choices[-1]]) for c in problem.curve_of.tolist()
+    )
+    return Frontier(
+        problem=problem,
+        switch_latency_ps=switch_latency_ps,
+        bound=Bound(
+            time_ps=np.ascontiguousarray(solved.time_ps[::-1]),
+            effective_uj=np.ascontiguousarray((least_uj + solved.energy_uj)[::-1]),
+            total_blocking_uw=problem.total_blocking_uw,
+        ),
+        time_ps=time_ps,
+        effective_uj=effective_uj,
+        num_changes=num_changes,
+        clock_indices=clock_indices,
+        baseline=baseline,
+        solve_seconds=solved_at - began,
+        realise_seconds=realised_at - solved_at,
+    )

@@ -1,0 +1,97 @@
+"""What all pictures share: ink, type, how numbers are written, and files that come out the same every time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from io import BytesIO
+
+import matplotlib as mpl
+import matplotlib.style
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+from numpy.typing import ArrayLike
+
+INK = "#1f2328"
+MUTED = "#656d76"
+HAIRLINE = "#9aa2ab"
+WAITING = "#ebebeb"
+CONSTANT = "#9fb3c8"
+ACCENT = "#c8135b"
+PLANS = "#3f6fb5"
+
+BODY_PT = 8.0
+SMALL_PT = 7.0
+UNDERLINE_PT = 1.3  # of the critical path
+END_PT = 0.7  # of the line that ends an iteration
+POINTS_PER_INCH = 72.0
+
+# Fixed, so that a picture does not follow the matplotlibrc of whoever draws it.
+_STYLE = {
+    "font.size": BODY_PT,
+    "text.color": INK,
+    "axes.edgecolor": HAIRLINE,
+    "axes.labelcolor": MUTED,
+    "axes.linewidth": 0.6,
+    "xtick.color": HAIRLINE,
+    "ytick.color": HAIRLINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.labelsize": SMALL_PT,
+    "ytick.labelsize": SMALL_PT,
+    "hatch.linewidth": 0.5,
+    "svg.fonttype": "path",
+    "text.parse_math": False,  # names of files and plans are text, whatever is in them
+    "svg.hashsalt": "perseus-dist",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The house style, for the time it takes to draw or write a figure."""
+    with mpl.style.context(["default", _STYLE]):
+        yield
+
+
+def figure_bytes(fig: Figure, file_format: str = "svg") -> bytes:
+    """The figure as ``svg`` or ``png``; the same figure gives the same bytes."""
+    data = BytesIO()
+    with style():
+        fig.savefig(data, format=file_format, dpi=200, metadata={"Date": None} if file_format == "svg" else None)
+    return data.getvalue()
+
+
+@lru_cache(maxsize=8192)
+def text_width_pt(text: str, size_pt: float, *, weight: str = "normal") -> float:
+    """Width [pt] of one line of text in the house font."""
+    with style():
+        outline = TextPath((0, 0), text, size=size_pt, prop=FontProperties(weight=weight))
+    x = outline.vertices[outline.codes != TextPath.CLOSEPOLY, 0]  # much faster than get_extents, and as good
+    return float(np.ptp(x)) if len(x) else 0.0
+
+
+def ink_on(colour: ArrayLike) -> str:
+    """The text colour with the higher contrast (WCAG 2.1) on ``colour``, (3 or 4) sRGB values from 0 to 1."""
+    red_green_blue = np.asarray(colour, dtype=np.float64)[:3]
+    linear = np.where(red_green_blue <= 0.04045, red_green_blue / 12.92, ((red_green_blue + 0.055) / 1.055) ** 2.4)
+    return INK if linear @ (0.2126, 0.7152, 0.0722) > 0.2 else "white"
+
+
+def time_text(time_s: float) -> str:
+    """A time for people: seconds, or milliseconds below one tenth of a second."""
+    return f"{time_s * 1e3:,.2f} ms" if abs(time_s) < 0.1 else f"{time_s:,.3f} s"
+
+
+def energy_text(energy_j: float) -> str:
+    """An energy for people: joules with thousands apart, one decimal below 1,000 J."""
+    return f"{energy_j:,.1f} J" if abs(energy_j) < 1000 else f"{energy_j:,.0f} J"
+
+
+def against_text(*, time_s: float, energy_j: float, reference_time_s: float, reference_energy_j: float) -> str:
+    """Saving and slowdown against a reference. The two are never shown apart."""
+    saving = round(100 * (1 - energy_j / reference_energy_j), 1) + 0.0  # + 0.0 turns -0.0 into 0.0
+    slowdown = round(100 * (time_s / reference_time_s - 1), 2) + 0.0
+    return f"saving {saving:.1f} %, slowdown {slowdown:.2f} %"

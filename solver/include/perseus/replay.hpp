@@ -1,0 +1,75 @@
+// One iteration under a plan, on measured times.
+//
+// A clock change is asked for when the clocked instruction before it on the rank ends and takes `latency` to arrive. An idle
+// gap hides it; what the gap does not hide, the next instruction runs at the old clock (ARCHITECTURE.md, "Clock changes").
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "perseus/graph.hpp"
+#include "perseus/menu.hpp"
+
+namespace perseus {
+
+using Plan = std::vector<std::int32_t>;
+
+struct Outcome {
+  TimePs time_ps = 0;
+  EnergyUj effective_uj = 0;
+  std::int32_t num_changes = 0;
+};
+
+class Replay {
+ public:
+  // Both must outlive the replay.
+  Replay(const Graph& graph, const Menu& menu, TimePs latency_ps);
+
+  // Fills start_ps, end_ps and effective_uj.
+  Outcome play(std::span<const std::int32_t> plan);
+
+  std::vector<TimePs> start_ps, end_ps;  // (num_instructions)
+  std::vector<EnergyUj> effective_uj;    // (num_instructions)
+
+  // The clocked instruction before it on its rank, -1 for none: constants keep the clock they find.
+  [[nodiscard]] std::int32_t previous_clocked(std::int32_t i) const { return previous_clocked_[i]; }
+  [[nodiscard]] std::int32_t clock_mhz(std::int32_t i, std::int32_t index) const {
+    return menu_.clock_mhz[menu_.curve_begin[menu_.curve_of[i]] + index];
+  }
+  // Index in i's own curve of the clock that its predecessor runs at `index`, or of the nearest one measured.
+  [[nodiscard]] std::int32_t same_clock(std::int32_t i, std::int32_t index) const {
+    return same_clock_[same_clock_begin_[i] + index];
+  }
+  // The other way round: index in the predecessor's curve of the clock that i runs at `index`.
+  [[nodiscard]] std::int32_t same_clock_before(std::int32_t i, std::int32_t index) const {
+    return same_clock_[same_clock_before_begin_[i] + index];
+  }
+  // What instruction i takes and draws at clock `index` if its predecessor runs at `before` and `gap_ps` lies between them.
+  struct Work {
+    TimePs duration_ps;
+    EnergyUj effective_uj;
+  };
+  [[nodiscard]] Work work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const;
+
+  [[nodiscard]] bool changes(std::int32_t i, std::span<const std::int32_t> plan) const {
+    const std::int32_t p = previous_clocked_[i];
+    return p >= 0 && clock_mhz(p, plan[p]) != clock_mhz(i, plan[i]);
+  }
+  [[nodiscard]] std::int32_t num_changes(std::span<const std::int32_t> plan) const {
+    std::int32_t count = 0;
+    for (std::int32_t i = 0; i < graph_.size(); ++i) count += changes(i, plan) ? 1 : 0;
+    return count;
+  }
+
+ private:
+  const Graph& graph_;
+  const Menu& menu_;
+  TimePs latency_ps_;
+  std::vector<std::int32_t> previous_clocked_;         // (num_instructions)
+  std::vector<std::int32_t> same_clock_begin_;         // (num_instructions)
+  std::vector<std::int32_t> same_clock_before_begin_;  // (num_instructions)
+  std::vector<std::int32_t> same_clock_;  // per pair of curves that meet on a rank: (clocks of the first), (clocks of the second)
+};
+
+}  // namespace perseus

@@ -1,0 +1,42 @@
+// A loop over independent pieces of work on all cores.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace perseus {
+
+// Calls make_worker() once per thread and the worker it returns with every index in [0, count). The worker returns false to
+// stop all. Results must not depend on which worker gets which index. Progress is reported by worker 0, the calling thread.
+template <class MakeWorker>
+void parallel_for(std::size_t count, MakeWorker make_worker) {
+  const std::size_t num_threads =
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(count / 16, 1));
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  const auto work = [&](bool is_caller) {
+    try {
+      auto worker = make_worker();
+      for (std::size_t i; (i = next.fetch_add(1)) < count;) {
+        if (!worker(i, is_caller)) next.store(count);
+      }
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      error = std::current_exception();
+      next.store(count);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 1; t < num_threads; ++t) threads.emplace_back(work, false);
+  work(true);
+  threads.clear();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace perseus

@@ -1,0 +1,308 @@
+#include "perseus/realise.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <stdexcept>
+
+#include "annealing.hpp"
+#include "bound.hpp"
+#include "candidates.hpp"
+#include "choices.hpp"
+#include "parallel.hpp"
+#include "rounding.hpp"
+#include "smoothing.hpp"
+
+namespace perseus {
+namespace {
+
+// Gaps to the bound, as shares of it. A plan closer than the first is left as it is. Where none is further off than the
+// second, the profile is smooth and a single round of joining will do; else every plan that is not close is searched for a
+// better one until it is as close as the third.
+constexpr double kCloseEnough = 0.0015;
+constexpr double kFarOff = 0.0025;
+constexpr double kSearched = 0.001;
+// Rounds of joining, where the first puts new plans on the hull, and of searching; trials of a search in one round (fewer where
+// each costs more), and to how many samples on either side it looks.
+constexpr int kJoinRounds = 2;
+constexpr int kSearchRounds = 12;
+constexpr std::size_t kTrialsTimesInstructions = 80'000;
+constexpr std::size_t kReach = 40;
+// Moves of an annealing run: fewer where each costs more.
+constexpr std::int64_t kMovesTimesInstructions = 1'000'000;
+constexpr std::int64_t kMoreMovesWhereWanted = 250;
+
+// Times at which plans are wanted, the relaxed solution at each, and what they are judged by.
+struct Task {
+  const Graph& graph;
+  const Menu& menu;
+  const FrontierResult& frontier;
+  Choices choices;
+  Bound bound;
+  std::vector<std::vector<std::int32_t>> orders;
+  std::span<const std::int32_t> microbatch;
+
+  [[nodiscard]] std::size_t size() const { return frontier.samples.size(); }
+  [[nodiscard]] TimePs deadline_ps(std::size_t s) const { return frontier.samples[s].time_ps; }
+  [[nodiscard]] double gap(const std::vector<Candidate>& candidates, std::size_t s) const {
+    return bound.gap(candidates[s].outcome.effective_uj, deadline_ps(s));
+  }
+  [[nodiscard]] bool is_any_far_off(const std::vector<Candidate>& candidates) const {
+    for (std::size_t s = 0; s < size(); ++s) {
+      if (gap(candidates, s) > kFarOff) return true;
+    }
+    return false;
+  }
+};
+
+// Progress of a parallel loop; only the calling thread reports.
+struct Reporter {
+  Reporter(const Progress& to, std::size_t total) : progress(to), count(total) {}
+  bool go_on(std::size_t index, bool is_caller) {
+    if (is_caller && progress && !progress(static_cast<double>(index) / static_cast<double>(count))) cancelled = true;
+    return !cancelled;
+  }
+  const Progress& progress;
+  std::size_t count;
+  std::atomic<bool> cancelled = false;
+};
+
+// Ascending time, falling effective energy.
+std::vector<Candidate> non_dominated(std::vector<Candidate> candidates) {
+  std::ranges::stable_sort(candidates, [](const Candidate& a, const Candidate& b) {
+    return a.outcome.time_ps != b.outcome.time_ps ? a.outcome.time_ps < b.outcome.time_ps
+                                                  : a.outcome.effective_uj < b.outcome.effective_uj;
+  });
+  std::vector<Candidate> kept;
+  for (Candidate& candidate : candidates) {
+    if (kept.empty() || candidate.outcome.effective_uj < kept.back().outcome.effective_uj) kept.push_back(std::move(candidate));
+  }
+  return kept;
+}
+
+constexpr auto kTime = [](const Candidate& candidate) { return candidate.outcome.time_ps; };
+
+// The cheapest plan of a ladder (ascending time, falling energy) within the deadline; if none is, the fastest.
+const Candidate& best_within(const std::vector<Candidate>& ladder, TimePs deadline_ps) {
+  const auto after = std::ranges::upper_bound(ladder, deadline_ps, {}, kTime);
+  return after == ladder.begin() ? *after : after[-1];
+}
+
+std::int64_t num_moves(const Task& task) {
+  return std::clamp<std::int64_t>(kMovesTimesInstructions / task.graph.size(), 500, 20'000);
+}
+
+// Improves every candidate (one per sample) that is not close enough, by joining its neighbours on the hull.
+// finish(worker, joint, sample) may improve a joint. Returns false if progress cancels.
+template <class MakeWorker, class Play, class Finish>
+bool join_candidates(const Task& task, std::vector<Candidate>& candidates, MakeWorker make_worker, Play play, Finish finish,
+                     const Progress& progress) {
+  for (int round = 0; round < kJoinRounds && (round == 0 || task.is_any_far_off(candidates)); ++round) {
+    Reporter reporter(progress, task.size());
+    std::vector<Candidate> hull;
+    for (const std::size_t k : lower_hull(candidates)) hull.push_back(candidates[k]);
+    parallel_for(task.size(), [&] {
+      return [&, worker = make_worker()](std::size_t s, bool is_caller) mutable {
+        if (!reporter.go_on(s, is_caller)) return false;
+        const TimePs deadline = task.deadline_ps(s);
+        if (task.gap(candidates, s) < kCloseEnough) return true;
+        const auto slow = std::ranges::upper_bound(hull, deadline, {}, kTime);
+        if (slow == hull.begin() || slow == hull.end()) return true;
+        const Candidate& fast = slow[-1];
+        Candidate best;
+        for (const auto& order : task.orders) {
+          Candidate joint = join(fast, *slow, order, deadline, [&](const Plan& plan) { return play(worker, plan); });
+          if (best.plan.empty() || joint.outcome.effective_uj < best.outcome.effective_uj) best = std::move(joint);
+        }
+        finish(worker, best, s);
+        if (best.outcome.time_ps <= deadline && best.outcome.effective_uj < candidates[s].outcome.effective_uj) {
+          candidates[s] = std::move(best);
+        }
+        return true;
+      };
+    });
+    if (reporter.cancelled) return false;
+  }
+  return true;
+}
+
+// Fills the plan of each next faster sample up to the deadline, where that is better than what is there.
+void fill_from_faster(const Task& task, std::vector<Candidate>& candidates) {
+  Rounding rounding(task.graph, task.menu, task.choices);
+  for (std::size_t s = candidates.size() - 1; s-- > 0;) {  // samples descend in time
+    if (task.gap(candidates, s) < kCloseEnough) continue;
+    Plan plan = candidates[s + 1].plan;
+    const Outcome outcome = rounding.fill(plan, task.deadline_ps(s), task.frontier.samples[s].price_uw);
+    if (outcome.effective_uj < candidates[s].outcome.effective_uj) candidates[s] = {.plan = std::move(plan), .outcome = outcome};
+  }
+}
+
+// Where a plan is still far off: takes over random stretches, of microbatches or of time, from plans for other deadlines, and
+// fills what that leaves. In a steady state all stages are tied to each other, so that only such wide moves fit.
+bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
+  const std::int32_t num_microbatches = 1 + std::ranges::max(task.microbatch);
+  const std::size_t num_trials = std::clamp<std::size_t>(kTrialsTimesInstructions / task.microbatch.size(), 50, 2000);
+  for (int round = 0; round < kSearchRounds && task.is_any_far_off(candidates); ++round) {
+    const std::vector<Candidate> others = candidates;
+    Reporter reporter(progress, task.size());
+    parallel_for(task.size(), [&] {
+      return [&, rounding = Rounding(task.graph, task.menu, task.choices), random = std::mt19937()](
+                 std::size_t s, bool is_caller) mutable {
+        if (!reporter.go_on(s, is_caller)) return false;
+        Candidate& best = candidates[s];
+        const TimePs deadline = task.deadline_ps(s);
+        if (task.gap(candidates, s) < kCloseEnough) return true;
+        random.seed(static_cast<std::uint32_t>(s + task.size() * static_cast<std::size_t>(round + 1)));
+        const auto draw = [&](std::size_t from, std::size_t to) { return from + random() % (to - from); };
+        const std::size_t first = s - std::min(s, kReach), last = std::min(s + kReach, others.size());
+        Plan plan;
+        for (std::size_t trial = 0; trial < num_trials; ++trial) {
+          plan = best.plan;
+          for (std::size_t stretches = draw(1, 3); stretches > 0; --stretches) {
+            const Plan& other = others[draw(first, last)].plan;
+            const bool is_of_time = draw(0, 3) == 0;
+            const std::size_t range = is_of_time ? plan.size() : static_cast<std::size_t>(num_microbatches);
+            const std::size_t from = draw(0, range), to = draw(from, range) + 1;
+            if (is_of_time) {
+              for (std::size_t k = from; k < to; ++k) plan[task.orders[0][k]] = other[task.orders[0][k]];
+            } else {
+              for (std::size_t i = 0; i < plan.size(); ++i) {
+                const auto microbatch = static_cast<std::size_t>(std::max(0, task.microbatch[i]));
+                if (microbatch >= from && microbatch < to) plan[i] = other[i];
+              }
+            }
+          }
+          if (rounding.play(plan).time_ps > deadline) continue;
+          const Outcome outcome = rounding.fill(plan, deadline, task.frontier.samples[s].price_uw);
+          if (outcome.effective_uj >= best.outcome.effective_uj) continue;
+          best = {.plan = plan, .outcome = outcome};
+          if (task.gap(candidates, s) < kSearched) break;
+        }
+        return true;
+      };
+    });
+    if (reporter.cancelled) return false;
+    fill_from_faster(task, candidates);
+  }
+  return true;
+}
+
+std::vector<Candidate> realise_without_latency(const Task& task, const Progress& progress) {
+  const auto& samples = task.frontier.samples;
+  std::vector<Candidate> candidates(task.size());
+  const auto make_worker = [&] { return Rounding(task.graph, task.menu, task.choices); };
+  parallel_for(task.size(), [&] {
+    return [&, rounding = make_worker()](std::size_t s, bool) mutable {
+      rounding.round(samples[s], candidates[s].plan);
+      candidates[s].outcome = rounding.fill(candidates[s].plan, task.deadline_ps(s), samples[s].price_uw);
+      return true;
+    };
+  });
+  const auto play = [](Rounding& rounding, const Plan& plan) { return rounding.play(plan); };
+  const auto finish = [&](Rounding& rounding, Candidate& joint, std::size_t s) {
+    joint.outcome = rounding.fill(joint.plan, task.deadline_ps(s), samples[s].price_uw);
+  };
+  if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
+  fill_from_faster(task, candidates);
+  if (!cross_candidates(task, candidates, progress)) return {};
+  Rounding rounding = make_worker();
+  for (Candidate& candidate : candidates) candidate.plan = rounding.clocks(candidate.plan);
+  return candidates;
+}
+
+// For each instruction the earliest start of those that wait for it: if none outlasts that, nobody is delayed.
+std::vector<TimePs> free_ends(const Graph& graph, std::span<const TimePs> start_ps, TimePs deadline_ps) {
+  std::vector<TimePs> end(graph.size(), deadline_ps);
+  for (std::int32_t i = 0; i < graph.size(); ++i) {
+    for (const std::int32_t j : graph.successors_of(i)) end[i] = std::min(end[i], start_ps[j]);
+  }
+  return end;
+}
+
+// Plans without latency tell how much time each instruction may have; the relaxed solutions, what that time is worth.
+std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps, const Candidate& all_max,
+                                            std::span<const TimePs> wanted_ps, const Progress& progress) {
+  const auto& samples = task.frontier.samples;
+  const std::vector<Candidate> unhindered = realise_without_latency(task, progress);
+  if (unhindered.empty()) return {};
+  std::vector<Candidate> pool(2 * task.size(), all_max);
+  const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
+  Reporter reporter(progress, task.size());
+  parallel_for(task.size(), [&] {
+    return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, 0)](std::size_t s,
+                                                                                               bool is_caller) mutable {
+      if (!reporter.go_on(s, is_caller)) return false;
+      unhindered_replay.play(unhindered[s].plan);
+      const auto& start_ps = unhindered_replay.start_ps;
+      const auto add = [&](std::size_t k, const Smoothing::Windows& windows) {
+        Plan plan = smoothing.cheapest(windows);
+        const Outcome outcome = smoothing.play(plan);
+        pool[k] = {.plan = std::move(plan), .outcome = outcome};
+      };
+      const std::vector<TimePs> end_ps = free_ends(task.graph, start_ps, task.deadline_ps(s));
+      add(2 * s, {.start_ps = start_ps, .end_ps = end_ps, .price_uw = {}});
+      add(2 * s + 1, {.start_ps = start_ps, .end_ps = {}, .price_uw = samples[s].price_uw});
+      return true;
+    };
+  });
+  if (reporter.cancelled) return {};
+
+  std::vector<Candidate> priced(task.size());
+  for (std::size_t s = 0; s < task.size(); ++s) priced[s] = pool[2 * s + 1];
+  const std::vector<Candidate> ladder = non_dominated(std::move(pool));
+  std::vector<Candidate> candidates;  // one per sample; where no plan is on time, the fastest there is
+  for (std::size_t s = 0; s < task.size(); ++s) candidates.push_back(best_within(ladder, task.deadline_ps(s)));
+  const auto play = [](Smoothing& smoothing, const Plan& plan) { return smoothing.play(plan); };
+  const auto finish = [](Smoothing&, Candidate&, std::size_t) {};
+  if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
+  const double worth_of_change_uj = make_worker().worth_of_change_uj();
+  Reporter improvement(progress, task.size());
+  parallel_for(task.size(), [&] {
+    return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t s,
+                                                                                          bool is_caller) mutable {
+      if (!improvement.go_on(s, is_caller)) return false;
+      const TimePs deadline = task.deadline_ps(s);
+      const bool is_wanted = std::ranges::find(wanted_ps, deadline) != wanted_ps.end();
+      // Two ways down: from a plan that is on time, and from one at the right prices that may be late.
+      for (const Candidate& start : {candidates[s], priced[s]}) {
+        Candidate found = annealing.run(start, deadline, task.bound.slope_at(deadline),
+                                        is_wanted ? kMoreMovesWhereWanted * num_moves(task) : num_moves(task));
+        if (found.outcome.time_ps > deadline) continue;
+        if (candidates[s].outcome.time_ps > deadline || annealing.cost(found.outcome) < annealing.cost(candidates[s].outcome)) {
+          candidates[s] = std::move(found);
+        }
+      }
+      return true;
+    };
+  });
+  if (improvement.cancelled) return {};
+  return candidates;
+}
+
+}  // namespace
+
+std::vector<RealisedPlan> realise(const Graph& graph, const Menu& menu, const FrontierResult& frontier,
+                                  std::span<const std::int32_t> microbatch, PowerUw blocking_uw, TimePs latency_ps,
+                                  std::span<const TimePs> wanted_ps, const Progress& progress) {
+  if (frontier.samples.empty()) throw std::invalid_argument("no samples to realise");
+  const Choices choices(menu);
+  const Task task{.graph = graph,
+                  .menu = menu,
+                  .frontier = frontier,
+                  .choices = choices,
+                  .bound = Bound(menu, choices, frontier, blocking_uw),
+                  .orders = handover_orders(microbatch, frontier.samples.front().end_ps),
+                  .microbatch = microbatch};
+  Candidate all_max{.plan = Plan(menu.num_instructions(), 0), .outcome = {}};
+  all_max.outcome = Replay(graph, menu, latency_ps).play(all_max.plan);
+  std::vector<Candidate> candidates = latency_ps == 0 ? realise_without_latency(task, progress)
+                                                      : realise_with_latency(task, latency_ps, all_max, wanted_ps, progress);
+  if (candidates.empty()) return {};
+  candidates.push_back(std::move(all_max));
+  std::vector<RealisedPlan> plans = non_dominated(std::move(candidates));
+  const Replay replay(graph, menu, latency_ps);
+  for (auto& [plan, outcome] : plans) outcome.num_changes = replay.num_changes(plan);
+  return plans;
+}
+
+}  // namespace perseus

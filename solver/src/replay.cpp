@@ -1,0 +1,86 @@
+#include "perseus/replay.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+namespace perseus {
+namespace {
+
+std::vector<std::int32_t> nearest_clocks(const Menu& menu, std::int32_t of_curve, std::int32_t in_curve) {
+  std::vector<std::int32_t> nearest;
+  for (std::int32_t k = menu.curve_begin[of_curve]; k < menu.curve_begin[of_curve + 1]; ++k) {
+    const auto clocks = menu.clock_mhz.subspan(menu.curve_begin[in_curve],
+                                               menu.curve_begin[in_curve + 1] - menu.curve_begin[in_curve]);
+    const auto best = std::ranges::min_element(clocks, {}, [&](std::int32_t mhz) { return std::abs(mhz - menu.clock_mhz[k]); });
+    nearest.push_back(static_cast<std::int32_t>(best - clocks.begin()));
+  }
+  return nearest;
+}
+
+}  // namespace
+
+Replay::Replay(const Graph& graph, const Menu& menu, TimePs latency_ps)
+    : start_ps(graph.size()),
+      end_ps(graph.size()),
+      effective_uj(graph.size()),
+      graph_(graph),
+      menu_(menu),
+      latency_ps_(latency_ps),
+      previous_clocked_(graph.size(), -1),
+      same_clock_begin_(graph.size(), 0),
+      same_clock_before_begin_(graph.size(), 0) {
+  const auto is_constant = [&](std::int32_t i) { return clock_mhz(i, 0) == 0; };
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> pairs;
+  for (const std::int32_t i : graph.order) {  // in this order, the predecessor is done already
+    if (is_constant(i)) continue;
+    std::int32_t p = menu.previous_on_rank[i];
+    while (p >= 0 && is_constant(p)) p = menu.previous_on_rank[p];
+    if (p < 0) continue;
+    previous_clocked_[i] = p;
+    const std::int32_t first = menu.curve_of[p], second = menu.curve_of[i];
+    const auto [entry, is_new] = pairs.try_emplace({first, second}, static_cast<std::int32_t>(same_clock_.size()));
+    same_clock_begin_[i] = entry->second;
+    same_clock_before_begin_[i] = entry->second + menu.curve_begin[first + 1] - menu.curve_begin[first];
+    if (!is_new) continue;
+    for (const auto& nearest : {nearest_clocks(menu, first, second), nearest_clocks(menu, second, first)}) {
+      same_clock_.insert(same_clock_.end(), nearest.begin(), nearest.end());
+    }
+  }
+}
+
+Replay::Work Replay::work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const {
+  const std::int32_t begin = menu_.curve_begin[menu_.curve_of[i]];
+  const Work work{.duration_ps = menu_.duration_ps[begin + index], .effective_uj = menu_.effective_uj[begin + index]};
+  const std::int32_t p = previous_clocked_[i];
+  const TimePs late = latency_ps_ - gap_ps;
+  if (p < 0 || late <= 0 || clock_mhz(p, before) == clock_mhz(i, index)) return work;
+  const std::int32_t old = begin + same_clock(i, before);
+  const double share = std::min(1.0, static_cast<double>(late) / static_cast<double>(menu_.duration_ps[old]));
+  const auto blend = [share](std::int64_t at_old, std::int64_t at_new) {
+    return at_new + std::llround(share * static_cast<double>(at_old - at_new));
+  };
+  return {.duration_ps = blend(menu_.duration_ps[old], work.duration_ps),
+          .effective_uj = blend(menu_.effective_uj[old], work.effective_uj)};
+}
+
+Outcome Replay::play(std::span<const std::int32_t> plan) {
+  Outcome outcome;
+  for (const std::int32_t i : graph_.order) {
+    TimePs start = 0;
+    for (const std::int32_t j : graph_.predecessors_of(i)) start = std::max(start, end_ps[j]);
+    const std::int32_t p = previous_clocked_[i];
+    const Work done = p < 0 ? work(i, plan[i], 0, 0) : work(i, plan[i], plan[p], start - end_ps[p]);
+    outcome.num_changes += changes(i, plan) ? 1 : 0;
+    start_ps[i] = start;
+    end_ps[i] = start + done.duration_ps;
+    effective_uj[i] = done.effective_uj;
+    outcome.time_ps = std::max(outcome.time_ps, end_ps[i]);
+    outcome.effective_uj += done.effective_uj;
+  }
+  return outcome;
+}
+
+}  // namespace perseus

@@ -1,0 +1,98 @@
+#include "smoothing.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+
+namespace perseus {
+namespace {
+
+// [uJ/ps] What outlasting a window costs: more than any clock could save.
+constexpr double kLate = 1000.0;
+
+}  // namespace
+
+Smoothing::Smoothing(const Graph& graph, const Menu& menu, TimePs latency_ps)
+    : menu_(menu), latency_ps_(latency_ps), replay_(graph, menu, latency_ps) {
+  std::vector<std::int32_t> rank(graph.size(), -1);
+  for (const std::int32_t i : graph.order) {
+    if (replay_.clock_mhz(i, 0) == 0) continue;
+    const std::int32_t p = replay_.previous_clocked(i);
+    if (p < 0) {
+      rank[i] = static_cast<std::int32_t>(clocked_.size());
+      clocked_.emplace_back();
+    } else {
+      rank[i] = rank[p];
+    }
+    clocked_[rank[i]].push_back(i);
+  }
+  for (const std::int32_t curve : menu.curve_of) {
+    worth_of_change_uj_ += static_cast<double>(menu.effective_uj[menu.curve_begin[curve]]);
+  }
+  worth_of_change_uj_ *= kWorthOfChange / static_cast<double>(graph.size());
+}
+
+Plan Smoothing::cheapest(const Windows& windows) const {
+  Plan plan(menu_.num_instructions(), 0);
+  std::vector<double> cost, next, duration, priced;
+  std::vector<std::int32_t> came_from, begin;
+  for (const auto& clocked : clocked_) {
+    came_from.clear();
+    begin.clear();
+    for (const std::int32_t i : clocked) {
+      const std::int32_t curve = menu_.curve_of[i];
+      const std::int32_t num_clocks = menu_.curve_begin[curve + 1] - menu_.curve_begin[curve];
+      const auto t = menu_.duration_ps.subspan(menu_.curve_begin[curve], num_clocks);
+      const auto e = menu_.effective_uj.subspan(menu_.curve_begin[curve], num_clocks);
+      const double price = windows.price_uw.empty() ? 0 : static_cast<double>(windows.price_uw[i]) / static_cast<double>(kAjPerUj);
+      const double room = windows.end_ps.empty() ? std::numeric_limits<double>::infinity()
+                                                 : static_cast<double>(windows.end_ps[i] - windows.start_ps[i]);
+      duration.assign(t.begin(), t.end());
+      priced.resize(num_clocks);
+      for (std::int32_t k = 0; k < num_clocks; ++k) priced[k] = static_cast<double>(e[k]) + price * duration[k];
+      // What i costs if it spends `share` of its work at the old clock and the rest at clock k.
+      const auto own = [&](std::int32_t old, double share, std::int32_t k) {
+        const double late = share * duration[old] + (1 - share) * duration[k] - room;
+        return share * priced[old] + (1 - share) * priced[k] + kLate * std::max(0.0, late);
+      };
+      begin.push_back(static_cast<std::int32_t>(came_from.size()));
+      came_from.resize(came_from.size() + num_clocks, 0);
+      std::int32_t* const from = came_from.data() + begin.back();
+      const std::int32_t p = replay_.previous_clocked(i);
+      next.assign(num_clocks, std::numeric_limits<double>::infinity());
+      if (p < 0) {
+        for (std::int32_t k = 0; k < num_clocks; ++k) next[k] = own(k, 0, k);
+        std::swap(cost, next);
+        continue;
+      }
+      const auto t_before = menu_.duration_ps.subspan(menu_.curve_begin[menu_.curve_of[p]], cost.size());
+      const TimePs between = windows.start_ps[i] - windows.start_ps[p];
+      for (std::int32_t q = 0; q < static_cast<std::int32_t>(cost.size()); ++q) {
+        const std::int32_t old = replay_.same_clock(i, q);
+        const TimePs gap = std::max<TimePs>(0, between - t_before[q]);
+        const double late = static_cast<double>(std::max<TimePs>(0, latency_ps_ - gap));
+        const double share = std::min(1.0, late / static_cast<double>(t[old]));
+        const double changed = cost[q] + worth_of_change_uj_;
+        for (std::int32_t k = 0; k < num_clocks; ++k) {
+          const double total = changed + own(old, share, k);
+          from[k] = total < next[k] ? q : from[k];
+          next[k] = std::min(total, next[k]);
+        }
+        if (replay_.clock_mhz(p, q) == replay_.clock_mhz(i, old) && cost[q] + own(old, 0, old) < next[old]) {
+          next[old] = cost[q] + own(old, 0, old);
+          from[old] = q;
+        }
+      }
+      std::swap(cost, next);
+    }
+    if (clocked.empty()) continue;
+    auto k = static_cast<std::int32_t>(std::ranges::min_element(cost) - cost.begin());
+    for (std::size_t position = clocked.size(); position-- > 0;) {
+      plan[clocked[position]] = k;
+      k = came_from[begin[position] + k];
+    }
+  }
+  return plan;
+}
+
+}  // namespace perseus

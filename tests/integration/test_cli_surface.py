@@ -1,0 +1,76 @@
+"""The command line as users and scripts know it: commands, options, exit codes. A change here is a change for them."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import pytest
+
+from perseus_dist.cli import main
+from perseus_dist.cli.main import build_parser
+
+SCHEDULE = "--schedule --schedule-file --pp --microbatches --chunks --microbatch-group-size"
+PROBLEM = f"profile {SCHEDULE} --blocking-power-w --tensor-parallel --switch-latency-ms"
+DEADLINE = "--slowdown --deadline-s"
+
+SURFACE = {
+    "schedule": f"{SCHEDULE} --json --grid",
+    "profile show": "profile --blocking-power-w --stage --out --json",
+    "plan": f"{PROBLEM} {DEADLINE} --out --json",
+    "lookup": f"frontier {DEADLINE} --straggler-s --out --json",
+    "compare": f"{PROBLEM} {DEADLINE} --json",
+    "emulate": f"{PROBLEM} --pipelines --straggler --json",
+}
+
+
+def commands(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command that does something, by the words that one types."""
+    choices = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not choices:
+        yield path.strip(), parser
+    for names in choices:
+        for name, subparser in names.items():
+            yield from commands(subparser, f"{path} {name}")
+
+
+COMMANDS = dict(commands(build_parser()))
+
+
+def test_commands_and_options() -> None:
+    surface = {
+        name: [(action.option_strings or [action.dest])[-1] for action in parser._actions if action.dest != "help"]
+        for name, parser in COMMANDS.items()
+    }
+    assert surface == {name: options.split() for name, options in SURFACE.items()}
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_help_has_examples_that_parse(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*name.split(), "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out.replace("\\\n", " ")
+    examples = re.findall(r"^  perseus-dist (.*)$", text.partition("example:\n")[2], flags=re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert example.startswith(f"{name} ")
+        args = build_parser().parse_args(shlex.split(example.partition(" > ")[0]))
+        assert callable(args.run)
+
+
+def test_help_names_every_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    for name in {name.split()[0] for name in SURFACE}:
+        assert re.search(rf"^    {name} +\w+", out, flags=re.MULTILINE)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"perseus-dist {version('perseus-dist')}\n"
