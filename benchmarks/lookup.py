@@ -2,9 +2,9 @@
 
     python benchmarks/lookup.py [--microbatches 96]
 
-The frontier is planned, saved and loaded again. 1,000 deadlines are drawn uniformly between T_min and T*, seed 2024, and
-each is looked up on its own: ``point_for_deadline`` says which plan, ``plan_for_deadline`` also replays it, so that
-its start and end times, clocks and energies are at hand.
+The frontier is planned, saved and loaded again. 1,000 deadlines are drawn uniformly between T_min and T*, seed 2024,
+and each is looked up on its own: ``point_for_deadline`` says which plan, ``plan_for_deadline`` also replays it, so
+that its start and end times, clocks and energies are at hand.
 """
 
 import argparse

@@ -49,8 +49,8 @@ def w_from_uw(power_uw: ArrayLike) -> FloatArray:
 
 
 def deadline_ps_from_s(deadline_s: float) -> int:
-    """A deadline as people write it, to the last picosecond that still rounds to the same nanosecond."""
-    return round(deadline_s * 1e9) * PS_PER_NS + PS_PER_NS // 2 - 1
+    """A deadline as people write it: it names a nanosecond, and any time that rounds to that one meets it."""
+    return round(deadline_s * 1e9) * PS_PER_NS + PS_PER_NS // 2
 
 
 def ms_from_ps(time_ps: ArrayLike) -> FloatArray:

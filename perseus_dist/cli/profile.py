@@ -225,7 +225,8 @@ def _place(record: dict[str, Any]) -> str:
 def _draw(items: Sequence[_Item], path: Path, *, title: str) -> None:
     """Draw the cost curves of computations; a constant instruction has none."""
     try:
-        from perseus_dist.report.cost_curve_plot import Panel, figure_bytes, plot_cost_curves
+        from perseus_dist.report.cost_curve_plot import Panel, plot_cost_curves
+        from perseus_dist.report.theme import figure_bytes
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "matplotlib":
             raise

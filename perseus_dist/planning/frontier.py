@@ -17,13 +17,15 @@ from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.problem import PlanningProblem, concatenated_begin
 from perseus_dist.planning.replay import Execution, replay, replay_all_max
-from perseus_dist.units import PS_PER_S, FloatArray, IntArray, energy_uj, s_from_ps
+from perseus_dist.units import PS_PER_NS, PS_PER_S, FloatArray, IntArray, energy_uj
 
 Progress = Callable[[str, float], bool]
 
 # Plans sought from T_min to T*, and from there to where nothing can be saved: neighbours are about 0.1 % apart.
 NUM_POINTS_TO_T_STAR = 256
 NUM_POINTS_BEYOND = 40
+
+_CANCELLED = "planning was cancelled; nothing was written"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,10 +124,15 @@ class Frontier:
 
     def _check_deadline(self, deadline_ps: int) -> None:
         if deadline_ps < self.time_ps[0]:
+            fastest_ns = -(-self.t_min_ps // PS_PER_NS)  # rounded up, so that it can be met
             raise PlanningError(
-                f"the deadline of {float(s_from_ps(deadline_ps)):.9g} s cannot be met: the fastest plan takes "
-                f"{float(s_from_ps(self.time_ps[0])):.9g} s; give a deadline of at least that"
+                f"the deadline of {_ns_text(deadline_ps // PS_PER_NS)} cannot be met: the fastest plan takes "
+                f"{_ns_text(fastest_ns)}; give a deadline of at least that"
             )
+
+
+def _ns_text(time_ns: int) -> str:
+    return np.format_float_positional(time_ns / 1e9, precision=9, trim="-") + " s"
 
 
 def plan_frontier(
@@ -164,6 +171,8 @@ def plan_frontier(
         extra_ps=extra_ps,
         progress=None if progress is None else lambda done: progress("exact frontier", done),
     )
+    if solved.cancelled:
+        raise PlanningError(_CANCELLED)
     solved_at = time.perf_counter()
     time_ps, effective_uj, num_changes, clock_indices = _solver.realise(
         menu=problem.menu,
@@ -177,8 +186,8 @@ def plan_frontier(
         progress=None if progress is None else lambda done: progress("realised plans", done),
     )
     realised_at = time.perf_counter()
-    if solved.cancelled or len(time_ps) == 0:
-        raise PlanningError("planning was cancelled; nothing was written")
+    if len(time_ps) == 0:
+        raise PlanningError(_CANCELLED)
     least_uj = sum(
         int(problem.curves[c].effective_uj[problem.curves[c].choices[-1]]) for c in problem.curve_of.tolist()
     )

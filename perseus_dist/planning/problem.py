@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_dist import _solver
+from perseus_dist.errors import PlanningError
 from perseus_dist.planning.cost_curve import CostCurve, cost_curves
 from perseus_dist.planning.dag import Dag, Int32Array, build_dag
 from perseus_dist.planning.profile import Profile
 from perseus_dist.planning.schedule import Schedule
-from perseus_dist.units import IntArray
+from perseus_dist.units import PS_PER_S, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,6 +91,7 @@ def problem_of(
     before, after = dag.edges[:, 0], dag.edges[:, 1]
     needed = (dag.pp_rank[before] != dag.pp_rank[after]) | (dag.previous_on_rank[after] == before)
     distinct = tuple(curves.values())
+    _check_range(distinct, curve_of)
     return PlanningProblem(
         dag=dag,
         curves=distinct,
@@ -110,6 +112,17 @@ def problem_of(
             previous_on_rank=dag.previous_on_rank,
         ),
     )
+
+
+def _check_range(curves: Sequence[CostCurve], curve_of: Int32Array) -> None:
+    """No path of instructions is longer than 64 bits of picoseconds can say."""
+    counts = np.bincount(curve_of, minlength=len(curves)).tolist()
+    total_ps = sum(count * int(curve.durations_ps.max()) for count, curve in zip(counts, curves, strict=True))
+    if total_ps > np.iinfo(np.int64).max // 4:
+        raise PlanningError(
+            f"all instructions together take {total_ps / PS_PER_S:.3g} s at their slowest, expected at most "
+            f"{np.iinfo(np.int64).max / 4 / PS_PER_S:.3g} s; check that the profile's times are in seconds"
+        )
 
 
 def concatenated_begin(arrays: Iterable[NDArray[np.generic]]) -> Int32Array:

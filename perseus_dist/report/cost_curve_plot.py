@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -71,14 +70,6 @@ def plot_cost_curves(panels: Sequence[Panel], *, title: str) -> Figure:
         fig.colorbar(ScalarMappable(clock_range, CMAP), ax=axes, label="clock [MHz]", aspect=40, pad=0.01)
         fig.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=len(legend), frameon=False)
     return fig
-
-
-def figure_bytes(fig: Figure, file_format: str) -> bytes:
-    """The figure as ``svg`` or ``png``; the same figure gives the same bytes."""
-    data = BytesIO()
-    with theme.style():
-        fig.savefig(data, format=file_format, dpi=150, metadata={"Date": None} if file_format == "svg" else None)
-    return data.getvalue()
 
 
 def _draw(panel: Panel, ax: Axes, clock_range: Normalize) -> None:

@@ -22,13 +22,15 @@ namespace {
 constexpr double kCloseEnough = 0.0015;
 constexpr double kFarOff = 0.0025;
 constexpr double kSearched = 0.001;
-// Rounds of joining, where the first puts new plans on the hull, and of searching; trials of a search in one round (fewer where
-// each costs more), and to how many samples on either side it looks.
+// Rounds of joining, where the first puts new plans on the hull, and of searching; trials of a search in one round (few where there
+// is little to try, and where each costs much), and to how many samples on either side it looks.
 constexpr int kJoinRounds = 2;
 constexpr int kSearchRounds = 12;
+constexpr std::size_t kTrialsPerInstruction = 3;
 constexpr std::size_t kTrialsTimesInstructions = 80'000;
 constexpr std::size_t kReach = 40;
-// Moves of an annealing run: fewer where each costs more.
+// Moves of an annealing run, likewise.
+constexpr std::int64_t kMovesPerInstruction = 50;
 constexpr std::int64_t kMovesTimesInstructions = 1'000'000;
 constexpr std::int64_t kMoreMovesWhereWanted = 250;
 
@@ -89,7 +91,8 @@ const Candidate& best_within(const std::vector<Candidate>& ladder, TimePs deadli
 }
 
 std::int64_t num_moves(const Task& task) {
-  return std::clamp<std::int64_t>(kMovesTimesInstructions / task.graph.size(), 500, 20'000);
+  const std::int64_t n = task.graph.size();
+  return std::max<std::int64_t>(500, std::min(kMovesPerInstruction * n, kMovesTimesInstructions / n));
 }
 
 // Improves every candidate (one per sample) that is not close enough, by joining its neighbours on the hull.
@@ -141,9 +144,11 @@ void fill_from_faster(const Task& task, std::vector<Candidate>& candidates) {
 // fills what that leaves. In a steady state all stages are tied to each other, so that only such wide moves fit.
 bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
   const std::int32_t num_microbatches = 1 + std::ranges::max(task.microbatch);
-  const std::size_t num_trials = std::clamp<std::size_t>(kTrialsTimesInstructions / task.microbatch.size(), 50, 2000);
+  const std::size_t n = task.microbatch.size();
+  const std::size_t num_trials = std::max<std::size_t>(50, std::min(kTrialsPerInstruction * n, kTrialsTimesInstructions / n));
   for (int round = 0; round < kSearchRounds && task.is_any_far_off(candidates); ++round) {
     const std::vector<Candidate> others = candidates;
+    std::atomic<bool> is_any_better = false;
     Reporter reporter(progress, task.size());
     parallel_for(task.size(), [&] {
       return [&, rounding = Rounding(task.graph, task.menu, task.choices), random = std::mt19937()](
@@ -176,12 +181,14 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
           const Outcome outcome = rounding.fill(plan, deadline, task.frontier.samples[s].price_uw);
           if (outcome.effective_uj >= best.outcome.effective_uj) continue;
           best = {.plan = plan, .outcome = outcome};
+          is_any_better = true;
           if (task.gap(candidates, s) < kSearched) break;
         }
         return true;
       };
     });
     if (reporter.cancelled) return false;
+    if (!is_any_better) return true;
     fill_from_faster(task, candidates);
   }
   return true;

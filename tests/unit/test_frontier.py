@@ -1,5 +1,7 @@
 """The frontier's look-ups on made-up points, and what holds for every frontier that is planned."""
 
+import re
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +17,7 @@ from perseus_dist.planning.problem import PlanningProblem, make_problem
 from perseus_dist.planning.profile import read_profile
 from perseus_dist.planning.replay import replay, replay_all_max
 from perseus_dist.planning.schedule import one_f_one_b
-from perseus_dist.units import PS_PER_MS, PS_PER_S, energy_uj
+from perseus_dist.units import PS_PER_MS, PS_PER_S, deadline_ps_from_s, energy_uj
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"
 LATENCY_PS = 10 * PS_PER_MS
@@ -69,11 +71,19 @@ def test_look_ups_by_hand() -> None:
 
 
 def test_a_deadline_before_the_fastest_plan() -> None:
+    """The deadline that the message names, rounded up to the nanosecond, is met."""
     frontier = made_up([(2, 1000), (3, 0)])
-    message = r"the deadline of 1\.5 s cannot be met: the fastest plan takes 2 s; give a deadline of at least that"
+    frontier = replace(frontier, time_ps=frontier.time_ps + 1)
+    message = (
+        r"the deadline of 1\.500000000 s cannot be met: the fastest plan takes (2\.000000001) s; give a deadline of at "
+        "least that"
+    )
     for look_up in (frontier.point_for_deadline, frontier.point_for_straggler):
-        with pytest.raises(PlanningError, match=f"^{message}$"):
+        with pytest.raises(PlanningError, match=f"^{message}$") as caught:
             look_up(3 * PS_PER_S // 2)
+        named = re.fullmatch(message, str(caught.value))
+        assert named is not None
+        assert look_up(deadline_ps_from_s(float(named[1]))) == 0
 
 
 @st.composite

@@ -188,6 +188,6 @@ def test_no_line_to_a_point_strikes_another_label_out(points: list[tuple[float, 
     lines = [(text, text.arrow_patch) for text in boxes if text.arrow_patch is not None]
     assert lines
     for text, arrow in lines:
-        points = arrow.get_transform().transform(arrow.get_path().interpolated(30).vertices)
+        steps = arrow.get_transform().transform(arrow.get_path().interpolated(30).vertices)
         others = [box for other, box in boxes.items() if other is not text]
-        assert not any(box.contains(*point) for box in others for point in points)
+        assert not any(box.contains(*point) for box in others for point in steps)

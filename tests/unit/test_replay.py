@@ -114,7 +114,7 @@ FLAT: Table = {
 
 
 def test_all_max() -> None:
-    """0LOAD0 0F0 | 1F0 1B0 | ... : the longest path is by hand."""
+    """A forward or backward takes 1 s; rank 0 loads for 0.5 s before each forward and steps for 0.25 s at the end."""
     execution = replay_all_max(problem_for(FLAT))
     assert execution.clocks_mhz.tolist() == [0, 1400, 0, 1400, 1400, 1400, 0, 1400, 1400, 1400, 1400]
     starts_s = s_from_ps(execution.start_ps)
