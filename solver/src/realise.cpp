@@ -26,6 +26,7 @@ constexpr double kSearched = 0.001;
 // is little to try, and where each costs much), and to how many samples on either side it looks.
 constexpr int kJoinRounds = 2;
 constexpr int kSearchRounds = 12;
+constexpr std::size_t kFewTrials = 200;
 constexpr std::size_t kTrialsPerInstruction = 3;
 constexpr std::size_t kTrialsTimesInstructions = 80'000;
 constexpr std::size_t kReach = 40;
@@ -145,7 +146,7 @@ void fill_from_faster(const Task& task, std::vector<Candidate>& candidates) {
 bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
   const std::int32_t num_microbatches = 1 + std::ranges::max(task.microbatch);
   const std::size_t n = task.microbatch.size();
-  const std::size_t num_trials = std::max<std::size_t>(50, std::min(kTrialsPerInstruction * n, kTrialsTimesInstructions / n));
+  const std::size_t num_trials = std::max<std::size_t>(50, std::min(kFewTrials + kTrialsPerInstruction * n, kTrialsTimesInstructions / n));
   for (int round = 0; round < kSearchRounds && task.is_any_far_off(candidates); ++round) {
     const std::vector<Candidate> others = candidates;
     std::atomic<bool> is_any_better = false;
@@ -178,7 +179,7 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
             }
           }
           if (rounding.play(plan).time_ps > deadline) continue;
-          const Outcome outcome = rounding.fill(plan, deadline, task.frontier.samples[s].price_uw);
+          const Outcome outcome = rounding.fill(plan, deadline, task.frontier.samples[s].price_uw, draw(0, 2) == 0);
           if (outcome.effective_uj >= best.outcome.effective_uj) continue;
           best = {.plan = plan, .outcome = outcome};
           is_any_better = true;

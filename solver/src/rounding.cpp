@@ -47,31 +47,53 @@ Outcome Rounding::round(const Sample& sample, Plan& plan) {
   return outcome(plan);
 }
 
-Outcome Rounding::fill(Plan& plan, TimePs deadline_ps, std::span<const PowerUw> price_uw) {
+// Takes the slowest choice that fits and saves at least so much for the time it takes.
+void Rounding::slow_down(std::int32_t i, TimePs room_ps, double worth, Plan& plan) {
+  const Row& row = rows_[i];
+  const std::int32_t now = plan[i];
+  for (std::int32_t k = now + 1; k < row.num_choices && row.duration_ps[k] <= room_ps; ++k) {
+    const auto saved = static_cast<double>(row.effective_uj[now] - row.effective_uj[k]);
+    if (saved >= worth * static_cast<double>(row.duration_ps[k] - row.duration_ps[now])) plan[i] = k;
+  }
+  duration_ps_[i] = row.duration_ps[plan[i]];
+}
+
+Outcome Rounding::fill(Plan& plan, TimePs deadline_ps, std::span<const PowerUw> price_uw, bool late_first) {
   for (std::int32_t i = 0; i < graph_.size(); ++i) duration_ps_[i] = rows_[i].duration_ps[plan[i]];
-  for (const double share_of_price : kSharesOfPrice) {
+  const auto pass_back = [&](auto choose) {
     for (std::int32_t k = graph_.size() - 1; k >= 0; --k) {
       const std::int32_t i = graph_.order[k];
       TimePs latest = deadline_ps;
       for (const std::int32_t j : graph_.successors_of(i)) latest = std::min(latest, latest_start_ps_[j]);
+      choose(i, latest);
       latest_start_ps_[i] = latest - duration_ps_[i];
     }
+  };
+  const auto pass_on = [&](auto choose) {
     for (const std::int32_t i : graph_.order) {
-      const Row& row = rows_[i];
       const TimePs from = start(i);
-      const TimePs room = latest_start_ps_[i] + duration_ps_[i] - from;
-      const std::int32_t now = plan[i];
-      if (now + 1 < row.num_choices && row.duration_ps[now + 1] <= room) {
-        const double worth = share_of_price * static_cast<double>(price_uw[i]) / static_cast<double>(kAjPerUj);
-        for (std::int32_t k = now + 1; k < row.num_choices && row.duration_ps[k] <= room; ++k) {
-          const auto saved = static_cast<double>(row.effective_uj[now] - row.effective_uj[k]);
-          if (saved >= worth * static_cast<double>(row.duration_ps[k] - row.duration_ps[now])) plan[i] = k;
-        }
-        duration_ps_[i] = row.duration_ps[plan[i]];
-      }
+      choose(i, from);
       end_ps_[i] = from + duration_ps_[i];
     }
+  };
+  const auto keep = [](std::int32_t, TimePs) {};
+  for (const double share_of_price : kSharesOfPrice) {
+    const auto worth = [&](std::int32_t i) {
+      return share_of_price * static_cast<double>(price_uw[i]) / static_cast<double>(kAjPerUj);
+    };
+    if (late_first) {
+      pass_on(keep);
+      pass_back([&](std::int32_t i, TimePs latest) {
+        slow_down(i, latest - (end_ps_[i] - duration_ps_[i]), worth(i), plan);
+      });
+    } else {
+      pass_back(keep);
+      pass_on([&](std::int32_t i, TimePs from) {
+        slow_down(i, latest_start_ps_[i] + duration_ps_[i] - from, worth(i), plan);
+      });
+    }
   }
+  if (late_first) pass_on(keep);
   return outcome(plan);
 }
 

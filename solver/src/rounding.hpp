@@ -21,8 +21,9 @@ class Rounding {
   // predecessors left over, so that rounding errors cancel along a path and do not add up.
   Outcome round(const Sample& sample, Plan& plan);
 
-  // Slows instructions down as far as the deadline allows: first those that save most for the price of their time.
-  Outcome fill(Plan& plan, TimePs deadline_ps, std::span<const PowerUw> price_uw);
+  // Slows instructions down as far as the deadline allows: those first that save what their time is worth, and of these the
+  // early ones, or the late ones.
+  Outcome fill(Plan& plan, TimePs deadline_ps, std::span<const PowerUw> price_uw, bool late_first = false);
 
   Outcome play(std::span<const std::int32_t> plan);
 
@@ -42,6 +43,7 @@ class Rounding {
     for (const std::int32_t j : graph_.predecessors_of(i)) start = std::max(start, end_ps_[j]);
     return start;
   }
+  void slow_down(std::int32_t i, TimePs room_ps, double worth, Plan& plan);
   [[nodiscard]] Outcome outcome(std::span<const std::int32_t> plan) const;
 
   const Graph& graph_;

@@ -75,7 +75,7 @@ def test_a_deadline_before_the_fastest_plan() -> None:
     frontier = made_up([(2, 1000), (3, 0)])
     frontier = replace(frontier, time_ps=frontier.time_ps + 1)
     message = (
-        r"the deadline of 1\.500000000 s cannot be met: the fastest plan takes (2\.000000001) s; give a deadline of at "
+        r"the deadline of 1\.5 s cannot be met: the fastest plan takes (2\.000000001) s; give a deadline of at "
         "least that"
     )
     for look_up in (frontier.point_for_deadline, frontier.point_for_straggler):
