@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <queue>
 #include <stdexcept>
 
@@ -94,7 +95,7 @@ class Trace {
   EnergyAj energy_aj_ = 0;
   bool at_t_min_ = false;
   TimePs next_sample_ps_ = kNoTime;
-  std::int64_t grid_index_ = 0;
+  std::int32_t grid_index_ = 0;
   std::size_t num_extra_ = 0;  // taken or passed over
   bool passed_t_star_ = false;
   FrontierResult result_;
@@ -424,13 +425,16 @@ void Trace::sample_until(TimePs fallen) {
   }
 }
 
-// The next of the evenly spaced times; kNoTime if there is none.
+// The next time of the grid; kNoTime if there is none. Down to T* the steps are even. From there to T_min they shrink, as
+// (1 - x)^1.5 does, because the frontier gets steeper.
 TimePs Trace::grid_after(TimePs now_ps) {
   const TimePs from_ps = passed_t_star_ ? result_.t_star_ps : t_max_ps_;
-  const std::int64_t num_steps = passed_t_star_ ? sampling_.num_to_t_star - 1 : sampling_.num_beyond;
+  const std::int32_t num_steps = passed_t_star_ ? sampling_.num_to_t_star - 1 : sampling_.num_beyond;
   while (++grid_index_ <= num_steps) {
-    const auto down_ps = static_cast<TimePs>(static_cast<EnergyAj>(from_ps - t_min_ps_) * grid_index_ / num_steps);
-    if (from_ps - down_ps < now_ps) return from_ps - down_ps;
+    const double left = 1 - static_cast<double>(grid_index_) / num_steps;
+    const double share = passed_t_star_ ? left * std::sqrt(left) : left;
+    const TimePs time_ps = t_min_ps_ + std::llround(share * static_cast<double>(from_ps - t_min_ps_));
+    if (time_ps < now_ps) return time_ps;
   }
   return kNoTime;
 }

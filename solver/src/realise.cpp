@@ -19,7 +19,7 @@ namespace {
 // Gaps to the bound, as shares of it. A plan closer than the first is left as it is. Where none is further off than the
 // second, the profile is smooth and a single round of joining will do; else every plan that is not close is searched for a
 // better one until it is as close as the third.
-constexpr double kCloseEnough = 0.0015;
+constexpr double kCloseEnough = 0.002;
 constexpr double kFarOff = 0.0025;
 constexpr double kSearched = 0.001;
 // Rounds of joining, where the first puts new plans on the hull, and of searching; trials of a search in one round (few where there
@@ -157,7 +157,7 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
         if (!reporter.go_on(s, is_caller)) return false;
         Candidate& best = candidates[s];
         const TimePs deadline = task.deadline_ps(s);
-        if (task.gap(candidates, s) < kCloseEnough) return true;
+        if (task.gap(candidates, s) < kSearched) return true;
         random.seed(static_cast<std::uint32_t>(s + task.size() * static_cast<std::size_t>(round + 1)));
         const auto draw = [&](std::size_t from, std::size_t to) { return from + random() % (to - from); };
         const std::size_t first = s - std::min(s, kReach), last = std::min(s + kReach, others.size());

@@ -28,8 +28,8 @@ struct FrontierProblem {
 // At which iteration times the solution itself, and not its energy alone, is wanted.
 struct Sampling {
   PowerUw blocking_uw = 0;         // of all GPUs; t_star is the time at which the frontier's slope passes it
-  std::int32_t num_to_t_star = 0;  // evenly spaced over [t_min, t_star], both included
-  std::int32_t num_beyond = 0;     // of steps from t_max down to t_min; those above t_star are taken
+  std::int32_t num_to_t_star = 0;  // from t_star to t_min, both included; closer together towards t_min
+  std::int32_t num_beyond = 0;     // even steps from t_max down to t_min; those above t_star are taken
   std::span<const TimePs> extra_ps = {};  // more times, descending; those outside [t_min, t_max] are passed over
 };
 
