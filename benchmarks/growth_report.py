@@ -12,6 +12,7 @@ from measuring import print_table
 
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.report import theme
+from perseus_dist.units import FloatArray
 
 Figures = Sequence[Mapping[str, Any]]
 
@@ -67,7 +68,8 @@ def print_report(figures: Figures) -> None:
             print(f"\n{figure['family']} {figure['case']}: {_given_up(figure)}.")
     print("\nGrowth with the number of instructions n, fitted:\n")
     for family, quantity in ((family, quantity) for family in COLOURS for quantity in QUANTITIES[:3]):
-        n, _, exponent = _series(figures, family, quantity)
+        n, values = _series(figures, family, quantity)
+        exponent, _ = _fit(n, values)
         print(f"- {family}, {quantity.name}: n^{exponent:.2f} ({len(n)} cases, {n[0]:,.0f} .. {n[-1]:,.0f})")
     print()
     print_table(("bar", "family", "measured", "verdict"), _against_bars(figures))
@@ -95,15 +97,14 @@ def _panel(ax: Axes, figures: Figures, quantity: Quantity) -> None:
     ax.set_yscale("log")
     labels = []
     for family, colour in COLOURS.items():
-        n, values, exponent = _series(figures, family, quantity)
+        n, values = _series(figures, family, quantity)
         ax.plot(n, values, color=colour, marker="o", ms=4.5, mew=0, lw=0)
         if quantity is MEMORY:  # a constant and something that grows: no power law
-            ax.plot(n, values, color=colour, lw=0.7)
-            law = family
+            law, line = family, values
         else:
-            at_1000 = np.exp(np.mean(np.log(values) - exponent * np.log(n / 1000)))
-            ax.plot(n, at_1000 * (n / 1000) ** exponent, color=colour, lw=0.7)
-            law = f"{family}, n^{exponent:.2f}"
+            exponent, offset = _fit(n, values)
+            law, line = f"{family}, n^{exponent:.2f}", np.exp(offset) * n**exponent
+        ax.plot(n, line, color=colour, lw=0.7)
         labels.append((values[-1], law, colour))
     for rank, (_, law, colour) in enumerate(sorted(labels, reverse=True)):
         ax.text(0.02, 0.94 - 0.07 * rank, law, color=colour, transform=ax.transAxes)
@@ -111,15 +112,15 @@ def _panel(ax: Axes, figures: Figures, quantity: Quantity) -> None:
         if quantity is BOTH and "reached" in figure:
             colour = COLOURS[figure["family"]]
             ax.plot(figure["num_instructions"], figure["limit_s"], marker="^", ms=6, mfc="white", mec=colour)
-            _note(ax, figure["num_instructions"], figure["limit_s"], f"not finished within {figure['limit_s']:g} s")
+            _note(ax, figure["num_instructions"], figure["limit_s"], f"> {figure['limit_s']:g} s")
     for case, of, limit in BARS:
         if of is quantity:
-            n_of_bar = next(figure["num_instructions"] for figure in figures if figure["case"] == case)
-            ax.plot(n_of_bar, limit, color=theme.INK, marker="_", ms=16, mew=1.4)
-            _note(ax, n_of_bar, limit, f"bar: {limit:g} {quantity.unit}")
+            for n_of_bar in {figure["num_instructions"] for figure in figures if figure["case"] == case}:
+                ax.plot(n_of_bar, limit, color=theme.INK, marker="_", ms=16, mew=1.4)
+                _note(ax, n_of_bar, limit, f"bar: {limit:g} {quantity.unit}")
     ax.set_title(f"{quantity.name} [{quantity.unit}]", loc="left", fontsize=theme.BODY_PT, color=theme.INK)
     ax.set_xlabel("instructions")
-    ax.set_xlim(130, 48000)
+    ax.set_xlim(130, 150_000)  # to the right there is room for what the marks mean
     ax.set_xticks(TICKS, [f"{n:,}" for n in TICKS])
     ax.set_xticks([], minor=True)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
@@ -128,8 +129,7 @@ def _panel(ax: Axes, figures: Figures, quantity: Quantity) -> None:
 
 
 def _note(ax: Axes, n: float, value: float, text: str) -> None:
-    offset = (0, 5)
-    ax.annotate(text, (n, value), offset, textcoords="offset points", ha="right", fontsize=theme.SMALL_PT)
+    ax.annotate(text, (n, value), (9, -2.5), textcoords="offset points", fontsize=theme.SMALL_PT)
 
 
 def _against_bars(figures: Figures) -> Iterator[list[str]]:
@@ -138,28 +138,34 @@ def _against_bars(figures: Figures) -> Iterator[list[str]]:
             if figure["case"] != case:
                 continue
             if quantity.key not in figure:
-                value, verdict = _given_up(figure), "missed"
+                value, verdict = _given_up(figure), "not known" if quantity is MEMORY else "missed"
             else:
-                ratio = figure[quantity.key] / limit
+                share = figure[quantity.key] / limit
                 value = f"{figure[quantity.key]:,.3g} {quantity.unit}"
-                verdict = f"met, {1 / ratio:,.1f} times below" if ratio < 1 else f"missed, {ratio:,.2f} times above"
+                verdict = f"{'met' if share < 1 else 'missed'}, {100 * share:,.0f} % of the bar"
             yield [f"{case}: {quantity.name} < {limit:g} {quantity.unit}", figure["family"], value, verdict]
 
 
-def _series(figures: Figures, family: str, quantity: Quantity) -> tuple[np.ndarray, np.ndarray, float]:
-    """(numbers of instructions, values, fitted exponent) of the cases that came so far."""
+def _series(figures: Figures, family: str, quantity: Quantity) -> tuple[FloatArray, FloatArray]:
+    """(numbers of instructions, values) of the cases that came so far."""
     points = sorted(
         (figure["num_instructions"], figure[quantity.key])
         for figure in figures
         if figure["family"] == family and quantity.key in figure
     )
     n, values = np.array(points, dtype=np.float64).T
-    return n, values, float(np.polyfit(np.log(n), np.log(values), 1)[0])
+    return n, values
+
+
+def _fit(n: FloatArray, values: FloatArray) -> tuple[float, float]:
+    """(slope, offset) of the line through the logarithms."""
+    slope, offset = np.polyfit(np.log(n), np.log(values), 1)
+    return float(slope), float(offset)
 
 
 def _given_up(figure: Mapping[str, Any]) -> str:
     reached = ", ".join(f"{phase} {100 * share:.0f} %" for phase, share in figure["reached"].items())
-    return f"not finished within {figure['limit_s']:g} s ({reached or 'no progress reported'})"
+    return f"not finished within {figure['limit_s']:g} s ({reached}; {figure['peak_so_far_mib']:,.0f} MiB until then)"
 
 
 def _when(figure: Mapping[str, Any]) -> tuple[str, float]:

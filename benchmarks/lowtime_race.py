@@ -154,7 +154,7 @@ def print_times(
             median = statistics.median(seconds)
             spread = f"{min(seconds):.4f} .. {max(seconds):.4f}"
             rows.append([f"{what}, {name}", f"{median:.4f}", spread, f"{at_least}{lowtime.seconds / median:,.0f}"])
-    print_table([f"GPT-3 race, {COLD_RUNS} cold and {WARM_RUNS} warm runs", "s, median", "s, spread", "ratio"], rows)
+    print_table([f"{COLD_RUNS} cold and {WARM_RUNS} warm runs", "s, median", "s, spread", "ratio"], rows)
     print(f"\nThe bar: exact frontier and plans {BAR_RATIO:,} times faster than lowtime.")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
-from perseus_dist.planning.problem import PlanningProblem, concatenated_begin
+from perseus_dist.planning.problem import PlanningProblem
 from perseus_dist.planning.replay import Execution, replay, replay_all_max
 from perseus_dist.units import PS_PER_NS, PS_PER_S, FloatArray, IntArray, energy_uj
 
@@ -23,7 +23,7 @@ Progress = Callable[[str, float], bool]
 
 # Plans sought from T_min to T*, and from there to where nothing can be saved: neighbours are about 0.1 % apart.
 NUM_POINTS_TO_T_STAR = 240
-NUM_POINTS_BEYOND = 40
+NUM_POINTS_BEYOND = 32
 # With fewer than these and yet many, more are sought: on rough profiles many plans are beaten by others.
 ENOUGH_POINTS = 200
 
@@ -180,9 +180,9 @@ def _plan(
     extra_ps = np.array(sorted({*deadlines_ps, baseline.time_ps}, reverse=True), dtype=np.int64)
     began = time.perf_counter()
     solved = _solver.solve_frontier(
-        hull_begin=concatenated_begin(curve.hull_ps for curve in problem.curves),
-        hull_ps=np.concatenate([curve.hull_ps for curve in problem.curves]),
-        slope_uw=np.concatenate([curve.slope_uw for curve in problem.curves]),
+        hull_begin=problem.hull_begin,
+        hull_ps=problem.hull_ps,
+        slope_uw=problem.slope_uw,
         curve_of=problem.curve_of,
         edge_from=problem.edge_from,
         edge_to=problem.edge_to,

@@ -27,7 +27,8 @@ class PlanningProblem:
         tensor_parallel: GPUs that share each instruction.
         edge_from, edge_to: (num_needed_edges) int32, the DAG's edges without those that rank order implies.
         microbatch: (num_instructions) int32.
-        menu: The curves as the solver reads them.
+        hull_begin, hull_ps, slope_uw: The hulls of all curves end to end, as the solver reads them.
+        menu: The clocks of all curves, likewise.
     """
 
     dag: Dag
@@ -38,6 +39,9 @@ class PlanningProblem:
     edge_from: Int32Array
     edge_to: Int32Array
     microbatch: Int32Array
+    hull_begin: Int32Array
+    hull_ps: IntArray
+    slope_uw: IntArray
     menu: _solver.Menu
 
     @property
@@ -101,6 +105,9 @@ def problem_of(
         edge_from=np.ascontiguousarray(before[needed]),
         edge_to=np.ascontiguousarray(after[needed]),
         microbatch=np.array([i.microbatch for i in dag.instructions], dtype=np.int32),
+        hull_begin=concatenated_begin(curve.hull_ps for curve in distinct),
+        hull_ps=np.concatenate([curve.hull_ps for curve in distinct]),
+        slope_uw=np.concatenate([curve.slope_uw for curve in distinct]),
         menu=_solver.Menu(
             curve_begin=concatenated_begin(curve.clocks_mhz for curve in distinct),
             clock_mhz=np.concatenate([curve.clocks_mhz for curve in distinct]).astype(np.int32),

@@ -3,8 +3,8 @@
 namespace perseus {
 namespace {
 
-// Left-over time goes first where it saves what it is worth, then to anyone.
-constexpr double kSharesOfPrice[] = {1.0, 0.5, 0.0};
+// Left-over time goes first where it saves nearly what it is worth (an intermediate clock never quite does), then to anyone.
+constexpr double kSharesOfPrice[] = {0.9, 0.0};
 
 }  // namespace
 
