@@ -142,7 +142,7 @@ def _against_bars(figures: Figures) -> Iterator[list[str]]:
             else:
                 share = figure[quantity.key] / limit
                 value = f"{figure[quantity.key]:,.3g} {quantity.unit}"
-                verdict = f"{'met' if share < 1 else 'missed'}, {100 * share:,.0f} % of the bar"
+                verdict = f"{'met' if share < 1 else 'missed'}, {100 * share:,.1f} % of the bar"
             yield [f"{case}: {quantity.name} < {limit:g} {quantity.unit}", figure["family"], value, verdict]
 
 
