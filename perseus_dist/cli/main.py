@@ -6,10 +6,48 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from perseus_dist.cli import compare, emulate, lookup, plan, profile, schedule
+from perseus_dist.cli import (
+    agent,
+    clockd,
+    compare,
+    doctor,
+    emulate,
+    fetch,
+    jobs,
+    lookup,
+    plan,
+    planner,
+    profile,
+    release,
+    schedule,
+    sim,
+    simulate,
+    straggler,
+    target,
+    watch,
+)
 from perseus_dist.errors import PerseusError
 
-COMMANDS = (schedule, profile, plan, lookup, compare, emulate)
+COMMANDS = (
+    schedule,
+    profile,
+    plan,
+    lookup,
+    compare,
+    emulate,
+    planner,
+    jobs,
+    watch,
+    target,
+    straggler,
+    fetch,
+    clockd,
+    release,
+    doctor,
+    agent,
+    sim,
+    simulate,
+)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,201 @@
+"""An agent without a trainer, many of which fit into one process: it says what a real one says, over real gRPC."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import grpc
+
+from perseus_dist.messages import (
+    AgentMessage,
+    Attach,
+    Attached,
+    Gpu,
+    GpuSample,
+    IterationReport,
+    PlannerMessage,
+    PlanTable,
+    ProfileSamples,
+    Rank,
+    Sample,
+    ScheduleText,
+    ScheduleWanted,
+    Sweep,
+    Switch,
+    SwitchSeen,
+    Telemetry,
+)
+from perseus_dist.planning.schedule import Schedule, format_schedule
+from perseus_dist.rpc.codec import decode_planner_message, encode_agent_message
+from perseus_dist.rpc.connection import ATTACH, CHANNEL_OPTIONS
+
+CLOCKS_MHZ = tuple(range(1410, 1110, -15))
+ITERATION_S = 0.5
+
+_FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadJob:
+    """A job of ``pp_size x dp_size`` ranks."""
+
+    job_id: str
+    schedule: Schedule
+    dp_size: int
+
+    def ranks(self) -> Iterator[Rank]:
+        """All of them; rank = dp_rank * pp_size + pp_rank."""
+        digest = self.schedule.digest()
+        for dp_rank, pp_rank in itertools.product(range(self.dp_size), range(self.schedule.num_ranks)):
+            yield Rank(
+                job_id=self.job_id,
+                rank=dp_rank * self.schedule.num_ranks + pp_rank,
+                pp_rank=pp_rank,
+                dp_rank=dp_rank,
+                tp_rank=0,
+                pp_size=self.schedule.num_ranks,
+                dp_size=self.dp_size,
+                tp_size=1,
+                schedule_digest=digest,
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadAgent:
+    """One rank.
+
+    Attributes:
+        attached: Set while the planner has accepted its stream.
+        attached_at_s: [s] monotonic, of the latest time that it was accepted.
+        switches: (switch revision, monotonic time [s]) of every switch that it was told.
+        num_telemetry: Telemetry messages that gRPC has taken.
+    """
+
+    job: LoadJob
+    rank: Rank
+    address: str
+    attached: asyncio.Event = field(default_factory=asyncio.Event)
+    attached_at_s: float = 0.0
+    switches: list[tuple[int, float]] = field(default_factory=list)
+    num_telemetry: int = 0
+    table_revision: int = 0
+    _iteration: int = 0
+    _sequence: int = 0
+    _sample_sequence: int = 0
+    _incarnation: int = field(default_factory=lambda: random.getrandbits(64))
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _call: "grpc.aio.StreamStreamCall[bytes, bytes] | None" = None
+
+    async def run(self) -> None:
+        """Keep attached, for ever."""
+        options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # a connection of its own, as a process has
+        delay_s = _FIRST_DELAY_S
+        while True:
+            async with grpc.aio.insecure_channel(self.address, options=options) as channel:
+                try:
+                    await asyncio.wait_for(channel.channel_ready(), 3.0)
+                    self._call = channel.stream_stream(ATTACH)()
+                    await self._send(self._attach())
+                    data: bytes
+                    async for data in self._call:
+                        delay_s = _FIRST_DELAY_S
+                        await self._take(decode_planner_message(data))
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+                    pass
+                self.attached.clear()
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    async def report(self, num_iterations: int) -> None:
+        """Send one telemetry message, if the stream is there."""
+        first, self._iteration = self._iteration, self._iteration + num_iterations
+        self._sequence += 1
+        message = Telemetry(
+            sequence=self._sequence,
+            iterations=tuple(
+                IterationReport(iteration=number, time_s=ITERATION_S, pipeline_time_s=ITERATION_S, energy_j=150.0)
+                for number in range(first, self._iteration)
+            ),
+            gpu=GpuSample(power_w=300.0, clock_mhz=1410, temperature_c=60.0),
+            control="clockd",
+        )
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the stream has ended, as ``run`` will see
+            await self._send(message)
+            self.num_telemetry += 1
+
+    async def _send(self, message: AgentMessage) -> None:
+        async with self._writing:  # gRPC takes one message of a stream at a time
+            assert self._call is not None
+            await self._call.write(encode_agent_message(message))
+
+    def _attach(self) -> Attach:
+        gpu = Gpu(
+            uuid=f"GPU-{self.rank.rank}",
+            name="load agent",
+            driver_version="0",
+            clocks_mhz=CLOCKS_MHZ,
+            control="clockd",
+            energy_period_s=0.02,
+        )
+        return Attach(
+            rank=self.rank,
+            gpu=gpu,
+            incarnation=self._incarnation,
+            iteration=self._iteration - 1,
+            table_revision=self.table_revision,
+        )
+
+    async def _take(self, message: PlannerMessage) -> None:
+        match message:
+            case Attached():
+                self.attached_at_s = time.monotonic()
+                self.attached.set()
+            case ScheduleWanted():
+                await self._send(ScheduleText(text=format_schedule(self.job.schedule)))
+            case Sweep():
+                for step, clock_mhz in enumerate(message.clocks_mhz):
+                    await self._send(self._samples(message.sweep_id, step, clock_mhz))
+            case PlanTable():
+                self.table_revision = message.revision
+            case Switch():
+                self.switches.append((message.switch_revision, time.monotonic()))
+                seen = SwitchSeen(table_revision=message.table_revision, switch_revision=message.switch_revision)
+                await self._send(seen)
+            case _:
+                pass
+
+    def _samples(self, sweep_id: int, step: int, clock_mhz: int) -> ProfileSamples:
+        """Of a GPU of no make: time falls and power rises with the clock; stages differ by some percent."""
+        self._sample_sequence += 1
+        slower, weight = CLOCKS_MHZ[0] / clock_mhz, 1.0 + 0.02 * self.rank.pp_rank
+        power_w = 100.0 + 250.0 * slower**-2.5
+        chunks = {instruction.stage // self.rank.pp_size for instruction in self.job.schedule.ranks[self.rank.pp_rank]}
+        samples = []
+        for chunk, (kind, seconds) in itertools.product(sorted(chunks), (("F", 0.01), ("B", 0.02))):
+            time_s = seconds * weight * (0.3 + 0.7 * slower)
+            samples.append(
+                Sample(
+                    chunk=chunk,
+                    kind=kind,
+                    clock_mhz=clock_mhz,
+                    time_s=time_s,
+                    energy_j=time_s * power_w,
+                    time_std_s=0.0,
+                    energy_std_j=0.0,
+                    num_runs=50,
+                    window_s=2.0,
+                )
+            )
+        return ProfileSamples(
+            sequence=self._sample_sequence,
+            sweep_id=sweep_id,
+            step=step,
+            samples=tuple(samples),
+            blocking_power_w=80.0,
+            switch_latency_s=0.0,
+            last=True,
+        )

@@ -1,0 +1,53 @@
+"""What the agent's core asks its shell to do."""
+
+from dataclasses import dataclass
+
+from perseus_dist.messages import AgentMessage, IterationReport
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClock:
+    """Ask the clock control for a clock; None releases it."""
+
+    clock_mhz: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send to the planner, in this order, on the stream that is open."""
+
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMeter:
+    """Take a whole reading of the meter now: an iteration begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEnergy:
+    """Follow the edges of the energy counter from now on, or no more."""
+
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeavePlanner:
+    """Close the stream and try no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepReports:
+    """Write these to the report's file, where there is one; each is given once."""
+
+    reports: tuple[IterationReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """One line for the log."""
+
+    sentence: str
+
+
+Action = RequestClock | Send | ReadMeter | WatchEnergy | LeavePlanner | KeepReports | Say

@@ -1,0 +1,400 @@
+"""The agent without its input and output: every event comes with its time, every answer is a list of actions.
+
+    boundaries ------> position --> pilot ----+
+    planner: table,           |               +--> RequestClock
+      switch, sweep --> orders: row, sweeper -+
+    clock reports, meter --> held clock --> sweeper, drift --> dialogue --> Send(ProfileSamples, Drift)
+    device times ----> pace --> pilot, drift
+    energy edges ----------------------------> sweeper, ledger --> KeepReports, Send(Telemetry)
+
+To drive it: call the ``on_`` methods in the order of their times, carry out the actions in their order, and call
+``on_timer`` when ``next_timer_ns`` is over (it may move with every call). Before ``on_connected`` and after
+``on_disconnected`` nothing is sent. It never raises on what planner, trainer or GPU do.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perseus_dist.agent.actions import Action, KeepReports, LeavePlanner, ReadMeter, RequestClock, Say, WatchEnergy
+from perseus_dist.agent.counter import Edge
+from perseus_dist.agent.dialogue import Dialogue
+from perseus_dist.agent.held_clock import HeldClock
+from perseus_dist.agent.order import rank_order
+from perseus_dist.agent.orders import Orders
+from perseus_dist.agent.pace import Pace
+from perseus_dist.agent.pilot import Pilot
+from perseus_dist.agent.position import Happened, Position, Stamp
+from perseus_dist.agent.profiler import OUTSIDE
+from perseus_dist.agent.reporter import Reporter, drift_sentence
+from perseus_dist.agent.settings import SavedProfile, Settings
+from perseus_dist.boundaries.record import Event, Mark
+from perseus_dist.messages import (
+    Attach,
+    Attached,
+    Goodbye,
+    Gpu,
+    PlannerMessage,
+    PlanTable,
+    ProfileAck,
+    Rank,
+    Refused,
+    Release,
+    ScheduleText,
+    ScheduleWanted,
+    StopSweep,
+    Sweep,
+    Switch,
+    Target,
+)
+
+if TYPE_CHECKING:
+    from perseus_dist.boundaries.reader import TimedBoundary
+    from perseus_dist.device.control import ClockReport
+    from perseus_dist.device.meter import MeterSample
+
+_READ_METER_NS = 250_000_000  # at the begin of an iteration, unless the last reading is younger
+_TROUBLED_ITERATIONS = 3  # in a row out of step, before it is told
+
+
+class AgentCore:
+    """One rank.
+
+    Args:
+        rank: As the planner is told.
+        schedule: The whole pipeline's text.
+        gpu: As the planner is told; ``clocks_mhz`` empty where no clock can be set.
+        incarnation: Random, new for every start.
+        target: What the job wants, if this rank was told.
+        saved_profile: On rank 0, if there is one.
+        settings: Otherwise the usual ones.
+
+    Attributes:
+        is_over: The trainer has ended, by its own word or by ``on_trainer_end``; nothing is asked for any more.
+
+    Raises:
+        ScheduleError: The schedule has no line for this pp_rank, or not in the grammar.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: Rank,
+        schedule: str,
+        gpu: Gpu,
+        incarnation: int,
+        target: Target | None = None,
+        saved_profile: SavedProfile | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._schedule = schedule
+        self._gpu = gpu
+        self._settings = settings or Settings()
+        self._order = rank_order(schedule, rank.pp_rank)
+        self._position = Position(self._order)
+        self._pilot = Pilot(self._order)
+        self._orders = Orders(rank=rank, gpu=gpu, num_instructions=len(self._order))
+        self._sweeper = self._orders.sweeper
+        self._clock = HeldClock()
+        self._reporter = Reporter(self._settings.drift_tolerance)
+        self._pace = Pace(self._order, pilot=self._pilot, clock=self._clock, drift=self._reporter.drift)
+        attach = Attach(
+            rank=rank,
+            gpu=gpu,
+            incarnation=incarnation,
+            target=target,
+            version=self._settings.version,
+            has_profile=saved_profile is not None,
+        )
+        self._dialogue = Dialogue(attach, saved_profile)
+        self.is_over = False
+        self._actions: list[Action] = []
+        self._is_stalled = self._is_evaluating = self._is_watching = False
+        self._last_boundary_ns = 0
+        self._outside_since: Stamp | None = None  # the last instruction ended, and the next iteration has not begun
+        self._refusal = gpu.refusal
+        self._meter_trouble = ""
+
+    # ---- what the trainer does --------------------------------------------------------------------------------------
+
+    def on_boundaries(
+        self, boundaries: "Sequence[TimedBoundary]", now_ns: int, *, looked_ns: int | None = None
+    ) -> list[Action]:
+        """Boundaries that were passed, in order. However many come at once, at most one clock is asked for.
+
+        Args:
+            boundaries: With the times of their passing.
+            now_ns: Now.
+            looked_ns: The look before, which did not see them, where their times are those of a look; None where they
+                are exact.
+        """
+        self._pace.look(now_ns, looked_ns)
+        for timed in boundaries:
+            self._pass_boundary(timed)
+        if boundaries:
+            self._last_boundary_ns = now_ns
+            self._is_stalled = False
+        return self._finish(now_ns)
+
+    def on_lost_boundaries(self, count: int, now_ns: int) -> list[Action]:
+        """Boundaries that nobody read in time; what comes next belongs to nothing known."""
+        self._reporter.num_lost_boundaries += count
+        self._leave_step(now_ns)
+        return self._finish(now_ns)
+
+    def on_trainer_end(self, reason: str, now_ns: int) -> list[Action]:
+        """The trainer has ended, without saying so; the last actions."""
+        self._end(reason, now_ns)
+        return self._finish(now_ns)
+
+    # ---- what the GPU does ------------------------------------------------------------------------------------------
+
+    def on_clock_report(self, report: "ClockReport", now_ns: int) -> list[Action]:
+        """What became of a request."""
+        self._clock.report(report)
+        self._settle()
+        return self._finish(now_ns)
+
+    def on_control(self, refusal: str, now_ns: int) -> list[Action]:
+        """Why no clock can be set now; empty while it can. To be told when it changes."""
+        if refusal != self._refusal:
+            self._actions.append(Say(f"clock control lost: {refusal}" if refusal else "clock control is back"))
+        self._refusal = refusal
+        return self._finish(now_ns)
+
+    def on_meter(self, sample: "MeterSample", now_ns: int, *, trouble: str = "") -> list[Action]:
+        """A whole reading: once a second, and after ``ReadMeter``."""
+        self._reporter.latest = sample
+        self._meter_trouble = trouble
+        if sample.energy_mj is not None and not self._is_watching:
+            # The counter was published up to a period ago; half of one on average.
+            middle_ns = (sample.time_before_ns + sample.time_after_ns) // 2
+            self._reporter.ledger.add_energy(middle_ns - self._period_ns // 2, sample.energy_mj)
+        if not self._gpu.clocks_mhz:
+            self._sweeper.see(sample)
+        doubtful_since_ns = self._clock.reading(sample)
+        if doubtful_since_ns is not None:
+            self._sweeper.unsettle(doubtful_since_ns)
+        self._settle()
+        return self._finish(now_ns)
+
+    def on_energy_edges(self, edges: Sequence[Edge], now_ns: int) -> list[Action]:
+        """What ``counter.EdgeTracker`` found, while ``WatchEnergy`` is on."""
+        for edge in edges:
+            self._sweeper.add_edge(edge)
+            if edge.width_ns <= self._period_ns // 4:
+                self._reporter.ledger.add_energy(edge.time_ns, edge.energy_mj)
+        return self._finish(now_ns)
+
+    # ---- what the planner does --------------------------------------------------------------------------------------
+
+    def on_connected(self, now_ns: int) -> list[Action]:
+        """A stream is open; the first action to send is the ``Attach``."""
+        self._actions += self._dialogue.connect(
+            iteration=self._position.iteration, table_revision=self._orders.plan.table_revision
+        )
+        return self._finish(now_ns)
+
+    def on_disconnected(self, now_ns: int) -> list[Action]:
+        """The stream is gone; plan, sweep and clocks go on as last agreed."""
+        self._dialogue.is_connected = False
+        return self._finish(now_ns)
+
+    def on_message(self, message: PlannerMessage, now_ns: int) -> list[Action]:
+        """The planner says something."""
+        match message:
+            case Attached():
+                self._actions += self._dialogue.attached(message, self._reporter.unresolved)
+            case ScheduleWanted():
+                self._actions += self._dialogue.say(ScheduleText(text=self._schedule))
+            case Sweep() | StopSweep() | PlanTable() | Switch():
+                table = self._orders.plan.newest_table
+                self._actions += self._orders.take(message, self._position.iteration)
+                newest = self._orders.plan.newest_table
+                if newest is not None and newest != table:  # after a break, the same one may be told again
+                    self._reporter.expect(newest.expected)
+            case ProfileAck():
+                self._dialogue.acknowledge(message.sequence)
+            case Release():
+                self._release(f"clocks released: {message.reason}")
+            case Refused():
+                self._release(f"refused by the planner: {message.reason}")
+                if not message.retry:
+                    self._actions.append(LeavePlanner())
+        return self._finish(now_ns)
+
+    # ---- time -------------------------------------------------------------------------------------------------------
+
+    def next_timer_ns(self) -> int | None:
+        """When ``on_timer`` is due; None for never."""
+        due = [self._reporter.due_ns]
+        if self._clock.requested_mhz is not None:
+            due.append(self._stall_ns)
+        if self._sweeper.due_ns is not None:
+            due.append(self._sweeper.due_ns)
+        return None if self.is_over else min(due)
+
+    def on_timer(self, now_ns: int) -> list[Action]:
+        """Whatever is due. May compute for some milliseconds, so do what other events ask for first."""
+        if self._clock.requested_mhz is not None and now_ns >= self._stall_ns and not self._is_stalled:
+            self._is_stalled = True
+            self._actions.append(Say("no boundary for a while: clocks released until the next one"))
+        self._measure(now_ns)
+        if now_ns >= self._reporter.due_ns:
+            self._report(now_ns)
+        return self._finish(now_ns)
+
+    def expected_end_ns(self) -> int | None:
+        """When the instruction that runs may end at the earliest; None if none runs, or its length is not known."""
+        return self._pace.expected_end_ns(self._position)
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _period_ns(self) -> int:
+        return round(self._gpu.energy_period_s * 1e9)
+
+    @property
+    def _stall_ns(self) -> int:
+        return self._last_boundary_ns + round(self._settings.lease_s * 1e9) + self._pace.longest_run_ns
+
+    def _pass_boundary(self, timed: "TimedBoundary") -> None:
+        boundary, time_ns = timed
+        happened = self._position.step(boundary, time_ns)
+        match boundary.event:
+            case Event.ITERATION_BEGIN:
+                self._begin_iteration(self._position.since)
+            case Event.ITERATION_END:
+                self._reporter.ledger.end_iteration(time_ns)
+                self._tell_drift()
+            case Event.MARK:
+                self._mark(boundary.kind, time_ns)
+            case Event.CLOSE:
+                self._end("finished", time_ns)
+            case Event.TIMING:
+                self._sweeper.add_device_time(boundary.timed_sequence, boundary.device_ns, time_ns)
+                self._pace.add_device_time(boundary.timed_sequence, boundary.iteration, boundary.device_ns)
+            case Event.END if happened is Happened.ENDED:
+                self._end_run()
+        if happened in (Happened.BEGAN, Happened.ENDED, Happened.ITERATION_BEGAN):
+            self._pace.move(time_ns)
+        if happened is Happened.OUT_OF_STEP:
+            if self._position.num_mismatched == 1:
+                self._actions.append(Say(f"out of step: {self._position.mismatch}"))
+            self._leave_step(time_ns)
+
+    def _begin_iteration(self, begin: Stamp) -> None:
+        time_ns, iteration = begin.time_ns, begin.iteration
+        self._is_evaluating = False
+        if self._outside_since is not None:
+            self._sweeper.add_activity(OUTSIDE, self._outside_since, begin)
+            self._outside_since = None
+        row = self._orders.row(iteration)
+        self._pilot.begin_iteration(row.clocks_mhz)
+        self._reporter.ledger.begin_iteration(iteration, time_ns, row)
+        self._sweeper.begin_iteration(iteration, time_ns)
+        if self._reporter.latest is None or time_ns > self._reporter.latest.time_after_ns + _READ_METER_NS:
+            self._actions.append(ReadMeter())
+
+    def _mark(self, phase: str, time_ns: int) -> None:
+        if phase == Mark.GRAD_SYNC:
+            self._reporter.ledger.end_pipeline(time_ns)
+        elif phase == Mark.EVAL_BEGIN:
+            self._is_evaluating = True
+            self._reporter.ledger.interrupt()
+            self._leave_step(time_ns)
+        elif phase == Mark.EVAL_END:
+            self._is_evaluating = False
+        elif phase == Mark.RELEASE:
+            self._leave_step(time_ns)
+
+    def _end_run(self) -> None:
+        run = self._position.last_run
+        assert run is not None  # one has just ended
+        self._pace.end_run(run, self._orders.row(run.iteration).clocks_mhz)
+        work = self._order[run.index]
+        self._sweeper.add_activity((work.chunk, work.kind), run.begin, run.end)
+        if run.index == len(self._order) - 1:
+            self._outside_since = run.end
+
+    def _tell_drift(self) -> None:
+        for drift in self._reporter.drifts():
+            self._actions += [Say(drift_sentence(drift)), *self._dialogue.say(drift)]
+
+    def _end(self, reason: str, now_ns: int) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        self._reporter.ledger.interrupt()
+        self._report(now_ns, is_last=True)
+        self._actions += [*self._dialogue.say(Goodbye(reason=reason)), Say(f"trainer ended: {reason}")]
+
+    def _leave_step(self, time_ns: int) -> None:
+        self._position.lose_step()
+        self._sweeper.interrupt(time_ns)
+        self._outside_since = None
+
+    def _release(self, sentence: str) -> None:
+        self._orders.release()
+        self._actions.append(Say(sentence))
+
+    def _measure(self, now_ns: int) -> None:
+        measured = self._sweeper.measure(now_ns, self._clock.latency_s)
+        # Where nobody can hold a clock, and the GPU did not run at it by itself, there is nothing to tell.
+        if measured is not None and (measured.samples or self._gpu.clocks_mhz):
+            self._actions += self._dialogue.put(measured)
+
+    def _wanted_mhz(self) -> int | None:
+        """What to ask for now. Whoever cannot set clocks asks for nothing, and holds nothing either."""
+        is_silent = self.is_over or self._is_stalled or self._is_evaluating
+        if is_silent or not self._gpu.clocks_mhz or not self._position.in_step:
+            return None
+        iteration = self._position.iteration
+        row, next_row = self._orders.row(iteration), self._orders.row(iteration + 1)
+        return self._pilot.wanted_mhz(
+            self._position,
+            clocks_mhz=row.clocks_mhz,
+            next_clocks_mhz=next_row.clocks_mhz,
+            current_mhz=self._clock.requested_mhz,
+            latency_ns=row.latency_ns,
+        )
+
+    def _settle(self) -> None:
+        if self._clock.settled_ns is not None and self._clock.requested_mhz is not None:
+            self._sweeper.settle(self._clock.requested_mhz, self._clock.settled_ns)
+
+    def _finish(self, now_ns: int) -> list[Action]:
+        """The actions so far, the clock first: nothing is as urgent."""
+        actions, self._actions = self._actions, []
+        wanted_mhz = self._wanted_mhz()
+        if wanted_mhz != self._clock.requested_mhz:
+            self._clock.request(wanted_mhz, now_ns)
+            self._sweeper.unsettle(now_ns)
+            actions.insert(0, RequestClock(wanted_mhz))
+        wants_edges = self._period_ns > 0 and not self.is_over and self._sweeper.wants_edges(self._position.iteration)
+        if wants_edges != self._is_watching:
+            self._is_watching = wants_edges
+            actions.append(WatchEnergy(wants_edges))
+        return actions
+
+    def _report(self, now_ns: int, *, is_last: bool = False) -> None:
+        """Iterations to the report; and everything to the planner, once it listens."""
+        reports = self._reporter.collect(now_ns, is_last=is_last)
+        if reports:
+            self._actions.append(KeepReports(reports))
+        if self._dialogue.is_connected:
+            control = "observe" if self._refusal else self._gpu.control
+            telemetry = self._reporter.telemetry(clock=self._clock, control=control, trouble=self._trouble())
+            self._actions += self._dialogue.say(telemetry)
+
+    def _trouble(self) -> str:
+        """What is wrong, the nearest cause first."""
+        is_astray = self._position.num_mismatched >= _TROUBLED_ITERATIONS
+        causes = (
+            self._refusal,
+            f"the schedule does not fit: {self._position.mismatch}" if is_astray else "",
+            self._orders.plan.trouble,
+            self._clock.trouble,
+            self._meter_trouble,
+            self._sweeper.trouble,
+        )
+        return next(filter(None, causes), "")

@@ -1,0 +1,60 @@
+"""The agent's side of the stream to the planner, whichever one is open: who it is, and what must not get lost."""
+
+from dataclasses import replace
+
+from perseus_dist.agent.actions import Action, Say, Send
+from perseus_dist.agent.outbox import SampleOutbox
+from perseus_dist.agent.settings import SavedProfile
+from perseus_dist.messages import AgentMessage, Attach, Attached, Drift, ProfileSamples
+
+
+class Dialogue:
+    """Says what is to be said, while somebody listens; samples until they are durable.
+
+    Args:
+        attach: Who we are; where we stand is filled in.
+        saved_profile: Samples that are there from the begin.
+
+    Attributes:
+        is_connected: A stream is open.
+    """
+
+    def __init__(self, attach: Attach, saved_profile: SavedProfile | None) -> None:
+        self._attach = attach
+        self._outbox = SampleOutbox()
+        if saved_profile is not None:
+            self._outbox.put_saved_profile(saved_profile.samples, saved_profile.blocking_power_w)
+        self._phase = ""
+        self.is_connected = False
+
+    def connect(self, *, iteration: int, table_revision: int) -> list[Action]:
+        """A stream is open: who we are comes first.
+
+        Args:
+            iteration: Begun last.
+            table_revision: Of the newest table held.
+        """
+        self.is_connected = True
+        return self.say(replace(self._attach, iteration=iteration, table_revision=table_revision))
+
+    def attached(self, attached: Attached, unresolved: tuple[Drift, ...]) -> list[Action]:
+        """The planner knows us: it is told again what it may not have taken."""
+        self._outbox.acknowledge(attached.acked_samples)
+        messages: tuple[AgentMessage, ...] = (*self._outbox.waiting, *unresolved)
+        actions = [action for message in messages for action in self.say(message)]
+        if attached.phase != self._phase:
+            actions.append(Say(f"attached to the planner, job is {attached.phase}"))
+        self._phase = attached.phase
+        return actions
+
+    def say(self, message: AgentMessage) -> list[Action]:
+        """Send a message, if somebody listens."""
+        return [Send(message)] if self.is_connected else []
+
+    def put(self, samples: ProfileSamples) -> list[Action]:
+        """Number samples, and send them until they are acknowledged."""
+        return self.say(self._outbox.put(samples))
+
+    def acknowledge(self, sequence: int) -> None:
+        """All samples up to this one are durable."""
+        self._outbox.acknowledge(sequence)

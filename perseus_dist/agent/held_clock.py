@@ -1,0 +1,109 @@
+"""Is the GPU at the clock that was asked for? From reports of the clock control and from readings of the meter.
+
+NVML's success means that a request was taken, not that the clock was reached. A power cap that keeps the GPU below it
+belongs to what that clock costs on this GPU, and is measured with it; heat and hardware brakes do not.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perseus_dist.device.control import ClockReport
+    from perseus_dist.device.meter import MeterSample
+
+REASON_IDLE = 0x1
+REASON_POWER_CAP = 0x4
+THROTTLE_REASONS = 0x8 | 0x20 | 0x40 | 0x80
+"""Hardware slowdown, software thermal, hardware thermal, power brake."""
+
+_TOLERANCE_MHZ = 7  # clocks come in steps of 15
+_TRANSITION_NS = 100_000_000  # a reading this soon after a request says nothing
+_NUM_LATENCIES = 64
+
+
+def is_at_clock(sample: "MeterSample", clock_mhz: int) -> bool | None:
+    """Whether a reading shows a clock that nobody holds; None where it says nothing, as of an idle GPU."""
+    reasons = sample.event_reasons or 0
+    if sample.clock_mhz is None or reasons & REASON_IDLE:
+        return None
+    return not reasons & THROTTLE_REASONS and abs(sample.clock_mhz - clock_mhz) <= _TOLERANCE_MHZ
+
+
+class HeldClock:
+    """Requests, and what became of them.
+
+    Attributes:
+        requested_mhz: Asked for last; None for released.
+        request_ns: When.
+        settled_ns: Since when the GPU has surely run at the requested clock; None while it may not.
+        is_throttled: By heat or hardware, at the last reading.
+        num_changes: Clocks asked for, releases aside.
+        num_missed: Requests that were granted and not reached.
+        trouble: Why the last request failed, in a sentence; empty if it did not.
+    """
+
+    def __init__(self) -> None:
+        self.requested_mhz: int | None = None
+        self.request_ns = 0
+        self.settled_ns: int | None = None
+        self.is_throttled = False
+        self.num_changes = 0
+        self.num_missed = 0
+        self.trouble = ""
+        self._last_good_ns = 0
+        self._latencies_ns: deque[int] = deque(maxlen=_NUM_LATENCIES)
+
+    @property
+    def latency_s(self) -> float:
+        """Upper quartile of the time from request to effect; 0 before the first."""
+        ordered = sorted(self._latencies_ns)
+        return ordered[3 * (len(ordered) - 1) // 4] / 1e9 if ordered else 0.0
+
+    def request(self, clock_mhz: int | None, now_ns: int) -> None:
+        """A clock is asked for."""
+        self.requested_mhz = clock_mhz
+        self.request_ns = now_ns
+        self.settled_ns = None
+        self.num_changes += clock_mhz is not None
+
+    def was_held(self, clock_mhz: int, since_ns: int) -> bool:
+        """Whether this clock was asked for long enough before then to be there, and nothing throttles it."""
+        is_in_force = self.request_ns + round(self.latency_s * 1e9) <= since_ns
+        return clock_mhz == self.requested_mhz and is_in_force and not self.is_throttled
+
+    def report(self, report: "ClockReport") -> None:
+        """What became of a request; of an older one than the last, only its latency counts."""
+        self.trouble = report.error
+        if report.error or report.requested_mhz is None:
+            return
+        if report.reached_ns is not None:
+            latency_ns = report.reached_ns - report.request_ns
+            self._latencies_ns.append(latency_ns)
+            settled_ns = report.reached_ns + 2 * latency_ns
+        elif report.event_reasons & REASON_POWER_CAP:
+            settled_ns = report.set_ns + _TRANSITION_NS
+        else:
+            self.num_missed += 1
+            return
+        if report.requested_mhz == self.requested_mhz:
+            self.settled_ns = self._last_good_ns = settled_ns
+
+    def reading(self, sample: "MeterSample") -> int | None:
+        """Judge a reading of the meter.
+
+        Returns:
+            Since when the clock may have been another one, if the reading says so.
+        """
+        reasons, clock_mhz, at_ns = sample.event_reasons or 0, sample.clock_mhz, sample.time_after_ns
+        self.is_throttled = bool(reasons & THROTTLE_REASONS)
+        if self.requested_mhz is None or clock_mhz is None or sample.time_before_ns < self.request_ns + _TRANSITION_NS:
+            return None
+        is_excused = bool(reasons & (REASON_POWER_CAP | REASON_IDLE))
+        if self.is_throttled or not (is_excused or abs(clock_mhz - self.requested_mhz) <= _TOLERANCE_MHZ):
+            was_settled, self.settled_ns = self.settled_ns is not None, None
+            return max(self._last_good_ns, self.request_ns) if was_settled else None
+        if not reasons & REASON_IDLE:
+            self._last_good_ns = at_ns
+            if self.settled_ns is None:
+                self.settled_ns = at_ns
+        return None

@@ -1,0 +1,83 @@
+"""What the planner has told a rank to run at: the clock of a sweep where there is one, otherwise the plan's."""
+
+from perseus_dist.agent.actions import Action, Say, Send
+from perseus_dist.agent.plan_view import PlanView, Row
+from perseus_dist.agent.sweep import Sweeper
+from perseus_dist.messages import Gpu, PlanTable, Rank, StopSweep, Sweep, Switch, SwitchSeen
+
+Order = Sweep | StopSweep | PlanTable | Switch
+
+
+class Orders:
+    """Takes orders and gives the clocks of each iteration.
+
+    Attributes:
+        plan: Tables and switches.
+        sweeper: The sweep, and what it measures.
+    """
+
+    def __init__(self, *, rank: Rank, gpu: Gpu, num_instructions: int) -> None:
+        self._num_instructions = num_instructions
+        self.plan = PlanView(
+            num_instructions=num_instructions, schedule_digest=rank.schedule_digest, clocks_mhz=gpu.clocks_mhz
+        )
+        self.sweeper = Sweeper(round(gpu.energy_period_s * 1e9))
+
+    def row(self, iteration: int) -> Row:
+        """The clocks of an iteration."""
+        clock_mhz = self.sweeper.clock_mhz(iteration)
+        return self.plan.row(iteration) if clock_mhz is None else Row(clocks_mhz=(clock_mhz,) * self._num_instructions)
+
+    def take(self, order: Order, iteration: int) -> list[Action]:
+        """Follow an order, unless a newer one is known.
+
+        Args:
+            order: As the planner sent it.
+            iteration: Begun last.
+        """
+        match order:
+            case Sweep():
+                self.sweeper.start(order, iteration)
+                return [Say(_sweep_sentence(order))]
+            case StopSweep():
+                self.sweeper.stop(order)
+                return []
+        before = self.plan.followed
+        if isinstance(order, PlanTable):
+            self.plan.take_table(order, iteration)
+        else:
+            self.plan.take_switch(order, iteration)
+        return self._answer(order, before)
+
+    def release(self) -> None:
+        """No clocks at once, until the next switch or sweep."""
+        self.plan.release()
+        self.sweeper.abandon()
+
+    def _answer(self, order: PlanTable | Switch, before: Switch | None) -> list[Action]:
+        followed, newest = self.plan.followed, self.plan.newest_switch
+        if followed is not None and followed != before:
+            return [_seen(followed), Say(_switch_sentence(followed))]
+        # One that is told again wants its answer again: the first may have been lost. A planner that tells an older one
+        # does not know of the newer, and can go beyond it only once it does.
+        if newest is None or not isinstance(order, Switch):
+            return []
+        return [_seen(newest)] if order == followed or order.switch_revision < newest.switch_revision else []
+
+
+def _seen(switch: Switch) -> Send:
+    return Send(SwitchSeen(table_revision=switch.table_revision, switch_revision=switch.switch_revision))
+
+
+def _sweep_sentence(sweep: Sweep) -> str:
+    return (
+        f"sweep {sweep.sweep_id}: {len(sweep.clocks_mhz)} clocks from iteration {sweep.first_iteration}, "
+        f"{sweep.iterations_per_clock} iterations each"
+    )
+
+
+def _switch_sentence(switch: Switch) -> str:
+    return (
+        f"switch {switch.switch_revision}: point {switch.point} of table {switch.table_revision} from iteration "
+        f"{switch.effective_iteration}"
+    )

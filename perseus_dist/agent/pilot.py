@@ -1,0 +1,100 @@
+"""Which clock to ask for now: the model of ``planning.replay``, played forward.
+
+A change is asked for when the clocked instruction before it ends, the next iteration's first one at the end of this
+iteration's last. What an idle gap does not hide of the latency, the next instruction runs at the old clock. A change
+that would arrive only after an instruction is over is not made for it, but for the first one that it still reaches.
+
+      end of 0F1                      0B0 begins
+    ----|------ waits for its peer ------|---- 0B0 ------
+        ask for 0B0's clock ..latency..> there
+"""
+
+import statistics
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+
+from perseus_dist.agent.exact_runs import ExactRun
+from perseus_dist.agent.order import Work
+from perseus_dist.agent.position import Position
+
+_NUM_RUNS = 4
+
+
+class Pilot:
+    """Chooses clocks along one rank's order; remembers how long each instruction and the wait before it took lately."""
+
+    def __init__(self, order: Sequence[Work]) -> None:
+        self._clocked = [index for index, work in enumerate(order) if not work.is_constant]
+        self._clocks_mhz: tuple[int, ...] | None = None
+        self._runs: list[deque[ExactRun]] = [deque(maxlen=_NUM_RUNS) for _ in order]  # at these clocks
+        # Medians; at other clocks the earlier ones stand until there are new ones. 0 while unknown.
+        self._duration_ns = [0] * len(order)
+        self._length_ns = [0] * len(order)  # idle time before it, and itself
+
+    def begin_iteration(self, clocks_mhz: tuple[int, ...] | None) -> None:
+        """An iteration at these clocks begins; at others everything takes another time."""
+        if clocks_mhz != self._clocks_mhz:
+            self._clocks_mhz = clocks_mhz
+            for runs in self._runs:
+                runs.clear()
+
+    def remember(self, run: ExactRun) -> None:
+        """Take note of how long an instruction took; of earlier clocks it is not any more."""
+        if run.ran_at.clocks_mhz != self._clocks_mhz:
+            return
+        runs = self._runs[run.place]
+        runs.append(run)
+        self._duration_ns[run.place] = round(statistics.median(r.duration_ns for r in runs))
+        self._length_ns[run.place] = round(statistics.median(r.duration_ns + r.idle_ns for r in runs))
+
+    def least_duration_ns(self, position: Position) -> int | None:
+        """What the instruction that runs took at least, lately and at these clocks; None if that is not known."""
+        runs = self._runs[position.index] if position.is_running else ()
+        return min((run.duration_ns for run in runs), default=None)
+
+    def wanted_mhz(
+        self,
+        position: Position,
+        *,
+        clocks_mhz: Sequence[int] | None,
+        next_clocks_mhz: Sequence[int] | None,
+        current_mhz: int | None,
+        latency_ns: int,
+    ) -> int | None:
+        """The clock to ask for at this boundary; ``current_mhz`` if none.
+
+        Args:
+            position: Of the rank, in step.
+            clocks_mhz: (num_instructions) this iteration's, 0 for an instruction that keeps what it finds; None for
+                clocks released.
+            next_clocks_mhz: The next iteration's.
+            current_mhz: Asked for last; None when released.
+            latency_ns: From asking for a clock to having it.
+        """
+        ahead = bisect_left(self._clocked, position.index) if position.in_iteration else len(self._clocked)
+        if ahead < len(self._clocked):
+            if clocks_mhz is None:
+                return None
+            reached_mhz = self._first_reached_mhz(ahead, position, clocks_mhz, current_mhz, latency_ns)
+            if reached_mhz:
+                return reached_mhz
+        if next_clocks_mhz is None:
+            return None
+        return next((next_clocks_mhz[index] for index in self._clocked if next_clocks_mhz[index]), current_mhz)
+
+    def _first_reached_mhz(
+        self, ahead: int, position: Position, clocks_mhz: Sequence[int], current_mhz: int | None, latency_ns: int
+    ) -> int:
+        """The clock of the first instruction that a change asked for now still reaches; 0 if there is none."""
+        ahead_ns = 0
+        for index in islice(self._clocked, ahead, None):
+            is_running = position.is_running and index == position.index
+            length_ns = (self._duration_ns if is_running else self._length_ns)[index]
+            ahead_ns += length_ns
+            # An instruction whose length is not known yet is taken for a long one.
+            is_reached = length_ns == 0 or ahead_ns > latency_ns
+            if clocks_mhz[index] and (is_reached or clocks_mhz[index] == current_mhz):
+                return clocks_mhz[index]
+        return 0

@@ -1,0 +1,28 @@
+"""What a rank's agent is started with, beyond who the rank is."""
+
+from dataclasses import dataclass
+
+from perseus_dist.messages import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator may want otherwise.
+
+    Attributes:
+        lease_s: Clocks are released when no boundary came for this long, and the longest instruction on top.
+        drift_tolerance: Share by which an instruction's time may leave the profile.
+        version: Of the package, for the planner.
+    """
+
+    lease_s: float = 2.0
+    drift_tolerance: float = 0.1
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedProfile:
+    """Rows that stand in for a sweep."""
+
+    samples: tuple[Sample, ...]
+    blocking_power_w: float

@@ -1,0 +1,108 @@
+"""From what the trainer gave on standard input to what the core takes."""
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+from perseus_dist.agent.order import schedule_digest
+from perseus_dist.agent.settings import SavedProfile, Settings
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import PerseusError
+from perseus_dist.messages import Rank, Sample, Target
+
+_TARGET = re.compile(r"t_min|(?P<name>slowdown|deadline_s)=(?P<value>[0-9.eE+-]+)")
+
+
+class SpecError(PerseusError):
+    """A setting of the rank's spec that the agent cannot use."""
+
+
+def rank_from_spec(spec: RankSpec) -> Rank:
+    """As the planner is told."""
+    return Rank(
+        job_id=spec.job_id,
+        rank=spec.rank,
+        pp_rank=spec.pp_rank,
+        dp_rank=spec.dp_rank,
+        tp_rank=spec.tp_rank,
+        pp_size=spec.pp_size,
+        dp_size=spec.dp_size,
+        tp_size=spec.tp_size,
+        schedule_digest=schedule_digest(spec.schedule),
+    )
+
+
+def settings_from_spec(spec: RankSpec) -> Settings:
+    """From its options ``lease_s`` and ``drift_tolerance``.
+
+    Raises:
+        SpecError: One is no number, or not positive.
+    """
+    usual = Settings()
+    return Settings(
+        lease_s=_positive(spec, "lease_s", usual.lease_s),
+        drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
+        version=version("perseus-dist"),
+    )
+
+
+def parse_target(text: str) -> Target:
+    """``t_min``, ``slowdown=1.05`` or ``deadline_s=2.5``.
+
+    Raises:
+        SpecError: The text is no target.
+    """
+    match = _TARGET.fullmatch(text)
+    value = None if match is None or match["name"] is None else _number(match["value"])
+    if match is None or (match["name"] is not None and (value is None or value <= 0)):
+        raise SpecError(f"target {text!r}: expected t_min, slowdown=1.05 or deadline_s=2.5")
+    return Target(
+        slowdown=value if match["name"] == "slowdown" else None,
+        deadline_s=value if match["name"] == "deadline_s" else None,
+    )
+
+
+def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
+    """The rows of the profile, on rank 0, which speaks for the job; its option ``blocking_power_w`` goes with them.
+
+    Raises:
+        ProfileError: The file cannot be read, or is no profile.
+        SpecError: The blocking power is no number.
+    """
+    if spec.profile is None or spec.rank != 0:
+        return None
+    from perseus_dist.planning.profile_csv import read_rows
+
+    samples = tuple(
+        Sample(
+            chunk=0,
+            kind=row.kind,
+            clock_mhz=row.clock_mhz,
+            time_s=row.time_s,
+            energy_j=row.energy_j,
+            time_std_s=max(row.time_std_s, 0.0) if row.time_std_s == row.time_std_s else 0.0,
+            energy_std_j=max(row.energy_std_j, 0.0) if row.energy_std_j == row.energy_std_j else 0.0,
+            num_runs=row.samples,
+            window_s=0.0,
+            stage=row.stage,
+        )
+        for row in read_rows(Path(spec.profile))
+    )
+    return SavedProfile(samples=samples, blocking_power_w=_positive(spec, "blocking_power_w", 0.0))
+
+
+def _positive(spec: RankSpec, name: str, usual: float) -> float:
+    text = spec.options.get(name)
+    if text is None:
+        return usual
+    value = _number(text)
+    if value is None or not 0 < value < 1e6:
+        raise SpecError(f"option {name}={text}: expected a positive number")
+    return value
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,46 @@
+"""Starting a rank's agent beside its trainer."""
+
+import os
+import subprocess
+import sys
+
+from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
+
+
+def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int) -> int:
+    """Start ``python -m perseus_dist.agent`` and return its pid. Waits for exec alone, not for Python to start.
+
+    The agent is spawned, never forked, inherits no descriptor but its own and standard error, and belongs to a session
+    of its own, so that a terminal's Ctrl-C reaches the trainer first. Nobody waits for it: once it has ended it remains
+    as a zombie until the trainer ends.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    trainer_pidfd = os.pidfd_open(os.getpid())
+    # A file and not a pipe: a pipe that is full blocks its writer, and a large schedule fills it.
+    stdin = os.memfd_create("perseus-agent-start", os.MFD_CLOEXEC)
+    try:
+        start = AgentStart(
+            spec=spec,
+            trainer_pid=os.getpid(),
+            trainer_pidfd=trainer_pidfd,
+            ring_fd=ring_fd,
+            doorbell_fd=doorbell_fd,
+        )
+        with open(stdin, "wb", closefd=False) as file:
+            file.write(start.to_json())
+        os.lseek(stdin, 0, os.SEEK_SET)
+        process = subprocess.Popen(
+            # -P: the trainer's working directory must not stand in for installed packages.
+            [sys.executable, "-P", "-m", "perseus_dist.agent"],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(trainer_pidfd, ring_fd, doorbell_fd),
+            start_new_session=True,
+        )
+    finally:
+        os.close(stdin)
+        os.close(trainer_pidfd)
+    process.returncode = 0  # it outlives this object on purpose, which would otherwise warn of that
+    return process.pid

@@ -1,0 +1,82 @@
+"""What a trainer tells its agent when it starts it: who the rank is, and the descriptors that they share."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSpec:
+    """One rank of a job and how its user wants it run. Standard library only: adapters fill it in.
+
+    Attributes:
+        job_id: The same on every rank of the job.
+        rank: Global rank.
+        pp_rank, dp_rank, tp_rank: Its places in its groups.
+        pp_size, dp_size, tp_size: How large these are.
+        schedule: The whole pipeline's schedule as text, a line per pp_rank.
+        local_rank: The GPU among those that CUDA shows to this process, where ``gpu_uuid`` is not known.
+        gpu_uuid: The GPU that this rank computes on, as NVML writes it.
+        planner: ``host:port``; None embeds one in rank 0's agent.
+        rendezvous: Folder that all ranks see, where the embedded planner leaves its address.
+        token_file: File with the job's token.
+        target: As on the command line: ``t_min``, ``slowdown=1.05`` or ``deadline_s=2.5``.
+        profile: CSV of an earlier run, which spares the sweep.
+        report: Where the savings report goes.
+        control: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
+        options: Further settings of the agent, by name.
+    """
+
+    job_id: str
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    schedule: str
+    local_rank: int
+    gpu_uuid: str | None = None
+    planner: str | None = None
+    rendezvous: str | None = None
+    token_file: str | None = None
+    target: str | None = None
+    profile: str | None = None
+    report: str | None = None
+    control: str = "auto"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStart:
+    """What an agent finds on its standard input: JSON until its end.
+
+    Attributes:
+        spec: The rank.
+        trainer_pid: The process to follow.
+        trainer_pidfd: Inherited; readable once that process has ended, which is the only sign of its end.
+        ring_fd: Inherited; what ``BoundaryReader`` maps.
+        doorbell_fd: Inherited; an eventfd, see ``BoundaryReader``.
+    """
+
+    spec: RankSpec
+    trainer_pid: int
+    trainer_pidfd: int
+    ring_fd: int
+    doorbell_fd: int
+
+    def to_json(self) -> bytes:
+        """The text on standard input."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "AgentStart":
+        """The inverse of ``to_json``.
+
+        Raises:
+            ValueError: Not JSON.
+            TypeError, KeyError: Fields are missing or unknown.
+        """
+        fields = json.loads(text)
+        return cls(**{**fields, "spec": RankSpec(**fields["spec"])})

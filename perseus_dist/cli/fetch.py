@@ -1,0 +1,64 @@
+"""``perseus-dist fetch``: a running job's profile and frontier, into files."""
+
+import argparse
+import json
+from pathlib import Path
+
+from perseus_dist.cli.planner_client import TIMEOUT_S, PlannerCallError, add_planner_arguments, planner_calls
+from perseus_dist.planning.output_file import write_output
+
+_EPILOG = """\
+example:
+  perseus-dist fetch llama-70b --profile profile.csv --frontier frontier.csv
+
+The profile is of the form that 'perseus-dist plan' reads; the blocking power that belongs to it is printed.
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "fetch",
+        help="save the profile and the frontier of a running job",
+        description="Save what a planner has measured and planned for a job.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("job", metavar="JOB")
+    parser.add_argument("--profile", type=Path, metavar="FILE.csv", help="write the measured profile")
+    parser.add_argument("--frontier", type=Path, metavar="FILE.csv", help="write times and energies of all plans")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_planner_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fetch."""
+    if args.profile is None and args.frontier is None:
+        raise PlannerCallError("nothing to fetch: name --profile FILE.csv, --frontier FILE.csv, or both")
+    with planner_calls(args) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        profile = planner.GetProfile(pb.GetProfileRequest(job_id=args.job), timeout=TIMEOUT_S, metadata=metadata)
+        frontier = planner.GetFrontier(pb.GetFrontierRequest(job_id=args.job), timeout=TIMEOUT_S, metadata=metadata)
+    if args.profile is not None:
+        write_output(args.profile, profile.csv.encode())
+    if args.frontier is not None:
+        rows = (f"{point.time_s:.9f},{point.energy_j:.6f},{point.lower_bound_j:.6f}\n" for point in frontier.points)
+        write_output(args.frontier, "".join(["time_s,energy_j,lower_bound_j\n", *rows]).encode())
+    figures = {
+        "blocking_power_w": profile.blocking_power_w,
+        "table_revision": frontier.table_revision,
+        "t_min_s": frontier.t_min_s,
+        "t_star_s": frontier.t_star_s,
+        "baseline_time_s": frontier.baseline_time_s,
+        "baseline_energy_j": frontier.baseline_energy_j,
+    }
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        for path in filter(None, (args.profile, args.frontier)):
+            print(f"{path} written")
+        times = f"T_min {frontier.t_min_s:.4f} s, T* {frontier.t_star_s:.4f} s"
+        print(f"blocking power {profile.blocking_power_w:.2f} W; {times}")
+    return 0

@@ -1,0 +1,112 @@
+"""``perseus-dist planner``: the service that jobs, agents and operators talk to."""
+
+import argparse
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseus_dist.errors import PerseusError
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.server import ServerConfig
+
+_EPILOG = """\
+example:
+  perseus-dist planner
+  perseus-dist planner --bind 0.0.0.0:50151 --tls-cert planner.pem --tls-key planner.key --metrics-port 9464
+
+Everything that it acknowledges is in --state-dir, and a planner that is started again there goes on with it. The token
+in the file 'operator-token' there opens every job; a job's own token is the one that its first rank came with.
+"""
+
+
+class PlannerOptionsError(PerseusError):
+    """Options of the planner that do not fit together."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "planner",
+        help="serve plans to the agents of running jobs",
+        description="Serve plans to the agents of running jobs, over gRPC, until SIGTERM.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--bind", default="127.0.0.1:50151", metavar="HOST:PORT", help="default: %(default)s; port 0 takes a free one"
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="default: $XDG_STATE_HOME/perseus-dist or ~/.local/state/perseus-dist",
+    )
+    parser.add_argument(
+        "--tls-cert", type=Path, metavar="PEM", help="the planner's certificate; read again when it changes"
+    )
+    parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
+    parser.add_argument(
+        "--tls-client-ca", type=Path, metavar="PEM", help="ask every client for a certificate of this authority (mTLS)"
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="serve plain text on an address that other machines can reach"
+    )
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve Prometheus metrics on 127.0.0.1; 0: any"
+    )
+    parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")
+    parser.add_argument(
+        "--embedded",
+        action="store_true",
+        help="keep everything in memory, end with the process that started it, and put a token into --address-file "
+        "that every call needs",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve."""
+    from perseus_dist.planner.server import serve
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(serve(_config(args)))
+    return 0
+
+
+def _config(args: argparse.Namespace) -> "ServerConfig":
+    from perseus_dist.planner.address import parse_address
+    from perseus_dist.planner.auth import load_operator_token, new_token
+    from perseus_dist.planner.server import ServerConfig
+    from perseus_dist.planner.state_dir import DATABASE, OPERATOR_TOKEN, default_state_dir, make_state_dir
+    from perseus_dist.planner.tls import ServerTls
+
+    bind = parse_address(args.bind)
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise PlannerOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
+    if args.tls_client_ca is not None and args.tls_cert is None:
+        raise PlannerOptionsError("--tls-client-ca needs --tls-cert and --tls-key")
+    if args.embedded and args.address_file is None:
+        raise PlannerOptionsError("--embedded needs --address-file: nobody would find the planner")
+    if args.metrics_port is not None and not 0 <= args.metrics_port <= 65_535:
+        raise PlannerOptionsError(f"--metrics-port {args.metrics_port}: expected a port from 0 to 65535")
+    tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
+    if not bind.is_loopback and tls is None and not args.insecure:
+        raise PlannerOptionsError(
+            f"--bind {bind} is no loopback address: other machines could read tokens on the way. Give --tls-cert and "
+            "--tls-key, or --insecure on a network that you trust"
+        )
+    state_dir = args.state_dir or default_state_dir()
+    if not args.embedded:
+        make_state_dir(state_dir)
+    return ServerConfig(
+        bind=bind,
+        database=None if args.embedded else state_dir / DATABASE,
+        operator_token=new_token() if args.embedded else load_operator_token(state_dir / OPERATOR_TOKEN),
+        needs_token=args.embedded or not bind.is_loopback,
+        tls=tls,
+        metrics_port=args.metrics_port,
+        address_file=args.address_file,
+        embedded=args.embedded,
+    )

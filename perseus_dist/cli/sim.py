@@ -1,0 +1,137 @@
+"""``perseus-dist sim``: run any command on a machine of simulated GPUs."""
+
+import argparse
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from perseus_dist.simulator.errors import SimulatorError
+from perseus_dist.simulator.gpu import GpuState
+from perseus_dist.simulator.machine import SimulatedMachine
+from perseus_dist.simulator.presets import PRESETS
+
+LEFT_LOCKED_EXIT_CODE = 3
+_RELEASE_GRACE_S = 2.0  # an agent or a clock daemon may outlive the command by a moment, to release clocks
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_EPILOG = """\
+example:
+  perseus-dist sim --gpu a100 --count 4 -- python -c "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
+
+COMMAND and its children find the simulated GPUs wherever they load libnvidia-ml.so.1 by name, as nvidia-ml-py does.
+When it has ended, this prints what each GPU consumed and whether its clock is still locked. A clock counts as left
+locked if nobody has released it 2 s after COMMAND's end.
+
+The exit code is that of COMMAND (128 + number if a signal ended it), or 3 if COMMAND succeeded and left a clock locked.
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "sim",
+        help="run a command on simulated GPUs",
+        description="Run a command that sees simulated GPUs through NVML.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--gpu", choices=tuple(PRESETS), default="a100", help="GPU model (default: %(default)s)")
+    parser.add_argument("--count", type=int, default=1, metavar="N", help="number of GPUs, 1 to 64 (default: 1)")
+    parser.add_argument(
+        "--cuda",
+        action="store_true",
+        help="also a stand-in libcuda.so.1 (streams, events, no kernels of one's own); not for CUDA frameworks",
+    )
+    parser.add_argument("--unprivileged", action="store_true", help="nobody may set clocks")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run a command on simulated GPUs."""
+    watched = {*_FORWARDED, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)  # first of all: the machine's thread inherits it
+    try:
+        with SimulatedMachine(args.gpu, count=args.count, unprivileged=args.unprivileged) as machine:
+            started = [gpu.state() for gpu in machine.gpus]
+            exit_code = _run_command(args.command, {**os.environ, **machine.environment(cuda=args.cuda)})
+            _wait_for_release(machine)
+            report = _report(args.command, exit_code, machine, started)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    print(json.dumps(report) if args.json else _text(report), flush=True)
+    if exit_code == 0 and report["clocks_left_locked"]:
+        return LEFT_LOCKED_EXIT_CODE
+    return exit_code
+
+
+def _run_command(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Spawn, and wait, passing signals on. The watched signals must be blocked."""
+    try:
+        pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=())
+    except OSError as error:
+        raise SimulatorError(f"{command[0]}: cannot be run ({error.strerror}); name a command after --") from None
+    while True:
+        info = signal.sigwaitinfo({*_FORWARDED, signal.SIGCHLD})
+        if info.si_signo != signal.SIGCHLD:
+            if info.si_code <= 0:  # sent by a process; what the terminal sends, the command gets as well
+                os.kill(pid, info.si_signo)
+            continue
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _wait_for_release(machine: SimulatedMachine) -> None:
+    deadline = time.monotonic() + _RELEASE_GRACE_S
+    while time.monotonic() < deadline and not all(gpu.state().is_unlocked for gpu in machine.gpus):
+        time.sleep(0.02)
+
+
+def _report(
+    command: Sequence[str], exit_code: int, machine: SimulatedMachine, started: Sequence[GpuState]
+) -> dict[str, object]:
+    gpus = []
+    for gpu, before in zip(machine.gpus, started, strict=True):
+        after = gpu.state()
+        energy_j = after.true_energy_j - before.true_energy_j
+        seconds = (after.time_ns - before.time_ns) * 1e-9
+        gpus.append(
+            {
+                "index": gpu.index,
+                "device": "simulated GPU",
+                "name": gpu.preset.nvml_name,
+                "uuid": gpu.uuid,
+                "energy_j": energy_j,
+                "mean_power_w": energy_j / seconds,
+                "seconds": seconds,
+                "kernel_seconds": after.running_s - before.running_s,
+                "locked_mhz": after.locked_mhz,
+            }
+        )
+    return {
+        "command": list(command),
+        "exit_code": exit_code,
+        "simulated": True,
+        "gpus": gpus,
+        "clocks_left_locked": sum(gpu["locked_mhz"] is not None for gpu in gpus),
+    }
+
+
+def _text(report: dict[str, object]) -> str:
+    lines = []
+    gpus = report["gpus"]
+    assert isinstance(gpus, list)
+    for gpu in gpus:
+        lock = "clock not locked"
+        if gpu["locked_mhz"] is not None:
+            lock = f"CLOCK STILL LOCKED at {'-'.join(str(mhz) for mhz in sorted(set(gpu['locked_mhz'])))} MHz"
+        lines.append(
+            f"{gpu['device']} {gpu['index']} ({gpu['name']}): {gpu['energy_j']:.1f} J in {gpu['seconds']:.2f} s, "
+            f"mean {gpu['mean_power_w']:.1f} W, {gpu['kernel_seconds']:.2f} s in kernels, {lock}"
+        )
+    return "\n".join(lines)

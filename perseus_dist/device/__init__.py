@@ -1,0 +1,1 @@
+"""Clock control and energy meter of one GPU."""

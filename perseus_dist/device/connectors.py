@@ -1,0 +1,109 @@
+"""Two ways to a lease daemon: the node's own by its socket, or a private process that is spawned for the purpose."""
+
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+DEFAULT_CLOCKD_SOCKET = "/run/perseus-dist/clockd.sock"
+DEFAULT_ZEUSD_SOCKET = "/run/zeusd/zeusd.sock"
+_PRIVATE_LEASE_S = 2.0
+_CHILD_FD = 3
+
+
+def clockd_socket(environ: Mapping[str, str]) -> str:
+    """Where clockd is looked for: ``PERSEUS_CLOCKD_SOCKET``, else the usual place."""
+    return environ.get("PERSEUS_CLOCKD_SOCKET") or DEFAULT_CLOCKD_SOCKET
+
+
+def zeusd_socket(environ: Mapping[str, str]) -> str:
+    """Where zeusd is looked for: ``ZEUSD_SOCK_PATH``, as its own clients do, else the usual place."""
+    return environ.get("ZEUSD_SOCK_PATH") or DEFAULT_ZEUSD_SOCKET
+
+
+class SocketConnector:
+    """To the node's daemon."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def connect(self) -> socket.socket:
+        """See ``Connector``. Never waits: a daemon whose queue of new connections is full counts as not there."""
+        connected = socket.socket(socket.AF_UNIX)
+        connected.settimeout(0)
+        try:
+            connected.connect(self._path)
+        except OSError:
+            connected.close()
+            raise
+        return connected
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing to tidy up."""
+
+
+class ProcessConnector:
+    """To a private lease process, a new one after every loss: it then restores first what the lost one left."""
+
+    def __init__(self, name: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> None:
+        """Prepare.
+
+        Args:
+            name: ``direct`` or ``zeusd``.
+            folder: Of the lease files.
+            environ: The process's environment.
+            arguments: What follows on its command line.
+        """
+        self._command = [sys.executable, "-m", "perseus_dist.device.lease_process", str(_CHILD_FD), name]
+        self._command += [str(_PRIVATE_LEASE_S), str(folder), *arguments]
+        self._environ = dict(environ)
+        self._pid = 0
+
+    @property
+    def pid(self) -> int:
+        """Of the newest process; 0 if there is none."""
+        return self._pid
+
+    def connect(self) -> socket.socket:
+        """See ``Connector``. Takes as long as spawning does, some milliseconds."""
+        self._reap(os.WNOHANG)
+        ours, theirs = socket.socketpair(socket.AF_UNIX)
+        with theirs:
+            # Well away from the number that it gets there: duplicating onto itself would keep it close-on-exec.
+            inherited = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 10 * _CHILD_FD)
+            try:
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    self._command,
+                    self._environ,
+                    file_actions=[
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                        (os.POSIX_SPAWN_DUP2, inherited, _CHILD_FD),
+                    ],
+                    setsid=True,  # Ctrl-C on the trainer's terminal is not for it
+                )
+            except OSError:
+                ours.close()
+                raise
+            finally:
+                os.close(inherited)
+        return ours
+
+    def close(self, timeout_s: float) -> None:
+        """Wait a moment for the process's end. One that still restores goes on without us."""
+        until = time.monotonic() + timeout_s
+        while self._reap(os.WNOHANG) and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def _reap(self, options: int) -> bool:
+        """Collect the process's end; whether it still runs."""
+        with suppress(ChildProcessError):
+            if self._pid and os.waitpid(self._pid, options)[0] == 0:
+                return True
+        self._pid = 0
+        return False

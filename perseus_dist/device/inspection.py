@@ -1,0 +1,182 @@
+"""What is right and wrong on a node for setting clocks and reading energy: findings for ``perseus-dist doctor``."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from perseus_dist.device import gpu_guard
+from perseus_dist.device.connectors import SocketConnector, clockd_socket, zeusd_socket
+from perseus_dist.device.discovery import find_gpu
+from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
+from perseus_dist.device.nvml import NOT_SUPPORTED, REASON_CLOCKS_SETTING, Gpu, Nvml, NvmlError
+
+# A GPU that does not answer for so long is called hung.
+_PATIENCE_S = 5.0
+
+
+class Level(StrEnum):
+    """How bad it is: ``fail`` keeps perseus-dist from working, ``warn`` from working fully."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at.
+
+    Attributes:
+        level: How bad it is.
+        subject: What was looked at.
+        what: What was seen.
+        remedy: What to do; empty if nothing.
+    """
+
+    level: Level
+    subject: str
+    what: str
+    remedy: str = ""
+
+
+def inspect_device(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at driver, GPUs, clock control and visible devices."""
+    nvml = Nvml()
+    try:
+        version = nvml.call("nvmlSystemGetDriverVersion")
+        uuids = nvml.uuids()
+    except NvmlError as error:
+        yield Finding(
+            level=Level.FAIL,
+            subject="driver",
+            what=str(error),
+            remedy="make nvidia-smi work here first (in a container: driver capability 'utility')",
+        )
+        return
+    yield Finding(level=Level.OK, subject="driver", what=f"{version}, {len(uuids)} GPUs")
+    for index, uuid in enumerate(uuids):
+        yield from _patiently(f"GPU {index}", lambda uuid=uuid: list(_inspect_gpu(nvml.gpu(uuid))))  # type: ignore[misc]
+    yield from _inspect_control(environ)
+    yield from _inspect_leases(environ)
+    yield _inspect_visible_devices(environ)
+
+
+def _inspect_gpu(gpu: Gpu) -> Iterator[Finding]:
+    subject = gpu.uuid
+    name = gpu.call("nvmlDeviceGetName")
+    clocks_mhz = gpu.clocks_mhz()
+    yield Finding(level=Level.OK, subject=subject, what=f"{name}, {clocks_mhz[-1]} to {clocks_mhz[0]} MHz")
+    try:
+        gpu.call("nvmlDeviceGetTotalEnergyConsumption")
+    except NvmlError as error:
+        remedy = "energy counters need Volta or newer" if error.code == NOT_SUPPORTED else "look at dmesg"
+        yield Finding(level=Level.WARN, subject=subject, what=f"no energy counter: {error}", remedy=remedy)
+    if refusal := gpu_guard.find_mig_refusal(gpu):
+        yield Finding(level=Level.WARN, subject=subject, what=refusal, remedy="nvidia-smi -mig 0, or leave it observed")
+    if gpu.event_reasons() & REASON_CLOCKS_SETTING:
+        yield Finding(
+            level=Level.WARN,
+            subject=subject,
+            what="its clocks are locked or limited by somebody (clock event reason 0x2)",
+            remedy="end the job that holds them, or lift them with nvidia-smi -rgc (application clocks: -rac)",
+        )
+    limit_mw = gpu.call("nvmlDeviceGetEnforcedPowerLimit")
+    default_mw = gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")
+    if limit_mw < default_mw:
+        yield Finding(
+            level=Level.WARN,
+            subject=subject,
+            what=f"power cap {limit_mw / 1000:.0f} W, below the default of {default_mw / 1000:.0f} W",
+            remedy="it is left as it is; profiles measured under another cap do not fit",
+        )
+    if pids := gpu_guard.running_pids(gpu):
+        yield Finding(
+            level=Level.WARN,
+            subject=subject,
+            what="in use by " + ", ".join(gpu_guard.describe_process(pid) for pid in pids),
+            remedy="clocks are set only where a job has the GPU for itself",
+        )
+
+
+def _inspect_control(environ: Mapping[str, str]) -> Iterator[Finding]:
+    answers = False
+    for name, path in (("clockd", clockd_socket(environ)), ("zeusd", zeusd_socket(environ))):
+        if not Path(path).exists():
+            yield Finding(level=Level.OK, subject=name, what=f"not running (no {path})")
+            continue
+        try:
+            SocketConnector(path).connect().close()
+        except PermissionError:
+            remedy = f"become a member of the group of {path}, or start {name} with a group that you are in"
+            yield Finding(level=Level.WARN, subject=name, what=f"{path} may not be used by you", remedy=remedy)
+        except OSError as error:
+            what = f"{path} does not answer ({error.strerror or error})"
+            yield Finding(level=Level.WARN, subject=name, what=what, remedy=f"restart {name}")
+        else:
+            answers = True
+            yield Finding(level=Level.OK, subject=name, what=f"answers on {path}")
+    if os.geteuid() == 0:
+        yield Finding(level=Level.OK, subject="rights", what="root: clocks can be set directly")
+    elif not answers:
+        yield Finding(
+            level=Level.WARN,
+            subject="rights",
+            what="no right to set clocks, and no daemon that would: jobs are observed only",
+            remedy="start 'perseus-dist clockd' as root on this node",
+        )
+
+
+def _inspect_leases(environ: Mapping[str, str]) -> Iterator[Finding]:
+    folder = lease_folder(environ)
+    for gpu_uuid in touched_gpus(folder):
+        lease_file = LeaseFile(folder, gpu_uuid)
+        try:
+            was_left = lease_file.take("perseus-dist doctor")
+        except LeaseFileError:
+            continue  # its holder lives
+        finally:
+            lease_file.give_back()
+        if was_left:
+            yield Finding(
+                level=Level.WARN,
+                subject=gpu_uuid,
+                what="a process that died may have left its clocks locked",
+                remedy="perseus-dist release",
+            )
+
+
+def _inspect_visible_devices(environ: Mapping[str, str]) -> Finding:
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    said = "not set" if visible is None else visible
+    found = find_gpu(0, environ)
+    if found.uuid is not None:
+        return Finding(level=Level.OK, subject="CUDA_VISIBLE_DEVICES", what=f"{said}; the first is {found.uuid}")
+    return Finding(
+        level=Level.WARN,
+        subject="CUDA_VISIBLE_DEVICES",
+        what=f"{said}; {found.trouble}",
+        remedy="name whole GPUs by number or UUID",
+    )
+
+
+def _patiently(subject: str, inspect: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run in a thread, because a sick GPU may never answer."""
+    findings: list[Finding] = []
+
+    def run() -> None:
+        try:
+            findings.extend(inspect())
+        except NvmlError as error:
+            remedy = "look at dmesg for its last error (Xid)"
+            findings.append(Finding(level=Level.FAIL, subject=subject, what=str(error), remedy=remedy))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE_S)
+    if thread.is_alive():
+        what = f"the driver has not answered for {_PATIENCE_S:.0f} s"
+        return [Finding(level=Level.FAIL, subject=subject, what=what, remedy="look at dmesg; reset the GPU or reboot")]
+    return findings

@@ -1,0 +1,236 @@
+"""The client of a lease daemon, shared or private: never blocks after it was opened, and comes back after a loss."""
+
+import logging
+import select
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from perseus_dist.device.control import ClockReport
+from perseus_dist.device.lease_wire import (
+    MAX_PIDS,
+    VERSION,
+    Message,
+    WireError,
+    decode_from_daemon,
+    decode_report,
+    encode,
+)
+
+_log = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 3.0
+CLOSE_TIMEOUT_S = 1.0
+_REFUSED_RETRY_FIRST_S = 0.05
+_REFUSED_RETRY_LONGEST_S = 0.4
+_LOST_RETRY_FIRST_NS = 250_000_000
+_LOST_RETRY_LONGEST_NS = 5_000_000_000
+# Beats per lease: three may be lost or late.
+_BEATS_PER_LEASE = 4
+_READ_BYTES = 65536
+
+
+class Connector(Protocol):
+    """The way to a lease daemon."""
+
+    def connect(self) -> socket.socket:
+        """A newly connected stream socket; called again after every loss.
+
+        Raises:
+            OSError: There is nobody to connect to.
+        """
+
+    def close(self, timeout_s: float) -> None:
+        """Tidy up, after the last connection was closed."""
+
+
+class LeaseClient:
+    """A ``ClockControl`` on a connection to a lease daemon. To be used from one thread."""
+
+    def __init__(self, name: str, connector: Connector, gpu_uuid: str, *, own_pids: Sequence[int]) -> None:
+        """Prepare; ``open`` connects.
+
+        Args:
+            name: ``clockd``, ``zeusd`` or ``direct``.
+            connector: The way to the daemon; the client's own from now on.
+            gpu_uuid: As NVML writes it.
+            own_pids: Processes of ours that may run on the GPU.
+        """
+        self.name = name
+        self.clocks_mhz: tuple[int, ...] = ()
+        self.refusal = "no connection yet"
+        self._connector = connector
+        self._acquire = encode(
+            {"op": "acquire", "version": VERSION, "gpu": gpu_uuid, "pids": list(own_pids)[:MAX_PIDS]}
+        )
+        self._epoll = select.epoll()  # one descriptor for all connections to come
+        self._is_closed = False
+        self._socket: socket.socket | None = None
+        self._received = b""
+        self._unsent = b""
+        self._granted = False
+        self._restored = False
+        self._may_retry = False
+        self._wanted: Message | None = None  # the newest request, as long as it has not been sent
+        self._held_mhz: int | None = None
+        self._beat_ns = 0
+        self._beat_interval_ns = 0
+        self._retry_ns = 0
+        self._num_losses = 0
+
+    def open(self, timeout_s: float = OPEN_TIMEOUT_S) -> bool:
+        """Connect and acquire, waiting for the answer. What a GPU's last holder still restores is waited for, too.
+
+        Returns:
+            Whether the lease is held; otherwise ``refusal`` says why not, and the client is to be closed.
+
+        Raises:
+            OSError: There is nobody to connect to.
+        """
+        until = time.monotonic() + timeout_s
+        retry_s = _REFUSED_RETRY_FIRST_S
+        while True:
+            self._begin()
+            while self._socket is not None and not self._granted and (left_s := until - time.monotonic()) > 0:
+                self._epoll.poll(left_s)
+                self._take(time.monotonic_ns())
+            if self._granted:
+                return True
+            if self._socket is not None:
+                self.refusal = f"the {self.name} lease daemon did not answer within {timeout_s:.0f} s"
+                return False
+            if not self._may_retry or time.monotonic() + retry_s >= until:
+                return False
+            time.sleep(retry_s)
+            retry_s = min(_REFUSED_RETRY_LONGEST_S, 2 * retry_s)
+
+    def request(self, clock_mhz: int | None, now_ns: int) -> None:
+        """See ``ClockControl``."""
+        self._wanted = {"op": "set", "clock_mhz": clock_mhz, "request_ns": now_ns}
+        self._held_mhz = clock_mhz
+        self._send_wanted(now_ns)
+
+    def fileno(self) -> int:
+        """See ``ClockControl``."""
+        return -1 if self._is_closed else self._epoll.fileno()
+
+    def poll(self, now_ns: int) -> list[ClockReport]:
+        """See ``ClockControl``."""
+        if self._is_closed:
+            return []
+        if self._socket is None and now_ns >= self._retry_ns:
+            try:
+                self._begin()
+            except OSError as error:
+                self._lose(f"the {self.name} lease daemon cannot be reached: {error.strerror or error}", now_ns)
+        reports = self._take(now_ns)
+        self._send_wanted(now_ns)
+        if self._granted and now_ns >= self._beat_ns:
+            self._send(encode({"op": "beat"}), now_ns)
+        return reports
+
+    def close(self) -> None:
+        """See ``ClockControl``."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        until = time.monotonic() + CLOSE_TIMEOUT_S
+        if self._granted:
+            self._send(encode({"op": "release"}), time.monotonic_ns())
+        while self._granted and not self._restored and (left_s := until - time.monotonic()) > 0:
+            self._epoll.poll(left_s)
+            self._take(time.monotonic_ns())
+        if self._granted and not self._restored:
+            _log.warning(
+                "clocks not yet restored after %.0f s; the %s lease daemon goes on", CLOSE_TIMEOUT_S, self.name
+            )
+        self._disconnect()
+        self._connector.close(max(0.0, until - time.monotonic()))
+        self._epoll.close()
+        self._granted = False
+        self.refusal = self.refusal or "closed"
+
+    def _begin(self) -> None:
+        connected = self._connector.connect()
+        connected.settimeout(0)
+        self._socket = connected
+        self._received = self._unsent = b""
+        self._granted = self._may_retry = False
+        self._epoll.register(connected.fileno(), select.EPOLLIN)
+        self._send(self._acquire, time.monotonic_ns())
+
+    def _send_wanted(self, now_ns: int) -> None:
+        if self._granted and self._wanted is not None and not self._unsent:
+            wanted, self._wanted = self._wanted, None
+            self._send(encode(wanted), now_ns)
+
+    def _send(self, line: bytes, now_ns: int) -> None:
+        """Send what can be sent at once; a daemon that does not read gets the rest later, and no beats on top."""
+        if self._socket is None:
+            return
+        data = self._unsent or line
+        try:
+            self._unsent = data[self._socket.send(data) :]
+        except BlockingIOError:
+            self._unsent = data
+        except OSError as error:
+            self._lose(f"the connection to the {self.name} lease daemon broke: {error.strerror or error}", now_ns)
+            return
+        self._beat_ns = now_ns + self._beat_interval_ns
+
+    def _take(self, now_ns: int) -> list[ClockReport]:
+        reports: list[ClockReport] = []
+        while self._socket is not None:
+            try:
+                data = self._socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            *lines, self._received = (self._received + data).split(b"\n")
+            try:
+                for line in lines:
+                    self._heed(decode_from_daemon(line), reports, now_ns)
+            except (WireError, KeyError, TypeError, ValueError) as error:
+                self._lose(f"the {self.name} lease daemon says what cannot be understood: {error}", now_ns)
+            if not data and self._socket is not None:
+                self._lose(f"the {self.name} lease daemon ended the connection", now_ns)
+        return reports
+
+    def _heed(self, message: Message, reports: list[ClockReport], now_ns: int) -> None:
+        match message.get("op"):
+            case "report":
+                reports.append(decode_report(message))
+            case "granted":
+                # A daemon restarted with other bounds: what was promised stays; what it refuses is reported.
+                self.clocks_mhz = self.clocks_mhz or tuple(message["clocks_mhz"])
+                self._beat_interval_ns = int(message["lease_s"] * 1e9 / _BEATS_PER_LEASE)
+                self._beat_ns = now_ns
+                self._granted, self.refusal = True, ""
+                self._num_losses = 0
+            case "refused":
+                self._may_retry = bool(message["retry"])
+                self._lose(message["reason"], now_ns)
+            case "lost":
+                self._lose(message["reason"], now_ns)
+            case "restored":
+                self._restored = True
+
+    def _lose(self, reason: str, now_ns: int) -> None:
+        """The lease is gone; the next one begins with the newest request."""
+        self._disconnect()
+        self._granted = False
+        self.refusal = reason
+        if self._wanted is None and self._held_mhz is not None:
+            self._wanted = {"op": "set", "clock_mhz": self._held_mhz, "request_ns": now_ns}
+        self._retry_ns = now_ns + min(_LOST_RETRY_LONGEST_NS, _LOST_RETRY_FIRST_NS << min(self._num_losses, 10))
+        self._num_losses += 1
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):
+                self._epoll.unregister(self._socket.fileno())
+            self._socket.close()
+            self._socket = None

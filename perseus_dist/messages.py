@@ -1,0 +1,281 @@
+"""What agents and the planner tell each other, as plain values: the cores on both sides know these, never the wire.
+
+``rpc.codec`` turns each into its protobuf message and back, and validates. Field by field they mirror
+``protos/perseus_dist/rpc/v1/planner.proto``. Times are seconds, energies joules, powers watts, clocks MHz. Standard
+library only.
+"""
+
+from dataclasses import dataclass, field
+
+NO_ITERATION = -1
+NO_POINT = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """Where a rank stands in its job, as the framework says it."""
+
+    job_id: str
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    schedule_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A rank's GPU and who may set its clocks.
+
+    Attributes:
+        clocks_mhz: Supported and allowed, descending; empty where the rank cannot set clocks.
+        control: ``clockd``, ``zeusd``, ``direct`` or ``observe``.
+        refusal: Why control is ``observe``; empty otherwise.
+        energy_period_s: How often the energy counter is published; 0 where there is none.
+    """
+
+    uuid: str
+    name: str
+    driver_version: str
+    clocks_mhz: tuple[int, ...]
+    control: str
+    refusal: str = ""
+    energy_period_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The iteration time that a job wants: exactly one of ``slowdown`` (>= 1), ``deadline_s``, or neither for T_min."""
+
+    slowdown: float | None = None
+    deadline_s: float | None = None
+
+
+T_MIN = Target()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """An agent's first message on every stream."""
+
+    rank: Rank
+    gpu: Gpu
+    incarnation: int
+    iteration: int = NO_ITERATION
+    table_revision: int = 0
+    target: Target | None = None
+    version: str = ""
+    has_profile: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleText:
+    """The whole pipeline's schedule, as ``format_schedule`` writes it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What one kind of instruction of one chunk took at one clock, on one GPU: means over ``num_runs``.
+
+    Attributes:
+        time_std_s: Standard deviation over the runs.
+        energy_std_j: Standard error of the estimate.
+        window_s: Length of the energy window behind it.
+        stage: -1, or the stage itself where the row comes from a saved profile.
+    """
+
+    chunk: int
+    kind: str
+    clock_mhz: int
+    time_s: float
+    energy_j: float
+    time_std_s: float
+    energy_std_j: float
+    num_runs: int
+    window_s: float
+    stage: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSamples:
+    """Durable at the planner before it is acknowledged. ``sequence`` counts from 1 in each incarnation."""
+
+    sequence: int
+    sweep_id: int
+    step: int
+    samples: tuple[Sample, ...]
+    blocking_power_w: float = 0.0
+    switch_latency_s: float = 0.0
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationReport:
+    """One iteration of one rank. ``energy_j`` is None where it is not known."""
+
+    iteration: int
+    time_s: float
+    pipeline_time_s: float
+    energy_j: float | None
+    table_revision: int = 0
+    point: int = NO_POINT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """A GPU at one instant."""
+
+    power_w: float = 0.0
+    clock_mhz: int = 0
+    event_reasons: int = 0
+    temperature_c: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Batched about once a second; every count is since the agent's start."""
+
+    sequence: int
+    iterations: tuple[IterationReport, ...] = ()
+    gpu: GpuSample = field(default_factory=GpuSample)
+    lost_boundaries: int = 0
+    lost_reports: int = 0
+    clock_changes: int = 0
+    missed_clocks: int = 0
+    control: str = "observe"
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """An instruction's time has left the profile."""
+
+    sequence: int
+    chunk: int
+    kind: str
+    clock_mhz: int
+    profile_time_s: float
+    measured_time_s: float
+    num_runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchSeen:
+    """The agent holds this switch and will follow it."""
+
+    table_revision: int
+    switch_revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodbye:
+    """The trainer has ended."""
+
+    reason: str
+
+
+AgentMessage = Attach | ScheduleText | ProfileSamples | Telemetry | Drift | SwitchSeen | Goodbye
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """The answer to ``Attach``."""
+
+    phase: str
+    table_revision: int
+    acked_samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleWanted:
+    """Nobody has sent the text of this job's schedule yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Hold ``clocks_mhz[k]`` in iterations ``first_iteration + k * iterations_per_clock`` and so on."""
+
+    sweep_id: int
+    first_iteration: int
+    iterations_per_clock: int
+    clocks_mhz: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopSweep:
+    """From this iteration on no clock is held."""
+
+    sweep_id: int
+    first_iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A rank's slice of the profile: what one kind of one chunk takes at each clock."""
+
+    chunk: int
+    kind: str
+    clocks_mhz: tuple[int, ...]
+    times_s: tuple[float, ...]
+    energies_j: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTable:
+    """One rank's clocks at every frontier point.
+
+    Attributes:
+        clocks_mhz: (num_points x num_instructions) little-endian uint16, row by row; 0 leaves the clock as it is.
+        times_s, energies_j: (num_points) of the plans, the whole pipeline, ascending time.
+        switch_latency_s: What the plans reckon with.
+    """
+
+    revision: int
+    num_points: int
+    num_instructions: int
+    clocks_mhz: bytes
+    times_s: tuple[float, ...]
+    energies_j: tuple[float, ...]
+    expected: tuple[Expected, ...]
+    switch_latency_s: float
+    schedule_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """Follow row ``point`` from ``effective_iteration`` on; ``NO_POINT`` releases the clocks."""
+
+    table_revision: int
+    point: int
+    effective_iteration: int
+    switch_revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileAck:
+    """All samples up to this sequence are durable."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Clocks are released until the next switch."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The stream ends after it."""
+
+    reason: str
+    retry: bool
+
+
+PlannerMessage = Attached | ScheduleWanted | Sweep | StopSweep | PlanTable | Switch | ProfileAck | Release | Refused

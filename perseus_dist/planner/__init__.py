@@ -1,0 +1,1 @@
+"""The planner service: life cycle of jobs, store, planning worker, gRPC."""

@@ -1,0 +1,47 @@
+"""Where the planner listens."""
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from perseus_dist.errors import PerseusError
+
+DEFAULT_PORT = 50151
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})")
+_MAX_PORT = 65_535
+
+
+class AddressError(PerseusError):
+    """An address that cannot be listened on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; an IPv6 host keeps its brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it. A name other than ``localhost`` may be anything."""
+        try:
+            return ip_address(self.host.strip("[]")).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def parse_address(text: str) -> Address:
+    """``HOST:PORT``; port 0 is any free one.
+
+    Raises:
+        AddressError: It is something else.
+    """
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > _MAX_PORT:
+        raise AddressError(f"{text!r} is no address: expected HOST:PORT such as 127.0.0.1:{DEFAULT_PORT} or [::1]:0")
+    return Address(match["host"], int(match["port"]))

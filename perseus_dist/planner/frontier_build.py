@@ -1,0 +1,77 @@
+"""A planning request carried out: profile, frontier, tables, files. Runs in the planning worker."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from perseus_dist.messages import PlannerMessage
+from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.measured_profile import measured_profile
+from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.plan_table import plan_tables
+from perseus_dist.planning.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier_file import save_frontier
+from perseus_dist.planning.problem import make_problem
+from perseus_dist.planning.profile import write_profile
+from perseus_dist.planning.replay import replay_all_max
+from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
+
+
+def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], bytes]) -> PlanResult:
+    """Plan.
+
+    Args:
+        request: What.
+        encode: Of a message, for the wire: ``rpc.codec.encode_planner_message``.
+
+    Raises:
+        PerseusError: The samples make no profile that fits the schedule.
+    """
+    schedule = parse_schedule(request.schedule_text)
+    profile = measured_profile(
+        schedule, request.contributions, tensor_parallel=request.tp_size, source=f"profile of job {request.job_id}"
+    )
+    problem = make_problem(
+        schedule,
+        profile,
+        blocking_uw_of_rank=uw_from_w(request.blocking_power_w).tolist(),
+        tensor_parallel=request.tp_size,
+    )
+    all_max_ps = replay_all_max(problem).time_ps
+    frontier = plan_frontier(
+        problem,
+        switch_latency_ps=int(ps_from_s(request.switch_latency_s)),
+        deadlines_ps=[
+            *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
+            *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
+        ],
+    )
+    with TemporaryDirectory() as name:
+        frontier_npz, profile_csv = (Path(name) / "frontier.npz", Path(name) / "profile.csv")
+        save_frontier(frontier, frontier_npz)
+        write_profile(profile, profile_csv)
+        return PlanResult(
+            request_id=request.request_id,
+            revision=request.revision,
+            summary=summarize(frontier),
+            tables=tuple(encode(table) for table in plan_tables(frontier, revision=request.revision)),
+            frontier_npz=frontier_npz.read_bytes(),
+            profile_csv=profile_csv.read_bytes(),
+        )
+
+
+def summarize(frontier: Frontier) -> FrontierSummary:
+    """What the planner's own process keeps of a frontier."""
+    return FrontierSummary(
+        time_ps=tuple(frontier.time_ps.tolist()),
+        total_uj=tuple(frontier.total_uj.tolist()),
+        lower_bound_uj=tuple(np.rint(frontier.bound.total_uj(frontier.time_ps)).astype(np.int64).tolist()),
+        baseline_time_ps=frontier.baseline.time_ps,
+        baseline_uj=frontier.baseline.total_uj,
+        total_blocking_uw=frontier.problem.total_blocking_uw,
+        solve_seconds=frontier.solve_seconds,
+        realise_seconds=frontier.realise_seconds,
+    )

@@ -1,0 +1,68 @@
+"""What every call passes: who calls, and in which status a failure ends."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+import grpc
+
+from perseus_dist.planner.auth import Caller, caller_from_metadata
+from perseus_dist.planner.counters import Counters
+from perseus_dist.planner.refusal import RefusalError, invalid, unauthenticated
+from perseus_dist.rpc.violations import InvalidMessageError
+
+Context = grpc.aio.ServicerContext[Any, bytes]
+"""Of a call in plain bytes: what gRPC itself cannot decode, it answers with UNKNOWN."""
+
+_Reply = TypeVar("_Reply")
+
+_log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Reads tokens and turns what handlers raise into the contract's statuses; never UNKNOWN."""
+
+    def __init__(self, *, operator_sha256: str, needs_token: bool, counters: Counters) -> None:
+        """Begin.
+
+        Args:
+            operator_sha256: Hash of the operator's token; empty if there is none.
+            needs_token: Whether a call without any token is refused.
+            counters: The planner's.
+        """
+        self._operator_sha256 = operator_sha256
+        self._needs_token = needs_token
+        self._counters = counters
+
+    def caller(self, context: Context) -> Caller:
+        """Who calls.
+
+        Raises:
+            RefusalError: A token is needed and there is none.
+        """
+        caller = caller_from_metadata(context.invocation_metadata() or (), self._operator_sha256)
+        if self._needs_token and not caller.token_sha256:
+            raise unauthenticated("this planner wants a token: send the metadata 'authorization: Bearer TOKEN'")
+        return caller
+
+    async def guard(self, context: Context, handled: Awaitable[_Reply]) -> _Reply:
+        """What the handler gives back.
+
+        Raises:
+            grpc.aio.AbortError: The call has ended with another status than OK.
+        """
+        try:
+            return await handled
+        except RefusalError as error:
+            refusal = error
+        except InvalidMessageError as error:
+            refusal = invalid(error)
+        except (grpc.aio.BaseError, asyncio.InvalidStateError) as error:  # of a stream that died under us
+            refusal = RefusalError(grpc.StatusCode.CANCELLED, f"the connection ended: {error}")
+        except Exception:
+            _log.exception("a call failed")
+            refusal = RefusalError(grpc.StatusCode.INTERNAL, "the planner failed at this call; its log says how")
+        self._counters.refused[refusal.code.name] += 1
+        await context.abort(refusal.code, refusal.reason, refusal.trailing_metadata)
+        raise AssertionError("abort always raises")

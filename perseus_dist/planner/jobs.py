@@ -1,0 +1,169 @@
+"""All jobs of a running planner, and the streams of their agents."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from itertools import count
+
+from perseus_dist.messages import AgentMessage, Attach
+from perseus_dist.planner.auth import Caller
+from perseus_dist.planner.counters import Counters
+from perseus_dist.planner.job import Job
+from perseus_dist.planner.job_actor import JobActor, Worker
+from perseus_dist.planner.job_policy import Policy
+from perseus_dist.planner.lifecycle import new_job, restore
+from perseus_dist.planner.lifecycle_events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
+from perseus_dist.planner.outbox import Ending, Outbox
+from perseus_dist.planner.refusal import forbidden, too_many
+from perseus_dist.planner.store import Store
+from perseus_dist.rpc.codec import encode_planner_message
+
+MAX_JOBS = 10_000
+TICK_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Jobs:
+    """Finds the actor of each event. Everything runs on the event loop that it was made on."""
+
+    def __init__(self, store: Store, worker: Worker, policy: Policy, counters: Counters) -> None:
+        """Take up what the store holds: ranks are detached until they come back."""
+        self.counters = counters
+        self._store = store
+        self._worker = worker
+        self._policy = policy
+        self._actors: dict[str, JobActor] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._stream_numbers = count(1)
+        for job_id, facts in store.load().items():
+            self._actors[job_id] = self._actor(restore(job_id, facts, policy))
+            _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
+
+    def all(self) -> list[JobActor]:
+        """Every job's, by name."""
+        return [self._actors[job_id] for job_id in sorted(self._actors)]
+
+    def get(self, job_id: str) -> JobActor | None:
+        """A job's, if there is one."""
+        return self._actors.get(job_id)
+
+    # ---- agents' streams ---------------------------------------------------------------------------------------------
+
+    @property
+    def num_streams(self) -> int:
+        """Attached or about to be."""
+        return len(self._outboxes)
+
+    def attach(self, attach: Attach, caller: Caller, outbox: Outbox) -> "AgentStream":
+        """Begin a stream.
+
+        Raises:
+            RefusalError: The job is another token's, or there are too many jobs.
+        """
+        job_id = attach.rank.job_id
+        actor = self._actors.get(job_id)
+        if actor is None:
+            if len(self._actors) >= MAX_JOBS:
+                raise too_many(f"{MAX_JOBS} jobs are registered, no more can be")
+            actor = self._actors[job_id] = self._actor(new_job(job_id, self._policy))
+        elif actor.job.spec is not None and not caller.may_open(actor.job.spec.token_sha256):
+            raise forbidden(f"job {job_id} is another token's; use the token that it was registered with")
+        number = next(self._stream_numbers)
+        self._outboxes[number] = outbox
+        self.counters.streams += 1
+        stream = AgentStream(self, actor, number)
+        try:
+            actor.tell(RankAttached(stream=number, attach=attach, token_sha256=caller.token_sha256))
+        except BaseException:
+            stream.close()
+            raise
+        finally:
+            if actor.job.spec is None:  # it was refused, and nobody else has registered the job
+                self._actors.pop(job_id, None)
+        return stream
+
+    def end_stream(self, number: int) -> None:
+        """A stream is over."""
+        if outbox := self._outboxes.pop(number, None):
+            outbox.close()
+
+    def end_streams(self, ending: Ending) -> None:
+        """End all of them."""
+        for outbox in list(self._outboxes.values()):
+            outbox.end(ending)
+
+    def send(self, effect: Send | SendTable) -> None:
+        """Put a message into its stream's queue."""
+        if outbox := self._outboxes.get(effect.stream):
+            if isinstance(effect, SendTable):
+                self.counters.sent["PlanTable"] += 1
+                outbox.put(effect.encoded)
+            else:
+                self.counters.sent[type(effect.message).__name__] += 1
+                outbox.put(encode_planner_message(effect.message))
+
+    def refuse(self, effect: Refuse) -> None:
+        """Say so, and end the stream."""
+        if outbox := self._outboxes.get(effect.stream):
+            self.counters.sent["Refused"] += 1
+            outbox.put(encode_planner_message(effect.refused))
+            outbox.end(Ending(reason=effect.refused.reason, orderly=True))
+
+    # ---- the planner's own -------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Tell every job about once a second that time passes, for ever."""
+        due = time.monotonic()
+        while True:
+            due = max(due + TICK_S, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            self.counters.loop_lag_s = time.monotonic() - due
+            self._tick_all(list(self._actors.values()))
+
+    def close(self) -> None:
+        """End the planning that is under way."""
+        for actor in self._actors.values():
+            actor.close()
+
+    def _tick_all(self, actors: Iterable[JobActor]) -> None:
+        for actor in actors:
+            try:
+                actor.tell(Tick())
+            except Exception:  # one job's defect must not stop the others
+                self.counters.tick_failures += 1
+                _log.exception("job %s: tick failed", actor.job.job_id)
+
+    def _forget(self, job_id: str) -> None:
+        self._actors.pop(job_id, None)
+
+    def _actor(self, job: Job) -> JobActor:
+        return JobActor(
+            job,
+            store=self._store,
+            worker=self._worker,
+            streams=self,
+            counters=self.counters,
+            forget=self._forget,
+        )
+
+
+class AgentStream:
+    """One rank's stream, from its ``Attach`` on."""
+
+    __slots__ = ("_actor", "_jobs", "_number")
+
+    def __init__(self, jobs: Jobs, actor: JobActor, number: int) -> None:
+        self._jobs = jobs
+        self._actor = actor
+        self._number = number
+
+    def receive(self, message: AgentMessage) -> None:
+        """A message has come."""
+        self._actor.tell(RankMessage(stream=self._number, message=message))
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self._jobs.end_stream(self._number)
+        self._actor.tell(RankDetached(stream=self._number))

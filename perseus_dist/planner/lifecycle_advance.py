@@ -1,0 +1,135 @@
+"""What comes next: the phase that a job goes on to once what it waited for is there."""
+
+from perseus_dist.planner.job import Job, Phase
+from perseus_dist.planner.lifecycle_events import Effect, Forget, Persist
+from perseus_dist.planner.lifecycle_plan import cancel_planning, has_blocking_power, has_profile, start_planning
+from perseus_dist.planner.lifecycle_sweep import advance_sweep, begin_series, common_clocks_mhz
+from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run
+from perseus_dist.planner.lifecycle_telemetry import measured_baseline
+
+_MIN_CLOCKS = 2  # less is no choice
+
+
+def advance(job: Job, now_s: float) -> list[Effect]:
+    """Go on as far as possible."""
+    effects: list[Effect] = []
+    for _ in range(len(Phase)):  # each phase is entered once at most
+        before = (job.phase, job.sweep, job.planning)
+        match job.phase:
+            case Phase.REGISTERING:
+                effects += _registering(job, now_s)
+            case Phase.WARMING_UP | Phase.OBSERVING:
+                effects += _warming_up(job, now_s)
+            case Phase.PROFILING | Phase.REPROFILING:
+                effects += _profiling(job, now_s)
+            case Phase.PLANNING | Phase.ENFORCING:
+                effects += _enforcing(job, now_s)
+            case Phase.STALE | Phase.DONE:
+                pass
+        if (job.phase, job.sweep, job.planning) == before:
+            break
+    return effects
+
+
+def end_of_job(job: Job, now_s: float) -> list[Effect]:
+    """A job is over once all ranks have said goodbye, or none has been attached for long; later it is forgotten."""
+    if job.phase is Phase.DONE:
+        over_s = now_s - job.gone_since_s if job.gone_since_s is not None else 0.0
+        return [Forget()] if over_s > job.policy.keep_done_s else []
+    if job.ranks and len(job.ranks) == job.num_ranks and all(state.said_goodbye for state in job.ranks.values()):
+        job.enter(Phase.DONE, "every rank's trainer has ended")
+    elif not job.rank_of_stream:
+        if job.gone_since_s is None:  # restored, and nobody has come back yet
+            job.gone_since_s = now_s
+        if now_s - job.gone_since_s <= job.policy.gone_s:
+            return []
+        job.enter(Phase.DONE, f"no rank has been attached for {job.policy.gone_s:g} s")
+    else:
+        return []
+    job.gone_since_s = now_s
+    return cancel_planning(job)
+
+
+def _registering(job: Job, now_s: float) -> list[Effect]:
+    if job.plan is not None:
+        job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
+        return decide(job, now_s, "the job is back")
+    if not job.schedule_text:
+        job.enter(Phase.REGISTERING, "waiting for the schedule's text")
+    elif job.num_attached < job.num_ranks:
+        job.enter(Phase.REGISTERING, f"{job.num_attached} of {job.num_ranks} ranks are attached")
+    else:
+        job.enter(Phase.WARMING_UP, f"all {job.num_ranks} ranks are attached: measuring the baseline")
+    return []
+
+
+def _warming_up(job: Job, now_s: float) -> list[Effect]:
+    """Baseline first, then whatever of a profile is not there yet."""
+    effects: list[Effect] = []
+    if job.baseline is None:
+        job.baseline = measured_baseline(job)
+        if job.baseline is None:
+            return []
+        job.num_changes += 1
+        effects.append(Persist(facts=(job.baseline,)))
+    if job.num_attached < job.num_ranks or job.is_unplannable:
+        return effects
+    setters = [rank for rank, state in job.ranks.items() if state.can_set_clocks]
+    others = [rank for rank, state in job.ranks.items() if not state.can_set_clocks]
+    clocks_mhz = common_clocks_mhz(job, setters)
+    rank_0 = job.ranks[0]
+    if not setters:
+        refusal = next((state.gpu.refusal for state in job.ranks.values() if state.gpu.refusal), "no reason given")
+        job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal}")
+    elif len(clocks_mhz) < _MIN_CLOCKS:
+        reason = f"saw {len(clocks_mhz)} clocks that all ranks can set, expected {_MIN_CLOCKS}; widen clockd's bounds"
+        job.enter(Phase.OBSERVING, reason)
+    elif rank_0.has_profile and not has_profile(job):
+        job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
+    elif not has_profile(job):
+        job.enter(Phase.PROFILING, f"sweeping {len(clocks_mhz)} clocks from {clocks_mhz[0]} MHz down")
+        effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
+    elif not has_blocking_power(job):
+        job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")
+        effects += begin_series(job, clocks_mhz[:1], [], job.ranks, now_s, is_profile=False)
+    else:
+        effects += start_planning(job, "planning from the saved profile")
+    return effects
+
+
+def _profiling(job: Job, now_s: float) -> list[Effect]:
+    effects = advance_sweep(job, now_s) if job.sweep is not None else []
+    if job.sweep is None:
+        effects += start_planning(job, "planning from what was measured")
+    return effects
+
+
+def _enforcing(job: Job, now_s: float) -> list[Effect]:
+    """Switch, plan and measure again where that has become due."""
+    if job.switch is not None and job.rank_of_stream and is_of_earlier_run(job, job.switch.effective_iteration):
+        return decide(job, now_s, "training has gone back to an earlier iteration", force=True)
+    if job.plan_again_at_s is not None and job.planning is None:
+        if now_s < job.plan_again_at_s:
+            return []
+        return start_planning(job, "planning again")
+    if job.phase is Phase.PLANNING or not job.drifted_pp_ranks:
+        return []
+    if now_s < job.drift_since_s + job.policy.drift_settle_s:
+        return []
+    if job.reprofiled_at_s is not None and now_s < job.reprofiled_at_s + job.policy.min_reprofile_interval_s:
+        return []
+    concerned = [
+        rank
+        for rank, state in job.ranks.items()
+        if state.rank.pp_rank in job.drifted_pp_ranks and state.stream is not None
+    ]
+    setters = [rank for rank in concerned if job.ranks[rank].can_set_clocks]
+    clocks_mhz = common_clocks_mhz(job, setters)
+    if len(clocks_mhz) < _MIN_CLOCKS:
+        return []
+    pp_ranks = ", ".join(map(str, sorted(job.drifted_pp_ranks)))
+    job.drifted_pp_ranks.clear()
+    job.reprofiled_at_s = now_s
+    job.enter(Phase.REPROFILING, f"times of pp_rank {pp_ranks} have left the profile: sweeping it again")
+    others = [rank for rank in concerned if rank not in setters]
+    return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)

@@ -1,0 +1,219 @@
+"""What happens to a job (events) and what is to be done about it (effects): the two sides of ``lifecycle.step``.
+
+The contract of effects. ``step`` returns them in the order in which they must take place, with one ``Persist`` at most.
+Whoever performs them holds back everything behind a ``Persist``, effects of later steps of the same job included, until
+the store has committed it; jobs do not wait for each other. So nothing is sent that a restarted planner would not know:
+
+    job registered            before  Attached
+    samples                   before  ProfileAck
+    sweep id and its clocks   before  Sweep
+    table                     before  PlanTable
+    switch                    before  Switch
+    target, straggler         before  the operator's answer
+
+Where the store cannot commit, ``without_acknowledgement`` says what of the step may still be done. The store keeps what
+it could not write and writes it before the job's next commit, so that a later acknowledgement never covers a gap.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perseus_dist.messages import AgentMessage, Attach, PlannerMessage, ProfileAck, Refused, Target
+from perseus_dist.planner.lifecycle_facts import Fact
+from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
+
+# ---- events ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankAttached:
+    """A stream has begun with an ``Attach`` whose token has been checked.
+
+    Attributes:
+        stream: Names the stream as long as the planner process lives; never used twice.
+        token_sha256: Hexadecimal hash of the token that came along; that of a job's first rank owns the job. Empty
+            where the planner asks for none.
+    """
+
+    stream: int
+    attach: Attach
+    token_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDetached:
+    """A stream has ended, however it did. Streams that were refused or replaced may be told of, or not."""
+
+    stream: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMessage:
+    """Any later message of a stream."""
+
+    stream: int
+    message: AgentMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanReady:
+    """The planning worker has answered."""
+
+    result: PlanResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFailed:
+    """The planning worker could not.
+
+    Attributes:
+        transient: Whether asking again can help: the worker died, nothing was wrong with the request.
+    """
+
+    request_id: int
+    reason: str
+    transient: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSet:
+    """An operator wants another target. Answered with ``Answer``."""
+
+    target: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerReported:
+    """A pipeline's iterations last ``degree`` (above 1) times the time at all-maximum clocks. Answered with ``Answer``.
+
+    The same ``straggler_id`` again replaces the earlier report.
+    """
+
+    straggler_id: str
+    degree: float
+    dp_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerCleared:
+    """It is over. Answered with ``Answer``."""
+
+    straggler_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed; wanted about once a second."""
+
+
+JobEvent = (
+    RankAttached
+    | RankDetached
+    | RankMessage
+    | PlanReady
+    | PlanFailed
+    | TargetSet
+    | StragglerReported
+    | StragglerCleared
+    | Tick
+)
+
+# ---- effects ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """Make facts durable: one transaction, before anything behind it is done.
+
+    Attributes:
+        facts: Each replaces an earlier fact of the same ``key``.
+        drop: Facts whose key begins so are deleted first.
+    """
+
+    facts: tuple[Fact, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Put a message into a stream's queue; nothing happens if the stream is gone."""
+
+    stream: int
+    message: PlannerMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTable:
+    """The same with ``job.plan.tables[pp_rank]``, which is encoded already: its bytes are ``encoded``."""
+
+    stream: int
+    encoded: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """Send this and end the stream: it was not accepted, or another one has taken its place."""
+
+    stream: int
+    refused: Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlanning:
+    """Ask the planning worker; the answer becomes ``PlanReady`` or ``PlanFailed``."""
+
+    request: PlanningRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelPlanning:
+    """Nobody waits for this answer any more; a ``PlanReady`` that comes all the same is ignored."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answer the operator's call that this step was about; exactly one for each such event."""
+
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A decision, in a sentence."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The job is over and may be deleted, from memory and from the store."""
+
+
+Effect = Persist | Send | SendTable | Refuse | StartPlanning | CancelPlanning | Answer | Log | Forget
+
+
+def without_acknowledgement(effects: Iterable[Effect], trouble: str) -> list[Effect]:
+    """What may still be done of a step, from a ``Persist`` on that the store could not commit.
+
+    The planner goes on in memory: clocks are planned and switched, but nothing is acknowledged that is not durable.
+    Agents send their samples again, and operators are told.
+
+    Args:
+        effects: The failed ``Persist`` and all behind it, of that step.
+        trouble: The store's sentence.
+    """
+    left: list[Effect] = []
+    for effect in effects:
+        match effect:
+            case Persist() | Send(message=ProfileAck()):
+                pass
+            case Answer(accepted=True):
+                left.append(
+                    Answer(accepted=False, reason=f"in force until the planner restarts, not stored: {trouble}")
+                )
+            case _:
+                left.append(effect)
+    return left

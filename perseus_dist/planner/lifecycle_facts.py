@@ -1,0 +1,207 @@
+"""Facts of a job that outlive the planner process. A job is rebuilt from them, in the order in which they were stored.
+
+A fact replaces the earlier one with the same ``key``; what is told apart by keys is kept side by side.
+"""
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from perseus_dist.messages import ProfileSamples, Target
+from perseus_dist.planner.frontier_summary import FrontierSummary
+
+SAVED_PROFILE = 0
+"""Series, and sweep id, of a saved profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRegistered:
+    """The job exists. Written by the first rank; again when a new run brings another schedule or other sizes.
+
+    Attributes:
+        token_sha256: Hexadecimal hash of the token that owns the job; empty where the planner asked for none.
+        held_revision, held_switch_revision, last_sweep_id: What earlier schedules of the job have used up.
+    """
+
+    schedule_digest: str
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    token_sha256: str
+    held_revision: int = 0
+    held_switch_revision: int = 0
+    last_sweep_id: int = 0
+
+    @property
+    def key(self) -> str:
+        """One per job."""
+        return "job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleReceived:
+    """The text, checked."""
+
+    text: str
+
+    @property
+    def key(self) -> str:
+        """One per job."""
+        return "schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineMeasured:
+    """Iterations of the whole job before any plan, as ``MeasuredIterations``."""
+
+    num_iterations: int
+    time_s: float
+    time_spread_s: float
+    energy_j: float
+    energy_spread_j: float
+
+    @property
+    def key(self) -> str:
+        """One per job."""
+        return "baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepBegun:
+    """A sweep is ordered.
+
+    Attributes:
+        series: Id of the first sweep of several that complete each other.
+        ranks: Who measures at all these clocks.
+        first_only: Who measures at the first alone, mostly because it cannot set clocks.
+        is_profile: Whether its samples make a profile; else blocking power and latency alone are wanted of them.
+    """
+
+    sweep_id: int
+    series: int
+    first_iteration: int
+    iterations_per_clock: int
+    clocks_mhz: tuple[int, ...]
+    ranks: tuple[int, ...]
+    first_only: tuple[int, ...]
+    is_profile: bool
+
+    @property
+    def key(self) -> str:
+        """One per sweep."""
+        return f"sweep/{self.sweep_id}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepEnded:
+    """All of the series that will ever come has come."""
+
+    series: int
+
+    @property
+    def key(self) -> str:
+        """One per series."""
+        return f"ended/{self.series}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesReceived:
+    """Measurements of a rank, and where they belong."""
+
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    incarnation: int
+    series: int
+    clock_mhz: int
+    samples: ProfileSamples
+
+    @property
+    def key(self) -> str:
+        """One per message."""
+        return f"samples/{self.series}/{self.rank}/{self.incarnation}/{self.samples.sequence}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMade:
+    """A frontier has been planned.
+
+    Attributes:
+        revision: Of its tables; never goes back.
+        summary: What points are chosen by.
+        tables: (pp_size) encoded for the wire.
+        frontier_npz: As ``planning.frontier_file`` saves it.
+        profile_csv: The profile behind it.
+    """
+
+    revision: int
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+    frontier_npz: bytes
+    profile_csv: bytes
+
+    @property
+    def key(self) -> str:
+        """One per job: the newest."""
+        return "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchDecided:
+    """Each pipeline's point; ``switch_revision`` never goes back.
+
+    Attributes:
+        points: (dp_size) rows of the table, or ``NO_POINT``.
+    """
+
+    table_revision: int
+    switch_revision: int
+    effective_iteration: int
+    points: tuple[int, ...]
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One per job: the newest."""
+        return "switch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetChosen:
+    """What the job wants, and whether an operator said so, who overrules the job's own wish."""
+
+    target: Target
+    by_operator: bool
+
+    @property
+    def key(self) -> str:
+        """One per job."""
+        return "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerKnown:
+    """A pipeline's iterations last ``degree`` times the time at all-maximum clocks."""
+
+    straggler_id: str
+    degree: float
+    dp_rank: int
+
+    @property
+    def key(self) -> str:
+        """One per report."""
+        return f"straggler/{quote(self.straggler_id, safe='')}/"
+
+
+Fact = (
+    JobRegistered
+    | ScheduleReceived
+    | BaselineMeasured
+    | SweepBegun
+    | SweepEnded
+    | SamplesReceived
+    | TableMade
+    | SwitchDecided
+    | TargetChosen
+    | StragglerKnown
+)

@@ -1,0 +1,247 @@
+"""Who belongs to a job: attaching and detaching, and what an attached rank is told first."""
+
+from dataclasses import fields
+
+from perseus_dist.messages import NO_ITERATION, Attach, Attached, Rank, Refused, Release
+from perseus_dist.planner.job import Job, Phase, Pipeline, Place, RankState
+from perseus_dist.planner.lifecycle_events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
+from perseus_dist.planner.lifecycle_facts import JobRegistered, TargetChosen
+from perseus_dist.planner.lifecycle_schedule import want_schedule
+from perseus_dist.planner.lifecycle_sweep import resume_sweep
+from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run, release_all, switch_for
+
+# What a new schedule of the same job leaves as it is: revisions never go back, and the owner stays the owner.
+_KEPT = frozenset({"job_id", "policy", "sweep_id", "request_id", "num_messages", "num_changes", "chosen_target"})
+_OF_A_SCHEDULE = ("schedule", "baseline", "sweep/", "ended/", "samples/", "table", "switch", "straggler/")
+
+
+def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Take a rank in, or refuse its stream."""
+    attach = event.attach
+    effects: list[Effect] = []
+    if job.spec is None or (not job.rank_of_stream and not _fits(job, attach.rank)):
+        if refusal := _own_contradiction(attach.rank):
+            effects.append(_refuse(event.stream, refusal, retry=False))
+            return [*effects, Forget()] if job.spec is None else effects
+        effects += _register(job, event)
+    elif refused := _refusal(job, event, now_s):
+        return refused
+    state = job.ranks.get(attach.rank.rank)
+    is_new_incarnation = state is None or state.incarnation != attach.incarnation
+    if state is not None and state.stream is not None:  # the same agent, whose older stream has not been seen to end
+        effects += [_refuse(state.stream, "a newer stream of the same agent has taken its place", retry=True)]
+        detach_rank(job, state.stream, now_s)
+    _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
+    _take_in(job, event)
+    effects += _choose_target(job, attach)
+    acked = job.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
+    revision = job.plan.revision if job.plan else 0
+    if job.phase is Phase.DONE:
+        job.enter(Phase.REGISTERING, f"rank {attach.rank.rank} has attached again")
+    attached = Attached(phase=job.phase, table_revision=revision, acked_samples=acked)
+    effects.append(Send(stream=event.stream, message=attached))
+    effects += want_schedule(job)
+    effects += _bring_up_to_date(job, event, now_s)
+    return effects
+
+
+def detach_rank(job: Job, stream: int, now_s: float) -> list[Effect]:
+    """A stream has ended; nothing happens if it was refused or replaced."""
+    number = job.rank_of_stream.pop(stream, None)
+    if number is None:
+        return []
+    state = job.ranks[number]
+    state.stream = None
+    job.pipelines[state.rank.dp_rank].num_attached -= 1
+    job.num_changes += 1
+    if not job.rank_of_stream:
+        job.gone_since_s = now_s
+    if job.schedule_asked == stream:
+        job.schedule_asked = None
+        return want_schedule(job)
+    return []
+
+
+def _register(job: Job, event: RankAttached) -> list[Effect]:
+    """Begin the job, or begin it anew with another schedule: nobody is attached who runs the old one."""
+    rank = event.attach.rank
+    drop: tuple[str, ...] = ()
+    held_revision = max(job.held_revision, job.plan.revision if job.plan else 0)
+    held_switch_revision = max(job.held_switch_revision, job.switch.switch_revision if job.switch else 0)
+    effects: list[Effect] = []
+    token_sha256 = event.token_sha256
+    if job.spec is not None:
+        token_sha256, drop = job.spec.token_sha256, _OF_A_SCHEDULE
+        effects.append(Log(sentence=f"{_shape(rank)} instead of {_spec_shape(job.spec)}: the job begins anew"))
+        fresh = Job(job_id=job.job_id, policy=job.policy)
+        for field in fields(Job):
+            if field.name not in _KEPT:
+                setattr(job, field.name, getattr(fresh, field.name))
+    job.spec = JobRegistered(
+        schedule_digest=rank.schedule_digest,
+        pp_size=rank.pp_size,
+        dp_size=rank.dp_size,
+        tp_size=rank.tp_size,
+        token_sha256=token_sha256,
+        held_revision=held_revision,
+        held_switch_revision=held_switch_revision,
+        last_sweep_id=job.sweep_id,
+    )
+    job.held_revision, job.held_switch_revision = held_revision, held_switch_revision
+    job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
+    return [*effects, Persist(facts=(job.spec,), drop=drop)]
+
+
+def _own_contradiction(rank: Rank) -> str:
+    """What is wrong with a rank's sizes, in a sentence; empty if nothing is."""
+    num_ranks = rank.pp_size * rank.dp_size * rank.tp_size
+    for name, value, size in (
+        ("rank", rank.rank, num_ranks),
+        ("pp_rank", rank.pp_rank, rank.pp_size),
+        ("dp_rank", rank.dp_rank, rank.dp_size),
+        ("tp_rank", rank.tp_rank, rank.tp_size),
+    ):
+        if not 0 <= value < size:
+            return f"saw {name} {value} in {_shape(rank)}, expected 0 to {size - 1}; correct what the trainer reports"
+    return ""
+
+
+def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Effects that refuse a stream; none if it is welcome."""
+    assert job.spec is not None
+    rank = event.attach.rank
+    if refusal := _own_contradiction(rank):
+        return [_refuse(event.stream, refusal, retry=False)]
+    known = job.ranks.get(rank.rank)
+    if not _fits(job, rank):
+        refusal = (
+            f"saw {_shape(rank)} as rank {rank.rank}, expected {_spec_shape(job.spec)} as the {job.num_attached} "
+            "attached ranks of this job; end those, or name the job otherwise"
+        )
+        effects: list[Effect] = [_refuse(event.stream, refusal, retry=True)]
+        if known is not None and known.stream is None and job.phase is not Phase.STALE:
+            job.stale_rank = rank.rank
+            job.enter(
+                Phase.STALE, f"rank {rank.rank} came back with {_shape(rank)}: no plan fits until all ranks agree"
+            )
+            effects += release_all(job, now_s)
+        return effects
+    if known is not None and known.stream is not None and known.incarnation != event.attach.incarnation:
+        refusal = f"rank {rank.rank} is attached by another agent; end that one, or wait until its stream has ended"
+        return [_refuse(event.stream, refusal, retry=True)]
+    owner = job.rank_at.get(_place(rank), rank.rank)
+    if owner != rank.rank:
+        refusal = (
+            f"saw rank {rank.rank} at pp_rank {rank.pp_rank}, dp_rank {rank.dp_rank}, tp_rank {rank.tp_rank}, which is "
+            f"rank {owner}'s place; give every rank its own"
+        )
+        return [_refuse(event.stream, refusal, retry=True)]
+    return []
+
+
+def _fits(job: Job, rank: Rank) -> bool:
+    """Whether a rank runs the job's schedule in the job's sizes, in the place that it has always had."""
+    spec = job.spec
+    if spec is None or rank.schedule_digest != spec.schedule_digest:
+        return False
+    if (rank.pp_size, rank.dp_size, rank.tp_size) != (spec.pp_size, spec.dp_size, spec.tp_size):
+        return False
+    return job.places.get(rank.rank, _place(rank)) == _place(rank)
+
+
+def _place(rank: Rank) -> Place:
+    return Place(rank.pp_rank, rank.dp_rank, rank.tp_rank)
+
+
+def _take_in(job: Job, event: RankAttached) -> None:
+    attach = event.attach
+    rank = attach.rank
+    state = job.ranks.get(rank.rank)
+    if state is None or state.incarnation != attach.incarnation:
+        state = RankState(
+            rank=rank,
+            gpu=attach.gpu,
+            incarnation=attach.incarnation,
+            stream=event.stream,
+            has_profile=attach.has_profile,
+            version=attach.version,
+            control=attach.gpu.control,
+        )
+        job.ranks[rank.rank] = state
+        job.is_unplannable = False
+    else:
+        state.stream, state.gpu, state.control = (event.stream, attach.gpu, attach.gpu.control)
+        state.has_profile, state.said_goodbye = attach.has_profile, False
+    job.places[rank.rank] = _place(rank)
+    job.rank_at[_place(rank)] = rank.rank
+    job.rank_of_stream[event.stream] = rank.rank
+    job.pipelines[rank.dp_rank].num_attached += 1
+    job.gone_since_s = None
+    job.num_changes += 1
+    if job.phase is Phase.STALE and job.stale_rank == rank.rank:
+        job.stale_rank = None
+        job.enter(Phase.REGISTERING, f"rank {rank.rank} is back with the job's schedule")
+
+
+def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bool) -> None:
+    """Where training stands. A new agent that is behind means that the trainers were started again from earlier.
+
+    One that has not seen an iteration yet, while others are attached, says nothing.
+    """
+    if job.rank_of_stream and attach.iteration == NO_ITERATION:
+        return
+    behind = attach.iteration < job.iteration - 1
+    if not job.rank_of_stream or (may_go_back and behind):
+        if behind:
+            job.unfinished.clear()
+            for pipeline in job.pipelines:
+                pipeline.unfinished.clear()
+                pipeline.iteration = NO_ITERATION
+        job.iteration, job.iteration_at_s = attach.iteration, now_s
+    elif attach.iteration > job.iteration:
+        job.iteration, job.iteration_at_s = attach.iteration, now_s
+
+
+def _choose_target(job: Job, attach: Attach) -> list[Effect]:
+    """The first rank to say what the job wants decides, of every new run; an operator overrules."""
+    if attach.target is None or attach.target == job.target:
+        return []
+    if job.chosen_target is not None and (job.chosen_target.by_operator or job.num_attached > 1):
+        return []
+    job.chosen_target = TargetChosen(target=attach.target, by_operator=False)
+    return [Persist(facts=(job.chosen_target,))]
+
+
+def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Tell a rank what the others have been told."""
+    attach, stream = event.attach, event.stream
+    revision = job.plan.revision if job.plan else 0
+    job.held_revision = max(job.held_revision, attach.table_revision)
+    if attach.table_revision > revision:
+        # Whoever follows a table from a store that was lost also holds a switch of that time, of unknown revision.
+        job.held_switch_revision = max(job.held_switch_revision, attach.table_revision << 32)
+        reason = f"the planner does not know table {attach.table_revision}; another plan follows"
+        effects: list[Effect] = [Send(stream=stream, message=Release(reason=reason))]
+        if job.plan is not None and job.planning is None:
+            job.plan_again_at_s = now_s
+        return effects
+    effects = []
+    if job.plan is not None and job.switch is not None:
+        if attach.table_revision != revision:
+            effects.append(SendTable(stream=stream, encoded=job.plan.tables[attach.rank.pp_rank]))
+        if is_of_earlier_run(job, job.switch.effective_iteration):
+            return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
+        effects.append(Send(stream=stream, message=switch_for(job.switch, attach.rank.dp_rank)))
+    return [*effects, *resume_sweep(job, attach.rank.rank)]
+
+
+def _refuse(stream: int, reason: str, *, retry: bool) -> Refuse:
+    return Refuse(stream=stream, refused=Refused(reason=reason, retry=retry))
+
+
+def _shape(rank: Rank) -> str:
+    return f"schedule {rank.schedule_digest[:12]} with {rank.pp_size} x {rank.dp_size} x {rank.tp_size} (pp x dp x tp)"
+
+
+def _spec_shape(spec: JobRegistered) -> str:
+    return f"schedule {spec.schedule_digest[:12]} with {spec.pp_size} x {spec.dp_size} x {spec.tp_size} (pp x dp x tp)"

@@ -1,0 +1,111 @@
+"""A profile from samples that ranks took while training, where ``planning.profile`` makes one from a file."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from perseus_dist.errors import ProfileError
+from perseus_dist.messages import Sample
+from perseus_dist.planner.plan_request import Contribution
+from perseus_dist.planning.instruction import profile_name
+from perseus_dist.planning.profile import Measurements, Profile
+from perseus_dist.planning.profile_csv import MAX_SAMPLES, Row
+from perseus_dist.planning.samples import Estimate, estimate
+from perseus_dist.planning.schedule import Schedule
+
+_Key = tuple[int, str]  # stage, kind
+_EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
+
+
+def stages_of_ranks(schedule: Schedule) -> list[list[int]]:
+    """The stages of each pp_rank, ascending: those of its chunks 0, 1, 2, ..."""
+    return [sorted({instruction.stage for instruction in order}) for order in schedule.ranks]
+
+
+def measured_profile(
+    schedule: Schedule, contributions: Iterable[Contribution], *, tensor_parallel: int, source: str
+) -> Profile:
+    """Join what all ranks have measured.
+
+    Ranks in the same place of different pipelines are samples of the same thing; gross outliers among them are left
+    out. Ranks of a tensor-parallel group stand side by side as GPUs; where one of them lacks a clock, it is taken to be
+    like the mean of the others. A stage that was measured at one clock alone, because no GPU of it can be set to
+    another, keeps that clock. Rows that name their stage, from a saved profile, count where nothing newer was measured.
+
+    Raises:
+        ProfileError: Something that the schedule runs was not measured, or nothing fits it.
+    """
+    own, saved = _rows(schedule, contributions)
+    rows_of = {key: own.get(key) or saved[key] for key in (*own, *saved)}
+    wanted = sorted({(instruction.stage, instruction.kind) for order in schedule.ranks for instruction in order})
+    missing = [f"stage {stage} {profile_name(kind)}" for stage, kind in wanted if (stage, kind) not in rows_of]
+    if missing:
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        raise ProfileError(f"{source}: {shown} not measured, expected all that the schedule runs; profile again")
+    measurements = {key: _measurements(rows_of[key], tensor_parallel) for key in wanted}
+    return Profile(source=source, measurements=measurements)
+
+
+_Rows = dict[_Key, dict[str, dict[int, list[Row]]]]  # by GPU label, by clock
+
+
+def _rows(schedule: Schedule, contributions: Iterable[Contribution]) -> tuple[_Rows, _Rows]:
+    """(measured by the rank itself, from a saved profile)."""
+    stages = stages_of_ranks(schedule)
+    own: _Rows = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    saved: _Rows = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for contribution in contributions:
+        of_chunk = stages[contribution.pp_rank]
+        for sample in contribution.samples:
+            if sample.stage >= 0:
+                saved[sample.stage, sample.kind][""][sample.clock_mhz].append(_row(sample, sample.stage, ""))
+            elif sample.chunk < len(of_chunk):
+                stage, gpu = of_chunk[sample.chunk], str(contribution.tp_rank)
+                own[stage, sample.kind][gpu][sample.clock_mhz].append(_row(sample, stage, gpu))
+    return own, saved
+
+
+def _row(sample: Sample, stage: int, gpu: str) -> Row:
+    """The sample as a profile's row. Its energy's standard error becomes the spread over runs that a row tells."""
+    return Row(
+        line=0,
+        stage=stage,
+        kind=sample.kind,
+        clock_mhz=sample.clock_mhz,
+        time_s=sample.time_s,
+        energy_j=sample.energy_j,
+        samples=min(max(sample.num_runs, 1), MAX_SAMPLES),
+        time_std_s=sample.time_std_s,
+        energy_std_j=sample.energy_std_j * math.sqrt(sample.num_runs),
+        gpu=gpu,
+    )
+
+
+def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int) -> Measurements:
+    clocks_mhz = sorted(set().union(*by_gpu.values()), reverse=True)
+    found = {
+        gpu: {clock: estimate(rows)[0] for clock, rows in by_clock.items()} for gpu, by_clock in sorted(by_gpu.items())
+    }
+    # One GPU stands for its whole group; of a larger part of a group, those that are missing are like the rest.
+    gpus = list(found) if len(found) == 1 else [str(tp_rank) for tp_rank in range(tensor_parallel)]
+    table = np.array([[_estimate_of(found, gpu, clock) for clock in clocks_mhz] for gpu in gpus])
+    times_s, energies_j, num_samples, time_std_s, energy_std_j = np.moveaxis(table, 2, 0).copy()
+    return Measurements(
+        clocks_mhz=np.array(clocks_mhz, dtype=np.int64),
+        gpus=tuple(gpus),
+        times_s=times_s,
+        energies_j=energies_j,
+        num_samples=num_samples,
+        time_std_s=time_std_s,
+        energy_std_j=energy_std_j,
+    )
+
+
+def _estimate_of(found: dict[str, _EstimatesOfGpu], gpu: str, clock_mhz: int) -> Sequence[float]:
+    own = found.get(gpu, {}).get(clock_mhz)
+    if own is not None:
+        return own
+    others = [by_clock[clock_mhz] for by_clock in found.values() if clock_mhz in by_clock]
+    return [sum(values) / len(others) for values in zip(*others, strict=True)]

@@ -1,0 +1,142 @@
+"""Operators' calls: what is known of jobs, and what operators want of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from perseus_dist.planner.auth import Caller
+from perseus_dist.planner.gate import Context, Gate
+from perseus_dist.planner.job import JobPlan
+from perseus_dist.planner.job_actor import JobActor
+from perseus_dist.planner.job_status import job_status
+from perseus_dist.planner.jobs import Jobs
+from perseus_dist.planner.lifecycle_events import JobEvent
+from perseus_dist.planner.operator_wire import (
+    frontier_to_wire,
+    profile_to_wire,
+    status_to_wire,
+    straggler_cleared,
+    straggler_reported,
+    target_set,
+)
+from perseus_dist.planner.refusal import forbidden, not_found, not_now, too_many
+from perseus_dist.rpc.codec import parse
+from perseus_dist.rpc.fields import check_job_id
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker
+
+MAX_WATCHERS = 256
+WATCH_INTERVAL_S = 0.5
+ANSWER_TIMEOUT_S = 30.0
+
+
+class OperatorService:
+    """Serves all methods but ``Attach``."""
+
+    def __init__(self, jobs: Jobs, gate: Gate) -> None:
+        self._jobs = jobs
+        self._gate = gate
+        self._num_watchers = 0
+
+    async def list_jobs(self, data: bytes, context: Context) -> bytes:
+        """All jobs that the caller may open."""
+        caller = self._called("ListJobs", context)
+        parse(pb.ListJobsRequest, data)
+        opened = [actor for actor in self._jobs.all() if caller.may_open(_owner(actor))]
+        return pb.ListJobsResponse(jobs=[_status(actor) for actor in opened]).SerializeToString()
+
+    async def watch_job(self, data: bytes, context: Context) -> None:
+        """A job's status now and whenever it has changed, at most twice a second; ends when the job is forgotten."""
+        caller = self._called("WatchJob", context)
+        request = parse(pb.WatchJobRequest, data)
+        check = Checker()
+        actor = self._opened(check, caller, request.job_id)
+        if self._num_watchers >= MAX_WATCHERS:
+            raise too_many(f"{MAX_WATCHERS} are watching already")
+        self._num_watchers += 1
+        try:
+            async for status in _changes(self._jobs, actor):
+                await context.write(status)
+        finally:
+            self._num_watchers -= 1
+
+    async def get_frontier(self, data: bytes, context: Context) -> bytes:
+        """The points of a job's newest table."""
+        caller = self._called("GetFrontier", context)
+        actor = self._opened(Checker(), caller, parse(pb.GetFrontierRequest, data).job_id)
+        return frontier_to_wire(_plan(actor)).SerializeToString()
+
+    async def get_profile(self, data: bytes, context: Context) -> bytes:
+        """The profile behind a job's newest table."""
+        caller = self._called("GetProfile", context)
+        actor = self._opened(Checker(), caller, parse(pb.GetProfileRequest, data).job_id)
+        spec = actor.job.spec
+        assert spec is not None  # it has a plan
+        return profile_to_wire(_plan(actor), spec.pp_size * spec.tp_size).SerializeToString()
+
+    async def set_target(self, data: bytes, context: Context) -> bytes:
+        """Another target."""
+        caller = self._called("SetTarget", context)
+        request, check = parse(pb.SetTargetRequest, data), Checker()
+        event = target_set(check, request)
+        return await self._ask(self._opened(check, caller, request.job_id), event)
+
+    async def report_straggler(self, data: bytes, context: Context) -> bytes:
+        """A pipeline is slow."""
+        caller = self._called("ReportStraggler", context)
+        request, check = parse(pb.ReportStragglerRequest, data), Checker()
+        event = straggler_reported(check, request)
+        return await self._ask(self._opened(check, caller, request.job_id), event)
+
+    async def clear_straggler(self, data: bytes, context: Context) -> bytes:
+        """It is no longer."""
+        caller = self._called("ClearStraggler", context)
+        request, check = parse(pb.ClearStragglerRequest, data), Checker()
+        event = straggler_cleared(check, request)
+        return await self._ask(self._opened(check, caller, request.job_id), event)
+
+    def _called(self, method: str, context: Context) -> Caller:
+        self._jobs.counters.calls[method] += 1
+        return self._gate.caller(context)
+
+    def _opened(self, check: Checker, caller: Caller, job_id: str) -> JobActor:
+        """The job of a request, whose checks end here."""
+        check_job_id(check, "job_id", job_id)
+        check.finish()
+        actor = self._jobs.get(job_id)
+        if actor is None:
+            raise not_found(f"there is no job {job_id}; 'perseus-dist jobs' lists those there are")
+        if not caller.may_open(_owner(actor)):
+            raise forbidden(
+                f"job {job_id} is another token's; use the token that it was registered with, or the operator's"
+            )
+        return actor
+
+    async def _ask(self, actor: JobActor, event: JobEvent) -> bytes:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            answer = await actor.ask(event)
+        if not answer.accepted:
+            raise not_now(answer.reason)
+        return _status(actor).SerializeToString()
+
+
+async def _changes(jobs: Jobs, actor: JobActor) -> AsyncIterator[bytes]:
+    seen = -1
+    while jobs.get(actor.job.job_id) is actor:
+        if seen != actor.job.num_changes:
+            seen = actor.job.num_changes
+            yield _status(actor).SerializeToString()
+        await asyncio.sleep(WATCH_INTERVAL_S)
+
+
+def _owner(actor: JobActor) -> str:
+    return actor.job.spec.token_sha256 if actor.job.spec else ""
+
+
+def _status(actor: JobActor) -> pb.JobStatus:
+    return status_to_wire(job_status(actor.job))
+
+
+def _plan(actor: JobActor) -> JobPlan:
+    if actor.job.plan is None:
+        raise not_now(f"job {actor.job.job_id} has no plan yet: it is {actor.job.phase}, {actor.job.reason}")
+    return actor.job.plan

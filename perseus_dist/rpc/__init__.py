@@ -1,0 +1,1 @@
+"""Generated code and the codec between ``messages`` and the wire."""

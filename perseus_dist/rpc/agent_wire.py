@@ -1,0 +1,315 @@
+"""Messages from agents to the planner, as protobuf and back."""
+
+from perseus_dist.messages import (
+    AgentMessage,
+    Attach,
+    Drift,
+    Goodbye,
+    Gpu,
+    GpuSample,
+    IterationReport,
+    ProfileSamples,
+    Rank,
+    Sample,
+    ScheduleText,
+    SwitchSeen,
+    Telemetry,
+)
+from perseus_dist.rpc import limits
+from perseus_dist.rpc.fields import (
+    CONTROLS,
+    check_clocks,
+    check_digest,
+    check_job_id,
+    check_kind,
+    sentence,
+    target_from_wire,
+    target_to_wire,
+)
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker
+
+
+def agent_message_to_wire(message: AgentMessage) -> pb.AgentMessage:
+    """Protobuf of a message; free text is cut to what the planner accepts."""
+    match message:
+        case Telemetry():
+            return pb.AgentMessage(telemetry=_telemetry_to_wire(message))
+        case Attach():
+            return pb.AgentMessage(attach=_attach_to_wire(message))
+        case ScheduleText():
+            return pb.AgentMessage(schedule=pb.ScheduleText(text=message.text))
+        case ProfileSamples():
+            return pb.AgentMessage(samples=_samples_to_wire(message))
+        case Drift():
+            return pb.AgentMessage(drift=_drift_to_wire(message))
+        case SwitchSeen():
+            seen = pb.SwitchSeen(table_revision=message.table_revision, switch_revision=message.switch_revision)
+            return pb.AgentMessage(switch_seen=seen)
+        case Goodbye():
+            return pb.AgentMessage(goodbye=pb.Goodbye(reason=sentence(message.reason)))
+
+
+def agent_message_from_wire(check: Checker, wire: pb.AgentMessage) -> AgentMessage:
+    """The inverse of ``agent_message_to_wire``; what it gives back counts only if ``check`` ends well."""
+    match wire.WhichOneof("message"):
+        case "telemetry":
+            return _telemetry_from_wire(check, wire.telemetry)
+        case "attach":
+            return _attach_from_wire(check, wire.attach)
+        case "schedule":
+            return ScheduleText(text=wire.schedule.text)
+        case "samples":
+            return _samples_from_wire(check, wire.samples)
+        case "drift":
+            return _drift_from_wire(check, wire.drift)
+        case "switch_seen":
+            return SwitchSeen(
+                table_revision=_count(check, "switch_seen.table_revision", wire.switch_seen.table_revision),
+                switch_revision=_count(check, "switch_seen.switch_revision", wire.switch_seen.switch_revision),
+            )
+        case "goodbye":
+            return Goodbye(reason=check.text("goodbye.reason", wire.goodbye.reason, limits.MAX_SENTENCE_LENGTH))
+        case _:
+            check.violated("message", None, "attach, schedule, samples, telemetry, drift, switch_seen or goodbye")
+            return Goodbye(reason="")
+
+
+def _count(check: Checker, field: str, value: int, low: int = 0) -> int:
+    return check.integer(field, value, low, limits.MAX_COUNT)
+
+
+# ---- attach ----------------------------------------------------------------------------------------------------------
+
+
+def _attach_to_wire(attach: Attach) -> pb.Attach:
+    rank, gpu = attach.rank, attach.gpu
+    return pb.Attach(
+        rank=pb.Rank(
+            job_id=rank.job_id,
+            rank=rank.rank,
+            pp_rank=rank.pp_rank,
+            dp_rank=rank.dp_rank,
+            tp_rank=rank.tp_rank,
+            pp_size=rank.pp_size,
+            dp_size=rank.dp_size,
+            tp_size=rank.tp_size,
+            schedule_digest=rank.schedule_digest,
+        ),
+        gpu=pb.Gpu(
+            uuid=sentence(gpu.uuid, limits.MAX_NAME_LENGTH),
+            name=sentence(gpu.name, limits.MAX_NAME_LENGTH),
+            driver_version=sentence(gpu.driver_version, limits.MAX_NAME_LENGTH),
+            clocks_mhz=gpu.clocks_mhz,
+            control=gpu.control,
+            refusal=sentence(gpu.refusal),
+            energy_period_s=gpu.energy_period_s,
+        ),
+        incarnation=attach.incarnation,
+        iteration=attach.iteration,
+        table_revision=attach.table_revision,
+        target=None if attach.target is None else target_to_wire(attach.target),
+        version=sentence(attach.version, limits.MAX_NAME_LENGTH),
+        has_profile=attach.has_profile,
+    )
+
+
+def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
+    return Attach(
+        rank=_rank_from_wire(check, wire.rank),
+        gpu=_gpu_from_wire(check, wire.gpu),
+        incarnation=wire.incarnation,
+        iteration=check.integer("attach.iteration", wire.iteration, -1, limits.MAX_ITERATION),
+        table_revision=_count(check, "attach.table_revision", wire.table_revision),
+        target=target_from_wire(check, "attach.target", wire.target) if wire.HasField("target") else None,
+        version=check.text("attach.version", wire.version, limits.MAX_NAME_LENGTH),
+        has_profile=wire.has_profile,
+    )
+
+
+def _rank_from_wire(check: Checker, wire: pb.Rank) -> Rank:
+    pp_size = check.integer("attach.rank.pp_size", wire.pp_size, 1, limits.MAX_SIZE)
+    dp_size = check.integer("attach.rank.dp_size", wire.dp_size, 1, limits.MAX_SIZE)
+    tp_size = check.integer("attach.rank.tp_size", wire.tp_size, 1, limits.MAX_SIZE)
+    return Rank(
+        job_id=check_job_id(check, "attach.rank.job_id", wire.job_id),
+        rank=check.integer("attach.rank.rank", wire.rank, 0, limits.MAX_SIZE - 1),
+        pp_rank=check.integer("attach.rank.pp_rank", wire.pp_rank, 0, pp_size - 1),
+        dp_rank=check.integer("attach.rank.dp_rank", wire.dp_rank, 0, dp_size - 1),
+        tp_rank=check.integer("attach.rank.tp_rank", wire.tp_rank, 0, tp_size - 1),
+        pp_size=pp_size,
+        dp_size=dp_size,
+        tp_size=tp_size,
+        schedule_digest=check_digest(check, "attach.rank.schedule_digest", wire.schedule_digest),
+    )
+
+
+def _gpu_from_wire(check: Checker, wire: pb.Gpu) -> Gpu:
+    return Gpu(
+        uuid=check.text("attach.gpu.uuid", wire.uuid, limits.MAX_NAME_LENGTH),
+        name=check.text("attach.gpu.name", wire.name, limits.MAX_NAME_LENGTH),
+        driver_version=check.text("attach.gpu.driver_version", wire.driver_version, limits.MAX_NAME_LENGTH),
+        clocks_mhz=check_clocks(check, "attach.gpu.clocks_mhz", tuple(wire.clocks_mhz)),
+        control=check.choice("attach.gpu.control", wire.control, CONTROLS),
+        refusal=check.text("attach.gpu.refusal", wire.refusal, limits.MAX_SENTENCE_LENGTH),
+        energy_period_s=check.number("attach.gpu.energy_period_s", wire.energy_period_s, limits.MAX_SECONDS),
+    )
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+
+def _samples_to_wire(message: ProfileSamples) -> pb.ProfileSamples:
+    return pb.ProfileSamples(
+        sequence=message.sequence,
+        sweep_id=message.sweep_id,
+        step=message.step,
+        samples=[
+            pb.Sample(
+                chunk=sample.chunk,
+                kind=sample.kind,
+                clock_mhz=sample.clock_mhz,
+                time_s=sample.time_s,
+                energy_j=sample.energy_j,
+                time_std_s=sample.time_std_s,
+                energy_std_j=sample.energy_std_j,
+                num_runs=sample.num_runs,
+                window_s=sample.window_s,
+                stage=sample.stage,
+            )
+            for sample in message.samples
+        ],
+        blocking_power_w=message.blocking_power_w,
+        switch_latency_s=message.switch_latency_s,
+        last=message.last,
+    )
+
+
+def _samples_from_wire(check: Checker, wire: pb.ProfileSamples) -> ProfileSamples:
+    if len(wire.samples) > limits.MAX_SAMPLES:
+        check.violated("samples.samples", f"{len(wire.samples)} samples", f"at most {limits.MAX_SAMPLES}")
+        check.finish()
+    return ProfileSamples(
+        sequence=_count(check, "samples.sequence", wire.sequence, low=1),
+        sweep_id=_count(check, "samples.sweep_id", wire.sweep_id),
+        step=check.integer("samples.step", wire.step, 0, limits.MAX_CLOCKS),
+        samples=tuple(
+            _sample_from_wire(check, f"samples.samples[{index}].", sample) for index, sample in enumerate(wire.samples)
+        ),
+        blocking_power_w=check.number("samples.blocking_power_w", wire.blocking_power_w, limits.MAX_WATTS),
+        switch_latency_s=check.number("samples.switch_latency_s", wire.switch_latency_s, limits.MAX_SECONDS),
+        last=wire.last,
+    )
+
+
+def _sample_from_wire(check: Checker, at: str, wire: pb.Sample) -> Sample:
+    return Sample(
+        chunk=check.integer(at + "chunk", wire.chunk, 0, limits.MAX_CHUNK),
+        kind=check_kind(check, at + "kind", wire.kind),
+        clock_mhz=check.integer(at + "clock_mhz", wire.clock_mhz, 1, limits.MAX_CLOCK_MHZ),
+        time_s=check.positive(at + "time_s", wire.time_s, limits.MAX_SECONDS),
+        energy_j=check.number(at + "energy_j", wire.energy_j, limits.MAX_JOULES),
+        time_std_s=check.number(at + "time_std_s", wire.time_std_s, limits.MAX_SECONDS),
+        energy_std_j=check.number(at + "energy_std_j", wire.energy_std_j, limits.MAX_JOULES),
+        num_runs=check.integer(at + "num_runs", wire.num_runs, 1, limits.MAX_RUNS),
+        window_s=check.number(at + "window_s", wire.window_s, limits.MAX_SECONDS),
+        stage=check.integer(at + "stage", wire.stage, -1, limits.MAX_SIZE - 1),
+    )
+
+
+# ---- telemetry and drift ---------------------------------------------------------------------------------------------
+
+
+def _telemetry_to_wire(message: Telemetry) -> pb.Telemetry:
+    return pb.Telemetry(
+        sequence=message.sequence,
+        iterations=[
+            pb.IterationReport(
+                iteration=report.iteration,
+                time_s=report.time_s,
+                pipeline_time_s=report.pipeline_time_s,
+                energy_j=0.0 if report.energy_j is None else report.energy_j,
+                energy_known=report.energy_j is not None,
+                table_revision=report.table_revision,
+                point=report.point,
+            )
+            for report in message.iterations
+        ],
+        gpu=pb.GpuSample(
+            power_w=message.gpu.power_w,
+            clock_mhz=message.gpu.clock_mhz,
+            event_reasons=message.gpu.event_reasons,
+            temperature_c=message.gpu.temperature_c,
+        ),
+        lost_boundaries=message.lost_boundaries,
+        lost_reports=message.lost_reports,
+        clock_changes=message.clock_changes,
+        missed_clocks=message.missed_clocks,
+        control=message.control,
+        trouble=sentence(message.trouble),
+    )
+
+
+def _telemetry_from_wire(check: Checker, wire: pb.Telemetry) -> Telemetry:
+    if len(wire.iterations) > limits.MAX_ITERATIONS:
+        seen = f"{len(wire.iterations)} iterations"
+        check.violated("telemetry.iterations", seen, f"at most {limits.MAX_ITERATIONS}")
+        check.finish()
+    gpu = wire.gpu
+    return Telemetry(
+        sequence=_count(check, "telemetry.sequence", wire.sequence, low=1),
+        iterations=tuple(
+            _iteration_from_wire(check, f"telemetry.iterations[{index}].", report)
+            for index, report in enumerate(wire.iterations)
+        ),
+        gpu=GpuSample(
+            power_w=check.number("telemetry.gpu.power_w", gpu.power_w, limits.MAX_WATTS),
+            clock_mhz=check.integer("telemetry.gpu.clock_mhz", gpu.clock_mhz, 0, limits.MAX_CLOCK_MHZ),
+            event_reasons=gpu.event_reasons,
+            temperature_c=check.number(
+                "telemetry.gpu.temperature_c", gpu.temperature_c, limits.MAX_CELSIUS, low=limits.MIN_CELSIUS
+            ),
+        ),
+        lost_boundaries=_count(check, "telemetry.lost_boundaries", wire.lost_boundaries),
+        lost_reports=_count(check, "telemetry.lost_reports", wire.lost_reports),
+        clock_changes=_count(check, "telemetry.clock_changes", wire.clock_changes),
+        missed_clocks=_count(check, "telemetry.missed_clocks", wire.missed_clocks),
+        control=check.choice("telemetry.control", wire.control, CONTROLS),
+        trouble=check.text("telemetry.trouble", wire.trouble, limits.MAX_SENTENCE_LENGTH),
+    )
+
+
+def _iteration_from_wire(check: Checker, at: str, wire: pb.IterationReport) -> IterationReport:
+    energy_j = check.number(at + "energy_j", wire.energy_j, limits.MAX_JOULES)
+    return IterationReport(
+        iteration=check.integer(at + "iteration", wire.iteration, 0, limits.MAX_ITERATION),
+        time_s=check.number(at + "time_s", wire.time_s, limits.MAX_SECONDS),
+        pipeline_time_s=check.number(at + "pipeline_time_s", wire.pipeline_time_s, limits.MAX_SECONDS),
+        energy_j=energy_j if wire.energy_known else None,
+        table_revision=_count(check, at + "table_revision", wire.table_revision),
+        point=check.integer(at + "point", wire.point, -1, limits.MAX_POINTS),
+    )
+
+
+def _drift_to_wire(message: Drift) -> pb.Drift:
+    return pb.Drift(
+        sequence=message.sequence,
+        chunk=message.chunk,
+        kind=message.kind,
+        clock_mhz=message.clock_mhz,
+        profile_time_s=message.profile_time_s,
+        measured_time_s=message.measured_time_s,
+        num_runs=message.num_runs,
+    )
+
+
+def _drift_from_wire(check: Checker, wire: pb.Drift) -> Drift:
+    return Drift(
+        sequence=_count(check, "drift.sequence", wire.sequence, low=1),
+        chunk=check.integer("drift.chunk", wire.chunk, 0, limits.MAX_CHUNK),
+        kind=check_kind(check, "drift.kind", wire.kind),
+        clock_mhz=check.integer("drift.clock_mhz", wire.clock_mhz, 1, limits.MAX_CLOCK_MHZ),
+        profile_time_s=check.positive("drift.profile_time_s", wire.profile_time_s, limits.MAX_SECONDS),
+        measured_time_s=check.positive("drift.measured_time_s", wire.measured_time_s, limits.MAX_SECONDS),
+        num_runs=check.integer("drift.num_runs", wire.num_runs, 1, limits.MAX_RUNS),
+    )

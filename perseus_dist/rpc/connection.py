@@ -1,0 +1,79 @@
+"""How agents and operators reach a planner: channel options, TLS and the token."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    import grpc
+
+SERVICE = "perseus.v1.Planner"
+ATTACH = f"/{SERVICE}/Attach"
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", MAX_AGENT_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_PLANNER_MESSAGE_BYTES),
+    # A peer that vanished without a word (cable, half-open connection) is noticed within 10 s. It is the ping timeout
+    # that ends the connection: gRPC's core does not look at keepalive_timeout_ms (seen in 1.85), and waits 60 s.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_retries", 0),  # what a stream lost, the next attach takes up again
+)
+
+
+class ConnectionFileError(PerseusError):
+    """A token or certificate that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """Files in PEM.
+
+    Attributes:
+        ca: Whom to trust; the system's authorities if None.
+        cert, key: Who we are, for a planner that asks (mTLS): both or neither.
+    """
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+def channel_credentials(tls: ClientTls) -> "grpc.ChannelCredentials":
+    """For ``grpc.secure_channel``; reads the files anew each time.
+
+    Raises:
+        ConnectionFileError: A file cannot be read.
+    """
+    import grpc
+
+    ca, key, cert = (None if path is None else _read(path) for path in (tls.ca, tls.key, tls.cert))
+    return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+
+
+def authorization(token: str) -> tuple[tuple[str, str], ...]:
+    """Metadata of every call; none without a token."""
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def read_token(path: Path) -> str:
+    """The token in a file.
+
+    Raises:
+        ConnectionFileError: It cannot be read, or holds no token.
+    """
+    token = _read(path).decode("ascii", errors="replace").strip()
+    if not token or not token.isprintable() or not token.isascii() or " " in token:
+        raise ConnectionFileError(f"{path}: saw no token, expected one word of ASCII in the file")
+    return token
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConnectionFileError(f"{path}: cannot be read ({error.strerror}); name a readable file") from error

@@ -1,0 +1,79 @@
+"""Checks of the fields that several messages share."""
+
+import re
+from itertools import pairwise
+
+from perseus_dist.messages import Target
+from perseus_dist.rpc import limits
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker
+
+CONTROLS = ("clockd", "zeusd", "direct", "observe")
+
+_JOB_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_KIND = re.compile(r"[A-Z][A-Z_]{0,15}")
+
+
+def check_job_id(check: Checker, field: str, value: str) -> str:
+    """A job's name."""
+    if _JOB_ID.fullmatch(value) is None:
+        check.violated(field, value, f"1 to {limits.MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -")
+    return value
+
+
+def check_kind(check: Checker, field: str, value: str) -> str:
+    """An instruction's kind."""
+    if _KIND.fullmatch(value) is None:
+        check.violated(field, value, "F, B, I, W or a constant's name in at most 16 capitals")
+    return value
+
+
+def check_digest(check: Checker, field: str, value: str) -> str:
+    """A schedule's digest."""
+    if _DIGEST.fullmatch(value) is None:
+        check.violated(field, value, "a SHA-256 in 64 lower-case hexadecimal digits")
+    return value
+
+
+def check_clocks(check: Checker, field: str, clocks_mhz: tuple[int, ...]) -> tuple[int, ...]:
+    """Clocks from the highest down; there may be none."""
+    if len(clocks_mhz) > limits.MAX_CLOCKS:
+        check.violated(field, f"{len(clocks_mhz)} clocks", f"at most {limits.MAX_CLOCKS}")
+    elif clocks_mhz and not (
+        clocks_mhz[-1] >= 1
+        and clocks_mhz[0] <= limits.MAX_CLOCK_MHZ
+        and all(higher > lower for higher, lower in pairwise(clocks_mhz))
+    ):
+        check.violated(field, clocks_mhz, f"clocks from 1 to {limits.MAX_CLOCK_MHZ} MHz, each below the one before")
+    return clocks_mhz
+
+
+def sentence(text: str, max_length: int = limits.MAX_SENTENCE_LENGTH) -> str:
+    """Free text as the other side accepts it: one printable line, cut where it is too long."""
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return text[:max_length]
+
+
+def target_to_wire(target: Target) -> pb.Target:
+    """A target as protobuf."""
+    if target.slowdown is not None:
+        return pb.Target(slowdown=target.slowdown)
+    if target.deadline_s is not None:
+        return pb.Target(deadline_s=target.deadline_s)
+    return pb.Target(t_min=True)
+
+
+def target_from_wire(check: Checker, field: str, wire: pb.Target) -> Target:
+    """A checked target."""
+    match wire.WhichOneof("target"):
+        case "slowdown":
+            return Target(slowdown=check.number(f"{field}.slowdown", wire.slowdown, limits.MAX_SLOWDOWN, low=1.0))
+        case "deadline_s":
+            return Target(deadline_s=check.positive(f"{field}.deadline_s", wire.deadline_s, limits.MAX_SECONDS))
+        case "t_min" if wire.t_min:
+            return Target()
+        case seen:
+            check.violated(field, seen, "one of t_min (true), slowdown and deadline_s")
+            return Target()

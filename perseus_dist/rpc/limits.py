@@ -1,0 +1,30 @@
+"""How large and how long anything on the wire may be. Both sides hold to these: beyond them is an error."""
+
+MAX_AGENT_MESSAGE_BYTES = 4 << 20
+MAX_PLANNER_MESSAGE_BYTES = 64 << 20
+MAX_TABLE_BYTES = 512 << 20
+"""Of a plan table once decompressed: 100,000 instructions of a rank at 2,684 points."""
+
+MAX_ITERATIONS = 256  # of a telemetry message
+MAX_SAMPLES = 4096  # of a message; a saved profile with more rows travels in several
+
+MAX_SIZE = 1 << 20  # ranks in any direction
+MAX_CHUNK = 4095
+MAX_CLOCK_MHZ = 20_000
+MAX_CLOCKS = 1024
+MAX_POINTS = 1 << 20
+MAX_INSTRUCTIONS = 1 << 20
+MAX_ITERATION = 1 << 53
+MAX_COUNT = (1 << 63) - 1  # counters and revisions: what SQLite holds
+MAX_RUNS = (1 << 31) - 1
+
+MAX_SECONDS = 1e7
+MAX_JOULES = 1e12
+MAX_WATTS = 1e6
+MIN_CELSIUS = -100.0
+MAX_CELSIUS = 1e3
+MAX_SLOWDOWN = 1e3
+
+MAX_JOB_ID_LENGTH = 128
+MAX_NAME_LENGTH = 128
+MAX_SENTENCE_LENGTH = 1024

@@ -1,0 +1,519 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AgentMessage(_message.Message):
+    __slots__ = ("attach", "schedule", "samples", "telemetry", "drift", "goodbye", "switch_seen")
+    ATTACH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    TELEMETRY_FIELD_NUMBER: _ClassVar[int]
+    DRIFT_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_SEEN_FIELD_NUMBER: _ClassVar[int]
+    attach: Attach
+    schedule: ScheduleText
+    samples: ProfileSamples
+    telemetry: Telemetry
+    drift: Drift
+    goodbye: Goodbye
+    switch_seen: SwitchSeen
+    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., schedule: _Optional[_Union[ScheduleText, _Mapping]] = ..., samples: _Optional[_Union[ProfileSamples, _Mapping]] = ..., telemetry: _Optional[_Union[Telemetry, _Mapping]] = ..., drift: _Optional[_Union[Drift, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., switch_seen: _Optional[_Union[SwitchSeen, _Mapping]] = ...) -> None: ...
+
+class Rank(_message.Message):
+    __slots__ = ("job_id", "rank", "pp_rank", "dp_rank", "tp_rank", "pp_size", "dp_size", "tp_size", "schedule_digest")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PP_RANK_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    TP_RANK_FIELD_NUMBER: _ClassVar[int]
+    PP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    schedule_digest: str
+    def __init__(self, job_id: _Optional[str] = ..., rank: _Optional[int] = ..., pp_rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., tp_rank: _Optional[int] = ..., pp_size: _Optional[int] = ..., dp_size: _Optional[int] = ..., tp_size: _Optional[int] = ..., schedule_digest: _Optional[str] = ...) -> None: ...
+
+class Gpu(_message.Message):
+    __slots__ = ("uuid", "name", "driver_version", "clocks_mhz", "control", "refusal", "energy_period_s")
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_PERIOD_S_FIELD_NUMBER: _ClassVar[int]
+    uuid: str
+    name: str
+    driver_version: str
+    clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
+    control: str
+    refusal: str
+    energy_period_s: float
+    def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., driver_version: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., control: _Optional[str] = ..., refusal: _Optional[str] = ..., energy_period_s: _Optional[float] = ...) -> None: ...
+
+class Attach(_message.Message):
+    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HAS_PROFILE_FIELD_NUMBER: _ClassVar[int]
+    rank: Rank
+    gpu: Gpu
+    incarnation: int
+    iteration: int
+    table_revision: int
+    target: Target
+    version: str
+    has_profile: bool
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ...) -> None: ...
+
+class ScheduleText(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ("chunk", "kind", "clock_mhz", "time_s", "energy_j", "time_std_s", "energy_std_j", "num_runs", "window_s", "stage")
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    TIME_STD_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_STD_J_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    chunk: int
+    kind: str
+    clock_mhz: int
+    time_s: float
+    energy_j: float
+    time_std_s: float
+    energy_std_j: float
+    num_runs: int
+    window_s: float
+    stage: int
+    def __init__(self, chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., time_std_s: _Optional[float] = ..., energy_std_j: _Optional[float] = ..., num_runs: _Optional[int] = ..., window_s: _Optional[float] = ..., stage: _Optional[int] = ...) -> None: ...
+
+class ProfileSamples(_message.Message):
+    __slots__ = ("sequence", "sweep_id", "step", "samples", "blocking_power_w", "switch_latency_s", "last")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SWEEP_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    BLOCKING_POWER_W_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_LATENCY_S_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    sweep_id: int
+    step: int
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    blocking_power_w: float
+    switch_latency_s: float
+    last: bool
+    def __init__(self, sequence: _Optional[int] = ..., sweep_id: _Optional[int] = ..., step: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., blocking_power_w: _Optional[float] = ..., switch_latency_s: _Optional[float] = ..., last: bool = ...) -> None: ...
+
+class IterationReport(_message.Message):
+    __slots__ = ("iteration", "time_s", "pipeline_time_s", "energy_j", "energy_known", "table_revision", "point")
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    iteration: int
+    time_s: float
+    pipeline_time_s: float
+    energy_j: float
+    energy_known: bool
+    table_revision: int
+    point: int
+    def __init__(self, iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., pipeline_time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., energy_known: bool = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ...) -> None: ...
+
+class GpuSample(_message.Message):
+    __slots__ = ("power_w", "clock_mhz", "event_reasons", "temperature_c")
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
+    EVENT_REASONS_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    power_w: float
+    clock_mhz: int
+    event_reasons: int
+    temperature_c: float
+    def __init__(self, power_w: _Optional[float] = ..., clock_mhz: _Optional[int] = ..., event_reasons: _Optional[int] = ..., temperature_c: _Optional[float] = ...) -> None: ...
+
+class Telemetry(_message.Message):
+    __slots__ = ("sequence", "iterations", "gpu", "lost_boundaries", "lost_reports", "clock_changes", "missed_clocks", "control", "trouble")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    LOST_BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
+    LOST_REPORTS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    MISSED_CLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    iterations: _containers.RepeatedCompositeFieldContainer[IterationReport]
+    gpu: GpuSample
+    lost_boundaries: int
+    lost_reports: int
+    clock_changes: int
+    missed_clocks: int
+    control: str
+    trouble: str
+    def __init__(self, sequence: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[IterationReport, _Mapping]]] = ..., gpu: _Optional[_Union[GpuSample, _Mapping]] = ..., lost_boundaries: _Optional[int] = ..., lost_reports: _Optional[int] = ..., clock_changes: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., control: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class Drift(_message.Message):
+    __slots__ = ("sequence", "chunk", "kind", "clock_mhz", "profile_time_s", "measured_time_s", "num_runs")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_RUNS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    chunk: int
+    kind: str
+    clock_mhz: int
+    profile_time_s: float
+    measured_time_s: float
+    num_runs: int
+    def __init__(self, sequence: _Optional[int] = ..., chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., profile_time_s: _Optional[float] = ..., measured_time_s: _Optional[float] = ..., num_runs: _Optional[int] = ...) -> None: ...
+
+class SwitchSeen(_message.Message):
+    __slots__ = ("table_revision", "switch_revision")
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_REVISION_FIELD_NUMBER: _ClassVar[int]
+    table_revision: int
+    switch_revision: int
+    def __init__(self, table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class PlannerMessage(_message.Message):
+    __slots__ = ("attached", "schedule_wanted", "sweep", "stop_sweep", "table", "switch", "profile_ack", "release", "refused")
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_WANTED_FIELD_NUMBER: _ClassVar[int]
+    SWEEP_FIELD_NUMBER: _ClassVar[int]
+    STOP_SWEEP_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_ACK_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    attached: Attached
+    schedule_wanted: ScheduleWanted
+    sweep: Sweep
+    stop_sweep: StopSweep
+    table: PlanTable
+    switch: Switch
+    profile_ack: ProfileAck
+    release: Release
+    refused: Refused
+    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., schedule_wanted: _Optional[_Union[ScheduleWanted, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., stop_sweep: _Optional[_Union[StopSweep, _Mapping]] = ..., table: _Optional[_Union[PlanTable, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., profile_ack: _Optional[_Union[ProfileAck, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+
+class Attached(_message.Message):
+    __slots__ = ("phase", "table_revision", "acked_samples")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ACKED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    table_revision: int
+    acked_samples: int
+    def __init__(self, phase: _Optional[str] = ..., table_revision: _Optional[int] = ..., acked_samples: _Optional[int] = ...) -> None: ...
+
+class ScheduleWanted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Sweep(_message.Message):
+    __slots__ = ("sweep_id", "first_iteration", "iterations_per_clock", "clocks_mhz")
+    SWEEP_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_PER_CLOCK_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
+    sweep_id: int
+    first_iteration: int
+    iterations_per_clock: int
+    clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sweep_id: _Optional[int] = ..., first_iteration: _Optional[int] = ..., iterations_per_clock: _Optional[int] = ..., clocks_mhz: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StopSweep(_message.Message):
+    __slots__ = ("sweep_id", "first_iteration")
+    SWEEP_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    sweep_id: int
+    first_iteration: int
+    def __init__(self, sweep_id: _Optional[int] = ..., first_iteration: _Optional[int] = ...) -> None: ...
+
+class PlanTable(_message.Message):
+    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest")
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    NUM_POINTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
+    TIMES_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGIES_J_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_LATENCY_S_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    revision: int
+    num_points: int
+    num_instructions: int
+    clocks_mhz: bytes
+    times_s: _containers.RepeatedScalarFieldContainer[float]
+    energies_j: _containers.RepeatedScalarFieldContainer[float]
+    expected: _containers.RepeatedCompositeFieldContainer[Expected]
+    switch_latency_s: float
+    schedule_digest: str
+    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ...) -> None: ...
+
+class Expected(_message.Message):
+    __slots__ = ("chunk", "kind", "clocks_mhz", "times_s", "energies_j")
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
+    TIMES_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGIES_J_FIELD_NUMBER: _ClassVar[int]
+    chunk: int
+    kind: str
+    clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
+    times_s: _containers.RepeatedScalarFieldContainer[float]
+    energies_j: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ("table_revision", "point", "effective_iteration", "switch_revision")
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    EFFECTIVE_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_REVISION_FIELD_NUMBER: _ClassVar[int]
+    table_revision: int
+    point: int
+    effective_iteration: int
+    switch_revision: int
+    def __init__(self, table_revision: _Optional[int] = ..., point: _Optional[int] = ..., effective_iteration: _Optional[int] = ..., switch_revision: _Optional[int] = ...) -> None: ...
+
+class ProfileAck(_message.Message):
+    __slots__ = ("sequence",)
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    def __init__(self, sequence: _Optional[int] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("reason", "retry")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    retry: bool
+    def __init__(self, reason: _Optional[str] = ..., retry: bool = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("t_min", "slowdown", "deadline_s")
+    T_MIN_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    t_min: bool
+    slowdown: float
+    deadline_s: float
+    def __init__(self, t_min: bool = ..., slowdown: _Optional[float] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
+
+class WatchJobRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class StragglerReport(_message.Message):
+    __slots__ = ("id", "degree", "dp_rank")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DEGREE_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    degree: float
+    dp_rank: int
+    def __init__(self, id: _Optional[str] = ..., degree: _Optional[float] = ..., dp_rank: _Optional[int] = ...) -> None: ...
+
+class PipelineStatus(_message.Message):
+    __slots__ = ("dp_rank", "attached_ranks", "iteration", "time_s", "energy_j", "table_revision", "point", "planned_time_s", "planned_energy_j")
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_RANKS_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    dp_rank: int
+    attached_ranks: int
+    iteration: int
+    time_s: float
+    energy_j: float
+    table_revision: int
+    point: int
+    planned_time_s: float
+    planned_energy_j: float
+    def __init__(self, dp_rank: _Optional[int] = ..., attached_ranks: _Optional[int] = ..., iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., planned_time_s: _Optional[float] = ..., planned_energy_j: _Optional[float] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NUM_RANKS_FIELD_NUMBER: _ClassVar[int]
+    PIPELINES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_REVISION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
+    T_MIN_S_FIELD_NUMBER: _ClassVar[int]
+    T_STAR_S_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_FIELD_NUMBER: _ClassVar[int]
+    ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_SAVING_FIELD_NUMBER: _ClassVar[int]
+    PROFILED_CLOCKS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    phase: str
+    reason: str
+    num_ranks: int
+    pipelines: _containers.RepeatedCompositeFieldContainer[PipelineStatus]
+    table_revision: int
+    switch_revision: int
+    target: Target
+    stragglers: _containers.RepeatedCompositeFieldContainer[StragglerReport]
+    t_min_s: float
+    t_star_s: float
+    baseline: MeasuredIterations
+    enforced: MeasuredIterations
+    predicted_saving: float
+    profiled_clocks: int
+    messages: int
+    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class MeasuredIterations(_message.Message):
+    __slots__ = ("num_iterations", "time_s", "time_spread_s", "energy_j", "energy_spread_j")
+    NUM_ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    TIME_SPREAD_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_SPREAD_J_FIELD_NUMBER: _ClassVar[int]
+    num_iterations: int
+    time_s: float
+    time_spread_s: float
+    energy_j: float
+    energy_spread_j: float
+    def __init__(self, num_iterations: _Optional[int] = ..., time_s: _Optional[float] = ..., time_spread_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., energy_spread_j: _Optional[float] = ...) -> None: ...
+
+class GetFrontierRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class FrontierPoint(_message.Message):
+    __slots__ = ("time_s", "energy_j", "lower_bound_j")
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    LOWER_BOUND_J_FIELD_NUMBER: _ClassVar[int]
+    time_s: float
+    energy_j: float
+    lower_bound_j: float
+    def __init__(self, time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., lower_bound_j: _Optional[float] = ...) -> None: ...
+
+class GetFrontierResponse(_message.Message):
+    __slots__ = ("table_revision", "points", "baseline_time_s", "baseline_energy_j", "t_min_s", "t_star_s")
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    T_MIN_S_FIELD_NUMBER: _ClassVar[int]
+    T_STAR_S_FIELD_NUMBER: _ClassVar[int]
+    table_revision: int
+    points: _containers.RepeatedCompositeFieldContainer[FrontierPoint]
+    baseline_time_s: float
+    baseline_energy_j: float
+    t_min_s: float
+    t_star_s: float
+    def __init__(self, table_revision: _Optional[int] = ..., points: _Optional[_Iterable[_Union[FrontierPoint, _Mapping]]] = ..., baseline_time_s: _Optional[float] = ..., baseline_energy_j: _Optional[float] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ...) -> None: ...
+
+class GetProfileRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class GetProfileResponse(_message.Message):
+    __slots__ = ("csv", "blocking_power_w")
+    CSV_FIELD_NUMBER: _ClassVar[int]
+    BLOCKING_POWER_W_FIELD_NUMBER: _ClassVar[int]
+    csv: str
+    blocking_power_w: float
+    def __init__(self, csv: _Optional[str] = ..., blocking_power_w: _Optional[float] = ...) -> None: ...
+
+class SetTargetRequest(_message.Message):
+    __slots__ = ("job_id", "target")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    target: Target
+    def __init__(self, job_id: _Optional[str] = ..., target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
+
+class ReportStragglerRequest(_message.Message):
+    __slots__ = ("job_id", "straggler")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    STRAGGLER_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    straggler: StragglerReport
+    def __init__(self, job_id: _Optional[str] = ..., straggler: _Optional[_Union[StragglerReport, _Mapping]] = ...) -> None: ...
+
+class ClearStragglerRequest(_message.Message):
+    __slots__ = ("job_id", "id")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    id: str
+    def __init__(self, job_id: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...

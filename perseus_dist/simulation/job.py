@@ -1,0 +1,99 @@
+"""What a simulated job is: a schedule, replicas of its pipeline, and how long the work of each stage takes."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.planning.instruction import Kind
+from perseus_dist.planning.schedule import Schedule, format_schedule
+from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+
+_CONSTANT_S = 0.005
+# What the instructions of a whole stage take at the maximum clock; about those of GPT-3 175B on A100s.
+_SECONDS: dict[str, float] = {
+    Kind.FORWARD: 0.050,
+    Kind.BACKWARD: 0.093,
+    Kind.INPUT_GRADIENT: 0.0465,
+    Kind.WEIGHT_GRADIENT: 0.0465,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedJob:
+    """Pipelines of stand-in trainers, one simulated GPU for each rank.
+
+    Attributes:
+        schedule: Of every pipeline.
+        num_pipelines: Data-parallel replicas.
+        num_iterations: Iterations to train.
+        imbalance: By how much the last stage is heavier than the first; those between lie evenly between.
+        job_id: Its name at the planner.
+        target: As in ``RankSpec``.
+        profile: CSV of an earlier run, or None.
+    """
+
+    schedule: Schedule
+    num_pipelines: int
+    num_iterations: int
+    imbalance: float
+    job_id: str = "simulated"
+    target: str | None = None
+    profile: str | None = None
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the whole job."""
+        return self.schedule.num_ranks * self.num_pipelines
+
+    def trainers(self, gpu_uuids: tuple[str, ...], *, planner: str | None = None) -> tuple[TrainerConfig, ...]:
+        """One configuration per global rank: pipeline by pipeline, pp_rank by pp_rank.
+
+        Args:
+            gpu_uuids: (num_ranks) of the simulated GPUs, by index.
+            planner: Address of the planner, or None.
+        """
+        text = format_schedule(self.schedule)
+        times = self._times()
+        places = product(range(self.num_pipelines), range(self.schedule.num_ranks))
+        return tuple(
+            TrainerConfig(
+                spec=RankSpec(
+                    job_id=self.job_id,
+                    rank=rank,
+                    pp_rank=pp_rank,
+                    dp_rank=dp_rank,
+                    tp_rank=0,
+                    pp_size=self.schedule.num_ranks,
+                    dp_size=self.num_pipelines,
+                    tp_size=1,
+                    schedule=text,
+                    local_rank=rank,
+                    gpu_uuid=gpu_uuids[rank],
+                    planner=planner,
+                    target=self.target,
+                    profile=self.profile if rank == 0 else None,
+                ),
+                gpu=rank,
+                times=times[pp_rank],
+                num_iterations=self.num_iterations,
+            )
+            for rank, (dp_rank, pp_rank) in enumerate(places)
+        )
+
+    def _times(self) -> list[tuple[InstructionTime, ...]]:
+        """By pp_rank. A stage's share of the model shrinks with the number of chunks."""
+        last = max(1, self.schedule.num_stages - 1)
+        chunks = self.schedule.num_stages / self.schedule.num_ranks
+        return [
+            tuple(
+                InstructionTime(
+                    stage=stage,
+                    kind=kind,
+                    seconds=_SECONDS[kind] / chunks * (1 + self.imbalance * stage / last)
+                    if kind in _SECONDS
+                    else _CONSTANT_S,
+                )
+                for stage, kind in sorted({(instruction.stage, instruction.kind) for instruction in order})
+            )
+            for order in self.schedule.ranks
+        ]

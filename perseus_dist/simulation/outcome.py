@@ -1,0 +1,75 @@
+"""What a simulated job came to: measured before any plan, measured under the plan, and predicted."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perseus_dist.planner.measured_iterations import MeasuredIterations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Energies are of one iteration of the whole job.
+
+    Attributes:
+        baseline: Before any plan.
+        enforced: Under the last plan.
+        predicted_saving: Share, by the profile that was measured.
+        num_profiled_clocks: Clocks that the sweep tried.
+        reason: The job's last decision.
+        planner_restarts: How often the planner died and was started again.
+        clocks_left_locked: GPUs that are still locked.
+        is_virtual: Whether time was.
+    """
+
+    baseline: MeasuredIterations
+    enforced: MeasuredIterations
+    predicted_saving: float
+    num_profiled_clocks: int
+    reason: str
+    planner_restarts: int
+    clocks_left_locked: int
+    is_virtual: bool
+
+    @property
+    def saving_percent(self) -> float:
+        """Energy below the baseline's; 0 without both."""
+        return 100 * _less(self.enforced.energy_j, self.baseline.energy_j)
+
+    @property
+    def slowdown_percent(self) -> float:
+        """Time above the baseline's; 0 without both."""
+        return -100 * _less(self.enforced.time_s, self.baseline.time_s)
+
+    @property
+    def predicted_saving_percent(self) -> float:
+        """As planned."""
+        return 100 * self.predicted_saving
+
+    def document(self) -> dict[str, Any]:
+        """For ``--json``. Spreads are interquartile ranges."""
+        return {
+            "simulated_gpus": True,
+            "virtual_time": self.is_virtual,
+            "baseline": _document(self.baseline),
+            "enforced": _document(self.enforced),
+            "saving_percent": self.saving_percent,
+            "slowdown_percent": self.slowdown_percent,
+            "predicted_saving_percent": self.predicted_saving_percent,
+            "profiled_clocks": self.num_profiled_clocks,
+            "planner_restarts": self.planner_restarts,
+            "clocks_left_locked": self.clocks_left_locked,
+        }
+
+
+def _document(measured: MeasuredIterations) -> dict[str, float]:
+    return {
+        "num_iterations": measured.num_iterations,
+        "iteration_time_s": measured.time_s,
+        "iteration_time_spread_s": measured.time_spread_s,
+        "energy_j": measured.energy_j,
+        "energy_spread_j": measured.energy_spread_j,
+    }
+
+
+def _less(value: float, reference: float) -> float:
+    return 1 - value / reference if value > 0 and reference > 0 else 0.0

@@ -1,0 +1,74 @@
+"""The planner's life cycle in virtual time: one job, messages at once, planning in this process."""
+
+import logging
+from collections import deque
+
+from perseus_dist.messages import AgentMessage, Attach, PlannerMessage
+from perseus_dist.planner import lifecycle
+from perseus_dist.planner.frontier_build import build_plan
+from perseus_dist.planner.job_policy import Policy
+from perseus_dist.planner.lifecycle_events import (
+    JobEvent,
+    Log,
+    PlanReady,
+    RankAttached,
+    RankMessage,
+    Refuse,
+    Send,
+    SendTable,
+    StartPlanning,
+    Tick,
+)
+from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
+
+_TICK_NS = 1_000_000_000
+_PLANNING_NS = 3_000_000_000
+
+_log = logging.getLogger(__name__)
+
+
+class VirtualPlanner:
+    """Drives one job. A rank's number is the name of its stream."""
+
+    def __init__(self, job_id: str, policy: Policy) -> None:
+        self.job = lifecycle.new_job(job_id, policy)
+        self._events: deque[JobEvent] = deque()
+        self._plan: tuple[int, PlanReady] | None = None
+        self._tick_ns = 0
+
+    def receive(self, rank: int, message: AgentMessage) -> None:
+        """A rank says something; what it means comes with the next ``run_due``."""
+        if isinstance(message, Attach):
+            self._events.append(RankAttached(stream=rank, attach=message))
+        else:
+            self._events.append(RankMessage(stream=rank, message=message))
+
+    @property
+    def next_ns(self) -> int:
+        """When something is due."""
+        return min(self._tick_ns, self._plan[0]) if self._plan else self._tick_ns
+
+    def run_due(self, now_ns: int) -> list[tuple[int, PlannerMessage]]:
+        """Do whatever is due; what is to be said to which rank, in order."""
+        if now_ns >= self._tick_ns:
+            self._tick_ns = now_ns + _TICK_NS
+            self._events.append(Tick())
+        if self._plan is not None and now_ns >= self._plan[0]:
+            self._events.append(self._plan[1])
+            self._plan = None
+        said: list[tuple[int, PlannerMessage]] = []
+        while self._events:
+            for effect in lifecycle.step(self.job, self._events.popleft(), now_ns / 1e9):
+                match effect:
+                    case Send():
+                        said.append((effect.stream, effect.message))
+                    case SendTable():
+                        said.append((effect.stream, decode_planner_message(effect.encoded)))
+                    case Refuse():
+                        said.append((effect.stream, effect.refused))
+                    case StartPlanning():
+                        result = build_plan(effect.request, encode=encode_planner_message)
+                        self._plan = (now_ns + _PLANNING_NS, PlanReady(result=result))
+                    case Log():
+                        _log.info("%8.3f s  %s", now_ns / 1e9, effect.sentence)
+        return said

@@ -1,0 +1,7 @@
+"""What can go wrong with simulated GPUs."""
+
+from perseus_dist.errors import PerseusError
+
+
+class SimulatorError(PerseusError):
+    """A simulated machine that cannot be built or used: library missing, unknown preset, impossible request."""

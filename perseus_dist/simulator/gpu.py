@@ -1,0 +1,140 @@
+"""One simulated GPU as a test sees it: its true state, and what can be done to it."""
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from perseus_dist.simulator import native_library as layout
+from perseus_dist.simulator.errors import SimulatorError
+from perseus_dist.simulator.gpu_preset import GpuPreset
+from perseus_dist.simulator.native_library import NativeGpuState, native
+from perseus_dist.simulator.stream import SimulatedStream
+
+
+class Load(StrEnum):
+    """What the GPU does."""
+
+    IDLE = "idle"
+    BLOCKED = "blocked"  # waits for a peer or a transfer, or had work less than 50 ms ago
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """The truth about a GPU at one moment.
+
+    Attributes:
+        time_ns: The machine's clock.
+        locked_mhz: The lock in effect (lo, hi), or None.
+        is_pending: A set or reset has been accepted and is not in effect yet.
+        clock_mhz: The clock it runs at.
+        event_reasons: As from NVML.
+        load: What it does.
+        power_w: What it draws.
+        power_limit_w: What it may draw.
+        true_energy_j: The exact integral of power since the machine was made.
+        energy_counter_mj: NVML's counter: since the driver was loaded, updated once a period.
+        running_s: How long kernels have run.
+        num_sets: Accepted requests for a lock.
+        num_resets: Accepted resets.
+        num_enqueued: Operations ever enqueued on the stream.
+        num_completed: Operations done.
+    """
+
+    time_ns: int
+    locked_mhz: tuple[int, int] | None
+    is_pending: bool
+    clock_mhz: int
+    event_reasons: int
+    load: Load
+    power_w: float
+    power_limit_w: float
+    true_energy_j: float
+    energy_counter_mj: int
+    running_s: float
+    num_sets: int
+    num_resets: int
+    num_enqueued: int
+    num_completed: int
+
+    @property
+    def is_unlocked(self) -> bool:
+        """Neither locked nor about to be."""
+        return self.locked_mhz is None and not self.is_pending
+
+
+class SimulatedGpu:
+    """One GPU of a ``SimulatedMachine``."""
+
+    def __init__(self, machine: int, index: int, preset: GpuPreset) -> None:
+        self._machine = machine
+        self.index = index
+        self.preset = preset
+        self.uuid: str = native().perseus_sim_uuid(machine, index).decode()
+
+    @cached_property
+    def stream(self) -> SimulatedStream:
+        """Its compute stream, opened by this process at first use."""
+        return SimulatedStream(self._machine, self.index)
+
+    def state(self) -> GpuState:
+        """The truth, now."""
+        raw = NativeGpuState()
+        native().perseus_sim_gpu_state(self._machine, self.index, raw)
+        return GpuState(
+            time_ns=raw.time_ns,
+            locked_mhz=(raw.lock_lo_mhz, raw.lock_hi_mhz) if raw.lock_hi_mhz else None,
+            is_pending=bool(raw.is_pending),
+            clock_mhz=raw.clock_mhz,
+            event_reasons=raw.reasons,
+            load=tuple(Load)[raw.load],
+            power_w=raw.power_w,
+            power_limit_w=raw.power_limit_mw / 1e3,
+            true_energy_j=raw.true_energy_j,
+            energy_counter_mj=raw.energy_counter_mj,
+            running_s=raw.running_s,
+            num_sets=raw.num_sets,
+            num_resets=raw.num_resets,
+            num_enqueued=raw.num_enqueued,
+            num_completed=raw.num_completed,
+        )
+
+    def request_clock(self, clock_mhz: int | None) -> None:
+        """Lock to one clock, or unlock, as the NVML calls do, but without waiting for the call's latency."""
+        clock = clock_mhz or 0
+        native().perseus_sim_request_lock(self._machine, self.index, clock, clock)
+
+    def set_thermal_cap(self, clock_mhz: int | None) -> None:
+        """Overheat: no clock above this one, event reason 0x20, 90 C. None cools down."""
+        self._set(layout.SET_THERMAL_CAP, clock_mhz or 0)
+        self._set(layout.SET_TEMPERATURE, 90 if clock_mhz else 45)
+
+    def set_event_reasons(self, reasons: int) -> None:
+        """Event reasons that NVML reports besides those that follow from the state."""
+        self._set(layout.SET_REASONS, reasons)
+
+    def set_power_limit_w(self, limit_w: float) -> None:
+        """What an operator does with ``nvidia-smi -pl``."""
+        self._set(layout.SET_POWER_LIMIT, round(limit_w * 1e3))
+
+    def set_mig(self, enabled: bool) -> None:  # noqa: FBT001 - a switch, as nvidia-smi -mig has it
+        """Switch MIG on (one instance) or off."""
+        self._set(layout.SET_MIG, int(enabled))
+
+    def set_lost(self, lost: bool) -> None:  # noqa: FBT001 - a switch
+        """Fall off the bus (every NVML call on the GPU fails), or come back."""
+        self._set(layout.SET_LOST, int(lost))
+
+    def add_process(self, pid: int) -> None:
+        """List a process as one that computes on the GPU, as long as it lives."""
+        self._set(layout.SET_ADD_PROCESS, pid)
+
+    def remove_process(self, pid: int) -> None:
+        """Take a process off the list."""
+        self._set(layout.SET_REMOVE_PROCESS, pid)
+
+    def _set(self, setting: int, value: int) -> None:
+        error = native().perseus_sim_set(self._machine, self.index, setting, value)
+        if error:
+            raise SimulatorError(f"simulated GPU {self.index}: {os.strerror(error)} (setting {setting}, value {value})")

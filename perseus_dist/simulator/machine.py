@@ -1,0 +1,200 @@
+"""A machine of simulated GPUs: owns their state, and keeps it going.
+
+In wall time the machine lives as long as its ``with`` block, in which processes that were given ``environment()`` find
+its GPUs through NVML. In virtual time nothing happens but what ``advance`` is told; everything must then be in one
+process.
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from perseus_dist.simulator.errors import SimulatorError
+from perseus_dist.simulator.fault import Fault, LoggedCall
+from perseus_dist.simulator.gpu import SimulatedGpu
+from perseus_dist.simulator.gpu_preset import GpuPreset, Timing
+from perseus_dist.simulator.native_library import NEVER, NativeCall, library_folder, native
+from perseus_dist.simulator.native_preset import native_preset
+from perseus_dist.simulator.presets import find_preset
+from perseus_dist.simulator.stream import STATE_VARIABLE, open_machine
+
+MAX_GPUS = 64
+_SHARED_MEMORY = Path("/dev/shm")  # keeps the state off the disk
+_CALLS_PER_READ = 1024
+LEASE_VARIABLE = "PERSEUS_LEASE_DIR"
+"""Leases of simulated GPUs must not meet those of other machines' GPUs, which have the same UUIDs."""
+
+
+class SimulatedMachine:
+    """Some simulated GPUs of one model. A context manager."""
+
+    def __init__(
+        self,
+        preset: str | GpuPreset = "a100",
+        *,
+        count: int = 1,
+        virtual: bool = False,
+        timing: Timing | None = None,
+        unprivileged: bool = False,
+    ) -> None:
+        """Make the machine.
+
+        Args:
+            preset: A name (a100, a40, h100, h200), or a model of one's own.
+            count: Number of GPUs, 1 to 64.
+            virtual: Time moves by ``advance`` alone; ``now_ns`` starts at 1 s.
+            timing: Instead of the preset's.
+            unprivileged: Nobody may set clocks. Otherwise root and the user who made the machine may.
+
+        Raises:
+            SimulatorError: Unknown preset, impossible count, or the native part is missing.
+        """
+        self.preset = find_preset(preset) if isinstance(preset, str) else preset
+        if timing is not None:
+            self.preset = replace(self.preset, timing=timing)
+        if not 1 <= count <= MAX_GPUS:
+            raise SimulatorError(f"{count} simulated GPUs; expected 1 to {MAX_GPUS}")
+        self.is_virtual = virtual
+        parent = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+        self._folder = TemporaryDirectory(prefix="perseus-sim-", dir=parent, ignore_cleanup_errors=True)
+        Path(self._folder.name).chmod(0o711)  # other users may find the file in it, not list it
+        self.state_path = Path(self._folder.name) / "state"
+        error = native().perseus_sim_create(
+            os.fsencode(self.state_path), native_preset(self.preset), count, virtual, unprivileged
+        )
+        if error:
+            self._folder.cleanup()
+            raise SimulatorError(f"{self.state_path}: cannot make a simulated machine ({os.strerror(error)})")
+        self._machine: int = open_machine(self.state_path)
+        self.gpus = tuple(SimulatedGpu(self._machine, index, self.preset) for index in range(count))
+        self._stop = ctypes.c_uint32(0)
+        self._engine: threading.Thread | None = None
+        if not virtual:
+            self._engine = threading.Thread(
+                target=native().perseus_sim_engine,
+                args=(self._machine, ctypes.byref(self._stop)),
+                name="simulated-gpus",
+                daemon=True,
+            )
+            self._engine.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop, and remove the state file. Processes that still have it mapped see GPUs on which nothing happens."""
+        if self._engine is not None:
+            native().perseus_sim_stop_engine(self._machine, ctypes.byref(self._stop))
+            self._engine.join()
+            self._engine = None
+        self._folder.cleanup()
+
+    def environment(self, *, cuda: bool = False) -> dict[str, str]:
+        """What processes need in their environment to find these GPUs.
+
+        Args:
+            cuda: Also the stand-in ``libcuda.so.1``. Not for processes that import a real CUDA framework.
+        """
+        folder = library_folder()
+        folders = [str(folder), *([str(folder / "cuda")] if cuda else []), os.environ.get("LD_LIBRARY_PATH", "")]
+        return {
+            "LD_LIBRARY_PATH": ":".join(filter(None, folders)),
+            STATE_VARIABLE: str(self.state_path),
+            LEASE_VARIABLE: str(self.state_path.with_name("leases")),
+        }
+
+    def gpu(self, index: int) -> SimulatedGpu:
+        """The GPU of an index."""
+        return self.gpus[index]
+
+    @property
+    def now_ns(self) -> int:
+        """The machine's clock: CLOCK_MONOTONIC, or virtual time."""
+        now_ns: int = native().perseus_sim_now_ns(self._machine)
+        return now_ns
+
+    def advance(self, duration_ns: int) -> None:
+        """Let virtual time pass.
+
+        Raises:
+            SimulatorError: The machine runs in wall time.
+        """
+        if not self.is_virtual:
+            raise SimulatorError("this simulated machine runs in wall time; make one with virtual=True to advance it")
+        native().perseus_sim_advance(self._machine, duration_ns)
+
+    def next_event_ns(self) -> int | None:
+        """When the simulation next changes by itself (an operation ends, a clock settles), or None if it never does."""
+        next_ns: int = native().perseus_sim_next_event_ns(self._machine)
+        return None if next_ns == NEVER else next_ns
+
+    def semaphore(self, index: int) -> int:
+        """The value of a semaphore."""
+        value: int = native().perseus_sim_semaphore(self._machine, index)
+        return value
+
+    def inject(self, fault: Fault, *, gpu: int | None = None) -> None:
+        """Add a fault, for one GPU or (None) for all and for functions that concern none.
+
+        Raises:
+            SimulatorError: There are 64 already.
+        """
+        mask = 2**MAX_GPUS - 1 if gpu is None else 1 << gpu
+        if native().perseus_sim_inject(self._machine, fault.native(mask)):
+            raise SimulatorError("64 faults are injected already; clear_faults() first")
+
+    def clear_faults(self) -> None:
+        """Remove all faults."""
+        native().perseus_sim_clear_faults(self._machine)
+
+    def set_driver_loaded(self, loaded: bool) -> None:  # noqa: FBT001 - a switch
+        """Unload or load the driver: locks and joules are forgotten, and sessions opened before are void."""
+        native().perseus_sim_set_driver(self._machine, loaded)
+
+    def reload_driver(self) -> None:
+        """Unload the driver and load it again."""
+        self.set_driver_loaded(True)
+
+    def calls(self) -> list[LoggedCall]:
+        """The latest 16,384 calls that set or reset something, or tried to, oldest first."""
+        found: list[LoggedCall] = []
+        buffer = (NativeCall * _CALLS_PER_READ)()
+        first = ctypes.c_uint64(0)
+        while count := native().perseus_sim_calls(self._machine, ctypes.byref(first), buffer, _CALLS_PER_READ):
+            found += [LoggedCall.from_native(buffer[position]) for position in range(count)]
+            first.value += count
+        return found
+
+
+@contextmanager
+def load_nvml(machine: SimulatedMachine, *, cuda: bool = False) -> Iterator[None]:
+    """Let ``pynvml`` in *this* process find the machine's GPUs, for tests.
+
+    Loads the stand-in library before pynvml looks for it by name; a process in which the real one is loaded already
+    cannot be changed. Sessions are opened and closed by the caller, within the block.
+    """
+    folder = library_folder()
+    ctypes.CDLL(str(folder / "libnvidia-ml.so.1"))
+    if cuda:
+        ctypes.CDLL(str(folder / "cuda" / "libcuda.so.1"))
+    before = os.environ.get(STATE_VARIABLE)
+    os.environ[STATE_VARIABLE] = str(machine.state_path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[STATE_VARIABLE]
+        else:
+            os.environ[STATE_VARIABLE] = before

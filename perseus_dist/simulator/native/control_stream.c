@@ -1,0 +1,72 @@
+/* What the Python package calls to use streams. Results are 0 or an errno. */
+#define _GNU_SOURCE
+#include "machine.h"
+
+#include <errno.h>
+#include <string.h>
+
+SIM_EXPORT int perseus_sim_find_class(const struct sim_machine *machine, uint32_t gpu, const char *name) {
+  const struct sim_preset *preset = &machine->gpus[gpu].preset;
+  for (uint32_t index = 0; index < preset->num_classes; index++)
+    if (strcmp(preset->classes[index].name, name) == 0) return (int)index;
+  return -1;
+}
+
+SIM_EXPORT void perseus_sim_open_stream(struct sim_machine *machine, uint32_t gpu) {
+  sim_lock(machine);
+  sim_open_stream(machine, gpu);
+  sim_unlock(machine);
+}
+
+SIM_EXPORT int perseus_sim_enqueue(struct sim_machine *machine, uint32_t gpu, uint32_t kind, uint32_t target,
+                                   uint64_t value, double duration_s) {
+  if ((kind == SIM_OP_SIGNAL || kind == SIM_OP_WAIT) && target >= SIM_NUM_SEMAPHORES) return EINVAL;
+  sim_lock(machine);
+  int result = sim_enqueue(
+      machine, gpu, (struct sim_op){.kind = kind, .target = target, .value = value, .duration_ns = duration_s * 1e9});
+  sim_unlock(machine);
+  return result;
+}
+
+SIM_EXPORT uint64_t perseus_sim_num_enqueued(struct sim_machine *machine, uint32_t gpu) {
+  return machine->gpus[gpu].num_enqueued;
+}
+
+SIM_EXPORT int perseus_sim_wait(struct sim_machine *machine, uint32_t gpu, uint64_t num_completed,
+                                uint64_t timeout_ns) {
+  return sim_wait(machine, gpu, num_completed, timeout_ns);
+}
+
+SIM_EXPORT int perseus_sim_new_timestamp(struct sim_machine *machine, uint32_t gpu) {
+  sim_lock(machine);
+  int slot = sim_new_timestamp(machine, gpu);
+  sim_unlock(machine);
+  return slot;
+}
+
+SIM_EXPORT int perseus_sim_record_timestamp(struct sim_machine *machine, uint32_t gpu, uint32_t slot) {
+  sim_lock(machine);
+  int result = sim_record_timestamp(machine, gpu, slot);
+  sim_unlock(machine);
+  return result;
+}
+
+SIM_EXPORT int perseus_sim_timestamp_ns(struct sim_machine *machine, uint32_t gpu, uint32_t slot, uint64_t *time_ns) {
+  sim_lock(machine);
+  int result = sim_timestamp_ns(machine, gpu, slot, time_ns);
+  sim_unlock(machine);
+  return result;
+}
+
+SIM_EXPORT void perseus_sim_free_timestamp(struct sim_machine *machine, uint32_t gpu, uint32_t slot) {
+  sim_lock(machine);
+  sim_free_timestamp(machine, gpu, slot);
+  sim_unlock(machine);
+}
+
+SIM_EXPORT uint64_t perseus_sim_semaphore(struct sim_machine *machine, uint32_t index) {
+  sim_lock(machine);
+  uint64_t value = machine->semaphores[index];
+  sim_unlock(machine);
+  return value;
+}

@@ -1,0 +1,153 @@
+/* The compute streams: a queue per GPU, semaphores between them, and the order of all events. */
+#define _GNU_SOURCE
+#include "machine.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static const uint64_t idle_after_ns = 50 * 1000000u;
+static const uint64_t longest_wait_ns = 200 * 1000000u;
+
+static void push_write(struct sim_machine *machine, const struct sim_op *op) {
+  struct sim_write *write = &machine->writes[machine->num_writes % SIM_NUM_WRITES];
+  *write = (struct sim_write){op->target, (uint32_t)(op->value >> 32), (uint32_t)op->value, 0, op->offset};
+  machine->num_writes++;
+  /* Nobody delivers: the oldest are lost, and the device goes on. */
+  if (machine->num_writes - machine->num_delivered > SIM_NUM_WRITES)
+    machine->num_delivered = machine->num_writes - SIM_NUM_WRITES;
+}
+
+/* Run what takes no time at the head of the queue, and start what does. Returns whether a semaphore was signalled. */
+static bool drain(struct sim_machine *machine, struct sim_gpu *gpu, uint64_t time_ns) {
+  bool has_signalled = false, has_moved = false;
+  while (gpu->num_completed != gpu->num_enqueued && !gpu->is_started) {
+    const struct sim_op *op = &gpu->queue[gpu->num_completed % SIM_QUEUE_SIZE];
+    if (op->kind == SIM_OP_WAIT && machine->semaphores[op->target] < op->value) break;
+    has_moved = true;
+    if (op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_FIXED) {
+      sim_integrate(gpu, time_ns);
+      gpu->op_left = 1.0;
+      gpu->is_started = 1;
+      break;
+    }
+    if (op->kind == SIM_OP_SIGNAL) {
+      machine->semaphores[op->target]++;
+      has_signalled = true;
+    } else if (op->kind == SIM_OP_WRITE) {
+      push_write(machine, op);
+    } else if (op->kind == SIM_OP_TIMESTAMP) {
+      sim_reach_timestamp(gpu, op, time_ns);
+    }
+    gpu->num_completed++;
+    gpu->idle_at_ns = time_ns + idle_after_ns;
+  }
+  if (has_moved) {
+    sim_note_progress(machine, gpu);
+  }
+  sim_refresh(gpu, time_ns);
+  return has_signalled;
+}
+
+static bool is_unblocked(const struct sim_machine *machine, const struct sim_gpu *gpu) {
+  if (gpu->num_completed == gpu->num_enqueued || gpu->is_started) return false;
+  const struct sim_op *op = &gpu->queue[gpu->num_completed % SIM_QUEUE_SIZE];
+  return op->kind != SIM_OP_WAIT || machine->semaphores[op->target] >= op->value;
+}
+
+static void drain_all(struct sim_machine *machine, struct sim_gpu *first, uint64_t time_ns) {
+  bool has_signalled = drain(machine, first, time_ns);
+  while (has_signalled) {
+    has_signalled = false;
+    for (uint32_t index = 0; index < machine->num_gpus; index++)
+      if (is_unblocked(machine, &machine->gpus[index])) has_signalled |= drain(machine, &machine->gpus[index], time_ns);
+  }
+}
+
+static struct sim_gpu *next_gpu(const struct sim_machine *machine, uint64_t *next_ns) {
+  const struct sim_gpu *next = NULL;
+  *next_ns = SIM_NEVER;
+  for (uint32_t index = 0; index < machine->num_gpus; index++) {
+    uint64_t event_ns = sim_next_event_ns(&machine->gpus[index]);
+    if (event_ns < *next_ns) {
+      *next_ns = event_ns;
+      next = &machine->gpus[index];
+    }
+  }
+  return (struct sim_gpu *)next;
+}
+
+uint64_t sim_machine_next_ns(const struct sim_machine *machine) {
+  uint64_t next_ns;
+  next_gpu(machine, &next_ns);
+  return next_ns;
+}
+
+void sim_advance_to(struct sim_machine *machine, uint64_t time_ns) {
+  for (;;) {
+    uint64_t event_ns;
+    struct sim_gpu *gpu = next_gpu(machine, &event_ns);
+    if (event_ns > time_ns) break;
+    if (machine->sim_ns < event_ns) machine->sim_ns = event_ns;
+    sim_integrate(gpu, event_ns);
+    if (gpu->is_started && gpu->op_end_ns <= event_ns) {
+      gpu->is_started = 0;
+      gpu->idle_at_ns = event_ns + idle_after_ns;
+      gpu->num_completed++;
+      sim_note_progress(machine, gpu);
+    }
+    drain_all(machine, gpu, event_ns);
+  }
+  if (machine->sim_ns < time_ns) machine->sim_ns = time_ns;
+}
+
+int sim_enqueue(struct sim_machine *machine, uint32_t index, struct sim_op op) {
+  struct sim_gpu *gpu = &machine->gpus[index];
+  if (gpu->num_enqueued - gpu->num_completed >= SIM_QUEUE_SIZE) return EAGAIN;
+  bool was_empty = gpu->num_completed == gpu->num_enqueued;
+  gpu->queue[gpu->num_enqueued % SIM_QUEUE_SIZE] = op;
+  gpu->num_enqueued++;
+  if (was_empty) drain_all(machine, gpu, machine->sim_ns);
+  return 0;
+}
+
+void sim_drop_queue(struct sim_machine *machine, struct sim_gpu *gpu) {
+  sim_integrate(gpu, machine->sim_ns);
+  gpu->is_started = 0;
+  gpu->num_completed = gpu->num_enqueued;
+  gpu->idle_at_ns = machine->sim_ns + idle_after_ns;
+  sim_note_progress(machine, gpu);
+  sim_refresh(gpu, machine->sim_ns);
+}
+
+void sim_open_stream(struct sim_machine *machine, uint32_t index) {
+  struct sim_gpu *gpu = &machine->gpus[index];
+  uint32_t pid = (uint32_t)getpid();
+  if (gpu->owner_pid != pid) {
+    if (gpu->owner_pid && !sim_is_alive(gpu->owner_pid)) sim_drop_queue(machine, gpu);
+    gpu->owner_pid = pid;
+  }
+  uint32_t *free_entry = NULL;
+  for (uint32_t entry = 0; entry < SIM_MAX_PROCESSES; entry++) {
+    uint32_t listed = gpu->process_pids[entry];
+    if (listed == pid) return;
+    if (!free_entry && (listed == 0 || !sim_is_alive(listed))) free_entry = &gpu->process_pids[entry];
+  }
+  if (free_entry) *free_entry = pid;
+}
+
+/* Block until so many operations are completed. EINTR lets a caller look at its signals. In virtual time nobody sleeps:
+ * the answer is ETIMEDOUT if it takes any time. */
+int sim_wait(struct sim_machine *machine, uint32_t index, uint64_t num_completed, uint64_t timeout_ns) {
+  struct sim_gpu *gpu = &machine->gpus[index];
+  sim_lock(machine);
+  bool is_done = gpu->num_completed >= num_completed;
+  uint32_t progress = gpu->progress;
+  uint64_t now_ns = machine->sim_ns, next_ns = sim_next_event_ns(gpu);
+  sim_unlock(machine);
+  if (is_done) return 0;
+  if (machine->is_virtual || timeout_ns == 0) return ETIMEDOUT;
+  uint64_t pause_ns = timeout_ns < longest_wait_ns ? timeout_ns : longest_wait_ns;
+  if (next_ns - now_ns < pause_ns) pause_ns = next_ns - now_ns;
+  sim_futex_wait(&gpu->progress, progress, pause_ns);
+  return EINTR;
+}

@@ -1,0 +1,158 @@
+"""The compute stream of one simulated GPU, as a trainer uses it: asynchronous, in order, on the device's time."""
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+from typing import Self
+
+from perseus_dist.simulator.errors import SimulatorError
+from perseus_dist.simulator.native_library import (
+    NEVER,
+    OP_FIXED,
+    OP_KERNEL,
+    OP_SIGNAL,
+    OP_WAIT,
+    native,
+)
+
+STATE_VARIABLE = "PERSEUS_SIM_STATE"
+_HANDLE_BASE = 0x51A10000  # what the stand-in libcuda takes for the stream of GPU 0
+_QUEUE_SIZE = 16384
+
+
+def open_machine(path: str | os.PathLike[str]) -> int:
+    """Map a simulated machine's state into this process; a handle for native calls.
+
+    Raises:
+        SimulatorError: The file is missing or no machine of this version.
+    """
+    machine: int | None = native().perseus_sim_open(os.fsencode(path))
+    if machine is None:
+        raise SimulatorError(f"{path}: no simulated machine of this version; is the one that made it still running?")
+    return machine
+
+
+class SimulatedStream:
+    """The compute stream of a GPU. One thread of one process at a time may use it."""
+
+    def __init__(self, machine: int, gpu: int) -> None:
+        """Open the stream of a GPU of a mapped machine; this process then counts as one that uses the GPU.
+
+        Raises:
+            SimulatorError: There is no such GPU.
+        """
+        num_gpus = native().perseus_sim_num_gpus(machine)
+        if not 0 <= gpu < num_gpus:
+            raise SimulatorError(f"GPU {gpu}: the simulated machine has {num_gpus}, counted from 0")
+        self._machine = machine
+        self._gpu = gpu
+        self._classes: dict[str, int] = {}
+        native().perseus_sim_open_stream(machine, gpu)
+
+    @classmethod
+    def open(cls, gpu: int) -> Self:
+        """Open a stream in a process that a ``SimulatedMachine``'s environment was given to.
+
+        Raises:
+            SimulatorError: The environment names no machine, or it has no such GPU.
+        """
+        path = os.environ.get(STATE_VARIABLE)
+        if path is None or not Path(path).is_file():
+            raise SimulatorError(
+                f"{STATE_VARIABLE}={path}: names no simulated machine; run this under 'perseus-dist sim'"
+            )
+        return cls(open_machine(path), gpu)
+
+    @property
+    def handle(self) -> int:
+        """The CUstream that the stand-in libcuda understands."""
+        return _HANDLE_BASE + self._gpu
+
+    def kernel(self, kernel_class: str, seconds: float) -> None:
+        """Enqueue a kernel.
+
+        Args:
+            kernel_class: One of the preset's classes.
+            seconds: Its time at the maximum clock.
+
+        Raises:
+            SimulatorError: No such class.
+        """
+        if kernel_class not in self._classes:
+            number = native().perseus_sim_find_class(self._machine, self._gpu, kernel_class.encode())
+            if number < 0:
+                raise SimulatorError(f"kernel class {kernel_class!r}: the simulated GPU has none of that name")
+            self._classes[kernel_class] = number
+        self._enqueue(OP_KERNEL, target=self._classes[kernel_class], seconds=seconds)
+
+    def fixed(self, seconds: float) -> None:
+        """Enqueue something that takes this long at every clock, at blocking power: a transfer."""
+        self._enqueue(OP_FIXED, seconds=seconds)
+
+    def signal(self, semaphore: int) -> None:
+        """Enqueue adding 1 to one of the machine's 4,096 semaphores."""
+        self._enqueue(OP_SIGNAL, target=semaphore)
+
+    def wait(self, semaphore: int, value: int) -> None:
+        """Enqueue waiting, at blocking power, until a semaphore is at least ``value``."""
+        self._enqueue(OP_WAIT, target=semaphore, value=value)
+
+    def event(self) -> "StreamEvent":
+        """Record the device's time at this point of the stream."""
+        return StreamEvent(self._machine, self._gpu)
+
+    def synchronize(self) -> None:
+        """Block until everything enqueued so far is done. In virtual time: advance the machine until it is.
+
+        Raises:
+            SimulatorError: In virtual time, when it never would be: the stream waits for what nobody has enqueued.
+        """
+        self._wait_for(native().perseus_sim_num_enqueued(self._machine, self._gpu))
+
+    def _enqueue(self, kind: int, *, target: int = 0, value: int = 0, seconds: float = 0.0) -> None:
+        if not 0 <= seconds < 1e6:
+            raise SimulatorError(f"a duration of {seconds} s on a stream; expected 0 to 1e6")
+        while True:
+            result = native().perseus_sim_enqueue(self._machine, self._gpu, kind, target, value, seconds)
+            if result == 0:
+                return
+            if result != errno.EAGAIN:
+                raise SimulatorError(f"semaphore {target}: the simulated machine has 0 to 4095")
+            self._wait_for(native().perseus_sim_num_enqueued(self._machine, self._gpu) - _QUEUE_SIZE + 1)
+
+    def _wait_for(self, num_completed: int) -> None:
+        library = native()
+        while result := library.perseus_sim_wait(self._machine, self._gpu, num_completed, NEVER):
+            if result == errno.EINTR:  # back in Python, so that signals are seen
+                continue
+            next_ns = library.perseus_sim_next_event_ns(self._machine)
+            if next_ns == NEVER:
+                raise SimulatorError(f"simulated GPU {self._gpu}: its stream waits for a signal that nobody enqueued")
+            library.perseus_sim_advance(self._machine, max(0, next_ns - library.perseus_sim_now_ns(self._machine)))
+
+
+class StreamEvent:
+    """A point of a stream, and when the device reached it."""
+
+    def __init__(self, machine: int, gpu: int) -> None:
+        """Record now.
+
+        Raises:
+            SimulatorError: The GPU has no free event.
+        """
+        self._machine = machine
+        self._gpu = gpu
+        self._slot: int = native().perseus_sim_new_timestamp(machine, gpu)
+        if self._slot < 0 or native().perseus_sim_record_timestamp(machine, gpu, self._slot):
+            raise SimulatorError(f"simulated GPU {gpu}: no free event, or a full stream; close events and synchronise")
+
+    def time_ns(self) -> int | None:
+        """When the device reached this point, on the machine's clock (CLOCK_MONOTONIC or virtual); None before."""
+        time_ns = ctypes.c_uint64()
+        result = native().perseus_sim_timestamp_ns(self._machine, self._gpu, self._slot, ctypes.byref(time_ns))
+        return None if result else time_ns.value
+
+    def close(self) -> None:
+        """Give the event back; a GPU has 8,192."""
+        native().perseus_sim_free_timestamp(self._machine, self._gpu, self._slot)

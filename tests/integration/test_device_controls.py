@@ -1,0 +1,298 @@
+"""Direct control and zeusd, which are private lease processes, on simulated GPUs."""
+
+import json
+import os
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
+from perseus_dist.simulator.machine import SimulatedMachine
+
+# Opens a control, locks, says so, and holds until it is killed.
+HOLDER = """
+import sys, time
+from perseus_dist.device.control import open_clock_control
+
+control = open_clock_control(sys.argv[1], sys.argv[2], own_pids=[])
+control.request(1200, time.monotonic_ns())
+until = time.monotonic() + 20
+reached = False
+while reached or time.monotonic() < until:
+    if any(report.reached for report in control.poll(time.monotonic_ns())):
+        reached = True
+        print(control._connector.pid, flush=True)
+    time.sleep(0.02)
+sys.exit(f"never locked; refusal: {control.refusal!r}")
+"""
+
+Open = Callable[..., ClockControl]
+
+
+@pytest.fixture
+def machine() -> Iterator[SimulatedMachine]:
+    with SimulatedMachine("a100", count=2) as machine:
+        yield machine
+        wait_until(lambda: all(gpu.state().is_unlocked for gpu in machine.gpus))
+
+
+@pytest.fixture
+def environ(machine: SimulatedMachine, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        **machine.environment(),
+        "PERSEUS_LEASE_DIR": str(tmp_path / "leases"),
+        "PERSEUS_CLOCKD_SOCKET": str(tmp_path / "none.sock"),
+        "ZEUSD_SOCK_PATH": str(tmp_path / "zeusd.sock"),
+    }
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, "it does not come true"
+        time.sleep(0.005)
+
+
+def ask(control: ClockControl, clock_mhz: int | None) -> ClockReport:
+    control.request(clock_mhz, time.monotonic_ns())
+    return next_report(control)
+
+
+def next_report(control: ClockControl) -> ClockReport:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if reports := control.poll(time.monotonic_ns()):
+            return reports[0]
+        time.sleep(0.005)
+    raise AssertionError(f"no report; refusal {control.refusal!r}")
+
+
+def hold(mode: str, gpu_uuid: str, environ: dict[str, str]) -> tuple["subprocess.Popen[str]", int]:
+    """A process that holds a locked clock, and the process id of its private lease process."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, mode, gpu_uuid], env=environ, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    return holder, int(holder.stdout.readline())
+
+
+def kill(holder: "subprocess.Popen[str]") -> None:
+    holder.kill()
+    holder.communicate()
+
+
+def test_direct_control(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    control = open_clock_control("direct", machine.gpu(0).uuid, own_pids=(), environ=environ)
+    assert (control.name, control.refusal) == ("direct", "")
+    assert ask(control, 1200).reached
+    control.close()
+    assert machine.gpu(0).state().num_resets == 1
+    control.request(900, time.monotonic_ns())
+    assert (control.fileno(), control.poll(time.monotonic_ns())) == (-1, [])
+    control.close()
+
+
+def test_direct_control_of_a_held_gpu(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    holder, lease_pid = hold("direct", machine.gpu(0).uuid, environ)
+    control = open_clock_control("direct", machine.gpu(0).uuid, own_pids=(), environ=environ)
+    assert f"direct control (process {lease_pid})" in control.refusal
+    kill(holder)
+
+
+def test_killed_holder_of_direct_control(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    holder, _ = hold("direct", machine.gpu(0).uuid, environ)
+    assert not machine.gpu(0).state().is_unlocked
+    kill(holder)
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+
+
+def test_killed_lease_process_is_replaced_and_restores(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    holder, lease_pid = hold("direct", machine.gpu(0).uuid, environ)
+    os.kill(lease_pid, signal.SIGKILL)
+    wait_until(lambda: machine.gpu(0).state().num_sets == 2, 10)
+    assert machine.gpu(0).state().num_resets == 1
+    kill(holder)
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+
+
+def test_both_killed_and_released_by_hand(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    holder, lease_pid = hold("direct", machine.gpu(0).uuid, environ)
+    assert release(environ)["gpus"][0]["result"] == "held"
+    os.kill(holder.pid, signal.SIGSTOP)  # or it would replace its lease process
+    os.kill(lease_pid, signal.SIGKILL)
+    kill(holder)
+    assert machine.gpu(0).state().locked_mhz == (1200, 1200)
+    assert release(environ) == {"gpus": [{"gpu_uuid": machine.gpu(0).uuid, "result": "restored", "detail": ""}]}
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+    assert release(environ) == {"gpus": []}
+
+
+def test_release_by_name_lifts_any_lock(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    for gpu in machine.gpus:
+        gpu.request_clock(900)
+    assert release(environ) == {"gpus": []}
+    assert [gpu["result"] for gpu in release(environ, "1")["gpus"]] == ["restored"]
+    wait_until(lambda: machine.gpu(1).state().is_unlocked)
+    assert machine.gpu(0).state().locked_mhz == (900, 900)
+    assert len(release(environ, "--all")["gpus"]) == 2
+
+
+def release(environ: dict[str, str], *arguments: str) -> dict[str, list[dict[str, str]]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "perseus_dist", "release", "--json", *arguments],
+        env=environ,
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=30,
+    )
+    said: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
+    assert done.returncode == int(any(gpu["result"] != "restored" for gpu in said["gpus"]))
+    return said
+
+
+class Zeusd:
+    """What zeusd does with its HTTP API, as far as it is used, on simulated GPUs."""
+
+    def __init__(self, machine: SimulatedMachine, path: str) -> None:
+        self.requests: list[str] = []
+        self.groups = ["gpu-control", "gpu-read"]
+        self.token = ""
+        zeusd = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                # Numbered in an order of its own.
+                gpus = [
+                    {"id": 1 - gpu.index, "name": "A100", "pci_address": pci_address(gpu.index)} for gpu in machine.gpus
+                ]
+                body = {
+                    "gpus": gpus,
+                    "cpus": [],
+                    "enabled_api_groups": zeusd.groups,
+                    "auth_required": bool(zeusd.token),
+                }
+                self.answer(200, json.dumps(body).encode())
+
+            def do_POST(self) -> None:
+                url = urlsplit(self.path)
+                query = {key: values[0] for key, values in parse_qs(url.query).items()}
+                zeusd.requests.append(url.path)
+                if zeusd.token and self.headers["Authorization"] != f"Bearer {zeusd.token}":
+                    self.answer(401, b'{"error":"Authentication required."}')
+                    return
+                gpu = machine.gpu(1 - int(query["gpu_ids"]))
+                assert query["block"] == "true"
+                if url.path == "/gpu/set_gpu_locked_clocks":
+                    assert query["min_clock_mhz"] == query["max_clock_mhz"]
+                    gpu.request_clock(int(query["max_clock_mhz"]))
+                elif url.path == "/gpu/reset_gpu_locked_clocks":
+                    gpu.request_clock(None)
+                self.answer(200, b"")
+
+            def answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def address_string(self) -> str:
+                return "client"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._path, self._handler = path, Handler
+        self.open()
+
+    def open(self) -> None:
+        self._server = socketserver.ThreadingUnixStreamServer(self._path, self._handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        Path(self._path).unlink()
+
+
+def pci_address(index: int) -> str:
+    return f"0000:{0x10 + index:02x}:00.0"
+
+
+@pytest.fixture
+def zeusd(machine: SimulatedMachine, environ: dict[str, str]) -> Iterator[Zeusd]:
+    zeusd = Zeusd(machine, environ["ZEUSD_SOCK_PATH"])
+    yield zeusd
+    zeusd.close()
+
+
+def test_zeusd_is_found_and_used(machine: SimulatedMachine, environ: dict[str, str], zeusd: Zeusd) -> None:
+    control = open_clock_control("auto", machine.gpu(1).uuid, own_pids=(), environ=environ)
+    assert (control.name, control.refusal) == ("zeusd", "")
+    assert ask(control, 1200).reached
+    assert machine.gpu(1).state().locked_mhz == (1200, 1200)
+    assert machine.gpu(0).state().is_unlocked
+    control.close()
+    assert zeusd.requests == ["/gpu/set_gpu_locked_clocks", "/gpu/reset_gpu_locked_clocks"]
+
+
+def test_killed_holder_of_zeusds_clocks(machine: SimulatedMachine, environ: dict[str, str], zeusd: Zeusd) -> None:
+    holder, _ = hold("zeusd", machine.gpu(0).uuid, environ)
+    kill(holder)
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+    assert len(zeusd.requests) == 2
+
+
+def test_zeusd_that_refuses(machine: SimulatedMachine, environ: dict[str, str], zeusd: Zeusd) -> None:
+    zeusd.token = "secret"
+    gpu_uuid = machine.gpu(0).uuid
+    control = open_clock_control("zeusd", gpu_uuid, own_pids=(), environ=environ)
+    assert "set ZEUSD_TOKEN" in control.refusal
+    control = open_clock_control("zeusd", gpu_uuid, own_pids=(), environ={**environ, "ZEUSD_TOKEN": "wrong"})
+    assert "HTTP 401" in ask(control, 1200).error
+    control.close()
+    control = open_clock_control("zeusd", gpu_uuid, own_pids=(), environ={**environ, "ZEUSD_TOKEN": "secret"})
+    assert ask(control, 1200).reached
+    control.close()
+    zeusd.groups = ["gpu-read"]
+    control = open_clock_control("zeusd", gpu_uuid, own_pids=(), environ=environ)
+    assert "gpu-control is not among those enabled" in control.refusal
+
+
+def test_zeusd_that_ends_and_comes_back(machine: SimulatedMachine, environ: dict[str, str], zeusd: Zeusd) -> None:
+    control = open_clock_control("zeusd", machine.gpu(0).uuid, own_pids=(), environ=environ)
+    zeusd.close()
+    assert "zeusd /gpu/set_gpu_locked_clocks" in ask(control, 1200).error
+    zeusd.open()
+    assert ask(control, 1200).reached
+    zeusd.close()
+    control.close()
+    assert not machine.gpu(0).state().is_unlocked
+    zeusd.open()
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 10)
+
+
+def test_nothing_there(environ: dict[str, str]) -> None:
+    Path(environ["ZEUSD_SOCK_PATH"]).touch()  # left behind
+    control = open_clock_control("zeusd", "GPU-0000", own_pids=(), environ=environ)
+    assert "zeusd.sock cannot be reached" in control.refusal
+    Path(environ["ZEUSD_SOCK_PATH"]).unlink()
+    for mode in ("clockd", "zeusd"):
+        control = open_clock_control(mode, "GPU-0000", own_pids=(), environ=environ)
+        assert control.name == "observe"
+        assert f"{mode}: no socket at" in control.refusal
+    control = open_clock_control("observe", "GPU-0000", own_pids=(), environ=environ)
+    assert control.refusal == "asked to observe only"
+    assert (control.fileno(), control.poll(0), control.clocks_mhz) == (-1, [], ())

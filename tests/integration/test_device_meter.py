@@ -1,0 +1,116 @@
+"""The meter on simulated GPUs, through the real nvidia-ml-py, in this process."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from perseus_dist.device.discovery import find_gpu
+from perseus_dist.device.meter import GpuMeter
+from perseus_dist.simulator.fault import Fault
+from perseus_dist.simulator.machine import SimulatedMachine, load_nvml
+
+
+@pytest.fixture
+def machine() -> Iterator[SimulatedMachine]:
+    with SimulatedMachine("a100", count=2) as machine, load_nvml(machine):
+        import pynvml
+
+        yield machine
+        with suppress(pynvml.NVMLError):
+            while True:
+                pynvml.nvmlShutdown()
+
+
+def test_sample(machine: SimulatedMachine) -> None:
+    gpu = machine.gpu(1)
+    meter = GpuMeter(gpu.uuid)
+    assert "A100" in meter.name
+    assert meter.driver_version
+    assert meter.clocks_mhz[0] == 1410
+    before_ns = time.monotonic_ns()
+    sample = meter.sample()
+    assert before_ns <= sample.time_before_ns <= sample.time_after_ns <= time.monotonic_ns()
+    assert sample.energy_mj is not None
+    assert sample.power_mw == pytest.approx(gpu.state().power_w * 1e3, rel=0.01)
+    assert sample.clock_mhz == gpu.state().clock_mhz
+    assert sample.event_reasons == 1
+    assert sample.temperature_c == 45
+    assert meter.trouble == ""
+
+
+def test_energy_and_its_period(machine: SimulatedMachine) -> None:
+    meter = GpuMeter(machine.gpu(0).uuid)
+    machine.gpu(0).stream.kernel("forward", 5.0)
+    assert meter.energy_period_s() == pytest.approx(0.02, rel=0.3)
+    first, true_first_j = meter.energy_mj(), machine.gpu(0).state().true_energy_j
+    time.sleep(0.4)
+    second, true_second_j = meter.energy_mj(), machine.gpu(0).state().true_energy_j
+    assert first is not None
+    assert second is not None
+    assert (second - first) / 1e3 == pytest.approx(true_second_j - true_first_j, rel=0.15)
+
+
+def test_reloaded_driver_makes_no_negative_joules(machine: SimulatedMachine) -> None:
+    meter = GpuMeter(machine.gpu(0).uuid)
+    time.sleep(0.05)
+    readings = [meter.energy_mj()]
+    machine.reload_driver()
+    until = time.monotonic() + 5
+    while len(readings) < 5 and time.monotonic() < until:
+        if (energy_mj := meter.energy_mj()) is not None:
+            readings.append(energy_mj)
+        time.sleep(0.05)
+    assert readings == sorted(reading for reading in readings if reading is not None)
+    assert len(readings) == 5
+    assert meter.trouble == ""
+
+
+def test_no_energy_counter(machine: SimulatedMachine) -> None:
+    machine.inject(Fault(function="nvmlDeviceGetTotalEnergyConsumption", result=3))
+    meter = GpuMeter(machine.gpu(0).uuid)
+    sample = meter.sample()
+    assert sample.energy_mj is None
+    assert sample.power_mw is not None
+    assert "energy cannot be read" in meter.trouble
+    assert meter.energy_period_s() == 0
+
+
+def test_old_driver(machine: SimulatedMachine) -> None:
+    for function in ("nvmlDeviceGetTemperatureV", "nvmlDeviceGetFieldValues"):
+        machine.inject(Fault(function=function, result=13))
+    meter = GpuMeter(machine.gpu(0).uuid)
+    sample = meter.sample()
+    assert sample.temperature_c == 45
+    assert sample.power_mw is not None
+    assert meter.trouble == ""
+
+
+def test_lost_gpu_comes_back(machine: SimulatedMachine) -> None:
+    meter = GpuMeter(machine.gpu(0).uuid)
+    machine.gpu(0).set_lost(True)
+    sample = meter.sample()
+    assert (sample.energy_mj, sample.power_mw, sample.clock_mhz, sample.event_reasons) == (None, None, None, None)
+    assert "GPU" in meter.trouble
+    machine.gpu(0).set_lost(False)
+    assert meter.energy_mj() is None  # it is not asked again at once
+    time.sleep(0.6)
+    assert meter.sample().energy_mj is not None
+    assert meter.trouble == ""
+
+
+def test_unknown_gpu(machine: SimulatedMachine) -> None:
+    meter = GpuMeter("GPU-0000")
+    assert meter.sample().energy_mj is None
+    assert "no GPU of that UUID" in meter.trouble
+    assert (meter.name, meter.clocks_mhz, meter.energy_period_s()) == ("", (), 0)
+    assert machine.calls() == []
+
+
+def test_discovery(machine: SimulatedMachine) -> None:
+    assert find_gpu(1, {}).uuid == machine.gpu(1).uuid
+    assert find_gpu(0, {"CUDA_VISIBLE_DEVICES": "1"}).uuid == machine.gpu(1).uuid
+    assert find_gpu(0, {"CUDA_VISIBLE_DEVICES": "MIG-1"}).uuid is None
+    machine.inject(Fault(function="nvmlDeviceGetCount*", result=9))
+    assert "driver" in find_gpu(0, {}).trouble

@@ -1,0 +1,123 @@
+"""``perseus-dist doctor`` on healthy and sick simulated nodes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+
+from perseus_dist.device.lease_file import LeaseFile
+from perseus_dist.simulator.fault import Fault
+from perseus_dist.simulator.machine import SimulatedMachine
+
+
+@pytest.fixture
+def machine() -> Iterator[SimulatedMachine]:
+    with SimulatedMachine("a100", count=2) as machine:
+        yield machine
+
+
+def doctor(machine: SimulatedMachine | None, folder: Path, *arguments: str, **environ: str) -> tuple[int, list[str]]:
+    """Exit code, and one line ``level subject: what`` a finding."""
+    done = subprocess.run(
+        [sys.executable, "-m", "perseus_dist", "doctor", "--json", *arguments],
+        env={
+            **{key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"},
+            **(machine.environment() if machine else {}),
+            "PERSEUS_LEASE_DIR": str(folder),
+            "PERSEUS_CLOCKD_SOCKET": str(folder / "clockd.sock"),
+            "ZEUSD_SOCK_PATH": str(folder / "zeusd.sock"),
+            **environ,
+        },
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    findings = json.loads(done.stdout)["findings"]
+    assert all(finding["remedy"] for finding in findings if finding["level"] != "ok")
+    return done.returncode, [f"{each['level']} {each['subject']}: {each['what']}" for each in findings]
+
+
+def has(lines: list[str], *parts: str) -> bool:
+    return any(all(part in line for part in parts) for line in lines)
+
+
+def test_healthy_node(machine: SimulatedMachine, tmp_path: Path) -> None:
+    code, lines = doctor(machine, tmp_path)
+    assert code == 0
+    assert has(lines, "ok packages: perseus-dist", "nvidia-ml-py")
+    assert has(lines, "ok driver:", "2 GPUs")
+    assert has(lines, f"ok {machine.gpu(1).uuid}: ", "210 to 1410 MHz")
+    assert has(lines, "ok clockd: not running")
+    assert not has(lines, "fail")
+
+
+def test_no_driver(tmp_path: Path) -> None:
+    code, lines = doctor(None, tmp_path)
+    assert code == 1
+    assert has(lines, "fail driver:", "no libnvidia-ml.so.1")
+
+
+def test_sick_node(machine: SimulatedMachine, tmp_path: Path) -> None:
+    machine.gpu(0).set_mig(True)
+    machine.gpu(1).request_clock(900)
+    machine.gpu(1).set_power_limit_w(250)
+    machine.gpu(1).stream.kernel("forward", 60.0)
+    machine.inject(Fault(function="nvmlDeviceGetTotalEnergyConsumption", result=3), gpu=1)
+    lease_file = LeaseFile(tmp_path, machine.gpu(0).uuid)
+    lease_file.take("a holder that dies")
+    lease_file.touch()
+    lease_file.give_back()
+    (tmp_path / "clockd.sock").touch()
+    code, lines = doctor(machine, tmp_path, CUDA_VISIBLE_DEVICES="7")
+    assert code == 0
+    first, second = (f"warn {gpu.uuid}: " for gpu in machine.gpus)
+    assert has(lines, first, "MIG")
+    assert has(lines, first, "may have left its clocks locked")
+    assert has(lines, second, "clocks are locked")
+    assert has(lines, second, "power cap 250 W")
+    assert has(lines, second, f"in use by process {os.getpid()} (")
+    assert has(lines, second, "no energy counter")
+    assert has(lines, "warn clockd:", "does not answer")
+    assert has(lines, "warn CUDA_VISIBLE_DEVICES: 7; no GPU for local rank 0")
+
+
+def test_gpu_that_fails(machine: SimulatedMachine, tmp_path: Path) -> None:
+    machine.inject(Fault(function="nvmlDeviceGetSupportedMemoryClocks", result=999), gpu=1)
+    code, lines = doctor(machine, tmp_path)
+    assert code == 1
+    assert has(lines, "fail GPU 1: nvmlDeviceGetSupportedMemoryClocks")
+
+
+class _Health(grpc.GenericRpcHandler):
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def service(self, _: object) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        return grpc.unary_unary_rpc_method_handler(lambda _request, _context: self._answer)
+
+
+@pytest.mark.parametrize(("answer", "finding"), [(b"\x08\x01", "ok planner:"), (b"\x08\x02", "warn planner:")])
+def test_planner(tmp_path: Path, answer: bytes, finding: str) -> None:
+    with futures.ThreadPoolExecutor(1) as pool:
+        server = grpc.server(pool, handlers=[_Health(answer)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
+        server.stop(None).wait()
+    assert has(lines, finding, "serve")
+
+
+def test_planner_that_is_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
+        assert has(lines, "warn planner:", "does not answer plain gRPC")
+    _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
+    assert has(lines, "fail planner:", "cannot be reached")

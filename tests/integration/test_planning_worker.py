@@ -1,0 +1,179 @@
+"""The planning worker as a real process: plans, errors, cancelling, dying."""
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.errors import ProfileError
+from perseus_dist.messages import PlanTable, Sample
+from perseus_dist.planner.plan_request import Contribution, PlanningRequest, PlanResult
+from perseus_dist.planner.planning_worker import PlanningWorker, WorkerDiedError
+from perseus_dist.planning.schedule import format_schedule, one_f_one_b
+from perseus_dist.rpc.codec import decode_planner_message
+
+
+def request(*, request_id: int = 1, pp: int = 2, microbatches: int = 2, latency_s: float = 0.0) -> PlanningRequest:
+    schedule = one_f_one_b(pp=pp, microbatches=microbatches)
+    samples = tuple(
+        Sample(
+            chunk=0,
+            kind=kind,
+            clock_mhz=clock,
+            time_s=0.05 * (0.3 + 0.7 * 1400 / clock),
+            energy_j=15 * (0.4 + 0.6 * (clock / 1400) ** 2),
+            time_std_s=0.0,
+            energy_std_j=0.0,
+            num_runs=4,
+            window_s=2.0,
+        )
+        for kind in "FB"
+        for clock in range(1400, 700, -50)
+    )
+    return PlanningRequest(
+        request_id=request_id,
+        job_id="job",
+        revision=5,
+        schedule_text=format_schedule(schedule),
+        contributions=tuple(Contribution(pp_rank=r, tp_rank=0, samples=samples) for r in range(pp)),
+        blocking_power_w=(80.0,) * pp,
+        tp_size=1,
+        switch_latency_s=latency_s,
+    )
+
+
+LONG = request(request_id=9, pp=8, microbatches=96, latency_s=0.012)  # minutes
+
+
+def with_worker(test: Callable[[PlanningWorker], Awaitable[None]]) -> None:
+    async def run() -> None:
+        worker = PlanningWorker()
+        try:
+            await test(worker)
+        finally:
+            await worker.close()
+
+    asyncio.run(run())
+
+
+async def pid_of(worker: PlanningWorker) -> int:
+    while worker._process is None:
+        await asyncio.sleep(0.01)
+    return worker._process.pid
+
+
+def test_plans_come_back_encoded_and_requests_take_turns() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        results = await asyncio.gather(*(worker.plan(request(request_id=i)) for i in (1, 2, 3)))
+        assert [result.request_id for result in results] == [1, 2, 3]
+        table = decode_planner_message(results[0].tables[1])
+        assert isinstance(table, PlanTable)
+        assert (table.revision, table.num_instructions, table.num_points) == (5, 4, len(results[0].summary.time_ps))
+        assert os.getpriority(os.PRIO_PROCESS, await pid_of(worker)) > os.getpriority(os.PRIO_PROCESS, 0)
+
+    with_worker(test)
+
+
+def test_what_cannot_be_planned_is_said_and_the_process_goes_on() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        good = request()
+        bad = PlanningRequest(
+            request_id=2,
+            job_id="job",
+            revision=1,
+            schedule_text=good.schedule_text,
+            contributions=(),
+            blocking_power_w=(80.0, 80.0),
+            tp_size=1,
+            switch_latency_s=0.0,
+        )
+        with pytest.raises(ProfileError, match="not measured"):
+            await worker.plan(bad)
+        pid = await pid_of(worker)
+        assert isinstance(await worker.plan(good), PlanResult)
+        assert await pid_of(worker) == pid
+
+    with_worker(test)
+
+
+def test_a_cancelled_request_frees_the_worker_at_once() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        task = asyncio.create_task(worker.plan(LONG))
+        waiting = asyncio.create_task(worker.plan(request(request_id=2)))
+        pid = await pid_of(worker)
+        await asyncio.sleep(0.5)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        assert not _is_running(pid)
+        assert (await asyncio.wait_for(waiting, 60)).request_id == 2
+
+    with_worker(test)
+
+
+def test_a_killed_process_is_replaced_once_and_then_the_request_fails() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        task = asyncio.create_task(worker.plan(LONG))
+        for _ in range(2):
+            pid = await pid_of(worker)
+            await asyncio.sleep(0.3)
+            os.kill(pid, signal.SIGKILL)
+            while worker._process is not None and worker._process.pid == pid:
+                await asyncio.sleep(0.01)
+        with pytest.raises(WorkerDiedError, match="status -9"):
+            await task
+        assert (await worker.plan(request(request_id=3))).request_id == 3
+
+    with_worker(test)
+
+
+PLANNER = """
+import asyncio, pickle, sys
+from perseus_dist.planner.planning_worker import PlanningWorker
+
+async def main():
+    worker = PlanningWorker()
+    task = asyncio.create_task(worker.plan(pickle.loads(sys.stdin.buffer.read())))
+    while worker._process is None:
+        await asyncio.sleep(0.01)
+    print(worker._process.pid, flush=True)
+    await task
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 1.5])  # before it has begun, and at work
+def test_the_process_ends_with_a_planner_that_was_killed(tmp_path: Path, delay_s: float) -> None:
+    (tmp_path / "request").write_bytes(pickle.dumps(LONG))
+    with (tmp_path / "request").open("rb") as stdin:
+        planner = subprocess.Popen([sys.executable, "-c", PLANNER], stdin=stdin, stdout=subprocess.PIPE, text=True)
+    try:
+        assert planner.stdout is not None
+        pid = int(planner.stdout.readline())
+        time.sleep(delay_s)
+        assert _is_running(pid)
+    finally:
+        planner.kill()
+        planner.communicate()
+    deadline = time.monotonic() + 30
+    while _is_running(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,107 @@
+"""``perseus-dist sim``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+PYNVML = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); "
+
+
+def sim(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "perseus_dist", "sim", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_nvidia_ml_py_in_the_command_sees_the_gpus() -> None:
+    done = sim("--gpu", "a100", "--count", "4", "--", sys.executable, "-c", PYNVML + "print(n.nvmlDeviceGetCount())")
+    assert done.returncode == 0, done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first == "4"
+    assert len(lines) == 4
+    for index, line in enumerate(lines):
+        assert line.startswith(f"simulated GPU {index} (NVIDIA A100-SXM4-80GB): ")
+        assert " J in " in line
+        assert "mean 57.0 W" in line
+        assert line.endswith("clock not locked")
+
+
+def test_a_clock_left_locked_is_said_and_fails() -> None:
+    lock = [sys.executable, "-c", PYNVML + "n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)"]
+    done = sim("--count", "2", "--", *lock)
+    assert done.returncode == 3
+    assert "CLOCK STILL LOCKED at 900 MHz" in done.stdout
+
+
+def test_json() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(0.1)"]
+    done = sim("--json", "--gpu", "h100", "--", *command)
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    (gpu,) = report.pop("gpus")
+    assert report == {"command": command, "exit_code": 0, "simulated": True, "clocks_left_locked": 0}
+    assert gpu["device"] == "simulated GPU"
+    assert gpu["name"] == "NVIDIA H100 80GB HBM3"
+    assert gpu["locked_mhz"] is None
+    assert gpu["seconds"] > 0.1
+    assert abs(gpu["energy_j"] - 75.0 * gpu["seconds"]) < 0.01
+
+
+def test_a_clock_that_is_released_a_moment_later_is_not_left_locked() -> None:
+    code = (
+        PYNVML + "import os, time; n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)\n"
+        "if os.fork() == 0: time.sleep(0.3); n.nvmlDeviceResetGpuLockedClocks(h)"
+    )
+    done = sim("--", sys.executable, "-c", code)
+    assert done.returncode == 0
+    assert done.stdout.endswith("clock not locked\n")
+
+
+def test_the_exit_code_is_the_commands() -> None:
+    assert sim("--", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
+    assert sim("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)").returncode == 128 + 9
+
+
+def test_options_after_the_dashes_are_the_commands() -> None:
+    done = sim("--", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json", "--count", "9")
+    assert done.stdout.splitlines()[0] == "['--json', '--count', '9']"
+    assert done.stdout.count("simulated GPU") == 1
+
+
+def test_unprivileged() -> None:
+    code = PYNVML + "n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)"
+    done = sim("--unprivileged", "--", sys.executable, "-c", code)
+    assert done.returncode == 1
+    assert "NVMLError_NoPermission" in done.stderr
+
+
+def test_signals_are_passed_on() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        code = (
+            "import signal, sys\n"
+            f"signal.signal({int(number)}, lambda *_: sys.exit(5))\n"
+            "print('ready', flush=True)\n"
+            "signal.pause()"
+        )
+        command = [sys.executable, "-m", "perseus_dist", "sim", "--", sys.executable, "-c", code]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        os.kill(child.pid, number)
+        output, _ = child.communicate(timeout=30)
+        assert child.returncode == 5
+        assert "simulated GPU 0" in output
+
+
+def test_bad_input_is_one_line_and_2() -> None:
+    for arguments, words in (
+        (["--count", "0", "--", "true"], "expected 1 to 64"),
+        (["--", "no-such-command-here"], "cannot be run"),
+        (["--gpu", "v100", "--", "true"], "invalid choice"),
+        ([], "COMMAND"),
+    ):
+        done = sim(*arguments)
+        assert done.returncode == 2
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1

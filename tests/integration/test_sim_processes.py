@@ -1,0 +1,118 @@
+"""One simulated machine, several processes, wall time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+from perseus_dist.simulator import Load, SimulatedGpu, SimulatedMachine
+
+STAGE = """\
+import sys
+from perseus_dist.simulator import SimulatedStream
+stage = int(sys.argv[1])
+stream = SimulatedStream.open(stage)
+events = []
+for microbatch in range(5):
+    if stage > 0:
+        stream.wait(stage - 1, microbatch + 1)
+    stream.kernel("forward", 0.03)
+    events.append(stream.event())
+    stream.signal(stage)
+stream.synchronize()
+print(*[event.time_ns() for event in events])
+"""
+
+
+def spawn(machine: SimulatedMachine, code: str, *arguments: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, **machine.environment()}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+def test_a_pipeline_of_processes_keeps_the_devices_time() -> None:
+    with SimulatedMachine("a100", count=3) as machine:
+        children = [spawn(machine, STAGE, str(stage)) for stage in range(3)]
+        times_ns = [[int(word) for word in child.communicate(timeout=60)[0].split()] for child in children]
+        for stage, own_ns in enumerate(times_ns):
+            assert machine.gpu(stage).state().running_s > 0.1499
+            gaps_ns = [later - earlier for earlier, later in pairwise(own_ns)]
+            assert min(gaps_ns) >= 30_000_000
+            if stage > 0:  # however late hosts are, a stage follows its peer to the nanosecond or is still busy itself
+                for microbatch, reached_ns in enumerate(own_ns):
+                    assert reached_ns >= times_ns[stage - 1][microbatch] + 30_000_000
+        assert [machine.semaphore(stage) for stage in range(3)] == [5, 5, 5]
+
+
+def test_the_work_of_a_killed_process_ends_and_the_next_one_can_start() -> None:
+    code = """\
+import time
+from perseus_dist.simulator import SimulatedStream
+stream = SimulatedStream.open(0)
+stream.wait(0, 1)
+stream.kernel("forward", 100.0)
+print("enqueued", flush=True)
+stream.synchronize()
+"""
+    with SimulatedMachine("a100") as machine:
+        gpu: SimulatedGpu = machine.gpu(0)
+        child = spawn(machine, code)
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert gpu.state().load is Load.BLOCKED
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        wait_until(lambda: gpu.state().load is Load.IDLE)
+        gpu.stream.kernel("forward", 0.01)
+        gpu.stream.synchronize()
+        assert gpu.state().running_s > 0.0099
+
+
+def test_synchronising_can_be_interrupted() -> None:
+    code = """\
+from perseus_dist.simulator import SimulatedStream
+stream = SimulatedStream.open(0)
+stream.kernel("forward", 1000.0)
+print("enqueued", flush=True)
+try:
+    stream.synchronize()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    with SimulatedMachine("a100") as machine:
+        child = spawn(machine, code)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=20)[0] == "interrupted\n"
+
+
+def test_the_state_is_gone_with_the_machine() -> None:
+    with SimulatedMachine("a100") as machine:
+        path = machine.state_path
+        assert path.exists()
+    assert not path.parent.exists()
+
+
+def test_gpus_that_only_wait_cost_next_to_no_cpu() -> None:
+    with SimulatedMachine("a100", count=8) as machine:
+        for gpu in machine.gpus:
+            gpu.stream.wait(0, 1)
+            for _ in range(40):
+                gpu.stream.kernel("forward", 0.05)
+        machine.gpu(0).request_clock(1200)
+        began_s = time.process_time()
+        time.sleep(1.0)
+        assert time.process_time() - began_s < 0.2

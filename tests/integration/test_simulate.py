@@ -1,0 +1,124 @@
+"""The whole loop: virtual time against the model's truth, and real processes with a planner that keeps dying."""
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.cli import main
+from perseus_dist.planning.profile import read_profile
+from perseus_dist.planning.schedule import interleaved, one_f_one_b
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.virtual_run import run_virtual
+from perseus_dist.simulation.wall_run import SupervisedPlanner, run_wall
+from perseus_dist.simulator.presets import find_preset
+
+NUM_KILLS = 50
+
+
+def job(**other: object) -> SimulatedJob:
+    fields = {
+        "schedule": one_f_one_b(pp=4, microbatches=8),
+        "num_pipelines": 2,
+        "num_iterations": 80,
+        "imbalance": 0.1,
+    }
+    return SimulatedJob(**{**fields, **other})  # type: ignore[arg-type]
+
+
+def test_virtual_time_saves_what_was_predicted_and_loses_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simulate --schedule 1f1b --pp 4 --dp 2 --microbatches 8 --imbalance 0.1 --gpu a100 --virtual-time --json"
+    assert main(command.split()) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["saving_percent"] >= 8
+    assert abs(document["slowdown_percent"]) <= 0.5
+    assert document["predicted_saving_percent"] == pytest.approx(document["saving_percent"], abs=0.5)
+    assert document["clocks_left_locked"] == document["planner_restarts"] == 0
+    assert document["baseline"]["num_iterations"] >= 5
+    assert document["enforced"]["num_iterations"] >= 20
+
+
+def test_virtual_time_is_deterministic() -> None:
+    small = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=70)
+    assert run_virtual(small, "a100").document() == run_virtual(small, "a100").document()
+
+
+def test_the_measured_profile_is_the_models_truth(tmp_path: Path) -> None:
+    preset, profile_csv = find_preset("a100"), tmp_path / "profile.csv"
+    small = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=70)
+    run_virtual(small, "a100", profile_csv=profile_csv)
+    seconds = {(time.stage, time.kind): time for config in small.trainers(("", "")) for time in config.times}
+    measurements = read_profile(profile_csv).measurements
+    assert len(measurements) == len(seconds) == 4
+    for key, measured in measurements.items():
+        kernel_class, at_maximum_s = seconds[key].kernel_class, seconds[key].seconds
+        assert kernel_class is not None
+        assert len(measured.clocks_mhz) >= 8
+        for clock_mhz, time_s, energy_j in zip(
+            measured.clocks_mhz.tolist(), measured.times_s[0], measured.energies_j[0], strict=True
+        ):
+            true_s = preset.kernel_time_s(kernel_class, at_maximum_s, clock_mhz)
+            assert time_s == pytest.approx(true_s, rel=0.02)
+            assert energy_j == pytest.approx(true_s * preset.kernel_power_w(kernel_class, clock_mhz), rel=0.03)
+
+
+def test_a_saved_profile_spares_the_sweep(tmp_path: Path) -> None:
+    profile_csv = tmp_path / "profile.csv"
+    small = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=70)
+    swept = run_virtual(small, "a100", profile_csv=profile_csv)
+    spared = run_virtual(
+        job(schedule=small.schedule, num_pipelines=1, num_iterations=30, profile=str(profile_csv)), "a100"
+    )
+    assert spared.enforced.num_iterations > 10  # of 30: no time for a sweep
+    assert spared.saving_percent == pytest.approx(swept.saving_percent, abs=0.5)
+
+
+def test_interleaved_with_a_slowdown_target() -> None:
+    outcome = run_virtual(
+        job(
+            schedule=interleaved(pp=2, microbatches=4, chunks=2),
+            num_pipelines=1,
+            num_iterations=90,
+            target="slowdown=1.05",
+        ),
+        "a40",
+    )
+    assert 2 <= outcome.slowdown_percent <= 5.5
+    assert outcome.saving_percent == pytest.approx(outcome.predicted_saving_percent, abs=1)
+
+
+def test_a_planner_that_keeps_dying_loses_nothing_and_stops_nobody(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    seen: list[pb.JobStatus] = []
+    kills: list[float] = []
+    due_s = time.monotonic() + 2
+
+    def kill(status: pb.JobStatus, planner: SupervisedPlanner) -> None:
+        nonlocal due_s
+        seen.append(status)
+        if time.monotonic() >= due_s and len(kills) < NUM_KILLS:
+            time.sleep(rng.uniform(0, 0.4))  # any moment between two looks
+            os.kill(planner.pid, signal.SIGKILL)
+            kills.append(time.monotonic())
+            due_s = time.monotonic() + rng.choice((0, 0, 0, 3.0))  # some live long enough to plan
+
+    outcome = run_wall(
+        job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=150),
+        "a100",
+        folder=tmp_path,
+        watch=kill,
+    )
+    assert len(kills) == outcome.planner_restarts == NUM_KILLS
+    assert outcome.clocks_left_locked == 0
+    assert outcome.enforced.num_iterations > 0
+    assert outcome.saving_percent > 5
+    for figure in ("table_revision", "switch_revision", "profiled_clocks"):
+        values = [getattr(status, figure) for status in seen]
+        assert values == sorted(values), figure
+    for log in tmp_path.glob("*.log"):
+        assert "Traceback" not in log.read_text(), log

@@ -1,0 +1,795 @@
+"""The agent's core in a small world of its own: one rank, one GPU, invented instants, a planner that is the test."""
+
+import random
+import statistics
+from array import array
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import pytest
+
+from perseus_dist.agent.actions import (
+    Action,
+    KeepReports,
+    LeavePlanner,
+    ReadMeter,
+    RequestClock,
+    Say,
+    Send,
+    WatchEnergy,
+)
+from perseus_dist.agent.core import AgentCore
+from perseus_dist.agent.counter import Edge, EdgeTracker
+from perseus_dist.agent.order import schedule_digest
+from perseus_dist.agent.settings import SavedProfile
+from perseus_dist.boundaries.reader import TimedBoundary
+from perseus_dist.boundaries.record import Boundary, Event
+from perseus_dist.device.control import ClockReport
+from perseus_dist.device.meter import MeterSample
+from perseus_dist.messages import (
+    NO_POINT,
+    AgentMessage,
+    Attach,
+    Attached,
+    Drift,
+    Expected,
+    Goodbye,
+    Gpu,
+    IterationReport,
+    PlanTable,
+    ProfileAck,
+    ProfileSamples,
+    Rank,
+    Refused,
+    Release,
+    Sample,
+    ScheduleText,
+    ScheduleWanted,
+    StopSweep,
+    Sweep,
+    Switch,
+    SwitchSeen,
+    Telemetry,
+)
+
+T = TypeVar("T")
+
+MS = 1_000_000
+S = 1_000_000_000
+PERIOD_NS = 20 * MS
+LATENCY_NS = 12 * MS
+CLOCKS = (1410, 1200, 1005)
+SCHEDULE = "0F0 0F1 0B0 0F2 0B1 0B2\n"
+BLOCKING_W = 80.0
+AT_MAX_NS = {"F": 50 * MS, "B": 90 * MS}
+
+
+def duration_ns(kind: str, clock_mhz: int) -> int:
+    return AT_MAX_NS[kind] * 1410 // clock_mhz
+
+
+def power_w(kind: str, clock_mhz: int) -> float:
+    return (300.0 if kind == "F" else 340.0) * (clock_mhz / 1410) ** 2
+
+
+def table(revision: int = 1, rows: tuple[tuple[int, ...], ...] = ((1410, 1200, 1200, 1410, 1005, 1005),)) -> PlanTable:
+    return PlanTable(
+        revision=revision,
+        num_points=len(rows),
+        num_instructions=6,
+        clocks_mhz=b"".join(array("H", row).tobytes() for row in rows),
+        times_s=tuple(1.0 + k for k in range(len(rows))),
+        energies_j=tuple(9.0 - k for k in range(len(rows))),
+        expected=tuple(
+            Expected(
+                chunk=0,
+                kind=kind,
+                clocks_mhz=CLOCKS,
+                times_s=tuple(duration_ns(kind, clock) / 1e9 for clock in CLOCKS),
+                energies_j=(1.0, 1.0, 1.0),
+            )
+            for kind in "FB"
+        ),
+        switch_latency_s=LATENCY_NS / 1e9,
+        schedule_digest=schedule_digest(SCHEDULE),
+    )
+
+
+def switch(point: int = 0, effective: int = 0, revision: int = 1, table_revision: int = 1) -> Switch:
+    return Switch(table_revision=table_revision, point=point, effective_iteration=effective, switch_revision=revision)
+
+
+@dataclass
+class World:
+    """One rank's GPU and trainer around the core. A clock takes effect ``LATENCY_NS`` after it was asked for.
+
+    With ``late_ns``, boundaries are in device order: seen that much late, in turn, and timed by the device afterwards.
+    """
+
+    core: AgentCore
+    now: int = S
+    slowdown: float = 1.0  # of everything, beyond what the profile says
+    throttled_mhz: int | None = None
+    late_ns: tuple[int, ...] = ()
+    is_timed: bool = True
+    clock: int = 1410
+    pending: list[tuple[int, int | None]] = field(default_factory=list)  # (from then on, clock)
+    requests: list[tuple[int, int | None]] = field(default_factory=list)
+    sent: list[AgentMessage] = field(default_factory=list)
+    kept: list[IterationReport] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    left: bool = False
+    watching: bool = False
+    energy_j: float = 0.0
+    published_mj: int = 0
+    clocks_run: list[list[int]] = field(default_factory=list)
+    sequence: int = 0
+    iteration: int = -1
+    tracker: EdgeTracker = field(default_factory=lambda: EdgeTracker(PERIOD_NS))
+    read_ns: int = S
+    sample_ns: int = S
+    passed: list[tuple[Boundary, int]] = field(default_factory=list)  # in this iteration, when
+    seen_ns: int = 0
+
+    def do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case RequestClock(clock):
+                    self.requests.append((self.now, clock))
+                    self.pending = [(self.now + LATENCY_NS, clock)]
+                case Send(message):
+                    self.sent.append(message)
+                case Say(sentence):
+                    self.said.append(sentence)
+                case WatchEnergy(is_on):
+                    self.watching = is_on
+                    self.tracker = EdgeTracker(PERIOD_NS)
+                    self.read_ns = self.now
+                case ReadMeter():
+                    self.sample_ns = self.now
+                case LeavePlanner():
+                    self.left = True
+                case KeepReports(reports):
+                    self.kept += reports
+
+    def sample(self) -> MeterSample:
+        clock = self.throttled_mhz or self.clock
+        reasons = 0x20 if self.throttled_mhz else 0x2
+        return MeterSample(
+            time_before_ns=self.now,
+            time_after_ns=self.now,
+            energy_mj=self.published_mj,
+            power_mw=1000,
+            clock_mhz=clock,
+            event_reasons=reasons,
+            temperature_c=50,
+        )
+
+    def advance(self, until: int, watts: float) -> None:
+        """Draw power until then; whatever happens on the way, happens."""
+        while self.now < until:
+            timer = self.core.next_timer_ns()
+            stops = [until, (self.now // PERIOD_NS + 1) * PERIOD_NS, max(self.sample_ns, self.now + 1)]
+            stops += [at for at, _ in self.pending]
+            stops += [max(self.now + 1, timer)] if timer is not None else []
+            stops += [max(self.now + 1, self.read_ns)] if self.watching else []
+            stop = min(stops)
+            self.energy_j += watts * (stop - self.now) / 1e9
+            self.now = stop
+            if self.now % PERIOD_NS == 0:
+                self.published_mj = int(self.energy_j * 1e3)
+            for at, clock in self.pending:
+                if at <= self.now:
+                    self.clock = clock or 1410
+                    self.pending = []
+                    report = ClockReport(
+                        requested_mhz=clock,
+                        observed_mhz=self.clock,
+                        event_reasons=0x2,
+                        request_ns=at - LATENCY_NS,
+                        set_ns=at - LATENCY_NS // 2,
+                        reached_ns=None if clock is None else at,
+                        error="",
+                    )
+                    self.do(self.core.on_clock_report(report, self.now))
+            if self.watching and self.now >= self.read_ns:
+                edge = self.tracker.add(self.now, self.published_mj, self.now)
+                self.read_ns = self.tracker.next_reading_ns(self.now)
+                self.do(self.core.on_energy_edges([edge] if edge else [], self.now))
+            if self.now >= self.sample_ns:
+                self.sample_ns = self.now + S
+                self.do(self.core.on_meter(self.sample(), self.now))
+            if timer is not None and self.now >= timer:
+                self.do(self.core.on_timer(self.now))
+
+    def pass_boundary(self, event: Event, kind: str = "", microbatch: int = -1, iteration: int | None = None) -> None:
+        self.sequence += 1
+        self.iteration = self.iteration if iteration is None else iteration
+        boundary = Boundary(self.sequence, event, kind, 0, microbatch, self.iteration, self.now)
+        if not self.late_ns:
+            self.do(self.core.on_boundaries([TimedBoundary(boundary, self.now)], self.now))
+            return
+        self.seen_ns = max(self.seen_ns, self.now + self.late_ns[self.sequence % len(self.late_ns)])
+        looked_ns = self.now - MS
+        seen = [TimedBoundary(boundary, self.seen_ns)]
+        if event is Event.ITERATION_BEGIN:
+            seen += self.device_times()
+        self.passed.append((boundary, self.now))
+        self.do(self.core.on_boundaries(seen, self.seen_ns, looked_ns=looked_ns))
+
+    def device_times(self) -> list[TimedBoundary]:
+        """Of the last iteration."""
+        passed, self.passed = self.passed, []
+        return [
+            TimedBoundary(
+                done._replace(event=Event.TIMING, timed_sequence=done.sequence, device_ns=at - passed[0][1]), self.now
+            )
+            for done, at in passed
+            if self.is_timed
+        ]
+
+    def run(self, kind: str, microbatch: int) -> int:
+        """An instruction at the clocks that the GPU has meanwhile; returns the clock at its end."""
+        self.pass_boundary(Event.BEGIN, kind, microbatch)
+        left = 1.0
+        while left > 1e-9:
+            clock = self.throttled_mhz or self.clock
+            whole_ns = duration_ns(kind, clock) * self.slowdown
+            changes = [at for at, _ in self.pending if at > self.now]
+            step_ns = min([max(1, round(left * whole_ns)), *(at - self.now for at in changes)])
+            left -= step_ns / whole_ns
+            self.advance(self.now + step_ns, power_w(kind, clock))
+        self.pass_boundary(Event.END, kind, microbatch)
+        return self.clock
+
+    def iterate(self, first: int, count: int, gap_ms: float = 5) -> None:
+        for iteration in range(first, first + count):
+            self.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
+            clocks = []
+            for k, token in enumerate(SCHEDULE.split()):
+                # Waits of ever other lengths, as peers that are not in step with the counter make them.
+                self.advance(self.now + round((gap_ms + (iteration * 7 + k * 3) % 11) * MS), BLOCKING_W)
+                clocks.append(self.run(token[1], int(token[2])))
+            self.pass_boundary(Event.MARK, "grad_sync")
+            self.advance(self.now + 30 * MS, 120.0)
+            self.pass_boundary(Event.ITERATION_END, iteration=iteration)
+            self.clocks_run.append(clocks)
+
+    def of_type(self, kind: type[T]) -> list[T]:
+        return [message for message in self.sent if isinstance(message, kind)]
+
+
+def make_world(*, clocks_mhz: tuple[int, ...] = CLOCKS, saved_profile: SavedProfile | None = None) -> World:
+    rank = Rank(
+        job_id="job",
+        rank=0,
+        pp_rank=0,
+        dp_rank=0,
+        tp_rank=0,
+        pp_size=1,
+        dp_size=1,
+        tp_size=1,
+        schedule_digest=schedule_digest(SCHEDULE),
+    )
+    gpu = Gpu(
+        uuid="GPU-1",
+        name="simulated GPU",
+        driver_version="0",
+        clocks_mhz=clocks_mhz,
+        control="direct" if clocks_mhz else "observe",
+        refusal="" if clocks_mhz else "no right to set clocks",
+        energy_period_s=PERIOD_NS / 1e9,
+    )
+    core = AgentCore(rank=rank, schedule=SCHEDULE, gpu=gpu, incarnation=5, saved_profile=saved_profile)
+    return World(core)
+
+
+def connect(world: World, *messages: object, phase: str = "registering") -> None:
+    world.do(world.core.on_connected(world.now))
+    world.do(world.core.on_message(Attached(phase=phase, table_revision=0, acked_samples=0), world.now))
+    tell(world, *messages)
+
+
+def tell(world: World, *messages: object) -> None:
+    for message in messages:
+        world.do(world.core.on_message(message, world.now))  # type: ignore[arg-type]
+
+
+def test_without_a_planner_nothing_is_asked_for_and_nothing_sent() -> None:
+    world = make_world()
+    world.iterate(0, 5)
+    assert world.requests == []
+    assert world.sent == []
+
+
+def test_attach_comes_first_on_every_stream_and_the_text_when_wanted() -> None:
+    world = make_world()
+    world.iterate(0, 2)
+    connect(world, ScheduleWanted(), table(3))
+    assert [type(message) for message in world.sent] == [Attach, ScheduleText]
+    assert world.of_type(Attach)[0].iteration == 1
+    assert world.of_type(ScheduleText)[0].text == SCHEDULE
+    world.do(world.core.on_disconnected(world.now))
+    world.sent.clear()
+    world.iterate(2, 3)
+    assert world.sent == []
+    connect(world)
+    assert world.of_type(Attach)[0].table_revision == 3
+    assert world.of_type(Attach)[0].incarnation == 5
+
+
+def test_a_plan_is_followed_from_its_effective_iteration_ahead_of_every_instruction() -> None:
+    world = make_world()
+    connect(world, table(), switch(effective=2))
+    assert world.of_type(SwitchSeen) == [SwitchSeen(table_revision=1, switch_revision=1)]
+    world.iterate(0, 4, gap_ms=13)  # the gaps hide the latency
+    assert world.clocks_run[:2] == [[1410] * 6] * 2
+    assert world.clocks_run[2:] == [[1410, 1200, 1200, 1410, 1005, 1005]] * 2
+    world.advance(world.now + 2 * S, BLOCKING_W)
+    reports = [report for telemetry in world.of_type(Telemetry) for report in telemetry.iterations]
+    assert [(r.iteration, r.table_revision, r.point) for r in reports[:3]] == [(0, 0, -1), (1, 0, -1), (2, 1, 0)]
+
+
+def test_the_first_clock_of_the_next_iteration_is_asked_for_at_the_end_of_the_last_instruction() -> None:
+    world = make_world()
+    connect(world, table(), switch(effective=1))
+    world.iterate(0, 1)
+    grad_sync_ns = 30 * MS
+    assert world.requests == [(world.now - grad_sync_ns, 1410)]
+
+
+def test_a_late_switch_counts_from_the_next_iteration_and_an_old_one_not_at_all() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6, (1005,) * 6)), switch(0, effective=0, revision=4))
+    world.iterate(0, 2, gap_ms=13)
+    tell(world, switch(1, effective=1, revision=3))
+    world.iterate(2, 1, gap_ms=13)
+    tell(world, switch(1, effective=1, revision=5))
+    world.iterate(3, 1, gap_ms=13)
+    tell(world, switch(NO_POINT, effective=0, revision=6))
+    world.iterate(4, 1, gap_ms=13)
+    assert world.clocks_run == [[1200] * 6, [1200] * 6, [1200] * 6, [1005] * 6, [1410] * 6]
+    # A planner that has forgotten the newer one learns of it.
+    assert [seen.switch_revision for seen in world.of_type(SwitchSeen)] == [4, 4, 5, 6]
+
+
+def test_a_switch_waits_for_its_table_and_is_seen_only_then() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch(revision=1))
+    world.iterate(0, 1, gap_ms=13)
+    tell(world, switch(table_revision=2, revision=2))
+    world.iterate(1, 1, gap_ms=13)
+    assert [seen.table_revision for seen in world.of_type(SwitchSeen)] == [1]
+    tell(world, table(2, ((1005,) * 6,)))
+    assert [seen.table_revision for seen in world.of_type(SwitchSeen)] == [1, 2]
+    world.iterate(2, 1, gap_ms=13)
+    assert world.clocks_run == [[1200] * 6, [1200] * 6, [1005] * 6]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schedule_digest": "0" * 64}, "is for schedule 000000000000"),
+        ({"num_instructions": 7}, "has 7 instructions, this rank has 6"),
+        ({"clocks_mhz": b"\0\0"}, "has 2 bytes of clocks"),
+        ({"clocks_mhz": array("H", (1,) * 6).tobytes()}, "wants 1 MHz"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_not_followed_and_told(changes: dict[str, object], said: str) -> None:
+    world = make_world()
+    connect(world, replace(table(), **changes), switch())  # type: ignore[arg-type]
+    world.iterate(0, 3)
+    assert world.requests == []
+    assert said in world.of_type(Telemetry)[-1].trouble
+
+
+def test_losing_the_planner_changes_nothing() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 2, gap_ms=13)
+    world.do(world.core.on_disconnected(world.now))
+    world.iterate(2, 20, gap_ms=13)
+    assert world.clocks_run == [[1200] * 6] * 22
+    connect(world)
+    world.iterate(22, 3)
+    reports = [report.iteration for telemetry in world.of_type(Telemetry) for report in telemetry.iterations]
+    assert reports == sorted(set(reports))
+    assert set(range(20)) <= set(reports)
+
+
+def test_release_and_refusal_unlock_at_once() -> None:
+    for message in (Release(reason="stale"), Refused(reason="duplicate", retry=False)):
+        world = make_world()
+        connect(world, table(1, ((1200,) * 6,)), switch())
+        world.iterate(0, 2)
+        assert world.requests[-1][1] == 1200
+        tell(world, message)
+        assert world.requests[-1] == (world.now, None)
+        world.iterate(2, 2)
+        assert world.requests[-1][1] is None
+        assert world.left == isinstance(message, Refused)
+
+
+def test_a_stalled_trainer_loses_its_clock_until_it_comes_back() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 2)
+    stopped = world.now
+    world.advance(world.now + 5 * S, BLOCKING_W)
+    at, clock = world.requests[-1]
+    assert clock is None
+    assert 2 * S < at - stopped < 2.2 * S
+    world.iterate(2, 1)
+    assert world.requests[-1][1] == 1200
+
+
+def test_evaluation_and_what_does_not_fit_run_released() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 2)
+    world.pass_boundary(Event.MARK, "eval_begin")
+    assert world.requests[-1] == (world.now, None)
+    for _ in range(3):
+        world.run("F", 0)
+    world.pass_boundary(Event.MARK, "eval_end")
+    assert world.requests[-1][1] is None
+    world.iterate(2, 1)
+    assert world.requests[-1][1] == 1200
+    for iteration in range(3, 7):
+        world.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
+        world.run("F", 0)
+        world.run("B", 0)
+        assert world.requests[-1][1] is None
+        world.pass_boundary(Event.ITERATION_END, iteration=iteration)
+    world.advance(world.now + 2 * S, BLOCKING_W)
+    assert "the schedule does not fit: iteration 6: saw the begin of B" in world.of_type(Telemetry)[-1].trouble
+
+
+def test_lost_boundaries_are_told_and_wait_for_the_next_iteration() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 2)
+    world.do(world.core.on_lost_boundaries(3, world.now))
+    assert world.requests[-1][1] is None
+    world.iterate(2, 3)
+    assert world.requests[-1][1] == 1200
+    assert world.of_type(Telemetry)[-1].lost_boundaries == 3
+
+
+def test_the_end_releases_tells_the_rest_and_says_goodbye() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 3)
+    world.pass_boundary(Event.CLOSE)
+    assert world.core.is_over
+    assert world.requests[-1] == (world.now, None)
+    assert world.sent[-1] == Goodbye(reason="finished")
+    reports = [report.iteration for telemetry in world.of_type(Telemetry) for report in telemetry.iterations]
+    assert reports == [0, 1, 2]
+    assert world.core.next_timer_ns() is None
+    before = len(world.requests)
+    world.do(world.core.on_trainer_end("killed", world.now))
+    assert len(world.requests) == before
+
+
+def test_iterations_are_reported_with_their_energy() -> None:
+    world = make_world()
+    connect(world)
+    energies = []
+    for iteration in range(12):
+        before = world.energy_j
+        world.iterate(iteration, 1)
+        energies.append(world.energy_j - before)
+    world.advance(world.now + 2 * S, BLOCKING_W)
+    reports = [report for telemetry in world.of_type(Telemetry) for report in telemetry.iterations]
+    known = [(r.energy_j, energies[r.iteration]) for r in reports if r.energy_j is not None]
+    assert len(known) >= 9
+    assert sum(seen for seen, _ in known) == pytest.approx(sum(truth for _, truth in known), rel=0.01)
+    assert all(seen == pytest.approx(truth, rel=0.04) for seen, truth in known)
+    assert all(0.4 < r.pipeline_time_s < r.time_s - 0.02 for r in reports)
+
+
+SWEEP = Sweep(sweep_id=7, first_iteration=2, iterations_per_clock=6, clocks_mhz=CLOCKS)
+
+
+def check_samples(samples: ProfileSamples) -> None:
+    clock = CLOCKS[samples.step]
+    assert samples.sweep_id == 7
+    assert samples.last
+    assert {(s.chunk, s.kind, s.clock_mhz) for s in samples.samples} == {(0, "F", clock), (0, "B", clock)}
+    for sample in samples.samples:
+        assert sample.time_s == pytest.approx(duration_ns(sample.kind, clock) / 1e9, rel=0.002)
+        assert sample.energy_j == pytest.approx(sample.time_s * power_w(sample.kind, clock), rel=0.01)
+        assert sample.num_runs >= 15
+        assert sample.window_s > 2
+    assert samples.blocking_power_w == pytest.approx(BLOCKING_W, rel=0.1)
+
+
+def test_a_sweep_holds_each_clock_and_tells_what_it_cost() -> None:
+    world = make_world()
+    connect(world, SWEEP)
+    world.iterate(0, 24, gap_ms=13)
+    assert world.clocks_run == [[1410] * 6] * 2 + [[clock] * 6 for clock in CLOCKS for _ in range(6)] + [[1410] * 6] * 4
+    told = world.of_type(ProfileSamples)
+    assert [(samples.sequence, samples.step) for samples in told] == [(1, 0), (2, 1), (3, 2)]
+    for samples in told:
+        check_samples(samples)
+        assert samples.switch_latency_s == pytest.approx(LATENCY_NS / 1e9)
+    assert not world.watching
+    assert all(r.point == NO_POINT for t in world.of_type(Telemetry) for r in t.iterations)
+
+
+def test_samples_are_sent_again_until_they_are_durable() -> None:
+    world = make_world()
+    connect(world, SWEEP)
+    world.iterate(0, 12, gap_ms=13)
+    world.do(world.core.on_disconnected(world.now))
+    world.iterate(12, 12, gap_ms=13)
+    tell(world, ProfileAck(sequence=1))
+    world.sent.clear()
+    connect(world)
+    assert [samples.sequence for samples in world.of_type(ProfileSamples)] == [2, 3]
+    world.do(world.core.on_disconnected(world.now))
+    world.sent.clear()
+    world.do(world.core.on_connected(world.now))
+    tell(world, Attached(phase="profiling", table_revision=0, acked_samples=3))
+    assert world.of_type(ProfileSamples) == []
+
+
+def test_a_sweep_can_be_stopped_and_told_again_and_joined_late() -> None:
+    world = make_world()
+    world.iterate(0, 3)
+    connect(world, SWEEP, SWEEP)
+    world.iterate(3, 6, gap_ms=13)
+    tell(world, SWEEP, StopSweep(sweep_id=7, first_iteration=11))
+    world.iterate(9, 5, gap_ms=13)
+    assert world.clocks_run[3:] == [[1410] * 6] * 5 + [[1200] * 6] * 3 + [[1410] * 6] * 3
+    assert [samples.step for samples in world.of_type(ProfileSamples)] == [0, 1]
+
+
+def test_throttled_runs_are_left_out_of_a_step() -> None:
+    world = make_world()
+    connect(world, replace(SWEEP, clocks_mhz=(1410,), iterations_per_clock=16))
+    world.iterate(0, 9, gap_ms=13)
+    world.throttled_mhz = 1005
+    world.iterate(9, 2, gap_ms=13)
+    world.throttled_mhz = None
+    world.iterate(11, 9, gap_ms=13)
+    (samples,) = world.of_type(ProfileSamples)
+    check_samples(samples)
+    assert all(sample.num_runs < 3 * 14 for sample in samples.samples)
+
+
+def test_device_times_replace_times_seen_late() -> None:
+    world = make_world()
+    connect(world, replace(SWEEP, clocks_mhz=(1410,)))
+    world.late_ns = (0, 3 * MS, 8 * MS, 1 * MS, 6 * MS)
+    world.iterate(0, 12, gap_ms=13)
+    world.advance(world.now + 4 * S, BLOCKING_W)
+    (samples,) = world.of_type(ProfileSamples)
+    check_samples(replace(samples, step=0))
+
+
+def test_whoever_cannot_set_clocks_only_reports() -> None:
+    world = make_world(clocks_mhz=())
+    connect(world, replace(SWEEP, clocks_mhz=(1200,)), table(), switch())
+    world.iterate(0, 24)
+    assert world.requests == []
+    assert world.of_type(ProfileSamples) == []
+    assert len([r for t in world.of_type(Telemetry) for r in t.iterations]) > 20
+    assert world.of_type(Telemetry)[-1].control == "observe"
+
+
+def test_whoever_cannot_set_clocks_is_measured_where_it_runs_at_the_sweeps_clock() -> None:
+    world = make_world(clocks_mhz=())
+    connect(world, replace(SWEEP, iterations_per_clock=16))
+    world.iterate(0, 9)
+    world.throttled_mhz = 1005  # by itself it comes to no other clock
+    world.iterate(9, 2)
+    world.throttled_mhz = None
+    world.iterate(11, 45)
+    (samples,) = world.of_type(ProfileSamples)
+    assert samples.step == 0
+    check_samples(samples)
+    assert all(sample.num_runs < 3 * 14 for sample in samples.samples)
+    assert world.requests == []
+
+
+def test_control_that_is_lost_is_told() -> None:
+    world = make_world()
+    connect(world)
+    world.do(world.core.on_control("clockd went away", world.now))
+    world.iterate(0, 3)
+    assert world.of_type(Telemetry)[-1].control == "observe"
+    assert world.of_type(Telemetry)[-1].trouble == "clockd went away"
+    world.do(world.core.on_control("", world.now))
+    world.iterate(3, 3)
+    assert world.of_type(Telemetry)[-1].control == "direct"
+
+
+def test_drift_is_told_once_and_again_after_a_new_table() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.iterate(0, 12)
+    assert world.of_type(Drift) == []
+    world.slowdown = 1.2
+    world.iterate(12, 20)
+    drifts = world.of_type(Drift)
+    assert sorted(drift.kind for drift in drifts) == ["B", "F"]
+    assert [drift.sequence for drift in drifts] == [1, 2]
+    for drift in drifts:
+        assert drift.measured_time_s == pytest.approx(1.2 * drift.profile_time_s, rel=0.01)
+    tell(world, table(2, ((1410,) * 6,)), switch(table_revision=2, revision=2))
+    world.iterate(32, 20)
+    assert len(world.of_type(Drift)) == 4
+
+
+LATE_NS = (40 * MS, 0, 25 * MS, 60 * MS, 2 * MS)  # a busy host
+
+
+def test_a_drift_that_no_table_has_answered_is_told_on_every_stream() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.slowdown = 1.2
+    world.do(world.core.on_disconnected(world.now))
+    world.iterate(0, 12)
+    assert world.of_type(Drift) == []
+    connect(world, table(1, ((1410,) * 6,)))  # told again, it answers nothing
+    world.do(world.core.on_disconnected(world.now))
+    connect(world)
+    assert [drift.sequence for drift in world.of_type(Drift)] == [1, 2, 1, 2]
+    tell(world, table(2, ((1410,) * 6,)))
+    world.do(world.core.on_disconnected(world.now))
+    connect(world)
+    assert len(world.of_type(Drift)) == 4
+
+
+@pytest.mark.parametrize("is_timed", [True, False], ids=["timed by the device", "not timed"])
+def test_a_busy_host_is_no_drift(is_timed: bool) -> None:  # noqa: FBT001
+    world = make_world()
+    world.late_ns, world.is_timed = LATE_NS, is_timed
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.iterate(0, 40)
+    assert world.of_type(Drift) == []
+    world.slowdown = 1.2
+    world.iterate(40, 40)
+    drifts = world.of_type(Drift)
+    assert sorted(drift.kind for drift in drifts) == (["B", "F"] if is_timed else [])
+    for drift in drifts:
+        assert drift.measured_time_s == pytest.approx(1.2 * drift.profile_time_s, rel=0.01)
+
+
+def test_ends_are_never_expected_late() -> None:
+    world = make_world()
+    world.late_ns = LATE_NS
+    connect(world, table(1, ((1410,) * 6, (1005,) * 6)), switch())
+    world.iterate(0, 6)
+    tell(world, switch(1, effective=8, revision=2))
+    left_ms = []
+    for iteration in range(6, 16):
+        world.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
+        for token in SCHEDULE.split():
+            world.pass_boundary(Event.BEGIN, token[1], int(token[2]))
+            expected_ns = world.core.expected_end_ns()
+            end_ns = world.now + duration_ns(token[1], world.clock)
+            if expected_ns is not None:
+                assert expected_ns <= end_ns
+                left_ms.append((end_ns - expected_ns) / MS)
+            world.advance(end_ns, BLOCKING_W)
+            world.pass_boundary(Event.END, token[1], int(token[2]))
+            assert world.core.expected_end_ns() is None
+        world.pass_boundary(Event.ITERATION_END, iteration=iteration)
+    assert len(left_ms) >= 6 * 6
+    assert statistics.median(left_ms) == pytest.approx(1)  # the look before, that saw no begin
+    assert max(left_ms) < duration_ns("F", 1005) / 2 / MS  # the first run at a lower clock began at the higher one
+
+
+def test_throttling_is_no_drift() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.iterate(0, 8)
+    world.throttled_mhz = 1005
+    world.advance(world.now + 2 * S, BLOCKING_W)
+    world.iterate(8, 12)
+    assert world.of_type(Drift) == []
+
+
+def test_every_iteration_is_kept_once_with_or_without_a_planner() -> None:
+    world = make_world()
+    world.iterate(0, 10)
+    connect(world)
+    world.iterate(10, 10)
+    world.do(world.core.on_disconnected(world.now))
+    world.iterate(20, 10)
+    world.pass_boundary(Event.CLOSE)
+    assert [report.iteration for report in world.kept] == list(range(30))
+
+
+def test_iterations_that_no_planner_takes_are_kept_and_counted_as_lost() -> None:
+    world = make_world()
+    for iteration in range(300):
+        world.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
+        world.advance(world.now + 100 * MS, BLOCKING_W)
+    connect(world)
+    world.advance(world.now + 2 * S, BLOCKING_W)
+    told = [report.iteration for telemetry in world.of_type(Telemetry) for report in telemetry.iterations]
+    assert world.of_type(Telemetry)[-1].lost_reports == 299 - len(told) > 0
+    assert [report.iteration for report in world.kept] == list(range(299))
+
+
+def test_a_saved_profile_is_sent_instead_of_a_sweep() -> None:
+    row = Sample(
+        chunk=0,
+        kind="F",
+        clock_mhz=1410,
+        time_s=0.05,
+        energy_j=15.0,
+        time_std_s=0.0,
+        energy_std_j=0.0,
+        num_runs=1,
+        window_s=0.0,
+        stage=0,
+    )
+    world = make_world(saved_profile=SavedProfile(samples=(row,) * 5000, blocking_power_w=80.0))
+    connect(world)
+    assert world.of_type(Attach)[0].has_profile
+    told = world.of_type(ProfileSamples)
+    assert [(t.sequence, t.sweep_id, len(t.samples), t.last) for t in told] == [(1, 0, 4096, False), (2, 0, 904, True)]
+
+
+def test_many_boundaries_at_once_ask_for_one_clock() -> None:
+    world = make_world()
+    connect(world, table(), switch())
+    now = world.now
+    batch = [TimedBoundary(Boundary(1, Event.ITERATION_BEGIN, "", 0, -1, 0, now), now)]
+    batch += [
+        TimedBoundary(Boundary(2 + k, event, token[1], 0, int(token[2]), 0, now), now)
+        for k, token in enumerate(SCHEDULE.split()[:3])
+        for event in (Event.BEGIN, Event.END)
+    ]
+    actions = world.core.on_boundaries(batch, now)
+    assert [action for action in actions if isinstance(action, RequestClock)] == [RequestClock(1410)]
+    assert isinstance(actions[0], RequestClock)  # nothing is as urgent
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_that_is_said_to_the_core_makes_it_raise_or_keep_a_clock_at_the_end(seed: int) -> None:
+    rng = random.Random(seed)
+    world = make_world()
+    iteration = 0
+    for _ in range(400):
+        world.now += rng.choice((1, MS, 20 * MS, 300 * MS, 5 * S))
+        iteration += rng.random() < 0.2
+        kind, microbatch = rng.choice((("F", 0), ("F", 1), ("B", 0), ("B", 2), ("W", 7), ("STEP", -1), ("", -1)))
+        said: list[object] = [
+            table(rng.randrange(4), ((1200,) * 6,) * rng.randrange(1, 3)),
+            switch(rng.randrange(-1, 3), iteration + rng.randrange(-2, 4), rng.randrange(9), rng.randrange(4)),
+            replace(SWEEP, sweep_id=rng.randrange(3), first_iteration=iteration + rng.randrange(-9, 3)),
+            StopSweep(sweep_id=rng.randrange(3), first_iteration=iteration + rng.randrange(-2, 3)),
+            ProfileAck(sequence=rng.randrange(5)),
+            Release(reason="x"),
+            Refused(reason="y", retry=True),
+            ScheduleWanted(),
+        ]
+        match rng.randrange(10):
+            case 0:
+                tell(world, rng.choice(said))
+            case 1:
+                world.do(world.core.on_connected(world.now))
+            case 2:
+                world.do(world.core.on_disconnected(world.now))
+            case 3:
+                world.do(world.core.on_meter(replace(world.sample(), energy_mj=rng.randrange(9)), world.now))
+            case 4:
+                world.do(world.core.on_energy_edges([Edge(world.now - MS, world.now, rng.randrange(99))], world.now))
+            case 5:
+                world.do(world.core.on_timer(world.now))
+            case 6:
+                world.do(world.core.on_lost_boundaries(1, world.now))
+            case _:
+                event = rng.choice([e for e in Event if e is not Event.CLOSE])
+                world.pass_boundary(
+                    event, kind or rng.choice(("grad_sync", "eval_begin", "release")), microbatch, iteration
+                )
+    world.pass_boundary(Event.CLOSE)
+    assert not world.requests or world.requests[-1][1] is None

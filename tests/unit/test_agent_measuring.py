@@ -1,0 +1,169 @@
+"""Small parts of measuring: the counter's edges, least squares, the ledger, how the device is polled, settings."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.agent.counter import EdgeTracker
+from perseus_dist.agent.least_squares import LeastSquares, Observation, Unknown
+from perseus_dist.agent.ledger import MAX_REPORTS, Ledger
+from perseus_dist.agent.polling import poll_delay_ns
+from perseus_dist.agent.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.messages import Target
+
+MS = 1_000_000
+S = 1_000_000_000
+
+
+@pytest.mark.parametrize("period_ms", [20, 100])
+@pytest.mark.parametrize("told_ms", [0.9, 1.0, 1.1])  # of the period
+def test_edges_are_found_to_a_millisecond_with_few_readings(period_ms: int, told_ms: float) -> None:
+    period_ns = period_ms * MS
+    tracker = EdgeTracker(round(period_ns * told_ms))
+    rng = random.Random(1)
+    now, edges, num_readings = 0, [], 0
+    while now < 200 * period_ns:
+        now += int(rng.expovariate(1 / 0.1) * MS)
+        edge = tracker.add(now, (now + 7 * MS) // period_ns, now + 30_000)
+        num_readings += 1
+        if edge is not None:
+            edges.append(edge)
+            published = edge.energy_mj * period_ns - 7 * MS
+            assert edge.earliest_ns <= published <= edge.latest_ns
+        now = tracker.next_reading_ns(now + 30_000)
+    assert len(edges) >= 199
+    assert sum(edge.width_ns <= 2 * MS for edge in edges[20:]) > 0.95 * len(edges[20:])
+    assert num_readings < 7 * len(edges)
+
+
+def test_a_counter_that_stands_still_or_is_gone_has_no_edges() -> None:
+    tracker = EdgeTracker(0)
+    now = 0
+    for _ in range(100):
+        assert tracker.add(now, 5, now + 1) is None
+        later = tracker.next_reading_ns(now)
+        assert later > now
+        now = later
+
+
+def test_least_squares_finds_unknowns_across_groups_and_says_how_well() -> None:
+    rng = random.Random(2)
+    squares = LeastSquares(2)
+    for offset in (5.0, -100.0, 1e6):
+        x = [(rng.uniform(0, 10), rng.uniform(0, 10)) for _ in range(50)]
+        squares.add_group([Observation(row, offset + 3 * row[0] - 2 * row[1] + rng.gauss(0, 0.1), 0.1) for row in x])
+    first, second = squares.solve(Unknown(0.0, 100.0))
+    assert first.value == pytest.approx(3, abs=4 * first.error)
+    assert second.value == pytest.approx(-2, abs=4 * second.error)
+    assert 0.001 < first.error < 0.01
+
+
+def test_what_cannot_be_told_apart_is_believed_alike_and_known_to_be_doubtful() -> None:
+    squares = LeastSquares(2)
+    squares.add_group([Observation((k, k), 500.0 * k, 0.1) for k in range(10)])
+    first, second = squares.solve(Unknown(300.0, 300.0))
+    assert first.value == pytest.approx(second.value)
+    assert first.value + second.value == pytest.approx(500, rel=0.01)
+    assert first.error > 100
+
+
+def test_the_ledger_interpolates_energy_and_waits_for_it() -> None:
+    ledger = Ledger()
+    for iteration in range(3):
+        ledger.begin_iteration(iteration, iteration * S)
+        ledger.end_pipeline(iteration * S + S // 2)
+        ledger.end_iteration(iteration * S + 3 * S // 4)
+        ledger.add_energy(iteration * S + 10 * MS, 1000 * iteration + 10)
+    assert [report.iteration for report in ledger.take(2 * S + 20 * MS)] == [0, 1]
+    ledger.add_energy(4 * S, 4000)
+    ledger.interrupt()
+    (last,) = ledger.take(4 * S)
+    assert last.time_s == 0.75  # what came between it and the next iteration is not its own
+    assert last.pipeline_time_s == 0.5
+    assert last.energy_j == pytest.approx(0.75, rel=0.02)
+
+
+def test_energy_that_never_comes_is_not_waited_for_and_not_made_up() -> None:
+    ledger = Ledger()
+    ledger.begin_iteration(0, 0)
+    ledger.add_energy(-1, 5)
+    ledger.begin_iteration(1, S)
+    assert ledger.take(S + 100 * MS) == ()
+    (report,) = ledger.take(5 * S)
+    assert report.energy_j is None
+    ledger.add_energy(20 * S, 500)  # too long after the last one
+    ledger.begin_iteration(2, 2 * S)
+    (report,) = ledger.take(21 * S)
+    assert report.energy_j is None
+
+
+def test_reports_that_nobody_takes_are_counted_as_lost() -> None:
+    ledger = Ledger()
+    for iteration in range(MAX_REPORTS + 11):
+        ledger.begin_iteration(iteration, iteration * S)
+    assert ledger.num_lost == 10
+    taken = ledger.take(10_000 * S)
+    assert [report.iteration for report in taken] == list(range(10, MAX_REPORTS + 10))
+
+
+def test_the_device_is_looked_at_closely_only_when_an_end_is_near() -> None:
+    assert poll_delay_ns(None, 0) == 2 * MS
+    assert poll_delay_ns(100 * MS, 0) == 89 * MS
+    assert poll_delay_ns(2 * MS, 0) == 800_000
+    assert poll_delay_ns(MS, 0) == MS // 2
+    assert poll_delay_ns(0, 10 * MS) == MS // 2
+    assert poll_delay_ns(0, 100 * MS) == 2 * MS
+    now, looks = 0, 0
+    while now < 90 * MS:
+        now += poll_delay_ns(90 * MS, now)
+        looks += 1
+    assert looks < 9
+    assert now < 90.5 * MS
+
+
+def spec(**changes: object) -> RankSpec:
+    fields: dict[str, object] = {
+        "job_id": "job",
+        "rank": 0,
+        "pp_rank": 0,
+        "dp_rank": 0,
+        "tp_rank": 0,
+        "pp_size": 1,
+        "dp_size": 1,
+        "tp_size": 1,
+        "schedule": "0F0 0B0\n",
+        "local_rank": 0,
+    }
+    return RankSpec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_targets_are_written_as_on_the_command_line() -> None:
+    assert parse_target("t_min") == Target()
+    assert parse_target("slowdown=1.05") == Target(slowdown=1.05)
+    assert parse_target("deadline_s=2.5") == Target(deadline_s=2.5)
+    for text in ("", "fast", "slowdown=", "slowdown=-1", "slowdown=1e", "deadline_s=0"):
+        with pytest.raises(SpecError, match="expected t_min"):
+            parse_target(text)
+
+
+def test_options_are_checked() -> None:
+    assert settings_from_spec(spec(options={"lease_s": "0.5"})).lease_s == 0.5
+    for value in ("0", "-1", "nan", "x"):
+        with pytest.raises(SpecError, match=f"option lease_s={value}: expected a positive number"):
+            settings_from_spec(spec(options={"lease_s": value}))
+
+
+def test_a_saved_profile_is_read_on_rank_0_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "profile.csv")
+    header = "stage,instruction,frequency,time,energy,samples,time_std"
+    Path(path).write_text(f"{header}\n0,forward,1410,0.05,15.5,7,0.001\n0,forward,1200,0.06,12.5,7,\n")
+    assert saved_profile_from_spec(spec(profile=path, rank=1)) is None
+    profile = saved_profile_from_spec(spec(profile=path, options={"blocking_power_w": "80"}))
+    assert profile is not None
+    assert profile.blocking_power_w == 80
+    assert [(s.kind, s.clock_mhz, s.num_runs, s.time_std_s) for s in profile.samples] == [
+        ("F", 1410, 7, 0.001),
+        ("F", 1200, 7, 0.0),
+    ]

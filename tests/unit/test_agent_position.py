@@ -1,0 +1,112 @@
+"""Following a rank's order through whatever boundaries come."""
+
+import pytest
+
+from perseus_dist.agent.order import rank_order, schedule_digest
+from perseus_dist.agent.position import Happened, Position
+from perseus_dist.boundaries.record import Boundary, Event
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule import format_schedule, interleaved, one_f_one_b
+
+ORDER = rank_order("0F0 0F1 0LOAD 0B0 0B1\n", 0)
+
+
+def boundary(event: Event, kind: str = "", microbatch: int = -1, chunk: int = 0, iteration: int = 0) -> Boundary:
+    return Boundary(0, event, kind, chunk, microbatch, iteration, 0, 0)
+
+
+def follow(position: Position, *events: tuple[Event, str, int]) -> list[Happened]:
+    return [position.step(boundary(e, kind, mb), 10 * i) for i, (e, kind, mb) in enumerate(events)]
+
+
+def whole_iteration(position: Position, iteration: int) -> list[Happened]:
+    happened = [position.step(boundary(Event.ITERATION_BEGIN, iteration=iteration), 0)]
+    for k, work in enumerate(ORDER):
+        happened.append(position.step(boundary(Event.BEGIN, work.kind, work.microbatch), 100 * k + 10))
+        happened.append(position.step(boundary(Event.END, work.kind, work.microbatch), 100 * k + 90))
+    happened.append(position.step(boundary(Event.ITERATION_END, iteration=iteration), 500))
+    return happened
+
+
+def test_an_iteration_in_order() -> None:
+    position = Position(ORDER)
+    happened = whole_iteration(position, 7)
+    runs = [Happened.BEGAN, Happened.ENDED] * len(ORDER)
+    assert happened == [Happened.ITERATION_BEGAN, *runs, Happened.ITERATION_ENDED]
+    assert position.iteration == 7
+    assert position.in_step
+    assert not position.in_iteration
+    assert position.last_run is not None
+    assert (position.last_run.begin.time_ns, position.last_run.duration_ns, position.last_run.idle_ns) == (410, 80, 20)
+
+
+def test_a_wrong_boundary_puts_out_of_step_until_the_next_iteration() -> None:
+    position = Position(ORDER)
+    begin = (Event.ITERATION_BEGIN, "", -1)
+    wrong = follow(position, begin, (Event.BEGIN, "F", 1), (Event.END, "F", 1), (Event.BEGIN, "B", 0))
+    assert wrong[1:] == [Happened.OUT_OF_STEP, Happened.NOTHING, Happened.NOTHING]
+    assert not position.in_step
+    assert position.mismatch == (
+        "iteration 0: saw the begin of F of microbatch 1 in chunk 0, expected F of microbatch 0 in chunk 0 next"
+    )
+    assert position.num_mismatched == 1
+    whole_iteration(position, 1)
+    assert position.in_step
+    assert position.num_mismatched == 0
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [(Event.END, "F", 0)],
+        [(Event.BEGIN, "F", 0), (Event.BEGIN, "F", 1)],
+        [(Event.BEGIN, "F", 0), (Event.END, "F", 1)],
+        [(Event.BEGIN, "F", 0), (Event.END, "F", 0), (Event.BEGIN, "W", 0)],
+        [(Event.BEGIN, "F", 0), (Event.END, "F", 0), (Event.ITERATION_END, "", -1)],
+    ],
+)
+def test_whatever_does_not_fit_is_noticed(events: list[tuple[Event, str, int]]) -> None:
+    position = Position(ORDER)
+    assert follow(position, (Event.ITERATION_BEGIN, "", -1), *events)[-1] is Happened.OUT_OF_STEP
+
+
+def test_before_the_first_iteration_nothing_is_known() -> None:
+    position = Position(ORDER)
+    assert follow(position, (Event.BEGIN, "F", 1), (Event.END, "F", 1)) == [Happened.NOTHING] * 2
+    assert not position.in_step
+
+
+def test_constants_may_go_unreported_or_unscheduled() -> None:
+    position = Position(ORDER)
+    events = [(Event.ITERATION_BEGIN, "", -1), (Event.BEGIN, "RECV", -1), (Event.END, "RECV", -1)]
+    for kind, microbatch in (("F", 0), ("F", 1), ("B", 0), ("B", 1)):
+        events += [(Event.BEGIN, kind, microbatch), (Event.END, kind, microbatch)]
+    happened = follow(position, *events, (Event.ITERATION_END, "", -1))
+    assert Happened.OUT_OF_STEP not in happened
+    assert happened[1:3] == [Happened.NOTHING] * 2
+
+
+def test_a_trainer_may_not_know_the_microbatch() -> None:
+    position = Position(ORDER)
+    happened = follow(position, (Event.ITERATION_BEGIN, "", -1), (Event.BEGIN, "F", -1), (Event.END, "F", -1))
+    assert happened[-1] is Happened.ENDED
+
+
+def test_chunks_count_the_stages_of_a_rank() -> None:
+    schedule = interleaved(pp=2, microbatches=2, chunks=2)
+    order = rank_order(format_schedule(schedule), 1)
+    assert [(w.chunk, w.kind, w.microbatch) for w in order] == [
+        (i.stage // 2, i.kind, i.microbatch) for i in schedule.ranks[1]
+    ]
+
+
+def test_the_digest_is_the_schedules() -> None:
+    schedule = one_f_one_b(pp=2, microbatches=3)
+    text = format_schedule(schedule)
+    assert schedule_digest(text) == schedule.digest()
+    assert schedule_digest("# captured\n" + text.replace(" ", ", ") + "\n") == schedule.digest()
+
+
+def test_a_schedule_without_this_rank_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="none for pp_rank 1"):
+        rank_order("0F0 0B0\n", 1)

@@ -1,0 +1,67 @@
+"""Which processes count as a claimant's own: real ones."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from perseus_dist.device.gpu_guard import Claimant, describe_process, is_own
+
+ME = Claimant(pid=os.getpid(), uid=os.geteuid())
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input()"])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@contextmanager
+def process(*command: str, user: int | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """A process that ends with its input."""
+    with subprocess.Popen(
+        command or ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.communicate("\n")
+
+
+def test_related_processes_are_own() -> None:
+    assert is_own(os.getpid(), ME)
+    assert is_own(os.getppid(), ME)
+    with process(sys.executable, "-c", PARENT) as child:
+        assert child.stdout is not None
+        grandchild_pid = int(child.stdout.readline())
+        assert is_own(child.pid, ME)
+        assert is_own(grandchild_pid, ME)
+        assert is_own(grandchild_pid, Claimant(pid=child.pid, uid=ME.uid))
+
+
+def test_siblings_are_not_unless_named() -> None:
+    with process() as one, process() as other:
+        claimant = Claimant(pid=one.pid, uid=ME.uid)
+        assert not is_own(other.pid, claimant)
+        assert is_own(other.pid, Claimant(pid=one.pid, uid=ME.uid, own_pids=(other.pid,)))
+        assert str(other.pid) in describe_process(other.pid)
+
+
+def test_init_and_the_dead_are_not() -> None:
+    with process() as child:
+        pass
+    assert not is_own(child.pid, ME)
+    assert not is_own(child.pid, Claimant(pid=os.getpid(), uid=ME.uid, own_pids=(child.pid,)))
+    assert "not visible here" in describe_process(child.pid)
+    assert not is_own(1, Claimant(pid=os.getpid(), uid=12345))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts a process of another user, which needs root")
+def test_other_users_processes_are_not_even_if_named() -> None:
+    with process(user=65534) as other:
+        assert not is_own(other.pid, Claimant(pid=os.getpid(), uid=0, own_pids=(other.pid,)))
+        assert is_own(other.pid, Claimant(pid=other.pid, uid=65534))
+        assert not is_own(os.getpid(), Claimant(pid=other.pid, uid=65534, own_pids=(os.getpid(),)))

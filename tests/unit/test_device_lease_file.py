@@ -1,0 +1,62 @@
+"""Lease files: exclusive while held, and remembered when the holder dies."""
+
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.device.lease_file import (
+    LeaseFile,
+    LeaseFileError,
+    lease_folder,
+    prepare_lease_folder,
+    touched_gpus,
+)
+
+GPU = "GPU-0000"
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    first, second = LeaseFile(tmp_path, GPU), LeaseFile(tmp_path, GPU)
+    assert not first.take("clockd for process 7")
+    first.touch()
+    with pytest.raises(LeaseFileError, match="clockd for process 7"):
+        second.take("another")
+    first.clear()
+    first.give_back()
+    assert not second.take("another")
+    second.give_back()
+
+
+def test_touched_is_remembered_after_the_holder_is_gone(tmp_path: Path) -> None:
+    first = LeaseFile(tmp_path, GPU)
+    first.take("one")
+    assert touched_gpus(tmp_path) == []
+    first.touch()
+    first.give_back()  # as its death does
+    assert touched_gpus(tmp_path) == [GPU]
+    second = LeaseFile(tmp_path, GPU)
+    assert second.take("two")
+    second.clear()
+    assert touched_gpus(tmp_path) == []
+    second.give_back()
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    prepare_lease_folder(tmp_path / "new" / "folder")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(LeaseFileError, match="777"):
+        prepare_lease_folder(tmp_path / "open")
+    (tmp_path / "file").touch()
+    with pytest.raises(LeaseFileError, match="cannot be made"):
+        prepare_lease_folder(tmp_path / "file")
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / f"{GPU}.lease").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LeaseFileError, match="cannot be opened"):
+        LeaseFile(tmp_path, GPU).take("root")
+
+
+def test_a_named_folder_comes_first() -> None:
+    assert lease_folder({"PERSEUS_LEASE_DIR": "/here", "XDG_RUNTIME_DIR": "/there"}) == Path("/here")

@@ -1,0 +1,208 @@
+"""The hook: what each call publishes, and that no misuse of it reaches the trainer."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.boundaries.record import Boundary, Event
+from perseus_dist.boundaries.ring import RingWriter
+from perseus_dist.hooks import Hook, RankSpec, attach
+
+SPEC = RankSpec(
+    job_id="job",
+    rank=3,
+    pp_rank=0,
+    dp_rank=0,
+    tp_rank=0,
+    pp_size=1,
+    dp_size=1,
+    tp_size=1,
+    schedule="0F0 0B0\n",
+    local_rank=0,
+)
+
+
+class Wire:
+    """A hook and the other end of it."""
+
+    def __init__(self) -> None:
+        ring, doorbell_fd = RingWriter(), os.eventfd(0, os.EFD_NONBLOCK)
+        self._fds = os.dup(ring.fd), os.dup(doorbell_fd)
+        self.hook = Hook(ring, doorbell_fd)
+        self.reader = BoundaryReader(*self._fds)
+
+    def read(self) -> list[Boundary]:
+        return [passed.boundary for passed in self.reader.read(0)]
+
+    def close(self) -> None:
+        self.hook.close()
+        self.reader.close()
+        for fd in self._fds:
+            os.close(fd)
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+def test_an_iteration_as_an_adapter_reports_it(wire: Wire) -> None:
+    wire.hook.iteration_begin(7)
+    wire.hook.begin("F", chunk=1, microbatch=3)
+    wire.hook.end("F", chunk=1, microbatch=3)
+    wire.hook.begin("STEP")
+    wire.hook.end("STEP")
+    wire.hook.mark("grad_sync")
+    wire.hook.release()
+    wire.hook.iteration_end(7)
+    wire.hook.close()
+    boundaries = wire.read()
+    assert [(b.event, b.kind, b.chunk, b.microbatch) for b in boundaries] == [
+        (Event.ITERATION_BEGIN, "", 0, -1),
+        (Event.BEGIN, "F", 1, 3),
+        (Event.END, "F", 1, 3),
+        (Event.BEGIN, "STEP", 0, -1),
+        (Event.END, "STEP", 0, -1),
+        (Event.MARK, "grad_sync", 0, -1),
+        (Event.MARK, "release", 0, -1),
+        (Event.ITERATION_END, "", 0, -1),
+        (Event.CLOSE, "", 0, -1),
+    ]
+    assert {b.iteration for b in boundaries} == {7}
+    assert [b.sequence for b in boundaries] == list(range(1, 10))
+    times_ns = [b.host_ns for b in boundaries]
+    assert times_ns == sorted(times_ns)
+
+
+def test_closed_hook_does_nothing(wire: Wire) -> None:
+    wire.hook.close()
+    assert not wire.hook.enabled
+    wire.hook.iteration_begin(0)
+    wire.hook.begin("F")
+    wire.hook.close()
+    assert [b.event for b in wire.read()] == [Event.CLOSE]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("a name that is too long",),
+        ("Größe",),
+        (None,),
+        (7,),
+        ([],),
+        ("F", 2**15),
+        ("F", "chunk"),
+        ("F", 0, 2**31),
+        ("F", 0, None),
+        ("F", 0, 1.5),
+    ],
+)
+def test_what_cannot_be_written_is_dropped_and_counted(
+    wire: Wire, arguments: tuple[object, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            wire.hook.begin(*cast("Any", arguments))
+        wire.hook.begin("F")
+    assert [b.kind for b in wire.read()] == ["F"]
+    assert wire.reader.lost == 3
+    assert len(caplog.records) == 1
+
+
+def test_the_doorbell_rings_unless_the_agent_watches(wire: Wire) -> None:
+    def rings() -> bool:
+        try:
+            return os.eventfd_read(wire.reader.doorbell_fileno) > 0
+        except BlockingIOError:
+            return False
+
+    wire.hook.iteration_begin(0)
+    assert rings()
+    wire.reader.set_watched(True)
+    wire.hook.begin("F")
+    wire.hook.end("F")
+    assert not rings()
+    wire.reader.set_watched(False)
+    wire.hook.mark("grad_sync")
+    assert rings()
+    assert len(wire.read()) == 4
+
+
+def test_strange_iteration_numbers_do_no_harm(wire: Wire) -> None:
+    wire.hook.iteration_begin(cast("Any", "first"))
+    wire.hook.iteration_begin(2**40)
+    wire.hook.iteration_begin(5)
+    assert [b.iteration for b in wire.read()] == [5]
+    assert wire.reader.lost == 2
+
+
+def test_calls_from_other_threads_are_dropped_and_counted(wire: Wire) -> None:
+    wire.hook.iteration_begin(0)
+    thread = threading.Thread(target=wire.hook.begin, args=("F",))
+    thread.start()
+    thread.join()
+    wire.hook.end("F")
+    assert [b.event for b in wire.read()] == [Event.ITERATION_BEGIN, Event.END]
+    assert wire.reader.lost == 1
+
+
+def test_a_doorbell_that_cannot_be_rung_does_no_harm(wire: Wire) -> None:
+    os.close(wire.hook._doorbell_fd)
+    wire.hook._doorbell_fd = -1
+    wire.hook.begin("F")
+    assert [b.kind for b in wire.read()] == ["F"]
+
+
+def test_exceptions_of_the_trainers_own_signal_handlers_pass(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: bytes) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wire.hook._ring, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        wire.hook.begin("F")
+
+
+def test_disabled_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERSEUS_DISABLE", "1")
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")  # not even tried
+    hook = attach(SPEC)
+    assert not hook.enabled
+    hook.iteration_begin(0)
+    hook.close()
+
+
+@pytest.mark.parametrize("executable", ["/nonexistent/python", "", None])
+def test_no_agent_no_harm(
+    executable: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with caplog.at_level(logging.WARNING):
+        hook = attach(SPEC)
+    assert not hook.enabled
+    hook.iteration_begin(0)
+    hook.begin("F")
+    hook.close()
+    assert "rank 3" in caplog.text
+
+
+def test_needs_the_standard_library_alone() -> None:
+    script = """
+import sys
+before = set(sys.modules)
+import perseus_dist.hooks
+for name in sorted({name.partition(".")[0] for name in set(sys.modules) - before}):
+    if name not in sys.stdlib_module_names and not name.startswith("__editable__"):
+        print(name)
+"""
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["perseus_dist"]

@@ -1,0 +1,223 @@
+"""Plan tables and measured profiles, against the planning core that they are made for."""
+
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perseus_dist.errors import ProfileError
+from perseus_dist.messages import PlannerMessage, PlanTable, Sample
+from perseus_dist.planner.frontier_build import build_plan, summarize
+from perseus_dist.planner.measured_profile import measured_profile
+from perseus_dist.planner.plan_request import Contribution, PlanningRequest
+from perseus_dist.planner.plan_table import plan_tables
+from perseus_dist.planning.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier_file import load_frontier
+from perseus_dist.planning.problem import make_problem
+from perseus_dist.planning.profile import read_profile
+from perseus_dist.planning.schedule import Schedule, format_schedule, interleaved, one_f_one_b
+from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.units import UW_PER_W
+
+CLOCKS_MHZ = (1400, 1200, 1000, 800)
+BASE_S = {"F": 0.01, "B": 0.02}
+
+
+def samples_of(num_chunks: int, *, factor: float = 1.0, clocks_mhz: tuple[int, ...] = CLOCKS_MHZ) -> tuple[Sample, ...]:
+    """Slower at lower clocks, and cheaper; ``factor`` makes a rank slower than others."""
+    return tuple(
+        Sample(
+            chunk=chunk,
+            kind=kind,
+            clock_mhz=clock,
+            time_s=factor * (1 + 0.1 * chunk) * base_s * (0.3 + 0.7 * 1400 / clock),
+            energy_j=factor * 300 * base_s * (0.4 + 0.6 * (clock / 1400) ** 2),
+            time_std_s=0.0,
+            energy_std_j=0.01,
+            num_runs=4,
+            window_s=2.0,
+        )
+        for chunk in range(num_chunks)
+        for kind, base_s in BASE_S.items()
+        for clock in clocks_mhz
+    )
+
+
+def contributions(schedule: Schedule, *, tp: int = 1) -> tuple[Contribution, ...]:
+    num_chunks = schedule.num_stages // schedule.num_ranks
+    return tuple(
+        Contribution(pp_rank=pp_rank, tp_rank=tp_rank, samples=samples_of(num_chunks, factor=1 + 0.05 * pp_rank))
+        for pp_rank in range(schedule.num_ranks)
+        for tp_rank in range(tp)
+    )
+
+
+def frontier_of(schedule: Schedule, *, tp: int = 1, latency_ps: int = 0) -> Frontier:
+    profile = measured_profile(schedule, contributions(schedule, tp=tp), tensor_parallel=tp, source="test")
+    problem = make_problem(
+        schedule, profile, blocking_uw_of_rank=[80 * UW_PER_W] * schedule.num_ranks, tensor_parallel=tp
+    )
+    return plan_frontier(problem, switch_latency_ps=latency_ps, num_points=20)
+
+
+@pytest.mark.parametrize("schedule", [one_f_one_b(pp=3, microbatches=4), interleaved(pp=2, microbatches=4, chunks=2)])
+def test_rows_of_all_tables_together_are_the_frontier_s_plans(schedule: Schedule) -> None:
+    frontier = frontier_of(schedule)
+    tables = list(plan_tables(frontier, revision=7))
+    assert [table.num_instructions for table in tables] == [len(order) for order in schedule.ranks]
+    for point in range(len(frontier.time_ps)):
+        rows: list[int] = []
+        for table in tables:
+            clocks = array("H", table.clocks_mhz)
+            rows += clocks[point * table.num_instructions : (point + 1) * table.num_instructions]
+        assert rows == frontier.execution(point).clocks_mhz.tolist()
+    assert {(table.revision, table.schedule_digest) for table in tables} == {(7, schedule.digest())}
+    assert tables[0].times_s == tuple((frontier.time_ps / 1e12).tolist())
+
+
+def test_a_rank_is_told_what_its_chunks_take() -> None:
+    schedule = interleaved(pp=2, microbatches=4, chunks=2)
+    _, table = plan_tables(frontier_of(schedule, tp=2), revision=1)
+    assert [(expected.chunk, expected.kind) for expected in table.expected] == [(0, "B"), (0, "F"), (1, "B"), (1, "F")]
+    forward = table.expected[3]
+    assert forward.clocks_mhz == CLOCKS_MHZ
+    measured = [s for s in samples_of(2, factor=1.05) if (s.chunk, s.kind) == (1, "F")]
+    assert forward.times_s == pytest.approx([s.time_s for s in measured])
+    assert forward.energies_j == pytest.approx([s.energy_j for s in measured])
+
+
+def test_a_constant_leaves_the_clock_as_it_is_and_is_not_expected_at_clocks() -> None:
+    schedule = parse_schedule("0LOAD 0F0 0B0\n1F0 1B0\n")
+    load = Sample(
+        chunk=0,
+        kind="LOAD",
+        clock_mhz=1400,
+        time_s=0.005,
+        energy_j=0.4,
+        time_std_s=0.0,
+        energy_std_j=0.0,
+        num_runs=1,
+        window_s=1.0,
+    )
+    first, second = contributions(schedule)
+    first = Contribution(pp_rank=0, tp_rank=0, samples=(*first.samples, load))
+    profile = measured_profile(schedule, [first, second], tensor_parallel=1, source="test")
+    problem = make_problem(schedule, profile, blocking_uw_of_rank=[0, 0])
+    table, _ = plan_tables(plan_frontier(problem, num_points=4), revision=1)
+    assert set(array("H", table.clocks_mhz)[::3]) == {0}
+    assert {expected.kind for expected in table.expected} == {"F", "B"}
+
+
+def test_replicas_are_averaged_and_tensor_parallel_ranks_stand_side_by_side() -> None:
+    schedule = one_f_one_b(pp=1, microbatches=1)
+    measured = [
+        Contribution(pp_rank=0, tp_rank=tp_rank, samples=samples_of(1, factor=factor))
+        for tp_rank, factors in ((0, (1.0, 1.2)), (1, (2.0, 2.2)))
+        for factor in factors
+    ]
+    profile = measured_profile(schedule, measured, tensor_parallel=2, source="test")
+    forward = profile.measurements[0, "F"]
+    assert forward.gpus == ("0", "1")
+    assert forward.times_s[:, 0] == pytest.approx([0.011, 0.021])
+    assert forward.num_samples[:, 0].tolist() == [8, 8]
+
+
+def test_a_gpu_that_lacks_a_clock_is_taken_to_be_like_the_others_of_its_group() -> None:
+    schedule = one_f_one_b(pp=1, microbatches=1)
+    measured = [
+        Contribution(pp_rank=0, tp_rank=0, samples=samples_of(1)),
+        Contribution(pp_rank=0, tp_rank=1, samples=samples_of(1, factor=2.0, clocks_mhz=(1400,))),
+    ]
+    forward = measured_profile(schedule, measured, tensor_parallel=3, source="test").measurements[0, "F"]
+    assert forward.gpus == ("0", "1", "2")
+    assert forward.times_s[:, 0] == pytest.approx([0.01, 0.02, 0.015])
+    assert forward.times_s[1].tolist()[1:] == forward.times_s[0].tolist()[1:]
+
+
+def test_a_stage_that_cannot_be_clocked_keeps_its_one_clock() -> None:
+    schedule = one_f_one_b(pp=2, microbatches=4)
+    measured = [
+        Contribution(pp_rank=0, tp_rank=0, samples=samples_of(1)),
+        Contribution(pp_rank=1, tp_rank=0, samples=samples_of(1, factor=1.3, clocks_mhz=(1400,))),
+    ]
+    profile = measured_profile(schedule, measured, tensor_parallel=1, source="test")
+    frontier = plan_frontier(make_problem(schedule, profile, blocking_uw_of_rank=[0, 0]), num_points=20)
+    first, second = plan_tables(frontier, revision=1)
+    assert set(array("H", second.clocks_mhz)) == {1400}
+    assert len(set(array("H", first.clocks_mhz))) > 1
+
+
+def test_saved_rows_count_where_nothing_newer_was_measured() -> None:
+    schedule = one_f_one_b(pp=2, microbatches=1)
+    saved = tuple(
+        Sample(
+            chunk=0,
+            kind=kind,
+            clock_mhz=clock,
+            time_s=1.0,
+            energy_j=5.0,
+            time_std_s=0.0,
+            energy_std_j=0.0,
+            num_runs=0,
+            window_s=0.0,
+            stage=stage,
+        )
+        for stage in (0, 1)
+        for kind in "FB"
+        for clock in (1400, 1000)
+    )
+    newer = Contribution(pp_rank=1, tp_rank=0, samples=samples_of(1))
+    of_rank_0 = Contribution(pp_rank=0, tp_rank=0, samples=saved)
+    profile = measured_profile(schedule, [of_rank_0, newer], tensor_parallel=1, source="test")
+    assert profile.measurements[0, "F"].times_s.tolist() == [[1.0, 1.0]]
+    assert profile.measurements[1, "F"].clocks_mhz.tolist() == list(CLOCKS_MHZ)
+
+
+def test_what_was_not_measured_is_named() -> None:
+    schedule = one_f_one_b(pp=2, microbatches=1)
+    with pytest.raises(ProfileError, match=r"job x: stage 1 backward, stage 1 forward not measured"):
+        measured_profile(schedule, contributions(schedule)[:1], tensor_parallel=1, source="job x")
+
+
+def test_the_summary_chooses_as_the_frontier_does() -> None:
+    frontier = frontier_of(one_f_one_b(pp=3, microbatches=4))
+    summary = summarize(frontier)
+    for deadline_ps in np.linspace(frontier.time_ps[0], 1.1 * frontier.time_ps[-1], 50).astype(int).tolist():
+        assert summary.point_for_deadline(deadline_ps) == frontier.point_for_deadline(deadline_ps)
+        assert summary.point_for_straggler(deadline_ps) == frontier.point_for_straggler(deadline_ps)
+    assert summary.point_for_deadline(0) == summary.point_for_straggler(0) == 0
+    assert (summary.t_min_ps, summary.t_star_ps) == (frontier.t_min_ps, frontier.t_star_ps)
+
+
+def test_a_request_becomes_tables_a_frontier_file_and_a_profile(tmp_path: Path) -> None:
+    schedule = one_f_one_b(pp=2, microbatches=3)
+    encoded: list[PlannerMessage] = []
+
+    def encode(message: PlannerMessage) -> bytes:
+        encoded.append(message)
+        return b"%d" % len(encoded)
+
+    request = PlanningRequest(
+        request_id=3,
+        job_id="j",
+        revision=9,
+        schedule_text=format_schedule(schedule),
+        contributions=contributions(schedule),
+        blocking_power_w=(80.0, 70.0),
+        tp_size=1,
+        switch_latency_s=0.001,
+        deadlines_s=(0.2,),
+        slowdowns=(1.0625,),
+    )
+    result = build_plan(request, encode=encode)
+    assert (result.request_id, result.revision, result.tables) == (3, 9, (b"1", b"2"))
+    assert all(isinstance(message, PlanTable) and message.revision == 9 for message in encoded)
+    saved = tmp_path / "frontier.npz"
+    saved.write_bytes(result.frontier_npz)
+    frontier = load_frontier(saved)
+    assert summarize(frontier) == result.summary
+    assert frontier.problem.blocking_uw.tolist() == [80 * UW_PER_W, 70 * UW_PER_W]
+    profile = tmp_path / "profile.csv"
+    profile.write_bytes(result.profile_csv)
+    assert read_profile(profile).measurements.keys() == {(0, "F"), (0, "B"), (1, "F"), (1, "B")}

@@ -1,0 +1,123 @@
+"""Who may open which job, and where a planner may listen."""
+
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.errors import OutputError
+from perseus_dist.planner.address import Address, AddressError, parse_address
+from perseus_dist.planner.auth import (
+    Caller,
+    TokenFileError,
+    caller_from_metadata,
+    hash_token,
+    load_operator_token,
+    new_token,
+)
+from perseus_dist.planner.private_file import write_private
+from perseus_dist.rpc.connection import ConnectionFileError, authorization, read_token
+
+OPERATOR = hash_token("operator")
+
+
+def caller(token: str) -> Caller:
+    return caller_from_metadata(authorization(token), OPERATOR)
+
+
+def test_a_job_opens_for_its_own_token_and_the_operators() -> None:
+    owner = caller("mine").token_sha256
+    assert caller("mine").may_open(owner)
+    assert caller("operator").may_open(owner)
+    assert not caller("other").may_open(owner)
+    assert not caller("").may_open(owner)
+
+
+def test_a_job_that_came_without_a_token_is_open() -> None:
+    assert caller("").may_open("")
+    assert caller("any").may_open("")
+
+
+def test_nobody_is_operator_without_an_operators_token() -> None:
+    assert not caller_from_metadata((), "").is_operator
+    assert not caller_from_metadata(authorization("x"), "").is_operator
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        (),
+        (("authorization", "Basic operator"),),
+        (("authorization", b"Bearer operator"),),
+        (("x-authorization", "Bearer operator"),),
+        (("authorization", "operator"),),
+    ],
+)
+def test_what_is_no_bearer_token_counts_as_none(metadata: tuple[tuple[str, str | bytes], ...]) -> None:
+    assert caller_from_metadata(metadata, OPERATOR) == Caller(token_sha256="", is_operator=False)
+
+
+def test_the_scheme_is_read_in_any_case() -> None:
+    assert caller_from_metadata((("authorization", "bearer operator"),), OPERATOR).is_operator
+
+
+def test_tokens_differ() -> None:
+    assert new_token() != new_token()
+    assert len(new_token()) >= 40
+
+
+def test_the_operators_token_is_made_once_for_its_user_alone(tmp_path: Path) -> None:
+    path = tmp_path / "operator-token"
+    token = load_operator_token(path)
+    assert load_operator_token(path) == token == read_token(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o604)
+    with pytest.raises(TokenFileError, match="chmod 600"):
+        load_operator_token(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two words\n", "tökén".encode(), b"a\x00b"])
+def test_a_file_without_a_token_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(ConnectionFileError, match="one word of ASCII"):
+        read_token(path)
+    with pytest.raises(ConnectionFileError, match="cannot be read"):
+        read_token(tmp_path / "missing")
+
+
+def test_private_files_replace_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "address.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_private(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(OutputError, match="existing, writable folder"):
+        write_private(tmp_path / "missing" / "file", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "address", "is_loopback"),
+    [
+        ("127.0.0.1:50151", Address("127.0.0.1", 50151), True),
+        ("127.8.9.1:0", Address("127.8.9.1", 0), True),
+        ("[::1]:1", Address("[::1]", 1), True),
+        ("localhost:65535", Address("localhost", 65535), True),
+        ("0.0.0.0:1", Address("0.0.0.0", 1), False),
+        ("[::]:1", Address("[::]", 1), False),
+        ("localhost.example.org:1", Address("localhost.example.org", 1), False),
+    ],
+)
+def test_addresses(text: str, address: Address, is_loopback: bool) -> None:  # noqa: FBT001
+    assert parse_address(text) == address
+    assert str(address) == text
+    assert address.is_loopback == is_loopback
+
+
+@pytest.mark.parametrize(
+    "text", ["", "50151", ":50151", "host", "host:", "host:x", "host:65536", "::1:1", "unix:/x", "a b:1"]
+)
+def test_other_text_is_no_address(text: str) -> None:
+    with pytest.raises(AddressError, match="expected HOST:PORT"):
+        parse_address(text)

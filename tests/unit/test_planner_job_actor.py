@@ -1,0 +1,233 @@
+"""Effects of a job's steps: in order, nothing before what it stands on is durable, and what a broken disk leaves."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from perseus_dist.errors import PlanningError
+from perseus_dist.messages import ProfileAck, Refused, Release, Target
+from perseus_dist.planner import job_actor
+from perseus_dist.planner.counters import Counters
+from perseus_dist.planner.job import Job
+from perseus_dist.planner.job_actor import JobActor
+from perseus_dist.planner.job_policy import Policy
+from perseus_dist.planner.lifecycle_events import (
+    Answer,
+    CancelPlanning,
+    Effect,
+    Persist,
+    PlanFailed,
+    Refuse,
+    Send,
+    SendTable,
+    StartPlanning,
+    TargetSet,
+    Tick,
+)
+from perseus_dist.planner.lifecycle_facts import Fact, TargetChosen
+from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.planning_worker import WorkerDiedError
+from perseus_dist.planner.store import StoreError
+
+REQUEST = PlanningRequest(
+    request_id=3,
+    job_id="job",
+    revision=1,
+    schedule_text="",
+    contributions=(),
+    blocking_power_w=(),
+    tp_size=1,
+    switch_latency_s=0.0,
+)
+
+
+def fact(slowdown: float) -> TargetChosen:
+    return TargetChosen(target=Target(slowdown=slowdown), by_operator=True)
+
+
+def persist(slowdown: float) -> Persist:
+    return Persist(facts=(fact(slowdown),))
+
+
+def send(reason: str) -> Send:
+    return Send(stream=1, message=Release(reason=reason))
+
+
+class SlowDisk:
+    """A store whose commits end when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float | None, Future[None]]] = []
+
+    def commit(self, _job_id: str, facts: Sequence[Fact], _drop: Sequence[str] = ()) -> "Future[None]":
+        done: Future[None] = Future()
+        (chosen,) = facts
+        assert isinstance(chosen, TargetChosen)
+        self.asked.append((chosen.target.slowdown, done))
+        return done
+
+    @property
+    def order(self) -> list[float | None]:
+        return [slowdown for slowdown, _ in self.asked]
+
+
+class World:
+    """An actor whose life cycle gives back what the test puts into ``effects``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.effects: list[Effect] = []
+        self.events: list[object] = []
+        self.disk = SlowDisk()
+        self.planning: Future[PlanResult] | Exception = Future()
+        self.counters = Counters()
+        monkeypatch.setattr(job_actor, "step", self.step)
+        self.actor = JobActor(
+            Job(job_id="job", policy=Policy()),
+            store=self.disk,  # type: ignore[arg-type]
+            worker=self,
+            streams=self,
+            counters=self.counters,
+            forget=self.done.append,
+        )
+
+    def step(self, _job: Job, event: object, _now_s: float) -> list[Effect]:
+        self.events.append(event)
+        effects, self.effects = self.effects, []
+        return effects
+
+    def put(self, *effects: Effect) -> None:
+        self.effects = list(effects)
+        self.actor.tell(Tick())
+
+    def send(self, effect: Send | SendTable) -> None:
+        assert isinstance(effect, Send)
+        self.done.append(effect.message.reason if isinstance(effect.message, Release) else "ack")
+
+    def refuse(self, effect: Refuse) -> None:
+        self.done.append(f"refused {effect.refused.reason}")
+
+    async def plan(self, request: PlanningRequest) -> PlanResult:
+        assert request is REQUEST
+        if isinstance(self.planning, Exception):
+            raise self.planning
+        return await asyncio.wrap_future(self.planning)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, test: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20):
+            await test(World(monkeypatch))
+
+    asyncio.run(main())
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_what_stands_on_nothing_new_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.put(send("a"), Refuse(stream=2, refused=Refused(reason="b", retry=False)))
+        assert world.done == ["a", "refused b"]
+
+    run(monkeypatch, test)
+
+
+def test_everything_behind_a_commit_waits_for_it_later_steps_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.put(send("a"), persist(1.1), send("b"))
+        world.put(send("c"))
+        await settled()
+        assert world.done == ["a"]
+        world.disk.asked[0][1].set_result(None)
+        await settled()
+        assert world.done == ["a", "b", "c"]
+
+    run(monkeypatch, test)
+
+
+def test_commits_are_asked_for_ahead_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.put(persist(1.1), send("a"))
+        world.put(send("b"), persist(1.2), send("c"), persist(1.3), send("d"))
+        world.put(persist(1.4), send("e"))
+        assert world.disk.order == [1.1, 1.2]  # 1.3 stands on 1.2, and 1.4 must not overtake it
+        world.disk.asked[1][1].set_result(None)
+        await settled()
+        assert world.done == []
+        world.disk.asked[0][1].set_result(None)
+        await settled()
+        assert world.done == ["a", "b", "c"]
+        assert world.disk.order == [1.1, 1.2, 1.3, 1.4]
+        world.disk.asked[3][1].set_result(None)
+        world.disk.asked[2][1].set_result(None)
+        await settled()
+        assert world.done == ["a", "b", "c", "d", "e"]
+
+    run(monkeypatch, test)
+
+
+def test_a_broken_disk_withholds_acknowledgements_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        ack = Send(stream=1, message=ProfileAck(sequence=1))
+        world.put(persist(1.1), ack, send("a"), persist(1.2), send("b"))
+        world.put(persist(1.3), ack, send("c"))
+        world.disk.asked[0][1].set_exception(StoreError("disk full"))
+        await settled()
+        assert world.done == ["a", "b"]
+        assert world.disk.order == [1.1, 1.3]
+        world.disk.asked[1][1].set_result(None)
+        await settled()
+        assert world.done == ["a", "b", "ack", "c"]
+        assert world.counters.store_failures == 1
+
+    run(monkeypatch, test)
+
+
+def test_operators_are_answered_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        for failure, accepted in ((None, True), (StoreError("disk full"), False)):
+            world.effects = [persist(1.1), Answer(accepted=True, reason="so be it")]
+            asking = asyncio.create_task(world.actor.ask(TargetSet(target=Target())))
+            await settled()
+            assert not asking.done()
+            world.disk.asked[-1][1].set_exception(failure) if failure else world.disk.asked[-1][1].set_result(None)
+            answer = await asking
+            assert answer.accepted is accepted
+        assert "disk full" in answer.reason
+
+    run(monkeypatch, test)
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"), [(PlanningError("no clocks"), False), (WorkerDiedError("it died"), True)]
+)
+def test_a_plan_that_fails_is_told_to_the_job(
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    transient: bool,  # noqa: FBT001
+) -> None:
+    async def test(world: World) -> None:
+        world.planning = error
+        world.put(StartPlanning(request=REQUEST))
+        await settled()
+        assert world.events[-1] == PlanFailed(request_id=3, reason=str(error), transient=transient)
+
+    run(monkeypatch, test)
+
+
+def test_a_cancelled_plan_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.put(StartPlanning(request=REQUEST))
+        await settled()
+        world.put(CancelPlanning(request_id=3))
+        await settled()
+        assert len(world.events) == 2
+        assert isinstance(world.planning, Future)
+        assert world.planning.cancelled()
+
+    run(monkeypatch, test)

@@ -1,0 +1,1175 @@
+"""The life cycle of a job, told to it event by event with invented times: no process, no clock, no disk."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perseus_dist.messages import (
+    NO_POINT,
+    Attach,
+    Attached,
+    Drift,
+    Goodbye,
+    Gpu,
+    IterationReport,
+    PlannerMessage,
+    ProfileAck,
+    ProfileSamples,
+    Rank,
+    Refused,
+    Release,
+    Sample,
+    ScheduleText,
+    ScheduleWanted,
+    StopSweep,
+    Sweep,
+    Switch,
+    SwitchSeen,
+    Target,
+    Telemetry,
+)
+from perseus_dist.planner.frontier_build import build_plan
+from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.job_status import job_status
+from perseus_dist.planner.lifecycle import Phase, Policy, new_job, restore, step
+from perseus_dist.planner.lifecycle_events import (
+    Answer,
+    Effect,
+    Forget,
+    JobEvent,
+    Log,
+    Persist,
+    PlanFailed,
+    PlanReady,
+    RankAttached,
+    RankDetached,
+    RankMessage,
+    Refuse,
+    Send,
+    SendTable,
+    StartPlanning,
+    StragglerCleared,
+    StragglerReported,
+    TargetSet,
+    Tick,
+    without_acknowledgement,
+)
+from perseus_dist.planner.lifecycle_facts import Fact, SwitchDecided
+from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planning.schedule import format_schedule, one_f_one_b
+
+SCHEDULE = one_f_one_b(pp=2, microbatches=2)
+POLICY = Policy(max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
+CLOCKS_MHZ = tuple(range(1400, 700, -100))  # 7: a stride of 2 makes 4 of them
+S = 10**12  # picoseconds
+DRIFT = Drift(sequence=1, chunk=0, kind="F", clock_mhz=1000, profile_time_s=0.1, measured_time_s=0.2, num_runs=9)
+
+
+def summary(*, t_min_s: float = 1.0) -> FrontierSummary:
+    """Four plans: as fast as all-max, and 10, 20, 40 % slower; the third draws least until its own end."""
+    times_s = [t_min_s * share for share in (1.0, 1.1, 1.2, 1.4)]
+    return FrontierSummary(
+        time_ps=tuple(round(time_s * S) for time_s in times_s),
+        total_uj=(800, 700, 650, 660),
+        lower_bound_uj=(790, 690, 640, 650),
+        baseline_time_ps=round(t_min_s * S),
+        baseline_uj=1000,
+        total_blocking_uw=100,
+    )
+
+
+def _rank(rank: int) -> Rank:
+    return Rank(
+        job_id="job",
+        rank=rank,
+        pp_rank=rank % 2,
+        dp_rank=rank // 2,
+        tp_rank=0,
+        pp_size=2,
+        dp_size=1,
+        tp_size=1,
+        schedule_digest=SCHEDULE.digest(),
+    )
+
+
+def _gpu() -> Gpu:
+    return Gpu(
+        uuid="GPU-0", name="A100", driver_version="550", clocks_mhz=CLOCKS_MHZ, control="clockd", energy_period_s=0.02
+    )
+
+
+class Fleet:
+    """All ranks of a job, the planner's side of them, and a store that keeps what was persisted.
+
+    Attributes:
+        inbox: By stream, what was sent to it, oldest first.
+        facts: By key, in the order of storing, as the database keeps them.
+        requests: What the planning worker was asked.
+    """
+
+    def __init__(self, *, dp: int = 1, policy: Policy = POLICY, clocks_mhz: tuple[int, ...] = CLOCKS_MHZ) -> None:
+        self.policy = policy
+        self.dp = dp
+        self.clocks_mhz = clocks_mhz
+        self.job = new_job("job", policy)
+        self.now_s = 100.0
+        self.stream_of: dict[int, int] = {}
+        self.num_streams = 0
+        self.inbox: dict[int, list[PlannerMessage | bytes]] = {}
+        self.facts: dict[str, Fact] = {}
+        self.requests: list[PlanningRequest] = []
+        self.answers: list[Answer] = []
+        self.log: list[str] = []
+        self.forgotten = False
+        self.is_disk_full = False
+        self.iteration = 0
+        self.sequences: dict[int, int] = {}
+        self.reported_steps: set[tuple[int, int, int]] = set()
+        self.energy_j: Callable[[int], float] = lambda clock_mhz: clock_mhz / 100  # falls to the lowest clock
+
+    def tell(self, event: JobEvent) -> list[Effect]:
+        """One event; its effects take place."""
+        effects = step(self.job, event, self.now_s)
+        if self.is_disk_full:
+            effects = without_acknowledgement(effects, "disk full")
+        for effect in effects:
+            match effect:
+                case Persist():
+                    for prefix in effect.drop:
+                        self.facts = {key: fact for key, fact in self.facts.items() if not key.startswith(prefix)}
+                    for fact in effect.facts:
+                        self.facts.pop(fact.key, None)
+                        self.facts[fact.key] = fact
+                case Send():
+                    self.inbox[effect.stream].append(effect.message)
+                case SendTable():
+                    self.inbox[effect.stream].append(effect.encoded)
+                case Refuse():
+                    self.inbox[effect.stream].append(effect.refused)
+                case StartPlanning():
+                    self.requests.append(effect.request)
+                case Answer():
+                    self.answers.append(effect)
+                case Log():
+                    self.log.append(effect.sentence)
+                case Forget():
+                    self.forgotten = True
+        return effects
+
+    def attach(self, rank: int, /, *, incarnation: int | None = None, **changes: object) -> int:
+        """A stream of a rank; ``changes`` are of its ``Attach``. Returns the stream."""
+        self.num_streams += 1
+        stream = self.num_streams
+        gpu = _gpu()
+        if not self.clocks_mhz:
+            gpu = replace(gpu, clocks_mhz=(), control="observe", refusal="no rights")
+        attach = Attach(
+            rank=replace(_rank(rank), dp_size=self.dp),
+            gpu=gpu,
+            incarnation=1000 + rank if incarnation is None else incarnation,
+            iteration=self.iteration,
+        )
+        self.inbox[stream] = []
+        self.tell(RankAttached(stream=stream, attach=replace(attach, **changes)))  # type: ignore[arg-type]
+        if not isinstance(self.inbox[stream][0], Refused):
+            self.stream_of[rank] = stream
+        return stream
+
+    def attach_all(self, **changes: object) -> None:
+        for rank in range(2 * self.dp):
+            self.attach(rank, **changes)  # type: ignore[arg-type]
+        for stream in self.stream_of.values():
+            if ScheduleWanted() in self.inbox[stream]:
+                self.say(stream, ScheduleText(text=format_schedule(SCHEDULE)))
+
+    def detach(self, rank: int) -> None:
+        self.tell(RankDetached(stream=self.stream_of.pop(rank)))
+
+    def say(self, stream: int, message: object) -> list[Effect]:
+        return self.tell(RankMessage(stream=stream, message=message))  # type: ignore[arg-type]
+
+    def iterate(self, num: int = 1, *, energy_j: float | None = 50.0) -> None:
+        """Iterations of one second, reported by all attached ranks, who measure what a sweep asks of them."""
+        for _ in range(num):
+            self.now_s += 1.0
+            for rank, stream in list(self.stream_of.items()):
+                point = NO_POINT if self.switch(rank) is None else self.switch(rank).point  # type: ignore[union-attr]
+                revision = 0 if point == NO_POINT else self.switch(rank).table_revision  # type: ignore[union-attr]
+                report = IterationReport(
+                    iteration=self.iteration,
+                    time_s=1.0,
+                    pipeline_time_s=0.9,
+                    energy_j=energy_j,
+                    table_revision=revision,
+                    point=point,
+                )
+                self.say(stream, Telemetry(sequence=self.iteration + 1, iterations=(report,), control=self._control))
+            self.iteration += 1
+            for rank in list(self.stream_of):
+                self.measure(rank)
+            self.tell(Tick())
+
+    @property
+    def _control(self) -> str:
+        return "clockd" if self.clocks_mhz else "observe"
+
+    def measure(self, rank: int) -> None:
+        """Send the samples of every step of the newest sweep that is over."""
+        sweep = self.sweep(rank)
+        if sweep is None or not self.clocks_mhz:
+            return
+        for index, clock_mhz in enumerate(sweep.clocks_mhz):
+            over = sweep.first_iteration + (index + 1) * sweep.iterations_per_clock
+            if over <= self.iteration and (rank, sweep.sweep_id, index) not in self.reported_steps:
+                self.reported_steps.add((rank, sweep.sweep_id, index))
+                self.say(self.stream_of[rank], self.samples(rank, sweep.sweep_id, index, clock_mhz))
+
+    def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+        self.sequences[rank] = self.sequences.get(rank, 0) + 1
+        return ProfileSamples(
+            sequence=self.sequences[rank],
+            sweep_id=sweep_id,
+            step=index,
+            samples=tuple(sample(kind, clock_mhz, self.energy_j(clock_mhz)) for kind in "FB"),
+            blocking_power_w=80.0,
+            switch_latency_s=0.01 * (rank + 1),
+            last=True,
+        )
+
+    def sent(self, rank: int) -> list[PlannerMessage | bytes]:
+        return self.inbox[self.stream_of[rank]]
+
+    def sweep(self, rank: int) -> Sweep | None:
+        return next((m for m in reversed(self.sent(rank)) if isinstance(m, Sweep)), None)
+
+    def switch(self, rank: int) -> Switch | None:
+        return next((m for m in reversed(self.sent(rank)) if isinstance(m, Switch)), None)
+
+    def plan_ready(self, made: FrontierSummary | None = None) -> None:
+        request = self.requests[-1]
+        result = PlanResult(
+            request_id=request.request_id,
+            revision=request.revision,
+            summary=made or summary(),
+            tables=(b"table 0", b"table 1"),
+            frontier_npz=b"npz",
+            profile_csv=b"csv",
+        )
+        self.tell(PlanReady(result=result))
+
+    def phase(self) -> Phase:
+        return self.job.phase
+
+    def to_profiling(self) -> "Fleet":
+        self.attach_all()
+        self.iterate(8)
+        assert self.job.phase is Phase.PROFILING
+        return self
+
+    def to_planning(self) -> "Fleet":
+        self.to_profiling()
+        for _ in range(100):
+            if self.job.phase is Phase.PLANNING:
+                return self
+            self.iterate()
+        raise AssertionError(self.job.reason)
+
+    def to_enforcing(self) -> "Fleet":
+        self.to_planning()
+        self.plan_ready()
+        assert self.job.phase is Phase.ENFORCING
+        return self
+
+    def restart(self) -> None:
+        """The planner dies, and another one begins with what is stored; its clock is another one."""
+        self.job = restore("job", list(self.facts.values()), self.policy)
+        self.now_s = 5.0
+        self.stream_of.clear()
+
+
+def sample(kind: str, clock_mhz: int, energy_j: float, *, stage: int = -1) -> Sample:
+    return Sample(
+        chunk=0,
+        kind=kind,
+        clock_mhz=clock_mhz,
+        time_s=100 / clock_mhz,
+        energy_j=energy_j,
+        time_std_s=0.0,
+        energy_std_j=0.0,
+        num_runs=4,
+        window_s=2.0,
+        stage=stage,
+    )
+
+
+def of_type(messages: Iterable[object], kind: type) -> list[object]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+# ---- registering -----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_rank_registers_the_job_and_is_asked_for_the_schedule_once() -> None:
+    fleet = Fleet()
+    fleet.inbox[0] = []
+    attach = Attach(rank=_rank(0), gpu=_gpu(), incarnation=1)
+    effects = fleet.tell(RankAttached(stream=0, attach=attach, token_sha256="ab"))
+    assert isinstance(effects[0], Persist), "the job is durable before anybody is told that it is there"
+    assert fleet.job.spec is not None
+    assert fleet.job.spec.token_sha256 == "ab"
+    assert fleet.inbox[0] == [Attached(phase="registering", table_revision=0, acked_samples=0), ScheduleWanted()]
+    fleet.attach(1)
+    assert ScheduleWanted() not in fleet.sent(1)
+
+
+def test_the_next_rank_is_asked_for_the_schedule_when_the_first_leaves_before_it_answered() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    fleet.attach(1)
+    fleet.detach(0)
+    assert ScheduleWanted() in fleet.sent(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("0F0 0B0\n", "digest"),
+        (format_schedule(one_f_one_b(pp=2, microbatches=3)), "digest"),
+        ("0F0 nonsense\n", "cannot run"),
+    ],
+)
+def test_a_schedule_that_is_not_the_announced_one_is_refused(text: str, complaint: str) -> None:
+    fleet = Fleet()
+    stream = fleet.attach(0)
+    fleet.say(stream, ScheduleText(text=text))
+    refused = fleet.inbox[stream][-1]
+    assert isinstance(refused, Refused)
+    assert complaint in refused.reason
+    assert fleet.job.schedule_text == ""
+
+
+def test_another_schedule_is_refused_while_ranks_of_the_job_are_attached() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    stream = fleet.attach(1, rank=replace(_rank(1), schedule_digest="f" * 64))
+    (refused,) = fleet.inbox[stream]
+    assert isinstance(refused, Refused)
+    assert refused.retry
+    assert "f" * 12 in refused.reason
+    assert SCHEDULE.digest()[:12] in refused.reason
+    fleet.say(stream, Goodbye(reason="not listened to"))
+    assert fleet.job.num_attached == 1
+
+
+def test_a_first_rank_that_contradicts_itself_leaves_no_job_behind() -> None:
+    fleet = Fleet()
+    stream = fleet.attach(0, rank=replace(_rank(0), pp_rank=7))
+    (refused,) = fleet.inbox[stream]
+    assert isinstance(refused, Refused)
+    assert "pp_rank 7" in refused.reason
+    assert fleet.job.spec is None
+    assert fleet.forgotten
+    assert not fleet.facts
+
+
+def test_a_duplicate_rank_is_refused_until_the_older_one_is_detached() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    duplicate = fleet.attach(0, incarnation=7)
+    (refused,) = fleet.inbox[duplicate]
+    assert isinstance(refused, Refused)
+    assert refused.retry
+    fleet.detach(0)
+    again = fleet.attach(0, incarnation=7)
+    assert isinstance(fleet.inbox[again][0], Attached)
+
+
+def test_the_same_agent_takes_the_place_of_its_older_stream() -> None:
+    fleet = Fleet()
+    old = fleet.attach(0)
+    new = fleet.attach(0)
+    assert isinstance(fleet.inbox[old][-1], Refused)
+    fleet.tell(RankDetached(stream=old))  # seen late
+    assert fleet.job.num_attached == 1
+    assert fleet.job.ranks[0].stream == new
+
+
+def test_two_ranks_in_one_place_are_refused() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    stream = fleet.attach(1, rank=replace(_rank(1), pp_rank=0))
+    (refused,) = fleet.inbox[stream]
+    assert isinstance(refused, Refused)
+    assert "place" in refused.reason
+
+
+def test_a_new_schedule_begins_the_job_anew_when_nobody_runs_the_old_one_and_revisions_go_on() -> None:
+    fleet = Fleet().to_enforcing()
+    switch, sweep_id = fleet.switch(0), fleet.job.sweep_id
+    assert switch is not None
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.attach(0, incarnation=5, rank=replace(_rank(0), schedule_digest="f" * 64))
+    assert fleet.job.plan is None
+    assert [key for key in fleet.facts if key.startswith(("table", "switch", "samples", "sweep"))] == []
+    for _ in range(2):
+        assert fleet.job.held_revision == switch.table_revision
+        assert fleet.job.held_switch_revision == switch.switch_revision
+        assert fleet.job.sweep_id == sweep_id
+        fleet.restart()
+
+
+def test_a_rank_that_comes_back_with_another_schedule_makes_the_plan_stale_until_it_is_right_again() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.detach(1)
+    other = fleet.attach(1, incarnation=8, rank=replace(_rank(1), schedule_digest="f" * 64))
+    assert isinstance(fleet.inbox[other][-1], Refused)
+    assert fleet.phase() is Phase.STALE
+    released = fleet.switch(0)
+    assert released is not None
+    assert released.point == NO_POINT
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    assert fleet.switch(0) == released, "nothing is enforced while ranks disagree"
+    fleet.attach(1, incarnation=9)
+    assert fleet.phase() is Phase.ENFORCING
+    enforced = fleet.switch(0)
+    assert enforced is not None
+    assert (enforced.point, enforced.switch_revision) == (2, released.switch_revision + 1)
+    assert fleet.switch(1) == enforced
+
+
+# ---- warming up, profiling -------------------------------------------------------------------------------------------
+
+
+def test_the_baseline_is_the_median_of_whole_iterations_after_warm_up() -> None:
+    fleet = Fleet(dp=2)
+    fleet.attach_all()
+    fleet.iterate(3, energy_j=999.0)
+    fleet.iterate(4)
+    assert fleet.phase() is Phase.WARMING_UP
+    fleet.iterate(1)
+    status = job_status(fleet.job)
+    assert (status.baseline.time_s, status.baseline.energy_j) == (1.0, 200.0)
+    assert fleet.phase() is Phase.PROFILING
+
+
+def test_an_iteration_that_a_rank_has_not_reported_does_not_count() -> None:
+    fleet = Fleet()
+    fleet.attach_all()
+    fleet.iterate(7)
+    away = fleet.stream_of.pop(1)
+    fleet.iterate(3)
+    assert fleet.phase() is Phase.WARMING_UP
+    fleet.stream_of[1] = away
+    fleet.iterate(1)
+    assert fleet.phase() is Phase.PROFILING
+
+
+def test_a_sweep_starts_at_the_maximum_and_thins_the_clocks_out() -> None:
+    fleet = Fleet().to_profiling()
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert sweep.clocks_mhz == (1400, 1200, 1000, 800)
+    assert sweep.iterations_per_clock == 3  # 100 periods of 20 ms and two changes of clock, in iterations of 1 s
+    assert sweep.first_iteration > fleet.iteration - 1
+    assert fleet.sweep(1) == sweep
+
+
+def test_only_clocks_that_every_rank_has_are_swept() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    fleet.attach(1, gpu=replace(_gpu(), clocks_mhz=(1500, 1400, 1000, 900)))
+    fleet.say(fleet.stream_of[0], ScheduleText(text=format_schedule(SCHEDULE)))
+    fleet.iterate(8)
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert sweep.clocks_mhz == (1400, 1000, 900)
+
+
+def test_samples_are_acknowledged_behind_the_fact_and_again_when_they_come_again() -> None:
+    fleet = Fleet().to_profiling()
+    samples = fleet.samples(0, 1, 0, 1400)
+    stream = fleet.stream_of[0]
+    for _ in range(2):
+        effects = fleet.say(stream, samples)
+        persist = next(i for i, effect in enumerate(effects) if isinstance(effect, Persist))
+        ack = effects.index(Send(stream=stream, message=ProfileAck(sequence=samples.sequence)))
+        assert persist < ack
+    assert len(fleet.job.samples[1][0]) == 1
+    again = fleet.attach(0)
+    attached = fleet.inbox[again][0]
+    assert isinstance(attached, Attached)
+    assert attached.acked_samples == samples.sequence
+
+
+def test_planning_starts_when_the_sweep_is_complete() -> None:
+    fleet = Fleet().to_planning()
+    (request,) = fleet.requests
+    assert request.revision == 1
+    assert request.schedule_text == format_schedule(SCHEDULE)
+    assert [(c.pp_rank, len(c.samples)) for c in request.contributions] == [(0, 8), (1, 8)]
+    assert request.blocking_power_w == (80.0, 80.0)
+    assert request.switch_latency_s == 0.02  # the upper quartile of 10 ms and 20 ms
+
+
+def test_the_sweep_stops_when_energy_has_risen_for_three_clocks() -> None:
+    fleet = Fleet(policy=replace(POLICY, max_sweep_clocks=24))
+    fleet.energy_j = lambda clock_mhz: 10 + abs(clock_mhz - 1300) / 100  # least at the second of seven clocks
+    fleet.to_planning()
+    stop = next(message for message in fleet.sent(0) if isinstance(message, StopSweep))
+    assert fleet.iteration <= stop.first_iteration <= fleet.iteration + 2
+    assert {s.clock_mhz for s in fleet.requests[0].contributions[0].samples} == {1400, 1300, 1200, 1100, 1000}
+
+
+def test_what_a_rank_missed_is_swept_again_when_it_is_back() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.iterate(4)  # the first clock is measured
+    fleet.detach(1)
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.PROFILING
+    assert "1 to come back" in fleet.job.reason
+    fleet.attach(1, incarnation=2)
+    fleet.iterate(1)
+    second = fleet.sweep(1)
+    assert second is not None
+    assert (second.sweep_id, second.clocks_mhz) == (2, (1200, 1000, 800))
+    assert fleet.sweep(0) != second, "the others have measured all of it"
+    fleet.iterate(12)
+    assert fleet.phase() is Phase.PLANNING
+    assert [len(c.samples) for c in fleet.requests[0].contributions] == [8, 8]
+
+
+def test_a_rank_that_stays_away_is_not_waited_for_when_another_pipeline_measured_the_same() -> None:
+    fleet = Fleet(dp=2).to_profiling()
+    fleet.detach(3)
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.PLANNING
+    assert sorted(c.pp_rank for c in fleet.requests[0].contributions) == [0, 0, 1]
+
+
+def test_a_rank_that_never_sends_samples_does_not_keep_the_job_in_a_sweep_for_ever() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.reported_steps.update((1, sweep_id, index) for sweep_id in range(9) for index in range(9))
+    fleet.iterate(100)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.job.sweep is None
+    assert any("sent no samples in 3 sweeps" in line for line in fleet.log)
+    fleet.tell(PlanFailed(request_id=fleet.requests[-1].request_id, reason="stage 1 forward not measured"))
+    assert fleet.phase() is Phase.OBSERVING
+    assert "stage 1 forward" in fleet.job.reason
+    fleet.iterate(20)
+    assert len(fleet.requests) == 1
+    fleet.detach(1)
+    fleet.attach(1, incarnation=2)
+    fleet.iterate(1)
+    assert fleet.phase() is Phase.PROFILING
+
+
+def test_a_sweep_is_ordered_anew_when_training_starts_again_from_earlier() -> None:
+    fleet = Fleet()
+    fleet.iteration = 500
+    fleet.to_profiling()
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.iteration = 100
+    fleet.attach(0, incarnation=1)
+    fleet.attach(1, incarnation=2)
+    fleet.iterate(1)
+    sweep = fleet.sweep(1)
+    assert sweep is not None
+    assert 100 + POLICY.num_warmup_iterations < sweep.first_iteration < 108
+    assert fleet.sweep(0) == sweep
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.job.sweep_id == 2
+
+
+def test_an_agent_that_has_seen_no_iteration_yet_does_not_set_training_back() -> None:
+    fleet = Fleet()
+    fleet.iteration = 500
+    fleet.to_enforcing()
+    switch = fleet.switch(0)
+    fleet.detach(1)
+    fleet.attach(1, incarnation=2, iteration=-1)
+    assert fleet.switch(1) == switch
+    assert fleet.job.iteration == fleet.iteration
+
+
+def test_a_switch_of_an_earlier_run_is_decided_anew_before_the_first_iteration() -> None:
+    fleet = Fleet()
+    fleet.iteration = 500
+    fleet.to_enforcing()
+    fleet.restart()
+    fleet.iteration = 0
+    fleet.attach_all(iteration=-1, table_revision=0)
+    switch = fleet.switch(1)
+    assert switch is not None
+    assert switch.effective_iteration == 0
+    assert fleet.switch(0) == switch
+
+
+def test_a_job_without_rights_is_observed() -> None:
+    fleet = Fleet(clocks_mhz=())
+    fleet.attach_all()
+    fleet.iterate(10)
+    assert fleet.phase() is Phase.OBSERVING
+    assert "no rights" in fleet.job.reason
+    assert fleet.sweep(0) is None
+
+
+def test_a_rank_without_rights_measures_at_the_first_clock_alone() -> None:
+    fleet = Fleet()
+    fleet.attach(0)
+    fleet.attach(1, gpu=replace(_gpu(), clocks_mhz=(), control="observe"))
+    fleet.say(fleet.stream_of[0], ScheduleText(text=format_schedule(SCHEDULE)))
+    fleet.iterate(8)
+    first, second = fleet.sweep(0), fleet.sweep(1)
+    assert first is not None
+    assert second is not None
+    assert second == replace(first, clocks_mhz=(1400,))
+    fleet.iterate(15)
+    assert [len(c.samples) for c in fleet.requests[0].contributions] == [8, 2]
+
+
+def test_a_rank_that_loses_its_rights_amid_a_sweep_is_not_waited_for() -> None:
+    fleet = Fleet(dp=2).to_profiling()
+    fleet.iterate(4)
+    stream = fleet.stream_of.pop(3)
+    fleet.say(stream, Telemetry(sequence=50, control="observe", trouble="no permission any more"))
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.job.sweep_id == 1
+    assert any("without rights" in line for line in fleet.log)
+
+
+def test_a_saved_profile_is_planned_with_after_its_blocking_power_was_measured() -> None:
+    fleet = Fleet()
+    fleet.attach_all(has_profile=True)
+    fleet.iterate(8)
+    assert fleet.phase() is Phase.WARMING_UP
+    assert "saved profile" in fleet.job.reason
+    rows = tuple(sample(kind, clock, 5.0, stage=s) for s in (0, 1) for kind in "FB" for clock in (1400, 1000))
+    fleet.sequences[0] = 1
+    fleet.say(fleet.stream_of[0], ProfileSamples(sequence=1, sweep_id=0, step=0, samples=rows, last=True))
+    fleet.tell(Tick())
+    assert fleet.phase() is Phase.PROFILING
+    sweep = fleet.sweep(1)
+    assert sweep is not None
+    assert sweep.clocks_mhz == (1400,)
+    fleet.iterate(5)
+    (request,) = fleet.requests
+    assert [c.samples for c in request.contributions] == [rows]
+    assert request.blocking_power_w == (80.0, 80.0)
+
+
+def test_a_saved_profile_that_does_not_fit_is_replaced_by_a_sweep() -> None:
+    fleet = Fleet()
+    fleet.attach_all(has_profile=True)
+    rows = (sample("F", 1400, 5.0, stage=0),)
+    saved = ProfileSamples(sequence=1, sweep_id=0, step=0, samples=rows, blocking_power_w=70.0, last=True)
+    fleet.say(fleet.stream_of[0], saved)
+    fleet.sequences[0] = 1
+    fleet.iterate(8)
+    assert fleet.phase() is Phase.PLANNING
+    fleet.tell(PlanFailed(request_id=fleet.requests[0].request_id, reason="stage 1 not measured"))
+    assert fleet.phase() is Phase.PROFILING
+    assert not [key for key in fleet.facts if key.startswith("samples/0/")]
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert len(sweep.clocks_mhz) == 4
+
+
+# ---- planning, enforcing ---------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_durable_before_it_is_sent_and_the_switch_comes_behind_it() -> None:
+    fleet = Fleet().to_planning()
+    request = fleet.requests[0]
+    result = PlanResult(
+        request_id=request.request_id,
+        revision=request.revision,
+        summary=summary(),
+        tables=(b"table 0", b"table 1"),
+        frontier_npz=b"npz",
+        profile_csv=b"csv",
+    )
+    effects = fleet.tell(PlanReady(result=result))
+    kinds = [type(effect) for effect in effects if not isinstance(effect, Log)]
+    assert kinds == [Persist, SendTable, SendTable, Send, Send]
+    assert {"table", "switch"} <= fleet.facts.keys()
+    assert fleet.sent(1)[-2] == b"table 1"
+    switch = fleet.switch(1)
+    assert switch is not None
+    assert (switch.table_revision, switch.point, switch.switch_revision) == (1, 0, 1)
+    assert switch.effective_iteration > fleet.iteration
+
+
+def test_an_answer_that_nobody_waits_for_is_ignored() -> None:
+    fleet = Fleet().to_planning()
+    fleet.tell(PlanFailed(request_id=1, reason="killed", transient=True))
+    fleet.iterate(11)
+    assert [request.request_id for request in fleet.requests] == [1, 2]
+    late = fleet.requests.pop()
+    fleet.plan_ready()
+    fleet.tell(PlanFailed(request_id=1, reason="killed"))
+    assert fleet.phase() is Phase.PLANNING
+    fleet.requests.append(late)
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.ENFORCING
+
+
+def test_a_worker_that_died_is_asked_again_a_few_times() -> None:
+    fleet = Fleet().to_planning()
+    for attempt in (1, 2, 3):
+        assert len(fleet.requests) == attempt
+        fleet.tell(PlanFailed(request_id=fleet.requests[-1].request_id, reason="killed", transient=True))
+        fleet.iterate(11)
+    assert len(fleet.requests) == 3
+    assert fleet.phase() is Phase.OBSERVING
+
+
+def test_the_slower_target_gets_a_slower_point_and_the_effective_iteration_is_ahead_of_all_ranks() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.now_s += 0.9
+    fleet.tell(TargetSet(target=Target(slowdown=1.15)))
+    assert fleet.answers[-1].accepted
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (switch.point, switch.switch_revision) == (1, 2)
+    # Iteration 20 began 0.9 s ago and lasts 1 s: 21 begins while the switch travels.
+    assert switch.effective_iteration == fleet.iteration + 2
+
+
+def test_a_pause_of_training_does_not_push_the_effective_iteration_away() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.now_s += 3600.0
+    fleet.tell(TargetSet(target=Target(slowdown=1.15)))
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert switch.effective_iteration <= fleet.iteration + 3
+
+
+def test_a_deadline_that_no_plan_meets_is_refused_with_what_can_be_met() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.tell(TargetSet(target=Target(deadline_s=0.5)))
+    assert not fleet.answers[-1].accepted
+    assert "1.000000000 s" in fleet.answers[-1].reason
+    assert fleet.job.target == Target()
+
+
+def test_all_but_the_straggling_pipeline_slow_down_and_come_back() -> None:
+    fleet = Fleet(dp=3).to_enforcing()
+    fleet.tell(StragglerReported(straggler_id="a", degree=1.15, dp_rank=1))
+    fleet.tell(StragglerReported(straggler_id="b", degree=1.5, dp_rank=1))
+    assert [fleet.job.point(dp_rank) for dp_rank in range(3)] == [3, 0, 3]
+    assert [fleet.switch(2 * dp_rank).point for dp_rank in range(3)] == [3, 0, 3]  # type: ignore[union-attr]
+    fleet.tell(StragglerCleared(straggler_id="b"))
+    assert [fleet.job.point(dp_rank) for dp_rank in range(3)] == [1, 0, 1]
+    fleet.tell(StragglerCleared(straggler_id="a"))
+    assert [fleet.job.point(dp_rank) for dp_rank in range(3)] == [0, 0, 0]
+    assert all(answer.accepted for answer in fleet.answers)
+    fleet.tell(StragglerCleared(straggler_id="a"))
+    fleet.tell(StragglerReported(straggler_id="c", degree=2.0, dp_rank=3))
+    assert [answer.accepted for answer in fleet.answers[-2:]] == [False, False]
+    assert not [key for key in fleet.facts if key.startswith("straggler/")]
+
+
+def test_a_target_that_is_slower_than_the_straggler_stands() -> None:
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    fleet.tell(StragglerReported(straggler_id="a", degree=1.15, dp_rank=0))
+    assert [fleet.job.point(dp_rank) for dp_rank in range(2)] == [2, 2]
+
+
+def test_operators_are_answered_before_there_is_a_job_or_a_plan() -> None:
+    fleet = Fleet()
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    assert not fleet.answers[-1].accepted
+    assert fleet.forgotten
+    fleet.attach(0)
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    assert fleet.answers[-1].accepted
+    assert fleet.job.target == Target(slowdown=1.2)
+
+
+def test_the_job_says_what_it_wants_and_an_operator_overrules() -> None:
+    fleet = Fleet()
+    fleet.attach(0, target=Target(slowdown=1.1))
+    fleet.attach(1, target=Target(slowdown=1.3))
+    assert fleet.job.target == Target(slowdown=1.1)
+    fleet.tell(TargetSet(target=Target(slowdown=1.4)))
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.attach(0, incarnation=3, target=Target(slowdown=1.2))
+    assert fleet.job.target == Target(slowdown=1.4)
+
+
+def test_a_late_rank_gets_the_table_it_lacks_and_the_switch() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(3)
+    for held, expected in ((0, [b"table 1"]), (1, [])):
+        fleet.detach(1)
+        fleet.attach(1, table_revision=held)
+        attached, *rest = fleet.sent(1)
+        assert isinstance(attached, Attached)
+        assert attached.phase == "enforcing"
+        assert rest == [*expected, fleet.switch(0)]
+
+
+def test_an_earlier_iteration_after_a_restart_of_training_makes_a_new_effective_iteration() -> None:
+    fleet = Fleet()
+    fleet.iteration = 500
+    fleet.to_enforcing()
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.iteration = 10
+    fleet.attach(0, incarnation=1)
+    fleet.attach(1, incarnation=2)
+    switch = fleet.switch(1)
+    assert switch is not None
+    assert switch.effective_iteration < 15
+    assert fleet.switch(0) == switch, "decided once for all"
+
+
+def test_figures_under_the_plan_are_of_iterations_that_all_ranks_ran_under_it() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(5, energy_j=40.0)
+    status = job_status(fleet.job)
+    assert (status.enforced.time_s, status.enforced.energy_j) == (1.0, 80.0)
+    assert status.predicted_saving == pytest.approx(0.2)
+    assert status.phase == "enforcing"
+    assert (status.t_min_s, status.t_star_s, status.profiled_clocks) == (1.0, 1.2, 4)
+    assert [(p.point, p.planned_time_s, p.attached_ranks) for p in status.pipelines] == [(0, 1.0, 2)]
+
+
+def test_a_restarted_planner_counts_its_sweeps_on() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.restart()
+    fleet.attach_all(table_revision=1)
+    fleet.say(fleet.stream_of[0], DRIFT)
+    fleet.iterate(7)
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert sweep.sweep_id == 2
+
+
+def test_drift_sweeps_the_ranks_concerned_again_and_a_new_table_follows() -> None:
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.say(fleet.stream_of[3], DRIFT)
+    fleet.iterate(7)
+    assert fleet.phase() is Phase.REPROFILING
+    assert [fleet.sweep(rank).sweep_id for rank in range(4)] == [1, 2, 1, 2]  # type: ignore[union-attr]
+    fleet.energy_j = lambda _clock_mhz: 7.0
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.PLANNING
+    energies_j = {(c.pp_rank, s.energy_j) for c in fleet.requests[-1].contributions for s in c.samples}
+    assert {energy_j for pp_rank, energy_j in energies_j if pp_rank == 1} == {7.0}
+    assert {energy_j for pp_rank, energy_j in energies_j if pp_rank == 0} == {8.0, 10.0, 12.0, 14.0}
+    fleet.plan_ready(summary(t_min_s=1.1))
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (switch.table_revision, switch.switch_revision) == (2, 2)
+    assert not [key for key in fleet.facts if key.startswith(("samples/1/1/", "samples/1/3/"))]
+    fleet.say(fleet.stream_of[3], DRIFT)
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.ENFORCING, "not again so soon"
+
+
+def test_what_a_sweep_measured_can_be_planned_with() -> None:
+    fleet = Fleet().to_planning()
+    fleet.tell(PlanReady(result=build_plan(fleet.requests[0], encode=lambda _message: b"table")))
+    status = job_status(fleet.job)
+    assert status.phase == "enforcing"
+    assert status.pipelines[0].planned_time_s <= status.t_star_s
+    assert 0 < status.predicted_saving < 1
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_done_when_all_have_said_goodbye_and_forgotten_later() -> None:
+    fleet = Fleet().to_enforcing()
+    for rank in (0, 1):
+        fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
+        fleet.detach(rank)
+    assert fleet.phase() is Phase.DONE
+    fleet.now_s += 99
+    fleet.tell(Tick())
+    assert not fleet.forgotten
+    fleet.now_s += 2
+    fleet.tell(Tick())
+    assert fleet.forgotten
+
+
+def test_a_job_whose_ranks_are_all_gone_is_done_and_goes_on_with_its_plan_when_they_return() -> None:
+    fleet = Fleet().to_enforcing()
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.now_s += 61
+    fleet.tell(Tick())
+    assert fleet.phase() is Phase.DONE
+    fleet.attach(0, incarnation=1)
+    assert fleet.phase() is Phase.ENFORCING
+    assert b"table 0" in fleet.sent(0)
+
+
+# ---- restarts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_restarted_planner_goes_on_with_the_sweep() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.iterate(7)  # two of four clocks
+    fleet.restart()
+    assert fleet.phase() is Phase.PROFILING
+    fleet.attach_all()
+    attached, sweep, *_ = fleet.sent(0)
+    assert isinstance(attached, Attached)
+    assert attached.acked_samples == fleet.sequences[0]
+    assert isinstance(sweep, Sweep)
+    assert sweep.sweep_id == 1
+    fleet.iterate(10)
+    assert fleet.phase() is Phase.PLANNING
+    assert [len(c.samples) for c in fleet.requests[-1].contributions] == [8, 8]
+
+
+def test_a_restarted_planner_plans_again_what_was_being_planned() -> None:
+    fleet = Fleet().to_planning()
+    fleet.restart()
+    fleet.attach_all()
+    fleet.tell(Tick())
+    assert len(fleet.requests) == 2
+    assert replace(fleet.requests[1], request_id=0) == replace(fleet.requests[0], request_id=0)
+
+
+def test_a_restarted_planner_enforces_what_it_decided() -> None:
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.tell(StragglerReported(straggler_id="a", degree=1.3, dp_rank=1))
+    fleet.iterate(3)
+    before = job_status(fleet.job)
+    fleet.restart()
+    fleet.attach_all(table_revision=1)
+    after = job_status(fleet.job)
+    assert (after.phase, after.stragglers, after.switch_revision) == ("enforcing", before.stragglers, 2)
+    assert [p.point for p in after.pipelines] == [2, 0]
+    assert after.baseline == before.baseline
+    fleet.tell(StragglerCleared(straggler_id="a"))
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (switch.point, switch.switch_revision) == (0, 3)
+
+
+def test_a_restarted_planner_does_not_take_a_stale_job_s_release_for_a_plan() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.detach(1)
+    fleet.attach(1, incarnation=8, rank=replace(_rank(1), schedule_digest="f" * 64))
+    assert fleet.phase() is Phase.STALE
+    fleet.restart()
+    fleet.attach_all()
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (switch.point, switch.switch_revision) == (0, 3)
+
+
+def test_agents_that_follow_plans_of_a_lost_store_are_released_and_revisions_go_on_from_theirs() -> None:
+    fleet = Fleet()
+    fleet.attach_all(table_revision=7)
+    assert of_type(fleet.sent(0), Release)
+    fleet.iterate(30)
+    assert fleet.requests[-1].revision == 8
+    fleet.plan_ready()
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert switch.table_revision == 8
+    assert switch.switch_revision > 7 << 32
+
+
+def test_a_switch_that_only_an_agent_knows_is_overruled() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.say(fleet.stream_of[0], SwitchSeen(table_revision=1, switch_revision=9))
+    switch = fleet.switch(1)
+    assert switch is not None
+    assert switch.switch_revision == 10
+
+
+def test_nothing_is_acknowledged_that_could_not_be_stored() -> None:
+    persist, log = Persist(), Log(sentence="why")
+    ack, switch = (
+        Send(stream=1, message=message)
+        for message in (
+            ProfileAck(sequence=1),
+            Switch(table_revision=1, point=0, effective_iteration=3, switch_revision=1),
+        )
+    )
+    answer = Answer(accepted=True, reason="an operator wants it")
+    left = without_acknowledgement([persist, ack, switch, log, answer], "disk full")
+    assert left[:2] == [switch, log]
+    (refusal,) = left[2:]
+    assert isinstance(refusal, Answer)
+    assert not refusal.accepted
+    assert "disk full" in refusal.reason
+
+
+def test_a_full_disk_stops_no_plan_and_the_next_planner_goes_on_from_what_agents_hold() -> None:
+    fleet = Fleet().to_planning()
+    fleet.is_disk_full = True
+    fleet.plan_ready()
+    lost = fleet.switch(0)
+    assert lost is not None
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    assert not fleet.answers[-1].accepted
+    fleet.is_disk_full = False
+    fleet.restart()
+    fleet.attach_all(table_revision=lost.table_revision)
+    fleet.tell(Tick())
+    fleet.plan_ready()
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert switch.table_revision > lost.table_revision
+    assert switch.switch_revision > lost.switch_revision + 1
+
+
+def test_lost_telemetry_is_counted() -> None:
+    fleet = Fleet()
+    stream = fleet.attach(0)
+    for sequence in (5, 6, 9):
+        fleet.say(stream, Telemetry(sequence=sequence, control="clockd"))
+    assert fleet.job.ranks[0].lost_messages == 2
+
+
+# ---- whatever happens, in whatever order -----------------------------------------------------------------------------
+
+
+class WatchedFleet(Fleet):
+    """Checks at every effect what must hold at all times; ``highest`` revisions live through restarts."""
+
+    def __init__(self) -> None:
+        super().__init__(dp=2, policy=replace(POLICY, num_warmup_iterations=1, num_baseline_iterations=1))
+        self.highest = {"table": 0, "switch": 0, "sweep": 0}
+        self.iteration_of: dict[tuple[str, int], int] = {}
+
+    def tell(self, event: JobEvent) -> list[Effect]:
+        effects = super().tell(event)  # facts are stored by now: see the order of effects for what came first
+        is_operators = isinstance(event, TargetSet | StragglerReported | StragglerCleared)
+        assert sum(isinstance(effect, Answer) for effect in effects) == is_operators
+        persisted_at = [index for index, effect in enumerate(effects) if isinstance(effect, Persist)]
+        assert len(persisted_at) <= 1
+        new_keys = {fact.key for at in persisted_at for fact in effects[at].facts}  # type: ignore[union-attr]
+        for index, effect in enumerate(effects):
+            is_behind = not persisted_at or index > persisted_at[0]
+            match effect:
+                case SendTable():
+                    self._check("table", self.job.plan.revision if self.job.plan else -1)
+                    assert is_behind or "table" not in new_keys
+                case Send(message=Switch() as switch):
+                    self._check("switch", switch.switch_revision, switch.effective_iteration)
+                    stored = self.facts["switch"]
+                    assert isinstance(stored, SwitchDecided)
+                    assert stored.switch_revision == switch.switch_revision
+                    assert is_behind or "switch" not in new_keys
+                    assert "table" in self.facts
+                case Send(message=Sweep() as sweep):
+                    self._check("sweep", sweep.sweep_id, sweep.first_iteration)
+                    assert f"sweep/{sweep.sweep_id}/" in self.facts
+                    assert is_behind or f"sweep/{sweep.sweep_id}/" not in new_keys
+                case Send(message=ProfileAck()):
+                    assert is_behind
+        ranks = list(self.job.rank_of_stream.values())
+        assert len(ranks) == len(set(ranks))
+        assert sum(pipeline.num_attached for pipeline in self.job.pipelines) == len(ranks)
+        if self.job.phase in (Phase.PROFILING, Phase.REPROFILING):
+            assert self.job.sweep is not None
+        return effects
+
+    def _check(self, what: str, revision: int, iteration: int = 0) -> None:
+        assert revision >= self.highest[what], f"{what} went back"
+        assert self.iteration_of.setdefault((what, revision), iteration) == iteration, f"another {what} of that number"
+        self.highest[what] = revision
+
+
+def _detach(fleet: WatchedFleet, rank: int) -> None:
+    if rank in fleet.stream_of:
+        fleet.detach(rank)
+
+
+def _say(fleet: WatchedFleet, rank: int, message: object) -> None:
+    if rank in fleet.stream_of:
+        fleet.say(fleet.stream_of[rank], message)
+
+
+def _plan(fleet: WatchedFleet, outcome: str) -> None:
+    if not fleet.requests:
+        return
+    if outcome == "ready":
+        fleet.plan_ready()
+    else:
+        request_id = fleet.requests[-1].request_id
+        fleet.tell(PlanFailed(request_id=request_id, reason="no", transient=outcome == "died"))
+
+
+def _restart_training(fleet: WatchedFleet, iteration: int) -> None:
+    for rank in list(fleet.stream_of):
+        fleet.detach(rank)
+    fleet.iteration = iteration
+
+
+def _pass_time(fleet: WatchedFleet, time_s: float) -> None:
+    fleet.now_s += time_s
+    fleet.tell(Tick())
+
+
+RANKS = st.integers(0, 3)
+TEXT = ScheduleText(text=format_schedule(SCHEDULE))
+HAPPENINGS = st.one_of(
+    st.builds(lambda rank, new: lambda fleet: fleet.attach(rank, incarnation=new), RANKS, st.integers(1, 3)),
+    st.builds(lambda rank: lambda fleet: _detach(fleet, rank), RANKS),
+    st.builds(lambda num: lambda fleet: fleet.iterate(num), st.integers(1, 12)),
+    st.builds(lambda outcome: lambda fleet: _plan(fleet, outcome), st.sampled_from(["ready", "ready", "died", "no"])),
+    st.builds(lambda slowdown: lambda fleet: fleet.tell(TargetSet(target=Target(slowdown=slowdown))), st.floats(1, 2)),
+    st.builds(
+        lambda degree, dp: lambda fleet: fleet.tell(StragglerReported(straggler_id="a", degree=degree, dp_rank=dp)),
+        st.floats(1.01, 3),
+        st.integers(0, 2),
+    ),
+    st.just(lambda fleet: fleet.tell(StragglerCleared(straggler_id="a"))),
+    st.builds(
+        lambda rank, said: lambda fleet: _say(fleet, rank, said),
+        RANKS,
+        st.sampled_from([DRIFT, TEXT, Goodbye(reason="finished"), SwitchSeen(table_revision=1, switch_revision=5)]),
+    ),
+    st.just(lambda fleet: fleet.restart()),
+    st.just(lambda fleet: fleet.attach_all()),
+    st.builds(lambda iteration: lambda fleet: _restart_training(fleet, iteration), st.integers(0, 50)),
+    st.builds(lambda time_s: lambda fleet: _pass_time(fleet, time_s), st.sampled_from([1.0, 30.0, 70.0, 700.0])),
+)
+
+
+@settings(max_examples=100)
+@given(happenings=st.lists(HAPPENINGS, max_size=40), start=st.sampled_from(["nobody", "attached", "enforcing"]))
+def test_revisions_never_go_back_nothing_is_sent_early_and_a_healthy_job_always_gets_its_plan(
+    *, happenings: list[Callable[[WatchedFleet], None]], start: str
+) -> None:
+    fleet = WatchedFleet()
+    if start == "attached":
+        fleet.attach_all()
+    elif start == "enforcing":
+        fleet.to_enforcing()
+    for happening in happenings:
+        happening(fleet)
+    _restart_training(fleet, 7)
+    for rank in range(4):
+        fleet.attach(rank, incarnation=100)
+        _say(fleet, rank, TEXT)
+    for _ in range(100):
+        fleet.iterate()
+        _plan(fleet, "ready")
+        switch = fleet.switch(0)
+        if fleet.phase() is Phase.ENFORCING and switch is not None and switch.effective_iteration <= fleet.iteration:
+            break
+    assert fleet.phase() is Phase.ENFORCING, fleet.job.reason
+    assert switch is not None
+    assert fleet.job.plan is not None
+    assert switch.table_revision == fleet.job.plan.revision
+    assert fleet.iteration >= switch.effective_iteration

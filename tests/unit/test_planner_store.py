@@ -1,0 +1,278 @@
+"""The store of facts: what is in it after commits, drops, damage and full disks."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.messages import ProfileSamples, Sample, Target
+from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.lifecycle_facts import (
+    BaselineMeasured,
+    Fact,
+    JobRegistered,
+    SamplesReceived,
+    ScheduleReceived,
+    StragglerKnown,
+    SweepBegun,
+    SweepEnded,
+    SwitchDecided,
+    TableMade,
+    TargetChosen,
+)
+from perseus_dist.planner.store import Store, StoreError
+from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
+
+
+def baseline(time_s: float) -> BaselineMeasured:
+    return BaselineMeasured(num_iterations=5, time_s=time_s, time_spread_s=0.01, energy_j=0.0, energy_spread_j=0.0)
+
+
+SAMPLE = Sample(
+    chunk=1,
+    kind="B",
+    clock_mhz=1410,
+    time_s=0.1 + 0.2,
+    energy_j=3.5,
+    time_std_s=1e-9,
+    energy_std_j=0.0,
+    num_runs=7,
+    window_s=2.0,
+)
+FACTS: tuple[Fact, ...] = (
+    JobRegistered(schedule_digest="ab", pp_size=4, dp_size=2, tp_size=1, token_sha256="", last_sweep_id=3),
+    ScheduleReceived(text="0F0 0B0\n"),
+    TargetChosen(target=Target(slowdown=1.1), by_operator=True),
+    baseline(2.0),
+    SweepBegun(
+        sweep_id=4,
+        series=3,
+        first_iteration=17,
+        iterations_per_clock=2,
+        clocks_mhz=(1410, 1320),
+        ranks=(0, 1),
+        first_only=(2,),
+        is_profile=True,
+    ),
+    SamplesReceived(
+        rank=1,
+        pp_rank=1,
+        dp_rank=0,
+        tp_rank=0,
+        incarnation=2**64 - 1,
+        series=3,
+        clock_mhz=1410,
+        samples=ProfileSamples(sequence=5, sweep_id=4, step=0, samples=(SAMPLE, SAMPLE), last=True),
+    ),
+    SweepEnded(series=3),
+    TableMade(
+        revision=2,
+        summary=FrontierSummary(
+            time_ps=(2**62, 2**62 + 1),
+            total_uj=(5, 4),
+            lower_bound_uj=(4, 4),
+            baseline_time_ps=2**62,
+            baseline_uj=9,
+            total_blocking_uw=1,
+        ),
+        tables=(b"\x00table", b"", b"\xff"),
+        frontier_npz=b"PK",
+        profile_csv=b"stage",
+    ),
+    SwitchDecided(table_revision=2, switch_revision=9, effective_iteration=30, points=(1, -1), reason="because"),
+    StragglerKnown(straggler_id="node/7 'x'", degree=1.25, dp_rank=1),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "planner.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    opened = Store(path)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+def test_a_fact_is_read_back_as_it_was_written(fact: Fact) -> None:
+    assert fact_of_row(row_of_fact(fact)) == fact
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        FactRow("job", "JobRegistered", "{", b""),
+        FactRow("job", "NoSuchFact", "{}", b""),
+        FactRow("job", "ScheduleReceived", '{"text": 5}', b""),
+        FactRow("job", "ScheduleReceived", "{}", b""),
+        FactRow("job", "ScheduleReceived", "[]", b""),
+    ],
+)
+def test_a_row_that_says_something_else_is_refused(row: FactRow) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        fact_of_row(row)
+
+
+def test_facts_come_back_in_the_order_of_storing(path: Path) -> None:
+    store = Store(path)
+    assert store.load() == {}
+    store.commit("a", FACTS[:4]).result(10)
+    store.commit("b", FACTS).result(10)
+    for fact in FACTS[4:]:
+        store.commit("a", [fact]).result(10)
+    store.close()
+    again = Store(path)
+    assert again.load() == {"a": list(FACTS), "b": list(FACTS)}
+    again.close()
+
+
+def test_only_the_owner_may_read_it(store: Store, path: Path) -> None:
+    store.commit("a", FACTS).result(10)
+    assert {file.stat().st_mode & 0o077 for file in path.parent.iterdir()} == {0}
+
+
+def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> None:
+    store = Store(path)
+    store.commit("a", FACTS)
+    store.commit("a", [StragglerKnown(straggler_id="node", degree=2.0, dp_rank=0)])
+    newer = baseline(3.0)
+    store.commit("a", [newer], drop=[FACTS[-1].key, "samples/", "sweep/3/"])
+    store.commit("b", FACTS)
+    store.forget("b").result(10)
+    store.close()
+    again = Store(path)
+    facts = again.load()
+    again.close()
+    assert facts.keys() == {"a"}
+    assert [fact.key for fact in facts["a"]] == [
+        "job",
+        "schedule",
+        "target",
+        "sweep/4/",
+        "ended/3/",
+        "table",
+        "switch",
+        "straggler/node/",
+        "baseline",
+    ]
+    assert facts["a"][-1] == newer
+
+
+def test_a_store_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store(None)
+    store.commit("a", FACTS).result(10)
+    store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_planner_is_refused(store: Store, path: Path) -> None:
+    store.commit("a", FACTS).result(10)
+    with pytest.raises(StoreError, match="another planner"):
+        Store(path)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="name a writable folder"):
+        Store(tmp_path / "missing" / "planner.db")
+
+
+def test_a_newer_schema_and_a_foreign_database_are_left_alone(path: Path) -> None:
+    Store(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(StoreError, match="saw schema version 99"):
+        Store(path)
+    path.unlink()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE photos (name TEXT)")
+    database.close()
+    with pytest.raises(StoreError, match="another program"):
+        Store(path)
+
+
+@pytest.mark.parametrize("damage", ["not a database", "overwritten page", "damaged row"])
+def test_a_damaged_database_is_moved_aside_and_a_fresh_one_begun(
+    path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(path)
+    for number in range(200):
+        store.commit(f"job {number}", FACTS)
+    store.close()
+    if damage == "damaged row":
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE facts SET body = 'x' WHERE id = 77")
+        database.close()
+    else:
+        data = bytearray(path.read_bytes())
+        begin = 0 if damage == "not a database" else len(data) // 2 // 4096 * 4096
+        data[begin : begin + 4096] = b"\x5a" * 4096
+        path.write_bytes(data)
+    with caplog.at_level(logging.ERROR):
+        again = Store(path)
+    assert again.load() == {}
+    again.commit("a", FACTS).result(10)
+    again.close()
+    assert "damaged" in caplog.text
+    (aside,) = path.parent.glob("planner.db.damaged-*")
+    assert aside.name in caplog.text
+
+
+def _limit(store: Store, num_pages: int) -> None:
+    """As large as the disk."""
+    store._database.execute(f"PRAGMA max_page_count = {num_pages}")
+
+
+LARGE = ScheduleReceived(text="x" * 200_000)
+
+
+def test_a_full_disk_is_told_to_whoever_commits_and_all_is_made_up_for_in_order_once_there_is_room(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(path)
+    store.commit("a", FACTS).result(10)
+    _limit(store, 24)
+    later = baseline(9.0)
+    with caplog.at_level(logging.WARNING):
+        failed = [store.commit("a", [LARGE]), store.commit("a", [later]), store.commit("b", [LARGE])]
+        fits = store.commit("c", [FACTS[3]])
+        for future in failed:
+            with pytest.raises(StoreError, match="full"):
+                future.result(10)
+        fits.result(10)
+        assert "make room" in store.trouble
+        _limit(store, 4096)
+        store.commit("a", [FACTS[2]]).result(10)
+        assert "make room" in store.trouble, "job b's is not made up for yet"
+        store.commit("b", [FACTS[3]]).result(10)
+    assert store.trouble == ""
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    store.close()
+    again = Store(path)
+    facts = again.load()
+    again.close()
+    assert facts["a"][-3:] == [LARGE, later, FACTS[2]]
+    assert facts["b"] == [LARGE, FACTS[3]]
+
+
+def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perseus_dist.planner.store.RETRY_PERIOD_S", 0.05)
+    store = Store(path)
+    _limit(store, 12)
+    for number in range(3):
+        with pytest.raises(StoreError):
+            store.commit("a", [LARGE, StragglerKnown(straggler_id=str(number), degree=2.0, dp_rank=0)]).result(10)
+    _limit(store, 4096)
+    while store.trouble:
+        time.sleep(0.01)
+    store.close()
+    again = Store(path)
+    assert len(again.load()["a"]) == 4
+    again.close()
