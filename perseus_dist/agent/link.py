@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ANY_METHOD = "/grpc.health.v1.Health/Check"
 _READY_S = 3.0
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 1.5
@@ -126,7 +127,8 @@ class PlannerLink(threading.Thread):
                 leaving.cancel()
                 if not ready.done():
                     ready.cancel()
-                    self._tell_trouble(f"planner at {planner.address} cannot be reached")
+                    if not self._is_trouble_told:
+                        self._tell_trouble(f"planner at {planner.address} cannot be reached ({await _why(channel)})")
                     return False
                 await session.run(channel, planner.token)
                 reason = "ended the stream"
@@ -154,6 +156,18 @@ class PlannerLink(threading.Thread):
         if not self._is_trouble_told:
             self._is_trouble_told = True
             _log.warning("%s; training goes on, trying again", sentence)
+
+
+async def _why(channel: "grpc.aio.Channel") -> str:
+    """What gRPC says when a call does not wait until the channel is ready."""
+    import grpc
+
+    try:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_ANY_METHOD)
+        await call(b"", timeout=_READY_S)
+    except grpc.aio.AioRpcError as error:
+        return error.details() or str(error.code())
+    return "it took too long"
 
 
 class _Session:

@@ -40,25 +40,29 @@ def run(args: argparse.Namespace) -> int:
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
         profile = planner.GetProfile(pb.GetProfileRequest(job_id=args.job), timeout=TIMEOUT_S, metadata=metadata)
-        frontier = planner.GetFrontier(pb.GetFrontierRequest(job_id=args.job), timeout=TIMEOUT_S, metadata=metadata)
+        frontier = None  # a job that cannot be planned has a profile all the same
+        if args.frontier is not None:
+            request = pb.GetFrontierRequest(job_id=args.job)
+            frontier = planner.GetFrontier(request, timeout=TIMEOUT_S, metadata=metadata)
     if args.profile is not None:
         write_output(args.profile, profile.csv.encode())
-    if args.frontier is not None:
+    figures = {"blocking_power_w": profile.blocking_power_w}
+    if frontier is not None:
         rows = (f"{point.time_s:.9f},{point.energy_j:.6f},{point.lower_bound_j:.6f}\n" for point in frontier.points)
         write_output(args.frontier, "".join(["time_s,energy_j,lower_bound_j\n", *rows]).encode())
-    figures = {
-        "blocking_power_w": profile.blocking_power_w,
-        "table_revision": frontier.table_revision,
-        "t_min_s": frontier.t_min_s,
-        "t_star_s": frontier.t_star_s,
-        "baseline_time_s": frontier.baseline_time_s,
-        "baseline_energy_j": frontier.baseline_energy_j,
-    }
+        figures |= {
+            "table_revision": frontier.table_revision,
+            "t_min_s": frontier.t_min_s,
+            "t_star_s": frontier.t_star_s,
+            "baseline_time_s": frontier.baseline_time_s,
+            "baseline_energy_j": frontier.baseline_energy_j,
+        }
     if args.json:
         print(json.dumps(figures))
     else:
         for path in filter(None, (args.profile, args.frontier)):
             print(f"{path} written")
-        times = f"T_min {frontier.t_min_s:.4f} s, T* {frontier.t_star_s:.4f} s"
-        print(f"blocking power {profile.blocking_power_w:.2f} W; {times}")
+        print(f"blocking power {profile.blocking_power_w:.2f} W")
+        if frontier is not None:
+            print(f"T_min {frontier.t_min_s:.4f} s, T* {frontier.t_star_s:.4f} s")
     return 0

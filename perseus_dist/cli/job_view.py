@@ -37,7 +37,8 @@ def status_document(status: pb.JobStatus) -> dict[str, Any]:
     document: dict[str, Any] = MessageToDict(
         status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    for count in ("table_revision", "switch_revision", "messages"):  # 64 bits, which protobuf's JSON makes strings
+    # 64 bits, which protobuf's JSON makes strings
+    for count in ("table_revision", "switch_revision", "messages", "missed_clocks", "lost_boundaries"):
         document[count] = getattr(status, count)
     for pipeline, shown in zip(status.pipelines, document["pipelines"], strict=True):
         shown.update(iteration=pipeline.iteration, table_revision=pipeline.table_revision)
@@ -61,6 +62,13 @@ def format_pipelines(status: pb.JobStatus) -> str:
         for pipeline in status.pipelines
     ]
     return format_table(_PIPELINE_COLUMNS, records)
+
+
+def format_troubles(status: pb.JobStatus) -> str:
+    """A line for each rank in trouble, and one for what has been lost; nothing where all is well."""
+    counts = ((status.missed_clocks, "clocks missed"), (status.lost_boundaries, "boundaries lost"))
+    lost = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return "".join(f"{line}\n" for line in (*status.troubles, lost) if line)
 
 
 def format_target(target: pb.Target) -> str:

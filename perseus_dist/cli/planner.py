@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from perseus_dist.planner.server import serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every stranger's failed handshake is a line
     asyncio.run(serve(_config(args)))
     return 0
 

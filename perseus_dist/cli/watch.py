@@ -52,10 +52,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _on_terminal(status: "pb.JobStatus") -> None:
-    from perseus_dist.cli.job_view import format_jobs, format_pipelines
+    from perseus_dist.cli.job_view import format_jobs, format_pipelines, format_troubles
 
     home_and_clear = "\x1b[H\x1b[2J"
-    print(f"{home_and_clear}{format_jobs([status])}\n{format_pipelines(status)}", end="", flush=True)
+    tables = f"{format_jobs([status])}\n{format_pipelines(status)}"
+    print(f"{home_and_clear}{tables}{format_troubles(status)}", end="", flush=True)
 
 
 class _Lines:
@@ -72,6 +73,7 @@ class _Lines:
             f"{status.phase}: {status.reason} (table {status.table_revision}, switch {status.switch_revision}, "
             f"target {format_target(status.target)}{stragglers})"
         )
+        line = "\n  ".join((line, *status.troubles))
         if line != self._said:
             self._said = line
             print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)

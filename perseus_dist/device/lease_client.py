@@ -79,6 +79,7 @@ class LeaseClient:
         self._beat_interval_ns = 0
         self._retry_ns = 0
         self._num_losses = 0
+        self._is_doubted = False
 
     def open(self, timeout_s: float = OPEN_TIMEOUT_S) -> bool:
         """Connect and acquire, waiting for the answer. What a GPU's last holder still restores is waited for, too.
@@ -202,21 +203,32 @@ class LeaseClient:
     def _heed(self, message: Message, reports: list[ClockReport], now_ns: int) -> None:
         match message.get("op"):
             case "report":
-                reports.append(decode_report(message))
+                report = decode_report(message)
+                reports.append(report)
+                if report.requested_mhz is not None and not report.error:
+                    self._trust()
             case "granted":
                 # A daemon restarted with other bounds: what was promised stays; what it refuses is reported.
                 self.clocks_mhz = self.clocks_mhz or tuple(message["clocks_mhz"])
                 self._beat_interval_ns = int(message["lease_s"] * 1e9 / _BEATS_PER_LEASE)
                 self._beat_ns = now_ns
-                self._granted, self.refusal = True, ""
-                self._num_losses = 0
+                self._granted = True
+                if not self._is_doubted:
+                    self._trust()
             case "refused":
                 self._may_retry = bool(message["retry"])
                 self._lose(message["reason"], now_ns)
             case "lost":
+                self._is_doubted = True  # it was granted, and then could not be used: that may happen again
                 self._lose(message["reason"], now_ns)
             case "restored":
                 self._restored = True
+
+    def _trust(self) -> None:
+        """The lease can be used."""
+        self.refusal = ""
+        self._is_doubted = False
+        self._num_losses = 0
 
     def _lose(self, reason: str, now_ns: int) -> None:
         """The lease is gone; the next one begins with the newest request."""

@@ -8,13 +8,12 @@ import numpy as np
 
 from perseus_dist.messages import PlannerMessage
 from perseus_dist.planner.frontier_summary import FrontierSummary
-from perseus_dist.planner.measured_profile import measured_profile
+from perseus_dist.planner.measured_profile import profile_csv, profile_of_request
 from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.plan_table import plan_tables
 from perseus_dist.planning.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier_file import save_frontier
 from perseus_dist.planning.problem import make_problem
-from perseus_dist.planning.profile import write_profile
 from perseus_dist.planning.replay import replay_all_max
 from perseus_dist.planning.schedule_text import parse_schedule
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
@@ -31,9 +30,7 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
         PerseusError: The samples make no profile that fits the schedule.
     """
     schedule = parse_schedule(request.schedule_text)
-    profile = measured_profile(
-        schedule, request.contributions, tensor_parallel=request.tp_size, source=f"profile of job {request.job_id}"
-    )
+    profile = profile_of_request(schedule, request)
     problem = make_problem(
         schedule,
         profile,
@@ -50,16 +47,15 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
         ],
     )
     with TemporaryDirectory() as name:
-        frontier_npz, profile_csv = (Path(name) / "frontier.npz", Path(name) / "profile.csv")
+        frontier_npz = Path(name) / "frontier.npz"
         save_frontier(frontier, frontier_npz)
-        write_profile(profile, profile_csv)
         return PlanResult(
             request_id=request.request_id,
             revision=request.revision,
             summary=summarize(frontier),
             tables=tuple(encode(table) for table in plan_tables(frontier, revision=request.revision)),
             frontier_npz=frontier_npz.read_bytes(),
-            profile_csv=profile_csv.read_bytes(),
+            profile_csv=profile_csv(profile),
         )
 
 

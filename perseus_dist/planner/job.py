@@ -133,6 +133,7 @@ class ActiveSweep:
         attempts: Sweeps of this series so far.
         over_since_s: [s] when its last iteration was seen to be over, or None.
         is_to_judge: Whether a clock has been measured by all ranks since energies were last looked at.
+        unable_since_s: [s] since when none of its ranks can set clocks, or None.
     """
 
     ordered: SweepBegun
@@ -141,6 +142,7 @@ class ActiveSweep:
     attempts: int
     over_since_s: float | None = None
     is_to_judge: bool = False
+    unable_since_s: float | None = None
 
     def __post_init__(self) -> None:
         self.num_missing = Counter(clock for clocks in self.missing_mhz.values() for clock in clocks)
@@ -278,6 +280,16 @@ class Job:
     def num_attached(self) -> int:
         """Ranks that are attached."""
         return len(self.rank_of_stream)
+
+    @property
+    def num_missed_clocks(self) -> int:
+        """Clocks that GPUs granted and did not reach, since the agents' start. Any thread may ask."""
+        return sum(state.missed_clocks for state in list(self.ranks.values()))
+
+    @property
+    def num_lost_boundaries(self) -> int:
+        """Boundaries that agents were too late to read, since their start. Any thread may ask."""
+        return sum(state.lost_boundaries for state in list(self.ranks.values()))
 
     @property
     def target(self) -> Target:

@@ -15,6 +15,7 @@ class Policy:
         max_iterations_per_clock: However short an iteration is.
         num_rises_to_stop: Clocks in a row at which every instruction drew more than at its best one: the sweep stops.
         max_sweep_attempts: Sweeps of one series, where samples are missing.
+        rights_grace_s: How long all ranks of a sweep may be unable to set clocks before it stops.
         sample_grace_s: How long samples may be on their way after a sweep's last iteration.
         message_s: A message is with every agent within this.
         report_s: Iterations are reported within this after they end.
@@ -34,6 +35,7 @@ class Policy:
     max_iterations_per_clock: int = 200
     num_rises_to_stop: int = 3
     max_sweep_attempts: int = 3
+    rights_grace_s: float = 10.0
     sample_grace_s: float = 5.0
     message_s: float = 0.3
     report_s: float = 2.0

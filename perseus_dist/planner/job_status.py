@@ -8,6 +8,8 @@ from perseus_dist.planner.lifecycle_facts import StragglerKnown
 from perseus_dist.planner.measured_iterations import MeasuredIterations, measured_iterations
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
+MAX_TROUBLES = 8  # shown; a thousand ranks mostly share one cause
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
@@ -44,6 +46,9 @@ class JobStatus:
     predicted_saving: float
     profiled_clocks: int
     messages: int
+    missed_clocks: int
+    lost_boundaries: int
+    troubles: tuple[str, ...]
 
 
 def job_status(job: Job) -> JobStatus:
@@ -68,7 +73,15 @@ def job_status(job: Job) -> JobStatus:
             {one.clock_mhz for ranks in job.samples.values() for one in next(iter(ranks.values()), ())}
         ),
         messages=job.num_messages,
+        missed_clocks=job.num_missed_clocks,
+        lost_boundaries=job.num_lost_boundaries,
+        troubles=_troubles(job),
     )
+
+
+def _troubles(job: Job) -> tuple[str, ...]:
+    in_trouble = [rank for rank in sorted(job.ranks) if job.ranks[rank].trouble]
+    return tuple(f"rank {rank}: {job.ranks[rank].trouble}" for rank in in_trouble[:MAX_TROUBLES])
 
 
 def _baseline(job: Job) -> MeasuredIterations:

@@ -2,7 +2,15 @@
 
 from perseus_dist.planner.job import Job, Phase
 from perseus_dist.planner.lifecycle_events import Effect, Forget, Persist
-from perseus_dist.planner.lifecycle_plan import cancel_planning, has_blocking_power, has_profile, start_planning
+from perseus_dist.planner.lifecycle_plan import (
+    cancel_planning,
+    do_without_choice,
+    has_blocking_power,
+    has_profile,
+    has_swept,
+    refusal,
+    start_planning,
+)
 from perseus_dist.planner.lifecycle_sweep import advance_sweep, begin_series, common_clocks_mhz
 from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run
 from perseus_dist.planner.lifecycle_telemetry import measured_baseline
@@ -37,17 +45,22 @@ def end_of_job(job: Job, now_s: float) -> list[Effect]:
         over_s = now_s - job.gone_since_s if job.gone_since_s is not None else 0.0
         return [Forget()] if over_s > job.policy.keep_done_s else []
     if job.ranks and len(job.ranks) == job.num_ranks and all(state.said_goodbye for state in job.ranks.values()):
-        job.enter(Phase.DONE, "every rank's trainer has ended")
+        job.enter(Phase.DONE, f"every rank's trainer has ended{_never_enforced(job)}")
     elif not job.rank_of_stream:
         if job.gone_since_s is None:  # restored, and nobody has come back yet
             job.gone_since_s = now_s
         if now_s - job.gone_since_s <= job.policy.gone_s:
             return []
-        job.enter(Phase.DONE, f"no rank has been attached for {job.policy.gone_s:g} s")
+        job.enter(Phase.DONE, f"no rank has been attached for {job.policy.gone_s:g} s{_never_enforced(job)}")
     else:
         return []
     job.gone_since_s = now_s
     return cancel_planning(job)
+
+
+def _never_enforced(job: Job) -> str:
+    """Why a job that ends was without a plan, behind the reason of its end."""
+    return f"; it was {job.phase} because {job.reason}" if job.phase in (Phase.OBSERVING, Phase.STALE) else ""
 
 
 def _registering(job: Job, now_s: float) -> list[Effect]:
@@ -79,10 +92,10 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     clocks_mhz = common_clocks_mhz(job, setters)
     rank_0 = job.ranks[0]
     if not setters:
-        refusal = next((state.gpu.refusal for state in job.ranks.values() if state.gpu.refusal), "no reason given")
-        job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal}")
+        job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job)}")
+        effects += _observing(job, now_s)
     elif len(clocks_mhz) < _MIN_CLOCKS:
-        reason = f"saw {len(clocks_mhz)} clocks that all ranks can set, expected {_MIN_CLOCKS}; widen clockd's bounds"
+        reason = f"{len(clocks_mhz)} clocks can be set on all ranks, expected {_MIN_CLOCKS}; widen clockd's bounds"
         job.enter(Phase.OBSERVING, reason)
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
@@ -97,10 +110,23 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     return effects
 
 
+def _observing(job: Job, now_s: float) -> list[Effect]:
+    """Measure once at the clock that the GPUs run at by themselves: nothing to plan with, but something to look at."""
+    if job.sweep is not None:
+        return advance_sweep(job, now_s)
+    clock_mhz = max(state.gpu_sample.clock_mhz for state in job.ranks.values())
+    if has_swept(job) or not clock_mhz:
+        return []
+    return begin_series(job, (clock_mhz,), [], job.ranks, now_s, is_profile=not job.ranks[0].has_profile)
+
+
 def _profiling(job: Job, now_s: float) -> list[Effect]:
     effects = advance_sweep(job, now_s) if job.sweep is not None else []
-    if job.sweep is None:
-        effects += start_planning(job, "planning from what was measured")
+    if job.sweep is not None:
+        return effects
+    if has_profile(job):
+        return [*effects, *start_planning(job, "planning from what was measured")]
+    do_without_choice(job)
     return effects
 
 

@@ -19,33 +19,41 @@ from perseus_dist.planner.lifecycle_events import (
 from perseus_dist.planner.lifecycle_facts import SAVED_PROFILE, TableMade
 from perseus_dist.planner.lifecycle_switch import decide
 from perseus_dist.planner.plan_request import Contribution, PlanningRequest
+from perseus_dist.planning.instruction import Kind
 from perseus_dist.units import PS_PER_S
+
+_COMPUTATIONS = frozenset(Kind)
+_STAYS = "the plan in force stays, because no new one can be made"
 
 
 def start_planning(job: Job, why: str) -> list[Effect]:
     """Ask for a plan of the newest samples; an earlier request is given up."""
-    assert job.spec is not None
     effects = cancel_planning(job)
     job.request_id += 1
     job.planning, job.plan_again_at_s = job.request_id, None
     job.planning_attempts += 1
     job.enter(Phase.PLANNING, why)
-    blocking_power_w = _blocking_power_w(job)
-    if not any(blocking_power_w):
+    request = planning_request(job)
+    if not any(request.blocking_power_w):
         effects.append(Log(sentence="no rank has seen a GPU wait: planning with a blocking power of 0 W"))
-    request = PlanningRequest(
+    return [*effects, StartPlanning(request=request)]
+
+
+def planning_request(job: Job) -> PlanningRequest:
+    """All that is known that a plan can be made of."""
+    assert job.spec is not None
+    return PlanningRequest(
         request_id=job.request_id,
         job_id=job.job_id,
         revision=max(job.plan.revision if job.plan else 0, job.held_revision) + 1,
         schedule_text=job.schedule_text,
         contributions=_contributions(job),
-        blocking_power_w=blocking_power_w,
+        blocking_power_w=_blocking_power_w(job),
         tp_size=job.spec.tp_size,
         switch_latency_s=_switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
     )
-    return [*effects, StartPlanning(request=request)]
 
 
 def cancel_planning(job: Job) -> list[Effect]:
@@ -106,7 +114,7 @@ def take_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
         job.enter(Phase.WARMING_UP, f"the saved profile cannot be planned with ({event.reason}): profiling instead")
         return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]
     if job.plan is not None:
-        job.enter(Phase.ENFORCING, f"the plan in force stays, because no new one can be made: {event.reason}")
+        job.enter(Phase.ENFORCING, f"{_STAYS}: {event.reason}")
         return []
     assert job.spec is not None
     job.enter(Phase.OBSERVING, f"no plan can be made until a rank starts anew: {event.reason}")
@@ -117,16 +125,51 @@ def take_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     return [Persist(facts=(job.spec,), drop=("samples/", "sweep/", "ended/"))]
 
 
+def do_without_choice(job: Job) -> None:
+    """Plan nothing: a sweep has ended, and no computation was measured at a second clock. Its samples are kept."""
+    why = f"no rank could set clocks in the sweep: {refusal(job)}"
+    if job.plan is not None:
+        job.enter(Phase.ENFORCING, f"{_STAYS}: {why}")
+    else:
+        # Where ranks say that they can, the next sweep would end no better.
+        job.is_unplannable = any(state.can_set_clocks for state in job.ranks.values())
+        job.enter(Phase.OBSERVING, why)
+
+
+def refusal(job: Job) -> str:
+    """Why clocks cannot be set, in the words of the first rank that says so."""
+    said = (state.gpu.refusal or state.trouble for state in job.ranks.values())
+    return next(filter(None, said), "no reason given")
+
+
 def has_profile(job: Job) -> bool:
-    """Whether every place of the pipeline is measured, by a sweep or a saved profile."""
-    return SAVED_PROFILE in job.ended_series or any(
-        series in job.ended_series and ordered.is_profile for series, ordered in job.sweeps.items()
-    )
+    """Whether a saved profile is there, or a sweep has ended that leaves a choice of clocks."""
+    if job.plan is None and SAVED_PROFILE in job.ended_series:
+        return True
+    is_swept = any(series in job.ended_series and ordered.is_profile for series, ordered in job.sweeps.items())
+    return is_swept and _has_clock_choice(job)
+
+
+def has_swept(job: Job) -> bool:
+    """Whether a sweep has ended, of whatever kind."""
+    return any(series != SAVED_PROFILE for series in job.ended_series)
 
 
 def has_blocking_power(job: Job) -> bool:
     """Whether a sweep has looked for it, or a saved profile has brought it along."""
-    return any(series != SAVED_PROFILE for series in job.ended_series) or any(_blocking_power_w(job))
+    return has_swept(job) or any(_blocking_power_w(job))
+
+
+def _has_clock_choice(job: Job) -> bool:
+    """Whether some computation was measured at more than one clock."""
+    for rank in job.places:
+        clock_of: dict[tuple[int, int, str], int] = {}
+        for taken in _newest(job, rank):
+            for sample in taken.samples.samples:
+                key = (sample.stage, sample.chunk, sample.kind)
+                if sample.kind in _COMPUTATIONS and clock_of.setdefault(key, sample.clock_mhz) != sample.clock_mhz:
+                    return True
+    return False
 
 
 def _newest(job: Job, rank: int) -> list[TakenSamples]:

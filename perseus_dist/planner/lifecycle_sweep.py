@@ -65,10 +65,16 @@ def begin_series(
     return _order(job, missing_mhz, first_iteration, series=job.sweep_id + 1, attempts=1, is_profile=is_profile)
 
 
-def resume_sweep(job: Job, rank: int) -> list[Effect]:
-    """Tell a rank that has just attached about the sweep that it still has a part in."""
+def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]:
+    """Tell a rank that has just attached about the sweep that it still has a part in.
+
+    One that has none may follow a sweep all the same, if it was away when that was stopped; others ignore the stop.
+    """
     sweep = job.sweep
-    if sweep is None or rank not in sweep.missing_mhz or is_of_earlier_run(job, sweep.ordered.first_iteration):
+    if sweep is None or rank not in sweep.missing_mhz:
+        stop = StopSweep(sweep_id=job.sweep_id, first_iteration=effective_iteration(job, now_s))
+        return [Send(stream=stream, message=stop)] if job.sweep_id else []
+    if is_of_earlier_run(job, sweep.ordered.first_iteration):
         return []
     return _send_sweep(job, sweep.ordered, [rank])
 
@@ -120,11 +126,16 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     if not sweep.missing_mhz:
         return _end(job, ordered.series, f"sweep {ordered.sweep_id} is complete")
     is_to_judge, sweep.is_to_judge = sweep.is_to_judge and ordered.is_profile, False
+    why = ""
     if is_to_judge and _has_risen(job, sweep):
+        why = "every instruction's energy rises again"
+    elif _is_hopeless(job, sweep, now_s):
+        why = "no rank can set clocks any more"
+    if why:
         stop = StopSweep(sweep_id=ordered.sweep_id, first_iteration=effective_iteration(job, now_s))
         return [
             *(Send(stream=stream, message=stop) for stream in job.rank_of_stream),
-            *_end(job, ordered.series, f"sweep {ordered.sweep_id} stops: every instruction's energy rises again"),
+            *_end(job, ordered.series, f"sweep {ordered.sweep_id} stops: {why}"),
         ]
     if job.iteration != NO_ITERATION and is_of_earlier_run(job, ordered.first_iteration):
         why = "training has gone back to an earlier iteration"
@@ -136,6 +147,17 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     if now_s < sweep.over_since_s + job.policy.sample_grace_s:
         return []
     return _fetch_missing(job, sweep, now_s)
+
+
+def _is_hopeless(job: Job, sweep: ActiveSweep, now_s: float) -> bool:
+    """Whether nobody who is to set clocks has been able to for a while; a clock daemon may just be starting again."""
+    states = [job.ranks[rank] for rank in sweep.ordered.ranks if rank in job.ranks]
+    if not states or any(state.can_set_clocks for state in states):
+        sweep.unable_since_s = None
+        return False
+    if sweep.unable_since_s is None:
+        sweep.unable_since_s = now_s
+    return now_s >= sweep.unable_since_s + job.policy.rights_grace_s
 
 
 def _fetch_missing(job: Job, sweep: ActiveSweep, now_s: float) -> list[Effect]:
@@ -270,7 +292,8 @@ def _drop_replaced(job: Job, series: int) -> list[str]:
 def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
     """Whether every instruction's energy has its minimum so far behind it that lower clocks cannot pay.
 
-    Judged on the clocks, from the maximum down, that no rank's samples are missing from.
+    Judged on the clocks, from the maximum down, that no rank's samples are missing from. An instruction that could not
+    be measured at one of them says nothing about it.
     """
     first, rises = job.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
     done_mhz = list(takewhile(lambda clock: not sweep.num_missing.get(clock), first.clocks_mhz))
@@ -283,8 +306,9 @@ def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
                 key = (job.places[rank].pp_rank, sample.chunk, sample.kind, taken.clock_mhz)
                 energies_j[key].append(sample.energy_j)
     for pp_rank, chunk, kind in {key[:3] for key in energies_j if key[2] in _COMPUTATIONS}:
-        means_j = [fmean(energies_j.get((pp_rank, chunk, kind, clock), (math.inf,))) for clock in done_mhz]
-        if len(means_j) - 1 - means_j.index(min(means_j)) < rises:
+        keys = [(pp_rank, chunk, kind, clock) for clock in done_mhz]
+        means_j = [fmean(energies_j[key]) for key in keys if key in energies_j]
+        if not means_j or len(means_j) - 1 - means_j.index(min(means_j)) < rises:
             return False
     return bool(energies_j)
 

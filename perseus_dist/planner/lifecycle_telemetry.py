@@ -21,10 +21,11 @@ def take_telemetry(job: Job, state: RankState, message: Telemetry, now_s: float)
         state.lost_messages += max(0, message.sequence - state.telemetry_sequence - 1)
     state.telemetry_sequence = message.sequence
     state.gpu_sample = message.gpu
-    state.lost_boundaries = message.lost_boundaries
+    if (message.lost_boundaries, message.missed_clocks) != (state.lost_boundaries, state.missed_clocks):
+        state.lost_boundaries, state.missed_clocks = message.lost_boundaries, message.missed_clocks
+        job.num_changes += 1
     state.lost_reports = message.lost_reports
     state.clock_changes = message.clock_changes
-    state.missed_clocks = message.missed_clocks
     matters = False
     if message.control != state.control or message.trouble != state.trouble:
         state.control, state.trouble = message.control, message.trouble

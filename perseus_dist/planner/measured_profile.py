@@ -3,17 +3,20 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages import Sample
-from perseus_dist.planner.plan_request import Contribution
+from perseus_dist.planner.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.instruction import profile_name
-from perseus_dist.planning.profile import Measurements, Profile
+from perseus_dist.planning.profile import Measurements, Profile, write_profile
 from perseus_dist.planning.profile_csv import MAX_SAMPLES, Row
 from perseus_dist.planning.samples import Estimate, estimate
 from perseus_dist.planning.schedule import Schedule
+from perseus_dist.planning.schedule_text import parse_schedule
 
 _Key = tuple[int, str]  # stage, kind
 _EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
@@ -46,6 +49,33 @@ def measured_profile(
         raise ProfileError(f"{source}: {shown} not measured, expected all that the schedule runs; profile again")
     measurements = {key: _measurements(rows_of[key], tensor_parallel) for key in wanted}
     return Profile(source=source, measurements=measurements)
+
+
+def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
+    """What a plan is to be made of.
+
+    Raises:
+        ProfileError: As ``measured_profile``.
+    """
+    source = f"profile of job {request.job_id}"
+    return measured_profile(schedule, request.contributions, tensor_parallel=request.tp_size, source=source)
+
+
+def profile_csv(profile: Profile) -> bytes:
+    """As ``planning.profile_csv`` writes it."""
+    with TemporaryDirectory() as name:
+        path = Path(name) / "profile.csv"
+        write_profile(profile, path)
+        return path.read_bytes()
+
+
+def csv_of_request(request: PlanningRequest) -> bytes:
+    """The profile alone, of which there may be too little to plan with.
+
+    Raises:
+        ProfileError: As ``measured_profile``.
+    """
+    return profile_csv(profile_of_request(parse_schedule(request.schedule_text), request))
 
 
 _Rows = dict[_Key, dict[str, dict[int, list[Row]]]]  # by GPU label, by clock

@@ -59,6 +59,12 @@ class _PlannerCollector(Collector):
         table = GaugeMetricFamily("perseus_job_table_revision", "Newest plan table.", labels=["job"])
         switch = GaugeMetricFamily("perseus_job_switch_revision", "Newest switch.", labels=["job"])
         messages = CounterMetricFamily("perseus_job_messages", "Messages of the job's agents.", labels=["job"])
+        missed = CounterMetricFamily(
+            "perseus_job_missed_clocks", "Clocks that GPUs granted and did not reach.", labels=["job"]
+        )
+        lost = CounterMetricFamily(
+            "perseus_job_lost_boundaries", "Boundaries that agents were too late to read.", labels=["job"]
+        )
         jobs = [actor.job for actor in self._jobs.all()]
         num_in_phase = Counter(job.phase for job in jobs)
         for phase in Phase:
@@ -70,7 +76,9 @@ class _PlannerCollector(Collector):
             table.add_metric(labels, job.plan.revision if job.plan else 0)
             switch.add_metric(labels, job.switch.switch_revision if job.switch else 0)
             messages.add_metric(labels, job.num_messages)
-        yield from (phases, attached, ranks, table, switch, messages)
+            missed.add_metric(labels, job.num_missed_clocks)
+            lost.add_metric(labels, job.num_lost_boundaries)
+        yield from (phases, attached, ranks, table, switch, messages, missed, lost)
 
 
 def _counted(name: str, documentation: str, label: str, counts: "Counter[str]") -> Metric:

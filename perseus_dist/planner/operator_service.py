@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from statistics import fmean
 
+from perseus_dist.errors import PerseusError
 from perseus_dist.planner.auth import Caller
 from perseus_dist.planner.gate import Context, Gate
 from perseus_dist.planner.job import JobPlan
@@ -10,6 +12,8 @@ from perseus_dist.planner.job_actor import JobActor
 from perseus_dist.planner.job_status import job_status
 from perseus_dist.planner.jobs import Jobs
 from perseus_dist.planner.lifecycle_events import JobEvent
+from perseus_dist.planner.lifecycle_plan import planning_request
+from perseus_dist.planner.measured_profile import csv_of_request
 from perseus_dist.planner.operator_wire import (
     frontier_to_wire,
     profile_to_wire,
@@ -18,7 +22,7 @@ from perseus_dist.planner.operator_wire import (
     straggler_reported,
     target_set,
 )
-from perseus_dist.planner.refusal import forbidden, not_found, not_now, too_many
+from perseus_dist.planner.refusal import RefusalError, forbidden, not_found, not_now, too_many
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -66,12 +70,21 @@ class OperatorService:
         return frontier_to_wire(_plan(actor)).SerializeToString()
 
     async def get_profile(self, data: bytes, context: Context) -> bytes:
-        """The profile behind a job's newest table."""
+        """The profile behind a job's newest table; before there is one, what has been measured."""
         caller = self._called("GetProfile", context)
         actor = self._opened(Checker(), caller, parse(pb.GetProfileRequest, data).job_id)
-        spec = actor.job.spec
-        assert spec is not None  # it has a plan
-        return profile_to_wire(_plan(actor), spec.pp_size * spec.tp_size).SerializeToString()
+        job = actor.job
+        if job.plan is not None:
+            return profile_to_wire(job.plan, job.ranks_per_pipeline).SerializeToString()
+        request = planning_request(job) if job.schedule_text else None
+        if request is None or not request.contributions:
+            raise _no_plan(actor)
+        try:
+            csv = await asyncio.to_thread(csv_of_request, request)
+        except PerseusError as error:
+            raise not_now(str(error)) from error
+        blocking_power_w = fmean(request.blocking_power_w)
+        return pb.GetProfileResponse(csv=csv.decode(), blocking_power_w=blocking_power_w).SerializeToString()
 
     async def set_target(self, data: bytes, context: Context) -> bytes:
         """Another target."""
@@ -138,5 +151,9 @@ def _status(actor: JobActor) -> pb.JobStatus:
 
 def _plan(actor: JobActor) -> JobPlan:
     if actor.job.plan is None:
-        raise not_now(f"job {actor.job.job_id} has no plan yet: it is {actor.job.phase}, {actor.job.reason}")
+        raise _no_plan(actor)
     return actor.job.plan
+
+
+def _no_plan(actor: JobActor) -> RefusalError:
+    return not_now(f"job {actor.job.job_id} has no plan yet: it is {actor.job.phase}, {actor.job.reason}")

@@ -55,6 +55,9 @@ def status_to_wire(status: JobStatus) -> pb.JobStatus:
         predicted_saving=status.predicted_saving,
         profiled_clocks=status.profiled_clocks,
         messages=status.messages,
+        missed_clocks=status.missed_clocks,
+        lost_boundaries=status.lost_boundaries,
+        troubles=status.troubles,
     )
 
 

@@ -126,6 +126,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up between answers
     serve(sys.stdin.buffer, answers)
+    os._exit(0)  # the planner may be gone, and flushing to it would fail
 
 
 def _end_with(planner_pid: int) -> None:

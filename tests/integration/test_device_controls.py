@@ -102,6 +102,23 @@ def test_direct_control(machine: SimulatedMachine, environ: dict[str, str]) -> N
     control.close()
 
 
+def test_direct_control_without_the_right_is_tried_ever_more_rarely(environ: dict[str, str]) -> None:
+    with SimulatedMachine("a100", unprivileged=True) as machine:
+        control = open_clock_control(
+            "direct", machine.gpu(0).uuid, own_pids=(), environ={**environ, **machine.environment()}
+        )
+        assert control.refusal == ""  # until it was tried
+        control.request(1200, time.monotonic_ns())
+        wait_until(lambda: control.poll(time.monotonic_ns()) is not None and bool(control.refusal), 10)
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            control.poll(time.monotonic_ns())
+            assert control.refusal
+            time.sleep(0.01)
+        control.close()
+        assert 1 < sum("SetGpuLockedClocks" in call.function for call in machine.calls()) <= 5
+
+
 def test_direct_control_of_a_held_gpu(machine: SimulatedMachine, environ: dict[str, str]) -> None:
     holder, lease_pid = hold("direct", machine.gpu(0).uuid, environ)
     control = open_clock_control("direct", machine.gpu(0).uuid, own_pids=(), environ=environ)

@@ -17,8 +17,11 @@ from perseus_dist.messages import (
     Goodbye,
     Gpu,
     PlannerMessage,
+    ProfileAck,
+    ProfileSamples,
     Rank,
     Refused,
+    Sample,
     ScheduleText,
     ScheduleWanted,
     Telemetry,
@@ -289,6 +292,45 @@ def test_jobs_that_are_not_there_or_not_ready_are_refused_in_a_sentence() -> Non
         target = pb.SetTargetRequest(job_id="job", target=pb.Target(slowdown=1.1)).SerializeToString()
         status = pb.JobStatus.FromString(await planner.ask("SetTarget", target))
         assert status.target.slowdown == 1.1
+
+    run(test)
+
+
+def test_the_profile_is_what_has_been_measured_as_long_as_there_is_no_plan() -> None:
+    def sample(stage: int, kind: str) -> Sample:
+        return Sample(
+            chunk=0,
+            kind=kind,
+            clock_mhz=1410,
+            time_s=0.5,
+            energy_j=100.0,
+            time_std_s=0.0,
+            energy_std_j=0.0,
+            num_runs=2,
+            window_s=2.0,
+            stage=stage,
+        )
+
+    async def test(planner: Service) -> None:
+        request = pb.GetProfileRequest(job_id="job").SerializeToString()
+        call = planner.attach()
+        await call.write(encode_agent_message(replace(ATTACH_0, has_profile=True)))
+        assert isinstance(await heard(call), Attached)
+        assert isinstance(await heard(call), ScheduleWanted)
+        await call.write(encode_agent_message(ScheduleText(text=format_schedule(SCHEDULE))))
+        for sequence, stage in ((1, 0), (2, 1)):
+            rows = tuple(sample(stage, kind) for kind in "FB")
+            message = ProfileSamples(
+                sequence=sequence, sweep_id=0, step=0, samples=rows, blocking_power_w=80.0, last=stage == 1
+            )
+            await call.write(encode_agent_message(message))
+            assert await heard(call) == ProfileAck(sequence=sequence)
+            if stage == 0:
+                with pytest.raises(grpc.aio.AioRpcError, match="stage 1 backward, stage 1 forward not measured"):
+                    await planner.ask("GetProfile", request)
+        profile = pb.GetProfileResponse.FromString(await planner.ask("GetProfile", request))
+        assert profile.csv.count(",1410,0.5,100.0,2,") == 4
+        assert profile.blocking_power_w == 80.0
 
     run(test)
 

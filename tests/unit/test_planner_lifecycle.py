@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perseus_dist.cli.job_view import format_troubles, status_document
 from perseus_dist.messages import (
     NO_POINT,
     Attach,
@@ -14,6 +15,7 @@ from perseus_dist.messages import (
     Drift,
     Goodbye,
     Gpu,
+    GpuSample,
     IterationReport,
     PlannerMessage,
     ProfileAck,
@@ -58,6 +60,9 @@ from perseus_dist.planner.lifecycle_events import (
     without_acknowledgement,
 )
 from perseus_dist.planner.lifecycle_facts import Fact, SwitchDecided
+from perseus_dist.planner.lifecycle_plan import planning_request
+from perseus_dist.planner.measured_profile import csv_of_request
+from perseus_dist.planner.operator_wire import status_to_wire
 from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planning.schedule import format_schedule, one_f_one_b
 
@@ -108,6 +113,9 @@ class Fleet:
         inbox: By stream, what was sent to it, oldest first.
         facts: By key, in the order of storing, as the database keeps them.
         requests: What the planning worker was asked.
+        energy_j: [J] of any computation, by clock.
+        reached_mhz: Clocks that GPUs run at when told to; nothing is measured at others.
+        seen_mhz, trouble: As telemetry tells them.
     """
 
     def __init__(self, *, dp: int = 1, policy: Policy = POLICY, clocks_mhz: tuple[int, ...] = CLOCKS_MHZ) -> None:
@@ -129,6 +137,9 @@ class Fleet:
         self.sequences: dict[int, int] = {}
         self.reported_steps: set[tuple[int, int, int]] = set()
         self.energy_j: Callable[[int], float] = lambda clock_mhz: clock_mhz / 100  # falls to the lowest clock
+        self.reached_mhz = range(10_000)
+        self.seen_mhz = 0
+        self.trouble = ""
 
     def tell(self, event: JobEvent) -> list[Effect]:
         """One event; its effects take place."""
@@ -206,7 +217,14 @@ class Fleet:
                     table_revision=revision,
                     point=point,
                 )
-                self.say(stream, Telemetry(sequence=self.iteration + 1, iterations=(report,), control=self._control))
+                telemetry = Telemetry(
+                    sequence=self.iteration + 1,
+                    iterations=(report,),
+                    gpu=GpuSample(clock_mhz=self.seen_mhz),
+                    control=self._control,
+                    trouble=self.trouble,
+                )
+                self.say(stream, telemetry)
             self.iteration += 1
             for rank in list(self.stream_of):
                 self.measure(rank)
@@ -219,7 +237,7 @@ class Fleet:
     def measure(self, rank: int) -> None:
         """Send the samples of every step of the newest sweep that is over."""
         sweep = self.sweep(rank)
-        if sweep is None or not self.clocks_mhz:
+        if sweep is None:
             return
         for index, clock_mhz in enumerate(sweep.clocks_mhz):
             over = sweep.first_iteration + (index + 1) * sweep.iterations_per_clock
@@ -233,7 +251,9 @@ class Fleet:
             sequence=self.sequences[rank],
             sweep_id=sweep_id,
             step=index,
-            samples=tuple(sample(kind, clock_mhz, self.energy_j(clock_mhz)) for kind in "FB"),
+            samples=tuple(
+                sample(kind, clock_mhz, self.energy_j(clock_mhz)) for kind in "FB" if clock_mhz in self.reached_mhz
+            ),
             blocking_power_w=80.0,
             switch_latency_s=0.01 * (rank + 1),
             last=True,
@@ -524,6 +544,80 @@ def test_the_sweep_stops_when_energy_has_risen_for_three_clocks() -> None:
     assert {s.clock_mhz for s in fleet.requests[0].contributions[0].samples} == {1400, 1300, 1200, 1100, 1000}
 
 
+def test_clocks_that_no_gpu_reached_say_nothing_about_energy() -> None:
+    fleet = Fleet(policy=replace(POLICY, max_sweep_clocks=24))
+    fleet.reached_mhz = range(1200, 1401)  # energy falls as far as it was measured
+    fleet.to_planning()
+    assert not of_type(fleet.sent(0), StopSweep)
+    assert {s.clock_mhz for s in fleet.requests[0].contributions[0].samples} == {1400, 1300, 1200}
+
+
+def test_a_sweep_that_leaves_no_choice_of_clocks_is_not_planned_with() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.reached_mhz, fleet.trouble = (range(1400, 1401), "the lock was refused")
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.OBSERVING
+    assert fleet.job.reason == "no rank could set clocks in the sweep: the lock was refused"
+    assert (fleet.requests, fleet.job.sweep_id) == ([], 1)
+    assert csv_of_request(planning_request(fleet.job)).count(b",1400,") == 4
+    fleet.reached_mhz = range(10_000)
+    fleet.detach(1)
+    fleet.attach(1, incarnation=2)
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.PLANNING, "a rank that starts anew is another chance"
+
+
+def test_ranks_that_lose_their_rights_before_anything_was_chosen_make_the_job_observed() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.iterate(4)
+    fleet.clocks_mhz, fleet.reached_mhz, fleet.trouble = (), range(0), "clockd is gone"
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.OBSERVING
+    assert fleet.job.reason == "no rank can set clocks: clockd is gone"
+    fleet.clocks_mhz, fleet.reached_mhz = CLOCKS_MHZ, range(10_000)
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.PLANNING
+
+
+def test_a_sweep_stops_once_nobody_has_been_able_to_set_clocks_for_a_while() -> None:
+    fleet = Fleet(policy=replace(POLICY, rights_grace_s=5, num_energy_periods=500)).to_profiling()
+    fleet.clocks_mhz, fleet.reached_mhz = (), range(0)
+    fleet.iterate(4)
+    assert fleet.phase() is Phase.PROFILING
+    fleet.iterate(3)
+    assert fleet.phase() is Phase.OBSERVING
+    assert of_type(fleet.sent(0), StopSweep)
+
+
+def test_a_new_sweep_that_leaves_no_choice_of_clocks_leaves_the_plan_in_force() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.reached_mhz, fleet.trouble = (range(1400, 1401), "the lock was refused")
+    for stream in fleet.stream_of.values():
+        fleet.say(stream, DRIFT)
+    fleet.iterate(30)
+    assert fleet.job.sweep_id == 2
+    assert fleet.phase() is Phase.ENFORCING
+    assert "the plan in force stays" in fleet.job.reason
+    assert len(fleet.requests) == 1
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+def test_a_rank_that_was_away_when_its_sweep_was_stopped_is_told_when_it_is_back(*, is_planner_restarted: bool) -> None:
+    fleet = Fleet(dp=2, policy=replace(POLICY, max_sweep_clocks=24))
+    fleet.energy_j = lambda clock_mhz: 10 + abs(clock_mhz - 1300) / 100
+    fleet.to_planning()
+    fleet.plan_ready()
+    if is_planner_restarted:
+        fleet.restart()
+    else:
+        fleet.detach(3)
+    fleet.attach(3, table_revision=1)
+    (stop,) = of_type(fleet.sent(3), StopSweep)
+    assert isinstance(stop, StopSweep)
+    assert stop.sweep_id == 1
+    assert fleet.iteration <= stop.first_iteration <= fleet.iteration + 2
+
+
 def test_what_a_rank_missed_is_swept_again_when_it_is_back() -> None:
     fleet = Fleet().to_profiling()
     fleet.iterate(4)  # the first clock is measured
@@ -618,6 +712,44 @@ def test_a_job_without_rights_is_observed() -> None:
     assert fleet.phase() is Phase.OBSERVING
     assert "no rights" in fleet.job.reason
     assert fleet.sweep(0) is None
+
+
+def test_a_job_without_rights_is_measured_once_at_the_clock_that_it_runs_at() -> None:
+    fleet = Fleet(clocks_mhz=())
+    fleet.seen_mhz = 1410
+    fleet.attach_all()
+    fleet.iterate(10)
+    assert fleet.phase() is Phase.OBSERVING
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert sweep.clocks_mhz == (1410,)
+    fleet.restart()
+    fleet.attach_all()
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.OBSERVING
+    assert "no rights" in fleet.job.reason
+    assert (fleet.job.sweep, fleet.job.sweep_id) == (None, 1)
+    header, *rows = csv_of_request(planning_request(fleet.job)).decode().splitlines()
+    assert header.startswith("stage,instruction,frequency,time,energy")
+    assert [row.split(",")[:3] for row in rows] == [
+        [stage, name, "1410"] for stage in "01" for name in ("backward", "forward")
+    ]
+    fleet.restart()
+    fleet.clocks_mhz = CLOCKS_MHZ
+    fleet.attach_all()
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.PLANNING, "with rights, the same ranks are profiled"
+    assert len(fleet.requests[-1].contributions[0].samples) == 8
+
+
+def test_an_observed_job_whose_gpus_run_at_another_clock_stays_observed() -> None:
+    fleet = Fleet(clocks_mhz=())
+    fleet.seen_mhz = 1410
+    fleet.reported_steps.update((rank, 1, 0) for rank in (0, 1))
+    fleet.attach_all()
+    fleet.iterate(40)
+    assert (fleet.phase(), fleet.job.sweep, fleet.job.sweep_id) == (Phase.OBSERVING, None, 1)
+    assert not planning_request(fleet.job).contributions
 
 
 def test_a_rank_without_rights_measures_at_the_first_clock_alone() -> None:
@@ -816,7 +948,7 @@ def test_a_late_rank_gets_the_table_it_lacks_and_the_switch() -> None:
         attached, *rest = fleet.sent(1)
         assert isinstance(attached, Attached)
         assert attached.phase == "enforcing"
-        assert rest == [*expected, fleet.switch(0)]
+        assert rest == [*expected, fleet.switch(0), StopSweep(sweep_id=1, first_iteration=fleet.iteration + 1)]
 
 
 def test_an_earlier_iteration_after_a_restart_of_training_makes_a_new_effective_iteration() -> None:
@@ -902,6 +1034,16 @@ def test_a_job_is_done_when_all_have_said_goodbye_and_forgotten_later() -> None:
     fleet.now_s += 2
     fleet.tell(Tick())
     assert fleet.forgotten
+
+
+def test_a_job_that_was_only_observed_says_why_at_its_end() -> None:
+    fleet = Fleet(clocks_mhz=())
+    fleet.attach_all()
+    fleet.iterate(10)
+    for rank in (0, 1):
+        fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
+    because = "it was observing because no rank can set clocks: no rights"
+    assert job_status(fleet.job).reason == f"every rank's trainer has ended; {because}"
 
 
 def test_a_job_whose_ranks_are_all_gone_is_done_and_goes_on_with_its_plan_when_they_return() -> None:
@@ -1029,6 +1171,21 @@ def test_a_full_disk_stops_no_plan_and_the_next_planner_goes_on_from_what_agents
     assert switch is not None
     assert switch.table_revision > lost.table_revision
     assert switch.switch_revision > lost.switch_revision + 1
+
+
+def test_what_ranks_miss_and_complain_of_is_shown() -> None:
+    fleet = Fleet(dp=5)
+    fleet.attach_all()
+    for rank, stream in fleet.stream_of.items():
+        trouble = f"trouble {rank}" if rank else ""
+        fleet.say(stream, Telemetry(sequence=1, lost_boundaries=rank, missed_clocks=2, trouble=trouble))
+    status = job_status(fleet.job)
+    assert (status.missed_clocks, status.lost_boundaries) == (20, 45)
+    assert status.troubles == tuple(f"rank {rank}: trouble {rank}" for rank in range(1, 9))
+    wire = status_to_wire(status)
+    assert (wire.missed_clocks, wire.lost_boundaries, tuple(wire.troubles)) == (20, 45, status.troubles)
+    assert status_document(wire)["lost_boundaries"] == 45
+    assert format_troubles(wire).splitlines()[-2:] == ["rank 8: trouble 8", "20 clocks missed, 45 boundaries lost"]
 
 
 def test_lost_telemetry_is_counted() -> None:

@@ -399,7 +399,7 @@ class PipelineStatus(_message.Message):
     def __init__(self, dp_rank: _Optional[int] = ..., attached_ranks: _Optional[int] = ..., iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., planned_time_s: _Optional[float] = ..., planned_energy_j: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages")
+    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -416,6 +416,9 @@ class JobStatus(_message.Message):
     PREDICTED_SAVING_FIELD_NUMBER: _ClassVar[int]
     PROFILED_CLOCKS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MISSED_CLOCKS_FIELD_NUMBER: _ClassVar[int]
+    LOST_BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
+    TROUBLES_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     phase: str
     reason: str
@@ -432,7 +435,10 @@ class JobStatus(_message.Message):
     predicted_saving: float
     profiled_clocks: int
     messages: int
-    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    missed_clocks: int
+    lost_boundaries: int
+    troubles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MeasuredIterations(_message.Message):
     __slots__ = ("num_iterations", "time_s", "time_spread_s", "energy_j", "energy_spread_j")
