@@ -44,7 +44,8 @@ class Running:
     def troubles(self) -> list[str]:
         """Everything that was said, but for the usual."""
         lines = self.log.read_text().splitlines()
-        return [line for line in lines if ": GPU " not in line and "attached to the planner" not in line]
+        usual = (": GPU ", "attached to the planner", ": sweep ")
+        return [line for line in lines if not any(words in line for words in usual)]
 
     def num_iterations(self) -> int:
         return self.iterations.read_bytes().count(b"\n")
