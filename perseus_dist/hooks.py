@@ -15,12 +15,13 @@ from threading import get_ident
 from time import monotonic_ns
 
 from perseus_dist.boundaries.agent_process import start_agent
+from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.record import MAX_KIND_BYTES, NO_MICROBATCH, Event, Mark, encode_record
 from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.boundaries.stream import DeviceOrder
 
-__all__ = ["Hook", "RankSpec", "attach"]
+__all__ = ["AgentStatus", "Hook", "RankSpec", "attach"]
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Hook:
         self._iteration = -1
         self._kinds: dict[str, bytes] = {}
         self._has_complained = False
+        self._status: AgentStatus | None = None
         _hooks.add(self)
 
     @property
@@ -88,6 +90,18 @@ class Hook:
     def release(self) -> None:
         """The plan does not fit what runs: clocks are to be released until the next iteration begins."""
         self._record(_MARK, Mark.RELEASE, 0, NO_MICROBATCH)
+
+    def status(self) -> AgentStatus | None:
+        """What the agent said last, about a second ago: figures for the trainer's own monitor. Any thread may ask.
+
+        None where there is nothing yet, no agent, or the hook is closed.
+        """
+        ring = self._ring
+        if ring is None:
+            return None
+        with suppress(Exception):
+            self._status = ring.status or self._status
+        return self._status
 
     def close(self) -> None:
         """Training is over. Later calls do nothing."""

@@ -1,8 +1,8 @@
-"""What agents and the planner tell each other, as plain values: the cores on both sides know these, never the wire.
+"""What agents, operators and the planner tell each other, as plain values: the cores know these, never the wire.
 
-``rpc.codec`` turns each into its protobuf message and back, and validates. Field by field they mirror
-``protos/perseus_dist/rpc/v1/planner.proto``. Times are seconds, energies joules, powers watts, clocks MHz. Standard
-library only.
+``rpc.codec`` and ``rpc.job_wire`` turn each into its protobuf message and back, and validate. Field by field they
+mirror ``protos/perseus_dist/rpc/v1/planner.proto``. Times are seconds, energies joules, powers watts, clocks MHz.
+Standard library only.
 """
 
 from dataclasses import dataclass, field
@@ -279,3 +279,100 @@ class Refused:
 
 
 PlannerMessage = Attached | ScheduleWanted | Sweep | StopSweep | PlanTable | Switch | ProfileAck | Release | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredIterations:
+    """Some iterations of the whole job; figures are 0 where there is nothing to measure.
+
+    Attributes:
+        num_iterations: Behind the figures.
+        time_s: Median.
+        time_spread_s: Interquartile range.
+        energy_j: Median of what all GPUs of the job drew; 0 where it is not known.
+        energy_spread_j: Interquartile range.
+    """
+
+    num_iterations: int = 0
+    time_s: float = 0.0
+    time_spread_s: float = 0.0
+    energy_j: float = 0.0
+    energy_spread_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """One data-parallel replica; figures are 0, and ``point`` is -1, where there is nothing yet."""
+
+    dp_rank: int
+    attached_ranks: int
+    iteration: int
+    time_s: float
+    energy_j: float
+    table_revision: int
+    point: int
+    planned_time_s: float
+    planned_energy_j: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A pipeline's iterations last ``degree`` times the time at all-maximum clocks."""
+
+    straggler_id: str
+    degree: float
+    dp_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job; figures are 0 where there is nothing yet."""
+
+    job_id: str
+    phase: str
+    reason: str
+    num_ranks: int
+    pipelines: tuple[PipelineStatus, ...]
+    table_revision: int
+    switch_revision: int
+    target: Target
+    stragglers: tuple[Straggler, ...]
+    t_min_s: float
+    t_star_s: float
+    baseline: MeasuredIterations
+    enforced: MeasuredIterations
+    predicted_saving: float
+    profiled_clocks: int
+    messages: int
+    missed_clocks: int
+    lost_boundaries: int
+    troubles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """One plan: its time, and what one pipeline draws until its own end."""
+
+    time_s: float
+    energy_j: float
+    lower_bound_j: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFrontier:
+    """The plans of a job's newest table; the baseline is all-maximum clocks, by the profile."""
+
+    table_revision: int
+    points: tuple[FrontierPoint, ...]
+    baseline_time_s: float
+    baseline_energy_j: float
+    t_min_s: float
+    t_star_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProfile:
+    """What a job has measured, and what one of its GPUs draws while it waits."""
+
+    csv: str
+    blocking_power_w: float

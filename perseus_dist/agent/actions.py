@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from perseus_dist.agent.timed_iteration import TimedIteration
 from perseus_dist.messages import AgentMessage, IterationReport
 
 
@@ -44,10 +45,29 @@ class KeepReports:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepTimeline:
+    """Write these to the report's timeline in place of the earlier ones, where there is a report.
+
+    Attributes:
+        switch_latency_s: From asking for a clock to having it, as seen so far; 0 before the first.
+    """
+
+    iterations: tuple[TimedIteration, ...]
+    switch_latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Say:
-    """One line for the log."""
+    """One line for whoever looks closely."""
 
     sentence: str
 
 
-Action = RequestClock | Send | ReadMeter | WatchEnergy | LeavePlanner | KeepReports | Say
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """One line for the log: something is not as it should be."""
+
+    sentence: str
+
+
+Action = RequestClock | Send | ReadMeter | WatchEnergy | LeavePlanner | KeepReports | KeepTimeline | Say | Warn

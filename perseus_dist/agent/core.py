@@ -6,6 +6,7 @@
     clock reports, meter --> held clock --> sweeper, drift --> dialogue --> Send(ProfileSamples, Drift)
     device times ----> pace --> pilot, drift
     energy edges ----------------------------> sweeper, ledger --> KeepReports, Send(Telemetry)
+    boundaries, device times ----------------> timeline --> KeepTimeline
 
 To drive it: call the ``on_`` methods in the order of their times, carry out the actions in their order, and call
 ``on_timer`` when ``next_timer_ns`` is over (it may move with every call). Before ``on_connected`` and after
@@ -15,7 +16,17 @@ To drive it: call the ``on_`` methods in the order of their times, carry out the
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perseus_dist.agent.actions import Action, KeepReports, LeavePlanner, ReadMeter, RequestClock, Say, WatchEnergy
+from perseus_dist.agent.actions import (
+    Action,
+    KeepReports,
+    KeepTimeline,
+    LeavePlanner,
+    ReadMeter,
+    RequestClock,
+    Say,
+    Warn,
+    WatchEnergy,
+)
 from perseus_dist.agent.counter import Edge
 from perseus_dist.agent.dialogue import Dialogue
 from perseus_dist.agent.held_clock import HeldClock
@@ -27,6 +38,7 @@ from perseus_dist.agent.position import Happened, Position, Stamp
 from perseus_dist.agent.profiler import OUTSIDE
 from perseus_dist.agent.reporter import Reporter, drift_sentence
 from perseus_dist.agent.settings import SavedProfile, Settings
+from perseus_dist.agent.timeline import Timeline
 from perseus_dist.boundaries.record import Event, Mark
 from perseus_dist.messages import (
     Attach,
@@ -52,7 +64,8 @@ if TYPE_CHECKING:
     from perseus_dist.device.control import ClockReport
     from perseus_dist.device.meter import MeterSample
 
-_READ_METER_NS = 250_000_000  # at the begin of an iteration, unless the last reading is younger
+# At the begin of an iteration, unless the last reading is younger: an iteration's energy needs one at each end of it.
+_READ_METER_NS = 50_000_000
 _TROUBLED_ITERATIONS = 3  # in a row out of step, before it is told
 
 
@@ -97,6 +110,7 @@ class AgentCore:
         self._clock = HeldClock()
         self._reporter = Reporter(self._settings.drift_tolerance)
         self._pace = Pace(self._order, pilot=self._pilot, clock=self._clock, drift=self._reporter.drift)
+        self._timeline = Timeline(self._order, position=self._position, orders=self._orders, clock=self._clock)
         attach = Attach(
             rank=rank,
             gpu=gpu,
@@ -157,7 +171,7 @@ class AgentCore:
     def on_control(self, refusal: str, now_ns: int) -> list[Action]:
         """Why no clock can be set now; empty while it can. To be told when it changes."""
         if refusal != self._refusal:
-            self._actions.append(Say(f"clock control lost: {refusal}" if refusal else "clock control is back"))
+            self._actions.append(Warn(f"clock control lost: {refusal}" if refusal else "clock control is back"))
         self._refusal = refusal
         return self._finish(now_ns)
 
@@ -195,8 +209,12 @@ class AgentCore:
         return self._finish(now_ns)
 
     def on_disconnected(self, now_ns: int) -> list[Action]:
-        """The stream is gone; plan, sweep and clocks go on as last agreed."""
-        self._dialogue.is_connected = False
+        """The stream is gone; plan, sweep and clocks go on as last agreed, or are released (``Settings``)."""
+        if self._dialogue.is_attached and not self._settings.holds_without_planner:
+            self._orders.release()
+            if not self.is_over:
+                self._actions.append(Warn("the job's planner is gone: clocks released until it is back"))
+        self._dialogue.disconnect()
         return self._finish(now_ns)
 
     def on_message(self, message: PlannerMessage, now_ns: int) -> list[Action]:
@@ -215,9 +233,11 @@ class AgentCore:
             case ProfileAck():
                 self._dialogue.acknowledge(message.sequence)
             case Release():
-                self._release(f"clocks released: {message.reason}")
+                self._orders.release()
+                self._actions.append(Warn(f"clocks released: {message.reason}"))
             case Refused():
-                self._release(f"refused by the planner: {message.reason}")
+                self._orders.release()
+                self._actions += self._dialogue.refused(message)
                 if not message.retry:
                     self._actions.append(LeavePlanner())
         return self._finish(now_ns)
@@ -260,6 +280,7 @@ class AgentCore:
     def _pass_boundary(self, timed: "TimedBoundary") -> None:
         boundary, time_ns = timed
         happened = self._position.step(boundary, time_ns)
+        self._timeline.follow(boundary, happened, time_ns)
         match boundary.event:
             case Event.ITERATION_BEGIN:
                 self._begin_iteration(self._position.since)
@@ -279,7 +300,7 @@ class AgentCore:
             self._pace.move(time_ns)
         if happened is Happened.OUT_OF_STEP:
             if self._position.num_mismatched == 1:
-                self._actions.append(Say(f"out of step: {self._position.mismatch}"))
+                self._actions.append(Warn(f"out of step: {self._position.mismatch}"))
             self._leave_step(time_ns)
 
     def _begin_iteration(self, begin: Stamp) -> None:
@@ -333,10 +354,6 @@ class AgentCore:
         self._sweeper.interrupt(time_ns)
         self._outside_since = None
 
-    def _release(self, sentence: str) -> None:
-        self._orders.release()
-        self._actions.append(Say(sentence))
-
     def _measure(self, now_ns: int) -> None:
         measured = self._sweeper.measure(now_ns, self._clock.latency_s)
         # Where nobody can hold a clock, and the GPU did not run at it by itself, there is nothing to tell.
@@ -381,6 +398,8 @@ class AgentCore:
         reports = self._reporter.collect(now_ns, is_last=is_last)
         if reports:
             self._actions.append(KeepReports(reports))
+        if timeline := self._timeline.take(now_ns, is_last=is_last):
+            self._actions.append(KeepTimeline(timeline, self._clock.latency_s))
         if self._dialogue.is_connected:
             control = "observe" if self._refusal else self._gpu.control
             telemetry = self._reporter.telemetry(clock=self._clock, control=control, trouble=self._trouble())

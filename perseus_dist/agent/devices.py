@@ -10,6 +10,8 @@ from perseus_dist.device.discovery import find_gpu
 from perseus_dist.device.meter import GpuMeter
 from perseus_dist.messages import Gpu
 
+_SIMULATED = "PERSEUS_SIM_STATE"  # the simulator's name for it; importing that package would slow every agent's start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
@@ -18,11 +20,13 @@ class Devices:
     Attributes:
         meter: None where the rank's GPU was not found.
         gpu: As the planner is told.
+        is_simulated: Whether it is a simulated one.
     """
 
     control: ClockControl
     meter: GpuMeter | None
     gpu: Gpu
+    is_simulated: bool
 
 
 def open_devices(spec: RankSpec, own_pids: Sequence[int]) -> Devices:
@@ -52,4 +56,4 @@ def open_devices(spec: RankSpec, own_pids: Sequence[int]) -> Devices:
         refusal=trouble or control.refusal,
         energy_period_s=meter.energy_period_s() if meter is not None else 0.0,
     )
-    return Devices(control=control, meter=meter, gpu=gpu)
+    return Devices(control=control, meter=meter, gpu=gpu, is_simulated=bool(os.environ.get(_SIMULATED)))

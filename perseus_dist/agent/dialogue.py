@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from perseus_dist.agent.actions import Action, Say, Send
+from perseus_dist.agent.actions import Action, Say, Send, Warn
 from perseus_dist.agent.outbox import SampleOutbox
 from perseus_dist.agent.settings import SavedProfile
-from perseus_dist.messages import AgentMessage, Attach, Attached, Drift, ProfileSamples
+from perseus_dist.messages import AgentMessage, Attach, Attached, Drift, ProfileSamples, Refused
 
 
 class Dialogue:
@@ -17,6 +17,7 @@ class Dialogue:
 
     Attributes:
         is_connected: A stream is open.
+        is_attached: The planner has accepted it.
     """
 
     def __init__(self, attach: Attach, saved_profile: SavedProfile | None) -> None:
@@ -24,8 +25,8 @@ class Dialogue:
         self._outbox = SampleOutbox()
         if saved_profile is not None:
             self._outbox.put_saved_profile(saved_profile.samples, saved_profile.blocking_power_w)
-        self._phase = ""
-        self.is_connected = False
+        self._refusal = ""  # that was told last; empty once attached
+        self.is_connected = self.is_attached = False
 
     def connect(self, *, iteration: int, table_revision: int) -> list[Action]:
         """A stream is open: who we are comes first.
@@ -37,15 +38,22 @@ class Dialogue:
         self.is_connected = True
         return self.say(replace(self._attach, iteration=iteration, table_revision=table_revision))
 
+    def disconnect(self) -> None:
+        """The stream is gone."""
+        self.is_connected = self.is_attached = False
+
     def attached(self, attached: Attached, unresolved: tuple[Drift, ...]) -> list[Action]:
         """The planner knows us: it is told again what it may not have taken."""
+        self.is_attached, self._refusal = True, ""
         self._outbox.acknowledge(attached.acked_samples)
         messages: tuple[AgentMessage, ...] = (*self._outbox.waiting, *unresolved)
         actions = [action for message in messages for action in self.say(message)]
-        if attached.phase != self._phase:
-            actions.append(Say(f"attached to the planner, job is {attached.phase}"))
-        self._phase = attached.phase
-        return actions
+        return [Say(f"attached to the planner, job is {attached.phase}"), *actions]
+
+    def refused(self, refused: Refused) -> list[Action]:
+        """The planner does not take us; the same sentence again is told once."""
+        is_told, self._refusal = refused.reason == self._refusal, refused.reason
+        return [] if is_told else [Warn(f"refused by the planner: {refused.reason}")]
 
     def say(self, message: AgentMessage) -> list[Action]:
         """Send a message, if somebody listens."""

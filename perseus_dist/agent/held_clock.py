@@ -35,6 +35,7 @@ class HeldClock:
     Attributes:
         requested_mhz: Asked for last; None for released.
         request_ns: When.
+        observed_mhz: Seen last since that request; None where nothing was.
         settled_ns: Since when the GPU has surely run at the requested clock; None while it may not.
         is_throttled: By heat or hardware, at the last reading.
         num_changes: Clocks asked for, releases aside.
@@ -45,6 +46,7 @@ class HeldClock:
     def __init__(self) -> None:
         self.requested_mhz: int | None = None
         self.request_ns = 0
+        self.observed_mhz: int | None = None
         self.settled_ns: int | None = None
         self.is_throttled = False
         self.num_changes = 0
@@ -63,7 +65,7 @@ class HeldClock:
         """A clock is asked for."""
         self.requested_mhz = clock_mhz
         self.request_ns = now_ns
-        self.settled_ns = None
+        self.observed_mhz = self.settled_ns = None
         self.num_changes += clock_mhz is not None
 
     def was_held(self, clock_mhz: int, since_ns: int) -> bool:
@@ -76,6 +78,8 @@ class HeldClock:
         self.trouble = report.error
         if report.error or report.requested_mhz is None:
             return
+        if report.requested_mhz == self.requested_mhz:
+            self.observed_mhz = report.observed_mhz
         if report.reached_ns is not None:
             latency_ns = report.reached_ns - report.request_ns
             self._latencies_ns.append(latency_ns)
@@ -96,7 +100,11 @@ class HeldClock:
         """
         reasons, clock_mhz, at_ns = sample.event_reasons or 0, sample.clock_mhz, sample.time_after_ns
         self.is_throttled = bool(reasons & THROTTLE_REASONS)
-        if self.requested_mhz is None or clock_mhz is None or sample.time_before_ns < self.request_ns + _TRANSITION_NS:
+        if clock_mhz is None or sample.time_before_ns < self.request_ns + _TRANSITION_NS:
+            return None
+        if not reasons & REASON_IDLE:
+            self.observed_mhz = clock_mhz
+        if self.requested_mhz is None:
             return None
         is_excused = bool(reasons & (REASON_POWER_CAP | REASON_IDLE))
         if self.is_throttled or not (is_excused or abs(clock_mhz - self.requested_mhz) <= _TOLERANCE_MHZ):

@@ -1,7 +1,7 @@
 """The stream to the planner, in a thread of its own: opened again and again for as long as the agent lives.
 
 main thread:  send() ---> outbox ---> asyncio + gRPC ---> planner
-              inbox <--- Connected, Received, Disconnected
+              inbox <--- Connected, Received, Disconnected, Unreachable; on rank 0 also what is seen of the job
 """
 
 import asyncio
@@ -9,11 +9,12 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perseus_dist.agent.job_watch import JobSeen, JobWatch, TableSeen
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages import AgentMessage, Attached, PlannerMessage
 
@@ -29,6 +30,7 @@ _ANY_METHOD = "/grpc.health.v1.Health/Check"
 _READY_S = 3.0
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 1.5
+_LAST_WORD_S = 3.5
 _LARGEST_OUTBOX = 512  # messages; a stream that does not take these is taken for dead
 
 
@@ -57,20 +59,33 @@ class Disconnected:
     """It is gone."""
 
 
-LinkEvent = Connected | Received | Disconnected
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """There is no stream, and why: a sentence, which is told once until there was one."""
+
+    reason: str
+
+
+LinkEvent = Connected | Received | Disconnected | Unreachable | JobSeen | TableSeen
 
 
 class PlannerLink(threading.Thread):
-    """Moves messages. Never raises; every trouble is a line in the log, once until it is over.
+    """Moves messages. Never raises; every trouble is told once until it is over.
 
     Args:
         find: The planner, each time anew; None while it is not known.
         tls: Files for TLS; None for plain text.
         tell: Called with every event, from this thread.
+        watched_job: To be told of, too; None for none. At the end its last word is waited for.
     """
 
     def __init__(
-        self, find: Callable[[], PlannerAddress | None], tls: "ClientTls | None", tell: Callable[[LinkEvent], None]
+        self,
+        find: Callable[[], PlannerAddress | None],
+        tls: "ClientTls | None",
+        tell: Callable[[LinkEvent], None],
+        *,
+        watched_job: str | None = None,
     ) -> None:
         super().__init__(name="planner link", daemon=True)
         self._find = find
@@ -79,6 +94,7 @@ class PlannerLink(threading.Thread):
         self._loop = asyncio.new_event_loop()
         self._outbox: asyncio.Queue[AgentMessage | None] = asyncio.Queue()
         self._leaving = asyncio.Event()
+        self._watch = None if watched_job is None else JobWatch(watched_job, tell)
         self._is_trouble_told = False
 
     def send(self, message: AgentMessage) -> None:
@@ -86,7 +102,10 @@ class PlannerLink(threading.Thread):
         self._call(self._outbox.put_nowait, message)
 
     def leave(self) -> None:
-        """Send what is in the outbox, close the stream, and end the thread; ``join`` it."""
+        """Send what is in the outbox, close the stream, and end the thread; ``join`` it.
+
+        Where a job is watched, the thread goes on for some seconds, until all other ranks have left too.
+        """
         self._call(self._outbox.put_nowait, None)
         self._call(self._leaving.set)
 
@@ -130,7 +149,8 @@ class PlannerLink(threading.Thread):
                     if not self._is_trouble_told:
                         self._tell_trouble(f"planner at {planner.address} cannot be reached ({await _why(channel)})")
                     return False
-                await session.run(channel, planner.token)
+                async with self._watching(channel, planner.token, session):
+                    await session.run(channel, planner.token)
                 reason = "ended the stream"
         except grpc.aio.AioRpcError as error:
             reason = error.details() or str(error.code())
@@ -142,6 +162,29 @@ class PlannerLink(threading.Thread):
             self._is_trouble_told = self._is_trouble_told and not session.was_accepted
             self._tell_trouble(f"planner at {planner.address}: {reason}")
         return session.was_accepted
+
+    @asynccontextmanager
+    async def _watching(self, channel: "grpc.aio.Channel", token: str, session: "_Session") -> AsyncIterator[None]:
+        """Watch the job while the stream is open; once we leave, until it is done."""
+        if self._watch is None:
+            yield
+            return
+        watching = asyncio.create_task(self._watch_once_attached(self._watch, channel, token, session))
+        try:
+            yield
+            if self._leaving.is_set() and session.was_accepted:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._watch.is_done.wait(), _LAST_WORD_S)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    @staticmethod
+    async def _watch_once_attached(
+        watch: JobWatch, channel: "grpc.aio.Channel", token: str, session: "_Session"
+    ) -> None:
+        await session.accepted.wait()  # before, the planner may not know the job
+        await watch.follow(channel, token)
 
     def _channel(self, address: str) -> "grpc.aio.Channel":
         import grpc.aio
@@ -155,7 +198,7 @@ class PlannerLink(threading.Thread):
     def _tell_trouble(self, sentence: str) -> None:
         if not self._is_trouble_told:
             self._is_trouble_told = True
-            _log.warning("%s; training goes on, trying again", sentence)
+            self._tell(Unreachable(f"{sentence}; training goes on, trying again"))
 
 
 async def _why(channel: "grpc.aio.Channel") -> str:
@@ -171,12 +214,21 @@ async def _why(channel: "grpc.aio.Channel") -> str:
 
 
 class _Session:
-    """One stream."""
+    """One stream.
+
+    Attributes:
+        accepted: Set once the planner has.
+    """
 
     def __init__(self, tell: Callable[[LinkEvent], None], outbox: "asyncio.Queue[AgentMessage | None]") -> None:
         self._tell = tell
         self._outbox = outbox
-        self.was_accepted = False
+        self.accepted = asyncio.Event()
+
+    @property
+    def was_accepted(self) -> bool:
+        """Whether the planner knows us."""
+        return self.accepted.is_set()
 
     async def run(self, channel: "grpc.aio.Channel", token: str) -> None:
         """Until either side ends it."""
@@ -228,7 +280,8 @@ class _Session:
             except InvalidMessageError as error:
                 _log.warning("ignored, of another version of the planner perhaps: %s", error)
                 continue
-            self.was_accepted = self.was_accepted or isinstance(message, Attached)
+            if isinstance(message, Attached):
+                self.accepted.set()
             self._tell(Received(message))
 
 

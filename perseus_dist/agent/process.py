@@ -6,10 +6,11 @@
     planner link   gRPC (link.py), only where there is a planner
 
 The process ends with its trainer, on SIGTERM, and when it fails; its clock is released in each case, and by the clock
-control itself if it is killed.
+control itself if it is killed. Set ``PERSEUS_LOG=debug`` to read of everything that every rank is told and does.
 """
 
 import logging
+import os
 import secrets
 import signal
 import threading
@@ -17,44 +18,45 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from perseus_dist.agent.actions import (
     Action,
     KeepReports,
+    KeepTimeline,
     LeavePlanner,
     ReadMeter,
     RequestClock,
     Say,
     Send,
+    Warn,
     WatchEnergy,
 )
 from perseus_dist.agent.core import AgentCore
 from perseus_dist.agent.devices import Devices, open_devices
-from perseus_dist.agent.find_planner import EmbeddedPlanner, FindPlanner, find_in_folder, find_named
+from perseus_dist.agent.embedded_planner import EmbeddedPlanner
+from perseus_dist.agent.find_planner import FindPlanner, find_in_folder, find_named
 from perseus_dist.agent.inbox import Inbox
-from perseus_dist.agent.link import Connected, Disconnected, LinkEvent, PlannerLink, Received
+from perseus_dist.agent.link import Connected, Disconnected, LinkEvent, PlannerLink, Received, Unreachable
 from perseus_dist.agent.meter_thread import Edges, MeterThread, Reading
 from perseus_dist.agent.polling import poll_delay_ns
-from perseus_dist.agent.report_file import ReportFile
+from perseus_dist.agent.rank_report import RankReport, SeenOfJob
 from perseus_dist.agent.startup import (
     parse_target,
     rank_from_spec,
     saved_profile_from_spec,
     settings_from_spec,
+    tls_from_spec,
 )
 from perseus_dist.agent.waiter import SHORTEST_NS, Waiter
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.errors import PerseusError
 
-if TYPE_CHECKING:
-    from perseus_dist.rpc.connection import ClientTls
-
 _log = logging.getLogger(__name__)
 
 _CONTROL_POLL_NS = 400_000_000  # keeps the lease on the clock alive
 _FLUSH_S = 2.0
+_LAST_WORD_S = 5.0  # on rank 0, for the job's last figures; the trainer does not wait for it
 _WATCH_NS = 1_000_000_000  # after the last boundary
 
 
@@ -84,7 +86,7 @@ class AgentProcess:
         self._waiter = Waiter()
         self._waiter.add(self._trainer_pidfd)
         self._waiter.add(self._inbox.fileno())
-        self._report_file = None if start.spec.report is None else ReportFile(Path(start.spec.report), start.spec.rank)
+        self._report = RankReport(start.spec, self._reader)
         self._devices: Devices | None = None
         self._core: AgentCore | None = None
         self._meter: MeterThread | None = None
@@ -150,6 +152,9 @@ class AgentProcess:
                 self._do(self._core.on_timer(now_ns), now_ns)
             if self._core.is_over:
                 self._reason = self._reason or "finished"
+        if self._embedded is not None and not self._reason:
+            self._embedded.look_after(time.monotonic_ns())
+        self._report.write_due()
 
     def _take_boundaries(self, core: AgentCore) -> None:
         now_ns = time.monotonic_ns()
@@ -179,6 +184,8 @@ class AgentProcess:
             self._reason = "asked to end"
         elif isinstance(told, Devices):
             self._begin(told)
+        elif isinstance(told, SeenOfJob):
+            self._report.take_job(told)
         elif self._core is not None:
             self._do(self._tell_core(self._core, told, now_ns), now_ns)
 
@@ -202,6 +209,7 @@ class AgentProcess:
             match action:
                 case RequestClock(clock_mhz) if self._devices is not None:
                     self._devices.control.request(clock_mhz, now_ns)
+                    self._report.request_clock(clock_mhz)
                 case Send(message) if self._link is not None:
                     self._link.send(message)
                 case ReadMeter() if self._meter is not None:
@@ -210,10 +218,14 @@ class AgentProcess:
                     self._meter.watch_energy(is_on)
                 case LeavePlanner() if self._link is not None:
                     self._link.leave()
-                case KeepReports(reports) if self._report_file is not None:
-                    self._report_file.append(reports)
+                case KeepReports(reports):
+                    self._report.keep(reports)
+                case KeepTimeline():
+                    self._report.keep_timeline(action, self._refusal)
                 case Say(sentence):
-                    _log.info("%s", sentence)
+                    _log.debug("%s", sentence)
+                case Warn(sentence):
+                    _log.warning("%s", sentence)
 
     # ---- begin and end ----------------------------------------------------------------------------------------------
 
@@ -227,9 +239,7 @@ class AgentProcess:
         self._devices = devices
         gpu = devices.gpu
         self._refusal = devices.control.refusal
-        _log.info(
-            "GPU %s, control by %s%s", gpu.uuid or "unknown", gpu.control, f": {gpu.refusal}" if gpu.refusal else ""
-        )
+        self._report.begin(devices)
         self._core = AgentCore(
             rank=rank_from_spec(self._spec),
             schedule=self._spec.schedule,
@@ -247,7 +257,8 @@ class AgentProcess:
             self._meter.start()
         find = self._find_planner(self._spec)
         if find is not None:
-            self._link = PlannerLink(find, _tls_from_spec(self._spec), self._inbox.put)
+            watched_job = self._spec.job_id if self._spec.rank == 0 else None
+            self._link = PlannerLink(find, tls_from_spec(self._spec), self._inbox.put, watched_job=watched_job)
             self._link.start()
 
     def _find_planner(self, spec: RankSpec) -> FindPlanner | None:
@@ -256,10 +267,16 @@ class AgentProcess:
         folder = None if spec.rendezvous is None else Path(spec.rendezvous)
         num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
         if folder is None and num_ranks > 1:
-            _log.warning("neither a planner nor a rendezvous folder is named: clocks stay as they are")
+            why = "neither a planner nor a rendezvous folder is named: clocks stay as they are"
+            self._report.take_job(Unreachable(why))
             return None
         if spec.rank == 0:
-            self._embedded = EmbeddedPlanner(folder, spec)
+            try:
+                self._embedded = EmbeddedPlanner(folder, spec, time.monotonic_ns())
+            except OSError as error:
+                why = f"the job's planner cannot be started: {error}; clocks stay as they are"
+                self._report.take_job(Unreachable(why))
+                return None
             folder = self._embedded.folder
         return None if folder is None else find_in_folder(folder, spec.job_id)
 
@@ -276,9 +293,13 @@ class AgentProcess:
         if self._devices is not None:
             self._devices.control.close()
         if self._link is not None:
-            self._link.join(_FLUSH_S)
+            self._link.join(_LAST_WORD_S if self._spec.rank == 0 else _FLUSH_S)
+        self._report.close(self._inbox.take())
         if self._embedded is not None:
             self._embedded.end()
+        elif self._spec.rank == 0 and self._spec.planner is None and self._spec.rendezvous is not None:
+            with suppress(OSError):  # made for a planner that never came to be
+                Path(self._spec.rendezvous).rmdir()
 
 
 def run_agent(text: bytes) -> int:
@@ -287,23 +308,13 @@ def run_agent(text: bytes) -> int:
     Returns:
         The exit code: 0, or 2 after one line on standard error where the trainer gave what cannot be used.
     """
-    logging.basicConfig(level=logging.INFO, format="perseus agent: %(message)s")
+    level = logging.DEBUG if os.environ.get("PERSEUS_LOG") == "debug" else logging.INFO
+    logging.basicConfig(level=level, format="perseus agent: %(message)s")
     try:
         start = AgentStart.from_json(text)
-        logging.basicConfig(level=logging.INFO, format=f"perseus rank {start.spec.rank}: %(message)s", force=True)
+        logging.basicConfig(level=level, format=f"perseus rank {start.spec.rank}: %(message)s", force=True)
         AgentProcess(start).run()
     except (PerseusError, OSError, ValueError, TypeError, KeyError) as error:
         _log.error("the agent cannot run, training goes on without: %s", error)
         return 2
     return 0
-
-
-def _tls_from_spec(spec: RankSpec) -> "ClientTls | None":
-    """Options ``tls_ca``, ``tls_cert`` and ``tls_key`` name files; ``tls=1`` alone trusts the system's authorities."""
-    names = ("tls_ca", "tls_cert", "tls_key")
-    if not {"tls", *names} & spec.options.keys():
-        return None
-    from perseus_dist.rpc.connection import ClientTls
-
-    ca, cert, key = (Path(spec.options[name]) if name in spec.options else None for name in names)
-    return ClientTls(ca=ca, cert=cert, key=key)

@@ -7,6 +7,9 @@
 The powers are fitted to all edges by least squares. One computation is far too short for the counter, but hundreds of
 them, cut by the edges at ever other places, tell the powers apart. Offsets are renewed every few dozen edges, so that a
 power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds.
+
+Constants, such as loading a batch, may be over in no time. One whose power cannot be told apart is taken to draw what
+the GPU draws while it waits; and since no clock changes how long it takes, it is timed at whichever clock it runs.
 """
 
 import math
@@ -19,6 +22,7 @@ from typing import NamedTuple
 from perseus_dist.agent.counter import Edge
 from perseus_dist.agent.least_squares import LeastSquares, Observation, Unknown
 from perseus_dist.messages import Sample
+from perseus_dist.planning.instruction import Kind
 
 WAITING = (-1, "")
 """What a rank does between its instructions: it waits for a peer."""
@@ -29,10 +33,12 @@ OUTSIDE = (-2, "")
 _EDGES_PER_OFFSET = 64
 _BOUNDARY_ERROR_NS = 50_000
 _MIN_EDGES = 8
-_MIN_SHARE = 0.01  # of the window; an activity rarer than that is not told apart from waiting
+_MIN_SHARE = 0.01  # of the window; an activity rarer than that is not told apart from others
 _MAX_ERROR = 0.2  # of a power; worse is no measurement
 _FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey); a host that was late is no property of the GPU
 _MIN_FENCE = 0.01  # of the median, for devices that repeat themselves exactly
+_MIN_TIME_S = 1e-6  # devices count in half of that, and a constant may do nothing at all
+_COMPUTATIONS = frozenset(Kind)
 
 Key = tuple[int, str]
 """(chunk, kind)."""
@@ -86,18 +92,16 @@ def estimate(
     """
     durations_s: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))  # (seen, exact)
     for activity in activities:
-        if activity.key != OUTSIDE and any(
-            s.begin_ns <= activity.begin_ns and activity.end_ns <= s.end_ns for s in spans
-        ):
+        if activity.key != OUTSIDE and (_is_constant(activity.key) or _is_within(activity, spans)):
             durations_s[activity.key][activity.is_exact].append((activity.end_ns - activity.begin_ns) / 1e9)
     typical_s = {key: _without_outliers(exact or seen) for key, (seen, exact) in durations_s.items()}
     fit = _fit_powers(_trimmed(activities, typical_s), _groups(edges, spans, period_ns // 4))
     samples, missed = [], []
     for (chunk, kind), values in sorted(typical_s.items()):
-        time_s = statistics.fmean(values)
+        time_s = max(statistics.fmean(values), _MIN_TIME_S)
         time_std_s = statistics.stdev(values) if len(values) > 1 else 0.0
-        power = fit.powers_w.get((chunk, kind))
-        if power is None or power.value <= 0 or power.error > _MAX_ERROR * power.value:
+        power = fit.power_w((chunk, kind))
+        if power is None:
             missed.append(f"{kind} of chunk {chunk}")
             continue
         samples.append(
@@ -113,25 +117,50 @@ def estimate(
                 window_s=fit.window_s,
             )
         )
-    waiting = fit.powers_w.get(WAITING)
-    is_waiting_seen = waiting is not None and 0 < waiting.error < _MAX_ERROR * waiting.value
+    waiting = fit.told_apart_w(WAITING)
     return Estimate(
         samples=tuple(samples),
-        blocking_power_w=waiting.value if waiting is not None and is_waiting_seen else 0.0,
+        blocking_power_w=waiting.value if waiting is not None else 0.0,
         trouble=f"no energy of {', '.join(missed)} at {clock_mhz} MHz in {fit.window_s:.1f} s" if missed else "",
     )
 
 
 class _Fit(NamedTuple):
     powers_w: dict[Key, Unknown]
+    mean_w: float
     window_s: float
+
+    def told_apart_w(self, key: Key) -> Unknown | None:
+        """The power of an activity; None where it is not known well enough."""
+        power = self.powers_w.get(key)
+        return None if power is None or power.value <= 0 or power.error > _MAX_ERROR * power.value else power
+
+    def power_w(self, key: Key) -> Unknown | None:
+        """The power of an instruction. A constant always has one: never above the hottest computation's."""
+        power = self.told_apart_w(key)
+        if not _is_constant(key) or not self.powers_w:
+            return power
+        if power is None:
+            power = self.told_apart_w(WAITING) or Unknown(self.mean_w, self.mean_w)
+        told_apart = (self.told_apart_w(other) for other in self.powers_w if other[1] in _COMPUTATIONS)
+        hottest_w = max((other.value for other in told_apart if other is not None), default=math.inf)
+        return power if power.value <= hottest_w else Unknown(hottest_w, power.error)
+
+
+def _is_constant(key: Key) -> bool:
+    """Whether no clock changes it."""
+    return key not in (WAITING, OUTSIDE) and key[1] not in _COMPUTATIONS
+
+
+def _is_within(activity: Activity, spans: Iterable[Span]) -> bool:
+    return any(span.begin_ns <= activity.begin_ns and activity.end_ns <= span.end_ns for span in spans)
 
 
 def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]) -> _Fit:
     window_ns = sum(group[-1].time_ns - group[0].time_ns for group in groups)
     energy_mj = sum(group[-1].energy_mj - group[0].energy_mj for group in groups)
     if sum(map(len, groups)) < _MIN_EDGES or window_ns <= 0 or energy_mj <= 0:
-        return _Fit({}, 0.0)
+        return _Fit({}, 0.0, 0.0)
     mean_w = energy_mj * 1e6 / window_ns
     elapsed = [_elapsed_s(activities, group) for group in groups]
     total_s: dict[Key, float] = defaultdict(float)
@@ -145,16 +174,19 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
         observations = []
         for edge, row in zip(group, rows, strict=True):
             factors = [0.0] * len(columns)
+            rare_j = 0.0
             for key, seconds in row.items():
-                # What is too rare for a column of its own: drawn at about the mean power, so it is taken for that.
-                if key in columns:
-                    factors[columns[key]] = seconds
-            rare_j = mean_w * math.fsum(seconds for key, seconds in row.items() if key not in columns)
+                # What is too rare for a column of its own: a constant is taken for waiting, all else for the mean.
+                column = columns.get(WAITING if key not in columns and _is_constant(key) else key)
+                if column is None:
+                    rare_j += mean_w * seconds
+                else:
+                    factors[column] += seconds
             error_j = mean_w * math.hypot(edge.width_ns / math.sqrt(12), _BOUNDARY_ERROR_NS) / 1e9
             observations.append(Observation(factors, edge.energy_mj / 1e3 - rare_j, error_j))
         squares.add_group(observations)
     unknowns = squares.solve(Unknown(mean_w, mean_w))
-    return _Fit({key: unknowns[k] for key, k in columns.items()}, window_ns / 1e9)
+    return _Fit({key: unknowns[k] for key, k in columns.items()}, mean_w, window_ns / 1e9)
 
 
 def _elapsed_s(activities: Sequence[Activity], edges: Sequence[Edge]) -> list[dict[Key, float]]:

@@ -11,11 +11,14 @@ class Settings:
 
     Attributes:
         lease_s: Clocks are released when no boundary came for this long, and the longest instruction on top.
+        holds_without_planner: Whether clocks go on as last agreed while the planner is away. Else they are released:
+            one that ends with its job may be gone for good.
         drift_tolerance: Share by which an instruction's time may leave the profile.
         version: Of the package, for the planner.
     """
 
     lease_s: float = 2.0
+    holds_without_planner: bool = True
     drift_tolerance: float = 0.1
     version: str = ""
 

@@ -3,12 +3,16 @@
 import re
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.agent.order import schedule_digest
 from perseus_dist.agent.settings import SavedProfile, Settings
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages import Rank, Sample, Target
+
+if TYPE_CHECKING:
+    from perseus_dist.rpc.connection import ClientTls
 
 _TARGET = re.compile(r"t_min|(?P<name>slowdown|deadline_s)=(?P<value>[0-9.eE+-]+)")
 
@@ -33,7 +37,7 @@ def rank_from_spec(spec: RankSpec) -> Rank:
 
 
 def settings_from_spec(spec: RankSpec) -> Settings:
-    """From its options ``lease_s`` and ``drift_tolerance``.
+    """From its options ``lease_s`` and ``drift_tolerance``, and from who runs the planner.
 
     Raises:
         SpecError: One is no number, or not positive.
@@ -41,6 +45,7 @@ def settings_from_spec(spec: RankSpec) -> Settings:
     usual = Settings()
     return Settings(
         lease_s=_positive(spec, "lease_s", usual.lease_s),
+        holds_without_planner=spec.planner is not None,
         drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
         version=version("perseus-dist"),
     )
@@ -89,6 +94,17 @@ def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
         for row in read_rows(Path(spec.profile))
     )
     return SavedProfile(samples=samples, blocking_power_w=_positive(spec, "blocking_power_w", 0.0))
+
+
+def tls_from_spec(spec: RankSpec) -> "ClientTls | None":
+    """Options ``tls_ca``, ``tls_cert`` and ``tls_key`` name files; ``tls=1`` alone trusts the system's authorities."""
+    names = ("tls_ca", "tls_cert", "tls_key")
+    if not {"tls", *names} & spec.options.keys():
+        return None
+    from perseus_dist.rpc.connection import ClientTls
+
+    ca, cert, key = (Path(spec.options[name]) if name in spec.options else None for name in names)
+    return ClientTls(ca=ca, cert=cert, key=key)
 
 
 def _positive(spec: RankSpec, name: str, usual: float) -> float:

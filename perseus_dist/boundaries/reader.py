@@ -5,6 +5,7 @@ from collections import deque
 from contextlib import suppress
 from typing import NamedTuple
 
+from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.boundaries.ring import RingReader
 
@@ -61,6 +62,10 @@ class BoundaryReader:
         After taking it back, ``read`` once before sleeping.
         """
         self._ring.set_watched(is_watched)
+
+    def set_status(self, status: AgentStatus) -> None:
+        """What ``Hook.status`` gives from now on."""
+        self._ring.set_status(status)
 
     def read(self, now_ns: int) -> list[TimedBoundary]:
         """Boundaries passed since the last call, oldest first. Never blocks.

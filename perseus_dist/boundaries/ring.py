@@ -7,21 +7,23 @@
  192    device_ordered: whether the device says how far it is      written by the trainer
  256    progress: low 32 bits of the newest sequence reached       written by the device
  320    watched: whether the reader looks often by itself          written by the agent
+ 384    status: what the agent tells the trainer (agent_status.py) written by the agent
  65536  records, 64 bytes each, at (sequence % capacity)
 ```
-Each word has a cache line of its own. The file has no name (memfd): nothing is left behind, however the trainer ends.
-Records carry a checksum and their sequence, so the reader needs no order between the record's stores and the head's:
-what does not fit is read again later.
+Each word has a cache line of its own, the status two. The file has no name (memfd): nothing is left behind, however the
+trainer ends. Records carry a checksum and their sequence, so the reader needs no order between the record's stores and
+the head's: what does not fit is read again later.
 """
 
 import mmap
 import os
 import struct
 
+from perseus_dist.boundaries.agent_status import STATUS_BYTES, AgentStatus, decode_status, encode_status
 from perseus_dist.boundaries.record import RECORD_BYTES, Boundary, decode_record
 
 MAGIC = b"PERSEUSB"
-VERSION = 1
+VERSION = 2
 CAPACITY = 16_384
 HEADER_BYTES = 65_536  # whole pages of any size that Linux uses: this part is mapped into the device
 
@@ -31,6 +33,7 @@ _DROPPED = 128
 _DEVICE_ORDERED = 192
 PROGRESS_OFFSET = 256
 _WATCHED = 320
+_STATUS = 384
 _FILE_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
 
 
@@ -88,6 +91,11 @@ class RingWriter:
         """What the device wrote last."""
         return self._words32[PROGRESS_OFFSET // 4]
 
+    @property
+    def status(self) -> AgentStatus | None:
+        """What the reader said last; None where it has not yet, or is just saying it."""
+        return decode_status(self.memory[_STATUS : _STATUS + STATUS_BYTES])
+
     def close(self) -> None:
         """Give the memory back. Never where a device may still write to it."""
         self._words32.release()
@@ -140,6 +148,10 @@ class RingReader:
     def set_watched(self, is_watched: bool) -> None:  # noqa: FBT001 - reads as an assignment
         """Tell the writer whether to ring. Look once more after saying that it must."""
         struct.pack_into("<I", self._memory, _WATCHED, is_watched)
+
+    def set_status(self, status: AgentStatus) -> None:
+        """Tell the writer how it goes."""
+        self._memory[_STATUS : _STATUS + STATUS_BYTES] = encode_status(status)
 
     @property
     def reached(self) -> int:

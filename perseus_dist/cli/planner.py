@@ -61,8 +61,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--embedded",
         action="store_true",
-        help="keep everything in memory, end with the process that started it, and put a token into --address-file "
-        "that every call needs",
+        help="keep everything in memory unless --state-dir is given, end with the process that started it, and put a "
+        "token into --address-file that every call needs",
     )
     parser.set_defaults(run=run)
 
@@ -71,7 +71,9 @@ def run(args: argparse.Namespace) -> int:
     """Serve."""
     from perseus_dist.planner.server import serve
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    # An embedded one writes into its job's log, where the agent of rank 0 tells the job's phases.
+    level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every stranger's failed handshake is a line
     asyncio.run(serve(_config(args)))
     return 0
@@ -99,13 +101,18 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
             f"--bind {bind} is no loopback address: other machines could read tokens on the way. Give --tls-cert and "
             "--tls-key, or --insecure on a network that you trust"
         )
-    state_dir = args.state_dir or default_state_dir()
-    if not args.embedded:
+    state_dir = args.state_dir or (None if args.embedded else default_state_dir())
+    if state_dir is not None:
         make_state_dir(state_dir)
+    # That of an embedded one is new with every start: whoever can read the address file may use it.
+    if args.embedded or state_dir is None:
+        operator_token = new_token()
+    else:
+        operator_token = load_operator_token(state_dir / OPERATOR_TOKEN)
     return ServerConfig(
         bind=bind,
-        database=None if args.embedded else state_dir / DATABASE,
-        operator_token=new_token() if args.embedded else load_operator_token(state_dir / OPERATOR_TOKEN),
+        database=None if state_dir is None else state_dir / DATABASE,
+        operator_token=operator_token,
         needs_token=args.embedded or not bind.is_loopback,
         tls=tls,
         metrics_port=args.metrics_port,

@@ -11,14 +11,23 @@ from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.gpu import GpuState
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.presets import PRESETS
+from perseus_dist.simulator.work import work_environment
 
 LEFT_LOCKED_EXIT_CODE = 3
 _RELEASE_GRACE_S = 2.0  # an agent or a clock daemon may outlive the command by a moment, to release clocks
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_WATCHED = {*_FORWARDED, signal.SIGCHLD}
+_LOOK_S = 0.2
+_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # which the command should not inherit
 
 _EPILOG = """\
 example:
   perseus-dist sim --gpu a100 --count 4 -- python -c "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
+  perseus-dist sim --count 4 --forward-ms 35 --backward-ms 65 -- deepspeed --perseus --num_gpus 4 train.py
+
+With --forward-ms and --backward-ms, each forward and backward of a training job under Perseus also runs as a kernel on
+a simulated GPU: that of index i for local rank i. The real work happens on the CPU meanwhile; give longer times than
+that takes.
 
 COMMAND and its children find the simulated GPUs wherever they load libnvidia-ml.so.1 by name, as nvidia-ml-py does.
 When it has ended, this prints what each GPU consumed and whether its clock is still locked. A clock counts as left
@@ -44,6 +53,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="store_true",
         help="also a stand-in libcuda.so.1 (streams, events, no kernels of one's own); not for CUDA frameworks",
     )
+    parser.add_argument("--forward-ms", type=float, metavar="MS", help="time of a stage's forward at the maximum clock")
+    parser.add_argument("--backward-ms", type=float, metavar="MS", help="time of a stage's backward")
+    parser.add_argument(
+        "--imbalance", type=float, metavar="SHARE", help="0.1: the last stage takes 10 %% longer than the first"
+    )
     parser.add_argument("--unprivileged", action="store_true", help="nobody may set clocks")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
@@ -52,34 +66,53 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Run a command on simulated GPUs."""
-    watched = {*_FORWARDED, signal.SIGCHLD}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)  # first of all: the machine's thread inherits it
+    work = _work_environment(args)
+    # The thread that waits takes signals itself. Those that numerical libraries have started before may get one first:
+    # it is noted then, or, if it told the command's end, found out a moment later.
+    strays: list[int] = []
+    heeded = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores
+    handlers = {number: signal.signal(number, lambda number, _frame: strays.append(number)) for number in heeded}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # the machine's thread inherits it
     try:
         with SimulatedMachine(args.gpu, count=args.count, unprivileged=args.unprivileged) as machine:
             started = [gpu.state() for gpu in machine.gpus]
-            exit_code = _run_command(args.command, {**os.environ, **machine.environment(cuda=args.cuda)})
+            environment = {**os.environ, **machine.environment(cuda=args.cuda), **work}
+            exit_code = _run_command(args.command, environment, strays)
             _wait_for_release(machine)
             report = _report(args.command, exit_code, machine, started)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     print(json.dumps(report) if args.json else _text(report), flush=True)
     if exit_code == 0 and report["clocks_left_locked"]:
         return LEFT_LOCKED_EXIT_CODE
     return exit_code
 
 
-def _run_command(command: Sequence[str], environment: dict[str, str]) -> int:
+def _work_environment(args: argparse.Namespace) -> dict[str, str]:
+    if args.forward_ms is None and args.backward_ms is None and args.imbalance is None:
+        return {}
+    if args.forward_ms is None or args.backward_ms is None:
+        raise SimulatorError("simulated work needs both --forward-ms and --backward-ms")
+    return work_environment(
+        forward_s=args.forward_ms / 1e3, backward_s=args.backward_ms / 1e3, imbalance=args.imbalance or 0.0
+    )
+
+
+def _run_command(command: Sequence[str], environment: dict[str, str], strays: list[int]) -> int:
     """Spawn, and wait, passing signals on. The watched signals must be blocked."""
     try:
-        pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=())
+        pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=(), setsigdef=_PYTHON_IGNORES)
     except OSError as error:
         raise SimulatorError(f"{command[0]}: cannot be run ({error.strerror}); name a command after --") from None
     while True:
-        info = signal.sigwaitinfo({*_FORWARDED, signal.SIGCHLD})
-        if info.si_signo != signal.SIGCHLD:
-            if info.si_code <= 0:  # sent by a process; what the terminal sends, the command gets as well
-                os.kill(pid, info.si_signo)
-            continue
+        info = signal.sigtimedwait(_WATCHED, _LOOK_S)
+        # Sent by a process; what the terminal sends, the command gets as well.
+        if info is not None and info.si_signo != signal.SIGCHLD and info.si_code <= 0:
+            strays.append(info.si_signo)
+        while strays:
+            os.kill(pid, strays.pop(0))
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)

@@ -1,54 +1,11 @@
-"""A job's status for operators: the values of ``JobStatus`` in the service's contract, field by field."""
+"""A job's status, for operators and for the agent of its rank 0."""
 
-from dataclasses import dataclass
-
-from perseus_dist.messages import NO_POINT, Target
+from perseus_dist.messages import NO_POINT, JobStatus, MeasuredIterations, PipelineStatus, Straggler
 from perseus_dist.planner.job import Job
-from perseus_dist.planner.lifecycle_facts import StragglerKnown
-from perseus_dist.planner.measured_iterations import MeasuredIterations, measured_iterations
+from perseus_dist.planner.measured_iterations import measured_iterations
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
 MAX_TROUBLES = 8  # shown; a thousand ranks mostly share one cause
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineStatus:
-    """One data-parallel replica; figures are 0, and ``point`` is -1, where there is nothing yet."""
-
-    dp_rank: int
-    attached_ranks: int
-    iteration: int
-    time_s: float
-    energy_j: float
-    table_revision: int
-    point: int
-    planned_time_s: float
-    planned_energy_j: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobStatus:
-    """A job; figures are 0 where there is nothing yet."""
-
-    job_id: str
-    phase: str
-    reason: str
-    num_ranks: int
-    pipelines: tuple[PipelineStatus, ...]
-    table_revision: int
-    switch_revision: int
-    target: Target
-    stragglers: tuple[StragglerKnown, ...]
-    t_min_s: float
-    t_star_s: float
-    baseline: MeasuredIterations
-    enforced: MeasuredIterations
-    predicted_saving: float
-    profiled_clocks: int
-    messages: int
-    missed_clocks: int
-    lost_boundaries: int
-    troubles: tuple[str, ...]
 
 
 def job_status(job: Job) -> JobStatus:
@@ -63,7 +20,10 @@ def job_status(job: Job) -> JobStatus:
         table_revision=job.plan.revision if job.plan else 0,
         switch_revision=job.switch.switch_revision if job.switch else 0,
         target=job.target,
-        stragglers=tuple(job.stragglers.values()),
+        stragglers=tuple(
+            Straggler(straggler_id=known.straggler_id, degree=known.degree, dp_rank=known.dp_rank)
+            for known in job.stragglers.values()
+        ),
         t_min_s=summary.t_min_ps / PS_PER_S if summary else 0.0,
         t_star_s=summary.t_star_ps / PS_PER_S if summary else 0.0,
         baseline=_baseline(job),

@@ -99,9 +99,10 @@ def _join(
 
 def _take_whole(job: Job, iteration: Iteration) -> None:
     """An iteration that every rank has reported: warm-up, baseline, or one under the plan in force."""
+    job.num_changes += 1
     if iteration.is_enforced and job.switch is not None:
         job.enforced.append(iteration)
-    if job.baseline is None and job.sweep_id == 0 and iteration.is_released:
+    if job.baseline is None and not job.sweeps and iteration.is_released:
         job.num_warm += 1
         if job.num_warm > job.policy.num_warmup_iterations:
             job.baseline_iterations.append(iteration)

@@ -1,29 +1,12 @@
 """Iterations of the whole job, summed up: medians and spreads, since a busy machine's outliers say nothing."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from statistics import median, quantiles
 
+from perseus_dist.messages import MeasuredIterations
 from perseus_dist.planner.job import Iteration
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredIterations:
-    """Some iterations; figures are 0 where there is nothing to measure.
-
-    Attributes:
-        num_iterations: Behind the figures.
-        time_s: Median [s].
-        time_spread_s: Interquartile range [s].
-        energy_j: Median of what all GPUs of the job drew [J]; 0 where it is not known.
-        energy_spread_j: Interquartile range [J].
-    """
-
-    num_iterations: int = 0
-    time_s: float = 0.0
-    time_spread_s: float = 0.0
-    energy_j: float = 0.0
-    energy_spread_j: float = 0.0
+__all__ = ["MeasuredIterations", "measured_iterations"]
 
 
 def measured_iterations(iterations: Collection[Iteration]) -> MeasuredIterations:

@@ -10,6 +10,7 @@ import numpy as np
 
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages import Sample
+from perseus_dist.planner.joint_constants import RowsOfGpu, joint_kinds, without_waiting
 from perseus_dist.planner.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.instruction import profile_name
 from perseus_dist.planning.profile import Measurements, Profile, write_profile
@@ -28,7 +29,12 @@ def stages_of_ranks(schedule: Schedule) -> list[list[int]]:
 
 
 def measured_profile(
-    schedule: Schedule, contributions: Iterable[Contribution], *, tensor_parallel: int, source: str
+    schedule: Schedule,
+    contributions: Iterable[Contribution],
+    *,
+    tensor_parallel: int,
+    blocking_power_w: Sequence[float],
+    source: str,
 ) -> Profile:
     """Join what all ranks have measured.
 
@@ -36,11 +42,23 @@ def measured_profile(
     out. Ranks of a tensor-parallel group stand side by side as GPUs; where one of them lacks a clock, it is taken to be
     like the mean of the others. A stage that was measured at one clock alone, because no GPU of it can be set to
     another, keeps that clock. Rows that name their stage, from a saved profile, count where nothing newer was measured.
+    What ranks do together, once an iteration, is freed from waiting for each other.
+
+    Args:
+        schedule: What all ranks run.
+        contributions: What they have measured.
+        tensor_parallel: GPUs that share each instruction.
+        blocking_power_w: (pp_size) [W] of one GPU of each pp_rank.
+        source: For messages.
 
     Raises:
         ProfileError: Something that the schedule runs was not measured, or nothing fits it.
     """
-    own, saved = _rows(schedule, contributions)
+    measured, saved = _rows(schedule, contributions)
+    blocking_w = {
+        stage: blocking_power_w[pp_rank] for pp_rank, stages in enumerate(stages_of_ranks(schedule)) for stage in stages
+    }
+    own = without_waiting(measured, joint_kinds(schedule), blocking_w)
     rows_of = {key: own.get(key) or saved[key] for key in (*own, *saved)}
     wanted = sorted({(instruction.stage, instruction.kind) for order in schedule.ranks for instruction in order})
     missing = [f"stage {stage} {profile_name(kind)}" for stage, kind in wanted if (stage, kind) not in rows_of]
@@ -58,7 +76,13 @@ def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
         ProfileError: As ``measured_profile``.
     """
     source = f"profile of job {request.job_id}"
-    return measured_profile(schedule, request.contributions, tensor_parallel=request.tp_size, source=source)
+    return measured_profile(
+        schedule,
+        request.contributions,
+        tensor_parallel=request.tp_size,
+        blocking_power_w=request.blocking_power_w,
+        source=source,
+    )
 
 
 def profile_csv(profile: Profile) -> bytes:
@@ -78,7 +102,7 @@ def csv_of_request(request: PlanningRequest) -> bytes:
     return profile_csv(profile_of_request(parse_schedule(request.schedule_text), request))
 
 
-_Rows = dict[_Key, dict[str, dict[int, list[Row]]]]  # by GPU label, by clock
+_Rows = dict[_Key, dict[str, RowsOfGpu]]  # by GPU label
 
 
 def _rows(schedule: Schedule, contributions: Iterable[Contribution]) -> tuple[_Rows, _Rows]:

@@ -28,7 +28,7 @@ from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
-MAX_WATCHERS = 256
+MAX_WATCHERS = 4096  # each job's rank 0 is one; a status takes some 0.1 ms, twice a second at most
 WATCH_INTERVAL_S = 0.5
 ANSWER_TIMEOUT_S = 30.0
 

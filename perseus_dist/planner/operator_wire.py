@@ -1,9 +1,8 @@
 """Operators' requests and what they are answered, as protobuf."""
 
+from perseus_dist.messages import JobStatus, MeasuredIterations, PipelineStatus
 from perseus_dist.planner.job import JobPlan
-from perseus_dist.planner.job_status import JobStatus, PipelineStatus
 from perseus_dist.planner.lifecycle_events import StragglerCleared, StragglerReported, TargetSet
-from perseus_dist.planner.measured_iterations import MeasuredIterations
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import check_job_id, target_from_wire, target_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb

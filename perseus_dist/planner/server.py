@@ -6,7 +6,7 @@ import logging
 import os
 import resource
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from perseus_dist.rpc.connection import SERVICE
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
 
 DRAIN_S = 3.0
-PARENT_INTERVAL_S = 0.5
 
 _MAX_CALLS = 20_000
 _IDENTITY_ONLY = 1
@@ -72,9 +71,10 @@ class ServerConfig:
         needs_token: Whether calls without a token are refused.
         tls: None serves plain text.
         metrics_port: On the loopback address; None for no metrics.
-        address_file: Told where the planner listens: JSON with ``address``, ``metrics_address`` and, if ``embedded``,
-            ``token``.
+        address_file: Told where the planner listens: JSON with ``address``, ``metrics_address``, ``pid`` and, if
+            ``embedded``, ``token``.
         embedded: The planner ends with the process that started it, and whoever can read ``address_file`` may use it.
+            If that process has died, nobody else will remove this file and the database: the planner does.
         policy: Of every job.
     """
 
@@ -120,7 +120,7 @@ async def serve(config: ServerConfig) -> None:
         address = str(Address(config.bind.host, port))
         _tell_address(config, address, metrics_address)
         ticking = asyncio.create_task(jobs.tick())
-        await _until_asked_to_end(parent if config.embedded else None)
+        is_orphan = await _until_asked_to_end(parent if config.embedded else None)
 
         _log.info("draining: agents are told to come back to whoever listens here next")
         await healthy.enter_graceful_shutdown()
@@ -129,6 +129,8 @@ async def serve(config: ServerConfig) -> None:
         await asyncio.sleep(0)  # first no new streams, then an end to those there are
         jobs.end_streams(Ending(reason="the planner restarts; attach again"))
         await stopping
+    if is_orphan:
+        _remove_traces(config)
 
 
 def make_server(jobs: Jobs, gate: Gate) -> grpc.aio.Server:
@@ -176,23 +178,42 @@ def _tell_address(config: ServerConfig, address: str, metrics_address: str) -> N
     metrics = f", metrics on http://{metrics_address}/metrics" if metrics_address else ""
     _log.info("listening on %s (%s)%s", address, security, metrics)
     if config.address_file is not None:
-        told = {"address": address, "metrics_address": metrics_address}
+        told: dict[str, str | int] = {"address": address, "metrics_address": metrics_address, "pid": os.getpid()}
         if config.embedded:
             told["token"] = config.operator_token
         write_private(config.address_file, json.dumps(told) + "\n")
 
 
-async def _until_asked_to_end(parent: int | None) -> None:
+async def _until_asked_to_end(parent: int | None) -> bool:
+    """Until a signal, or the end of the parent; whether it was the latter."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     if parent is None:
         await asked.wait()
-        return
-    while not asked.is_set() and os.getppid() == parent:
+        return False
+    with suppress(ProcessLookupError):  # it has ended and is gone
+        pidfd = os.pidfd_open(parent)
         try:
-            async with asyncio.timeout(PARENT_INTERVAL_S):
+            if os.getppid() == parent:
+                loop.add_reader(pidfd, asked.set)
                 await asked.wait()
-        except TimeoutError:
-            pass
+                loop.remove_reader(pidfd)
+        finally:
+            os.close(pidfd)
+    return os.getppid() != parent
+
+
+def _remove_traces(config: ServerConfig) -> None:
+    """What was written into folders that nobody else will look after, and these if they are empty then."""
+    traces = [] if config.address_file is None else [config.address_file]
+    if config.database is not None:
+        traces += [config.database.with_name(config.database.name + suffix) for suffix in ("", "-wal", "-shm")]
+    folders = dict.fromkeys(path.parent for path in reversed(traces))
+    for path in traces:
+        with suppress(OSError):
+            path.unlink()
+    for folder in folders:
+        with suppress(OSError):  # somebody else's files are in it
+            folder.rmdir()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from perseus_dist.report import theme
 from perseus_dist.report.labels import Label, place_labels
+from perseus_dist.report.wording import against_text, energy_text, time_text
 from perseus_dist.units import FloatArray
 
 SIZE_IN = (8.0, 5.0)
@@ -29,11 +30,21 @@ _LOOKS: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedPoint:
-    """An iteration worth a name: its time and the energy of the whole pipeline."""
+    """An iteration worth a name: its time and the energy of the whole pipeline.
+
+    Attributes:
+        name: May have several lines.
+        time_s: [s] of the iteration.
+        energy_j: [J] of the iteration.
+        against: What its saving and slowdown are told against; None for the picture's own reference.
+        is_quiet: Whether it is drawn without a label.
+    """
 
     name: str
     time_s: float
     energy_j: float
+    against: "MarkedPoint | None" = None
+    is_quiet: bool = False
 
 
 def plot_frontier(
@@ -61,7 +72,8 @@ def plot_frontier(
         t_min_s: [s] the fastest iteration.
         t_star_s: [s] the iteration of minimum energy.
         t_prime_s: [s] the straggler's iteration time.
-        measured: Points that were measured, not predicted; drawn as diamonds.
+        measured: Points that were measured, not predicted; drawn as diamonds. Those that are against nothing show no
+            saving and slowdown.
         title: Above the picture.
         ax: Axes to draw into, with room for the scales of saving and slowdown. Without it a figure is made.
 
@@ -92,14 +104,14 @@ def plot_frontier(
         ax.set_title(title, loc="left", size=_TITLE_PT * shrunk, weight="bold", pad=34 if baselines else 10)
         labels = [
             *(_point_label(point, baselines, colour=theme.ACCENT) for point in chosen_points),
-            *(_point_label(point, baselines) for point in baselines),
-            *(Label(text=f"{name}  {theme.time_text(x)}", x=x, colour=theme.MUTED) for name, x in hairlines),
-            *_curve_labels(times, energies, bounds),
             *(
-                Label(text=point.name, x=point.time_s, y=point.energy_j, colour=theme.PLANS)
+                _point_label(point, (point.against or point,), colour=theme.PLANS)
                 for point in measured
-                if point.name
+                if not point.is_quiet
             ),
+            *(_point_label(point, baselines) for point in baselines if not point.is_quiet),
+            *(Label(text=f"{name}  {time_text(x)}", x=x, colour=theme.MUTED) for name, x in hairlines),
+            *_curve_labels(times, energies, bounds),
         ]
         along_s = np.linspace(times[0], times[-1], 200)
         curve_xy = np.stack([along_s, np.interp(along_s, times, bounds)], axis=1)
@@ -138,11 +150,11 @@ def _scale_axes(ax: Axes, baselines: Sequence[MarkedPoint]) -> None:
 
 def _point_label(point: MarkedPoint, baselines: Sequence[MarkedPoint], *, colour: str = theme.INK) -> Label:
     """Name and figures; saving and slowdown too, unless the point is the reference itself."""
-    lines = [point.name, f"{theme.time_text(point.time_s)}, {theme.energy_text(point.energy_j)}"]
+    lines = [point.name, f"{time_text(point.time_s)}, {energy_text(point.energy_j)}"]
     if baselines and point is not baselines[0]:
         reference = baselines[0]
         lines.append(
-            theme.against_text(
+            against_text(
                 time_s=point.time_s,
                 energy_j=point.energy_j,
                 reference_time_s=reference.time_s,

@@ -1,4 +1,4 @@
-"""What all pictures share: ink, type, how numbers are written, and files that come out the same every time."""
+"""What all pictures share: ink, type, and files that come out the same every time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +26,9 @@ SMALL_PT = 7.0
 UNDERLINE_PT = 1.3  # of the critical path
 END_PT = 0.7  # of the line that ends an iteration
 POINTS_PER_INCH = 72.0
+
+ON_COLOUR = "on-colour"
+"""Group id of text that stands on a coloured box, and keeps its ink where a page turns a picture dark."""
 
 # Fixed, so that a picture does not follow the matplotlibrc of whoever draws it.
 _STYLE = {
@@ -78,20 +81,3 @@ def ink_on(colour: ArrayLike) -> str:
     red_green_blue = np.asarray(colour, dtype=np.float64)[:3]
     linear = np.where(red_green_blue <= 0.04045, red_green_blue / 12.92, ((red_green_blue + 0.055) / 1.055) ** 2.4)
     return INK if linear @ (0.2126, 0.7152, 0.0722) > 0.2 else "white"
-
-
-def time_text(time_s: float) -> str:
-    """A time for people: seconds, or milliseconds below one tenth of a second."""
-    return f"{time_s * 1e3:,.2f} ms" if abs(time_s) < 0.1 else f"{time_s:,.3f} s"
-
-
-def energy_text(energy_j: float) -> str:
-    """An energy for people: joules with thousands apart, one decimal below 1,000 J."""
-    return f"{energy_j:,.1f} J" if abs(energy_j) < 1000 else f"{energy_j:,.0f} J"
-
-
-def against_text(*, time_s: float, energy_j: float, reference_time_s: float, reference_energy_j: float) -> str:
-    """Saving and slowdown against a reference. The two are never shown apart."""
-    saving = round(100 * (1 - energy_j / reference_energy_j), 1) + 0.0  # + 0.0 turns -0.0 into 0.0
-    slowdown = round(100 * (time_s / reference_time_s - 1), 2) + 0.0
-    return f"saving {saving:.1f} %, slowdown {slowdown:.2f} %"

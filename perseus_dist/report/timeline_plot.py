@@ -31,6 +31,7 @@ from perseus_dist.report.timeline_layout import (
     waits,
     windows,
 )
+from perseus_dist.report.wording import against_text, energy_text, time_text
 from perseus_dist.units import j_from_uj, s_from_ps
 
 WIDTH_IN = 12.0
@@ -40,18 +41,21 @@ RASTERISE_ABOVE_BOXES = 12_000
 
 # Inches. The first two lines are margins and distances, the third what a panel may take.
 _LEFT, _RIGHT, _HEADER, _BETWEEN, _TIMES, _WINDOW_NAMES, _FOOT = 0.55, 0.2, 0.38, 0.16, 0.26, 0.16, 0.46
-_CHUNK_NAMES, _CUT, _TICK_TO_CUT = 0.42, 0.26, 0.2
+_CHUNK_NAMES, _CUT, _TICK_TO_CUT, _TITLE = 0.42, 0.26, 0.2, 0.3
 _PANEL, _MIN_SUB_ROW, _MAX_SUB_ROW = 3.2, 0.065, 0.34
 
 _MIN_LABEL_PT = 5.0
 _TEXT_Y = 0.55  # one line of type per sub-row, unless a box is too low for it
 
 
-def plot_timeline(executions: Sequence[tuple[str, Execution]], *, fig: Figure | None = None) -> Figure:
+def plot_timeline(executions: Sequence[tuple[str, Execution]], *, title: str = "", fig: Figure | None = None) -> Figure:
     """Draw executions below one another on the same time axis and colour scale.
+
+    A computation with clock 0, which happens in measured executions, is grey; an execution without energy shows none.
 
     Args:
         executions: Name and execution, top to bottom; saving and slowdown are against the first.
+        title: Above them all.
         fig: An empty figure to draw into; its size is kept. Without it a figure of fitting height is made.
 
     Returns:
@@ -63,12 +67,16 @@ def plot_timeline(executions: Sequence[tuple[str, Execution]], *, fig: Figure | 
     norm = _clock_norm(played)
     heights_in = np.array([r.height * np.clip(_PANEL / r.height, _MIN_SUB_ROW, _MAX_SUB_ROW) for r in layouts])
     around_in = len(played) * (_HEADER + _BETWEEN) + _TIMES + _WINDOW_NAMES * (len(shown) > 1) + _FOOT
+    around_in += _TITLE * bool(title)
     with theme.style():
         if fig is None:
             fig = Figure(figsize=(WIDTH_IN, heights_in.sum() + around_in))
         y_in = float(fig.get_size_inches()[1])
         heights_in *= (y_in - around_in) / heights_in.sum()
         left_in = _LEFT + _CHUNK_NAMES * any(map(_names_chunks, layouts, heights_in.tolist()))
+        if title:
+            y_in -= _TITLE
+            fig.text(left_in / fig.get_figwidth(), y_in / fig.get_figheight(), title, size=10.5, color=theme.MUTED)
         for (name, execution), layout, panel_in in zip(executions, layouts, heights_in.tolist(), strict=True):
             y_in -= _HEADER + panel_in
             axes = _add_axes(fig, shown, layout, left_in=left_in, y_in=y_in, panel_in=panel_in)
@@ -81,7 +89,8 @@ def plot_timeline(executions: Sequence[tuple[str, Execution]], *, fig: Figure | 
         _label_times(axes, shown, of="the iteration" if same_time else "the longest iteration")
         kinds = {instruction.kind for execution in played for instruction in execution.dag.instructions}
         draw_key(fig, kinds=kinds, left_in=_LEFT, bottom_in=0.17)
-        draw_colour_bar(fig, norm, cmap=CMAP, right_in=_RIGHT + 0.1, bottom_in=0.27)
+        if any(execution.clocks_mhz.any() for execution in played):
+            draw_colour_bar(fig, norm, cmap=CMAP, right_in=_RIGHT + 0.1, bottom_in=0.27)
     return fig
 
 
@@ -169,7 +178,8 @@ def _draw_execution(
     top, bottom = layout.rank_top[rank] + WAITING_TOP, layout.rank_bottom[rank] - 1 + BOTTOM
     gaps = rectangles(s_from_ps(wait_start_ps), s_from_ps(wait_end_ps), top, bottom)
     lines = underlines(execution, layout)
-    constant = execution.clocks_mhz == 0
+    constant = np.array([instruction.is_constant for instruction in execution.dag.instructions], dtype=bool)
+    unknown = ~constant & (execution.clocks_mhz == 0)
     iteration_s = float(s_from_ps(execution.time_ps))
     edge_pt = 0.5 if len(shown) == 1 else 0.0
     for ax, window in zip(axes, shown, strict=True):
@@ -181,8 +191,8 @@ def _draw_execution(
             label="waiting",
         )
         computing = PolyCollection(
-            list(boxes[inside & ~constant]),
-            array=execution.clocks_mhz[inside & ~constant],
+            list(boxes[inside & ~constant & ~unknown]),
+            array=execution.clocks_mhz[inside & ~constant & ~unknown],
             cmap=CMAP,
             norm=norm,
             edgecolors="white",
@@ -197,6 +207,13 @@ def _draw_execution(
             linewidths=edge_pt,
             label="constant",
         )
+        grey = PolyCollection(
+            list(boxes[inside & unknown]),
+            facecolors=theme.HAIRLINE,
+            edgecolors="white",
+            linewidths=edge_pt,
+            label="clock not known",
+        )
         critical = LineCollection(
             list(lines[window.shows(lines[:, 0, 0], lines[:, 1, 0])]),
             colors=theme.ACCENT,
@@ -204,9 +221,9 @@ def _draw_execution(
             capstyle="butt",
             label="critical path",
         )
-        for collection in (waiting, computing, fixed):
+        for collection in (waiting, computing, fixed, grey):
             collection.set_rasterized(int(inside.sum()) > RASTERISE_ABOVE_BOXES)
-        for artist in (waiting, computing, fixed, critical):
+        for artist in (waiting, computing, fixed, grey, critical):
             ax.add_collection(artist, autolim=False)
         if window.start_s < iteration_s <= window.end_s:
             ax.axvline(iteration_s, color=theme.INK, linewidth=theme.END_PT, clip_on=False, label="end of iteration")
@@ -226,16 +243,18 @@ def _label_boxes(
     for index, instruction in enumerate(execution.dag.instructions):
         text = instruction.kind + ("" if instruction.microbatch == NO_MICROBATCH else str(instruction.microbatch))
         if theme.text_width_pt(text, size_pt) + 3 <= wide_pt[index]:
-            ink = theme.INK if instruction.is_constant else theme.ink_on(colours[index])
-            ax.text(middle_s[index], y[index], text, size=size_pt, color=ink, ha="center", va="center_baseline")
+            has_colour = execution.clocks_mhz[index] > 0
+            ink = theme.ink_on(colours[index]) if has_colour else theme.INK
+            label = ax.text(middle_s[index], y[index], text, size=size_pt, color=ink, ha="center", va="center_baseline")
+            label.set_gid(theme.ON_COLOUR)
 
 
 def _draw_header(ax: Axes, name: str, execution: Execution, *, reference: Execution) -> None:
     """Name, iteration time and energy, and against the reference what is saved and what it costs in time."""
     time_s, energy_j = float(s_from_ps(execution.time_ps)), float(j_from_uj(execution.total_uj))
-    figures = f"{theme.time_text(time_s)}, {theme.energy_text(energy_j)}"
+    figures = f"{time_text(time_s)}, {energy_text(energy_j)}" if energy_j else time_text(time_s)
     if execution is not reference:
-        figures += "    " + theme.against_text(
+        figures += "    " + against_text(
             time_s=time_s,
             energy_j=energy_j,
             reference_time_s=float(s_from_ps(reference.time_ps)),

@@ -19,7 +19,7 @@ from perseus_dist.units import PS_PER_NS, IntArray, j_from_uj, w_from_uw
 
 Event = dict[str, Any]
 
-_CATEGORIES = {
+CATEGORIES: dict[str, str] = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",
     Kind.INPUT_GRADIENT: "input gradient",
@@ -33,8 +33,12 @@ def write_trace(executions: Sequence[tuple[str, Execution]], path: Path) -> None
     Raises:
         OutputError: The folder is missing or cannot be written to.
     """
-    trace = {"displayTimeUnit": "ms", "traceEvents": trace_events(executions)}
-    write_output(path, json.dumps(trace, separators=(",", ":")).encode() + b"\n")
+    write_output(path, trace_bytes(trace_events(executions)))
+
+
+def trace_bytes(events: Sequence[Event]) -> bytes:
+    """The file that holds these events."""
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, separators=(",", ":")).encode() + b"\n"
 
 
 def trace_events(executions: Sequence[tuple[str, Execution]]) -> list[Event]:
@@ -80,7 +84,7 @@ def _instructions(pid: int, execution: Execution, tids: IntArray) -> Iterator[Ev
             "pid": pid,
             "tid": tid,
             "name": text,
-            "cat": _CATEGORIES.get(instruction.kind, "constant"),
+            "cat": CATEGORIES.get(instruction.kind, "constant"),
             "ts": ts,
             "dur": dur,
             "args": {

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 SERVICE = "perseus.v1.Planner"
 ATTACH = f"/{SERVICE}/Attach"
+WATCH_JOB = f"/{SERVICE}/WatchJob"
+GET_FRONTIER = f"/{SERVICE}/GetFrontier"
+GET_PROFILE = f"/{SERVICE}/GetProfile"
 
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_AGENT_MESSAGE_BYTES),

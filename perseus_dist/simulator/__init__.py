@@ -7,6 +7,7 @@ from perseus_dist.simulator.gpu_preset import GpuPreset, KernelClass, Timing
 from perseus_dist.simulator.machine import SimulatedMachine, load_nvml
 from perseus_dist.simulator.presets import PRESETS, find_preset
 from perseus_dist.simulator.stream import SimulatedStream, StreamEvent
+from perseus_dist.simulator.work import SimulatedWork, WorkTimes, work_environment
 
 __all__ = [
     "PRESETS",
@@ -19,9 +20,12 @@ __all__ = [
     "SimulatedGpu",
     "SimulatedMachine",
     "SimulatedStream",
+    "SimulatedWork",
     "SimulatorError",
     "StreamEvent",
     "Timing",
+    "WorkTimes",
     "find_preset",
     "load_nvml",
+    "work_environment",
 ]

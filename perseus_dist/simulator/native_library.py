@@ -10,6 +10,7 @@ from perseus_dist.simulator.errors import SimulatorError
 
 MAX_CLOCKS = 192
 MAX_CLASSES = 8
+NUM_SEMAPHORES = 4096
 NEVER = 2**64 - 1
 
 OP_KERNEL, OP_FIXED, OP_SIGNAL, OP_WAIT, OP_WRITE, OP_TIMESTAMP = range(6)
@@ -132,6 +133,7 @@ _FUNCTIONS = {
     "stop_engine": (None, (c_void_p, POINTER(c_uint32))),
     "find_class": (c_int, (c_void_p, c_uint32, ctypes.c_char_p)),
     "open_stream": (None, (c_void_p, c_uint32)),
+    "claim_stream": (c_uint32, (c_void_p, c_uint32)),
     "enqueue": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, c_uint64, c_double)),
     "num_enqueued": (c_uint64, (c_void_p, c_uint32)),
     "wait": (c_int, (c_void_p, c_uint32, c_uint64, c_uint64)),
@@ -140,6 +142,7 @@ _FUNCTIONS = {
     "timestamp_ns": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint64))),
     "free_timestamp": (None, (c_void_p, c_uint32, c_uint32)),
     "semaphore": (c_uint64, (c_void_p, c_uint32)),
+    "raise": (c_int, (c_void_p, c_uint32, c_uint64)),
     "gpu_state": (None, (c_void_p, c_uint32, POINTER(NativeGpuState))),
     "uuid": (ctypes.c_char_p, (c_void_p, c_uint32)),
     "request_lock": (None, (c_void_p, c_uint32, c_uint32, c_uint32)),
@@ -178,9 +181,12 @@ def native() -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     layout = ctypes.sizeof(NativePreset) + ctypes.sizeof(NativeFault) * 1000003 + ctypes.sizeof(NativeCall) * 10007
     library.perseus_sim_layout.restype = c_uint64
+    other_version = SimulatorError(f"{path}: built from another version of the package; install the package again")
     if library.perseus_sim_layout() != layout + ctypes.sizeof(NativeGpuState) * 101:
-        raise SimulatorError(f"{path}: built from another version of the package; install the package again")
+        raise other_version
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, f"perseus_sim_{name}")
+        function = getattr(library, f"perseus_sim_{name}", None)
+        if function is None:
+            raise other_version
         function.restype, function.argtypes = result, arguments
     return library

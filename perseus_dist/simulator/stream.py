@@ -9,6 +9,7 @@ from typing import Self
 from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.native_library import (
     NEVER,
+    NUM_SEMAPHORES,
     OP_FIXED,
     OP_KERNEL,
     OP_SIGNAL,
@@ -19,6 +20,7 @@ from perseus_dist.simulator.native_library import (
 STATE_VARIABLE = "PERSEUS_SIM_STATE"
 _HANDLE_BASE = 0x51A10000  # what the stand-in libcuda takes for the stream of GPU 0
 _QUEUE_SIZE = 16384
+_NO_SEMAPHORE = f"semaphore {{}}: the simulated machine has 0 to {NUM_SEMAPHORES - 1}"
 
 
 def open_machine(path: str | os.PathLike[str]) -> int:
@@ -36,11 +38,16 @@ def open_machine(path: str | os.PathLike[str]) -> int:
 class SimulatedStream:
     """The compute stream of a GPU. One thread of one process at a time may use it."""
 
-    def __init__(self, machine: int, gpu: int) -> None:
+    def __init__(self, machine: int, gpu: int, *, exclusive: bool = False) -> None:
         """Open the stream of a GPU of a mapped machine; this process then counts as one that uses the GPU.
 
+        Args:
+            machine: From ``open_machine``.
+            gpu: Its index.
+            exclusive: Refuse a stream that another living process has open.
+
         Raises:
-            SimulatorError: There is no such GPU.
+            SimulatorError: There is no such GPU, or another process uses it.
         """
         num_gpus = native().perseus_sim_num_gpus(machine)
         if not 0 <= gpu < num_gpus:
@@ -48,26 +55,41 @@ class SimulatedStream:
         self._machine = machine
         self._gpu = gpu
         self._classes: dict[str, int] = {}
-        native().perseus_sim_open_stream(machine, gpu)
+        if not exclusive:
+            native().perseus_sim_open_stream(machine, gpu)
+        elif user_pid := native().perseus_sim_claim_stream(machine, gpu):
+            raise SimulatorError(f"simulated GPU {gpu} is used by process {user_pid}; give each process its own GPU")
 
     @classmethod
-    def open(cls, gpu: int) -> Self:
+    def open(cls, gpu: int, *, exclusive: bool = False) -> Self:
         """Open a stream in a process that a ``SimulatedMachine``'s environment was given to.
 
         Raises:
-            SimulatorError: The environment names no machine, or it has no such GPU.
+            SimulatorError: The environment names no machine, or as the constructor does.
         """
         path = os.environ.get(STATE_VARIABLE)
         if path is None or not Path(path).is_file():
             raise SimulatorError(
                 f"{STATE_VARIABLE}={path}: names no simulated machine; run this under 'perseus-dist sim'"
             )
-        return cls(open_machine(path), gpu)
+        return cls(open_machine(path), gpu, exclusive=exclusive)
 
     @property
     def handle(self) -> int:
         """The CUstream that the stand-in libcuda understands."""
         return _HANDLE_BASE + self._gpu
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's, as NVML writes it."""
+        uuid: bytes = native().perseus_sim_uuid(self._machine, self._gpu)
+        return uuid.decode()
+
+    @property
+    def num_enqueued(self) -> int:
+        """Operations ever enqueued: a position that ``synchronize`` takes."""
+        num_enqueued: int = native().perseus_sim_num_enqueued(self._machine, self._gpu)
+        return num_enqueued
 
     def kernel(self, kernel_class: str, seconds: float) -> None:
         """Enqueue a kernel.
@@ -98,17 +120,30 @@ class SimulatedStream:
         """Enqueue waiting, at blocking power, until a semaphore is at least ``value``."""
         self._enqueue(OP_WAIT, target=semaphore, value=value)
 
+    def semaphore(self, semaphore: int) -> int:
+        """The value of a semaphore, now."""
+        value: int = native().perseus_sim_semaphore(self._machine, semaphore)
+        return value
+
+    def raise_semaphore(self, semaphore: int, value: int) -> None:
+        """Raise a semaphore to a value from the host: now, not in the order of the stream. It is never lowered."""
+        if native().perseus_sim_raise(self._machine, semaphore, value):
+            raise SimulatorError(_NO_SEMAPHORE.format(semaphore))
+
     def event(self) -> "StreamEvent":
         """Record the device's time at this point of the stream."""
         return StreamEvent(self._machine, self._gpu)
 
-    def synchronize(self) -> None:
+    def synchronize(self, num_completed: int | None = None) -> None:
         """Block until everything enqueued so far is done. In virtual time: advance the machine until it is.
+
+        Args:
+            num_completed: Until so many of the operations ever enqueued are, instead of all.
 
         Raises:
             SimulatorError: In virtual time, when it never would be: the stream waits for what nobody has enqueued.
         """
-        self._wait_for(native().perseus_sim_num_enqueued(self._machine, self._gpu))
+        self._wait_for(self.num_enqueued if num_completed is None else num_completed)
 
     def _enqueue(self, kind: int, *, target: int = 0, value: int = 0, seconds: float = 0.0) -> None:
         if not 0 <= seconds < 1e6:
@@ -118,8 +153,8 @@ class SimulatedStream:
             if result == 0:
                 return
             if result != errno.EAGAIN:
-                raise SimulatorError(f"semaphore {target}: the simulated machine has 0 to 4095")
-            self._wait_for(native().perseus_sim_num_enqueued(self._machine, self._gpu) - _QUEUE_SIZE + 1)
+                raise SimulatorError(_NO_SEMAPHORE.format(target))
+            self._wait_for(self.num_enqueued - _QUEUE_SIZE + 1)
 
     def _wait_for(self, num_completed: int) -> None:
         library = native()

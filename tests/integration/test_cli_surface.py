@@ -35,7 +35,11 @@ SURFACE = {
     "release": "gpus --all --lease-dir --json",
     "doctor": "--planner --json",
     "agent": "",
-    "sim": "--gpu --count --cuda --unprivileged --json command",
+    "enable": "framework --shim",
+    "disable": "framework --shim",
+    "report": "folder --losses --reference-losses --clocks-left-locked --json",
+    "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
+    "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --unprivileged --json command",
     "simulate": f"{SCHEDULE} --dp --iterations --gpu --imbalance --target --profile --virtual-time --log-dir --json",
 }
 

@@ -179,7 +179,7 @@ def test_a_silent_network_loses_no_sample_and_no_switch(tmp_path: Path) -> None:
     with ExitStack() as stack:
         # A counter that is published often makes short windows.
         machine = stack.enter_context(SimulatedMachine("a100", count=2, timing=Timing(energy_period_s=0.01)))
-        environ = {**os.environ, **machine.environment(cuda=True)}
+        environ = {**os.environ, **machine.environment(cuda=True), "PERSEUS_LOG": "debug"}
         clockd = stack.enter_context(ClockdProcess(tmp_path, environ))
         planner_log, agent_log, other_log = (tmp_path / f"{name}.log" for name in ("planner", "rank0", "rank1"))
         planner = SupervisedPlanner(tmp_path, clockd.environ)

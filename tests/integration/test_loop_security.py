@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from perseus_dist.simulator.machine import SimulatedMachine
 
 PATIENCE_S = 60.0
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
+_PHASE = re.compile("job .+ is [a-z_]+: ")  # what a planner that has let the agent in tells of the job
 
 
 @dataclass
@@ -39,13 +41,11 @@ class Running:
     iterations: Path
 
     def is_attached(self) -> bool:
-        return "attached to the planner" in self.log.read_text()
+        return _PHASE.search(self.log.read_text()) is not None
 
     def troubles(self) -> list[str]:
         """Everything that was said, but for the usual."""
-        lines = self.log.read_text().splitlines()
-        usual = (": GPU ", "attached to the planner", ": sweep ")
-        return [line for line in lines if not any(words in line for words in usual)]
+        return [line for line in self.log.read_text().splitlines() if _PHASE.search(line) is None]
 
     def num_iterations(self) -> int:
         return self.iterations.read_bytes().count(b"\n")

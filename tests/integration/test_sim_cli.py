@@ -69,6 +69,27 @@ def test_options_after_the_dashes_are_the_commands() -> None:
     assert done.stdout.count("simulated GPU") == 1
 
 
+def test_simulated_work() -> None:
+    code = """\
+from perseus_dist.simulator import SimulatedWork
+work = SimulatedWork.from_environment(gpu=1, num_stages=2)
+for kind in ("LOAD", "F", "B", "STEP"):
+    work.begin(kind, 1)
+    work.end()
+"""
+    options = ["--json", "--count", "2", "--forward-ms", "20", "--backward-ms", "30", "--imbalance", "0.5"]
+    done = sim(*options, "--", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    seconds = [gpu["kernel_seconds"] for gpu in json.loads(done.stdout)["gpus"]]
+    assert seconds[0] == 0
+    assert abs(seconds[1] - 0.05 * 1.5) < 1e-6
+
+
+def test_without_times_there_is_no_simulated_work() -> None:
+    code = "from perseus_dist.simulator import SimulatedWork as W; print(W.from_environment(gpu=0, num_stages=1))"
+    assert sim("--", sys.executable, "-c", code).stdout.splitlines()[0] == "None"
+
+
 def test_unprivileged() -> None:
     code = PYNVML + "n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)"
     done = sim("--unprivileged", "--", sys.executable, "-c", code)
@@ -79,10 +100,10 @@ def test_unprivileged() -> None:
 def test_signals_are_passed_on() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         code = (
-            "import signal, sys\n"
+            "import signal, sys, time\n"
             f"signal.signal({int(number)}, lambda *_: sys.exit(5))\n"
             "print('ready', flush=True)\n"
-            "signal.pause()"
+            "while True: time.sleep(0.1)"
         )
         command = [sys.executable, "-m", "perseus_dist", "sim", "--", sys.executable, "-c", code]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -94,11 +115,41 @@ def test_signals_are_passed_on() -> None:
         assert "simulated GPU 0" in output
 
 
+def test_many_signals_at_once_end_nobody() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGHUP, lambda *_: None)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(0.1)"
+    )
+    command = [sys.executable, "-m", "perseus_dist", "sim", "--", sys.executable, "-c", code]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    for _ in range(2000):
+        os.kill(child.pid, signal.SIGHUP)
+    os.kill(child.pid, signal.SIGTERM)
+    output, _ = child.communicate(timeout=30)
+    assert child.returncode == 5
+    assert "simulated GPU 0" in output
+
+
+def test_the_command_may_be_cut_off_by_a_pipe() -> None:
+    done = sim("--", "sh", "-c", "yes | head -n 1")
+    assert done.stdout.splitlines()[0] == "y"
+    assert done.stderr == ""
+
+
 def test_bad_input_is_one_line_and_2() -> None:
     for arguments, words in (
         (["--count", "0", "--", "true"], "expected 1 to 64"),
         (["--", "no-such-command-here"], "cannot be run"),
         (["--gpu", "v100", "--", "true"], "invalid choice"),
+        (["--forward-ms", "35", "--", "true"], "needs both --forward-ms and --backward-ms"),
+        (["--imbalance", "0.1", "--", "true"], "needs both --forward-ms and --backward-ms"),
+        (["--forward-ms", "35", "--backward-ms", "0", "--", "true"], "a simulated backward of 0 ms"),
+        (["--forward-ms", "nan", "--backward-ms", "65", "--", "true"], "a simulated forward of nan ms"),
         ([], "COMMAND"),
     ):
         done = sim(*arguments)

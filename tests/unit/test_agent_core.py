@@ -11,17 +11,21 @@ import pytest
 from perseus_dist.agent.actions import (
     Action,
     KeepReports,
+    KeepTimeline,
     LeavePlanner,
     ReadMeter,
     RequestClock,
     Say,
     Send,
+    Warn,
     WatchEnergy,
 )
 from perseus_dist.agent.core import AgentCore
 from perseus_dist.agent.counter import Edge, EdgeTracker
 from perseus_dist.agent.order import schedule_digest
-from perseus_dist.agent.settings import SavedProfile
+from perseus_dist.agent.settings import SavedProfile, Settings
+from perseus_dist.agent.timed_iteration import TimedIteration, TimedRun
+from perseus_dist.agent.timeline import NUM_BASELINE, NUM_PLANNED
 from perseus_dist.boundaries.reader import TimedBoundary
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.device.control import ClockReport
@@ -117,7 +121,9 @@ class World:
     requests: list[tuple[int, int | None]] = field(default_factory=list)
     sent: list[AgentMessage] = field(default_factory=list)
     kept: list[IterationReport] = field(default_factory=list)
+    timelines: list[tuple[TimedIteration, ...]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
     left: bool = False
     watching: bool = False
     energy_j: float = 0.0
@@ -141,6 +147,11 @@ class World:
                     self.sent.append(message)
                 case Say(sentence):
                     self.said.append(sentence)
+                case Warn(sentence):
+                    self.said.append(sentence)
+                    self.warned.append(sentence)
+                case KeepTimeline(iterations):
+                    self.timelines.append(iterations)
                 case WatchEnergy(is_on):
                     self.watching = is_on
                     self.tracker = EdgeTracker(PERIOD_NS)
@@ -259,7 +270,12 @@ class World:
         return [message for message in self.sent if isinstance(message, kind)]
 
 
-def make_world(*, clocks_mhz: tuple[int, ...] = CLOCKS, saved_profile: SavedProfile | None = None) -> World:
+def make_world(
+    *,
+    clocks_mhz: tuple[int, ...] = CLOCKS,
+    saved_profile: SavedProfile | None = None,
+    settings: Settings | None = None,
+) -> World:
     rank = Rank(
         job_id="job",
         rank=0,
@@ -280,7 +296,9 @@ def make_world(*, clocks_mhz: tuple[int, ...] = CLOCKS, saved_profile: SavedProf
         refusal="" if clocks_mhz else "no right to set clocks",
         energy_period_s=PERIOD_NS / 1e9,
     )
-    core = AgentCore(rank=rank, schedule=SCHEDULE, gpu=gpu, incarnation=5, saved_profile=saved_profile)
+    core = AgentCore(
+        rank=rank, schedule=SCHEDULE, gpu=gpu, incarnation=5, saved_profile=saved_profile, settings=settings
+    )
     return World(core)
 
 
@@ -793,3 +811,90 @@ def test_nothing_that_is_said_to_the_core_makes_it_raise_or_keep_a_clock_at_the_
                 )
     world.pass_boundary(Event.CLOSE)
     assert not world.requests or world.requests[-1][1] is None
+
+
+def test_a_planner_that_ends_with_its_job_takes_the_clocks_along_and_brings_them_back() -> None:
+    world = make_world(settings=Settings(holds_without_planner=False))
+    connect(world, table(), switch())
+    world.iterate(0, 3)
+    assert world.requests[-1][1] is not None
+    world.do(world.core.on_disconnected(world.now))
+    assert world.requests[-1] == (world.now, None)
+    for _ in range(3):  # it is tried again, and again in vain
+        world.do(world.core.on_disconnected(world.now))
+    assert world.warned == ["the job's planner is gone: clocks released until it is back"]
+    world.iterate(3, 2)
+    assert world.clocks_run[-1] == [1410] * 6
+    connect(world, switch())  # the one that it remembers, started again; the table is here
+    world.iterate(5, 2, gap_ms=13)
+    assert world.clocks_run[-1] == [1410, 1200, 1200, 1410, 1005, 1005]
+    assert len(world.warned) == 1
+
+
+def test_a_refusal_is_told_once_however_often_it_comes() -> None:
+    world = make_world()
+    for reason in ("rank 0 is attached", "rank 0 is attached", "another schedule"):
+        world.do(world.core.on_connected(world.now))
+        tell(world, Refused(reason=reason, retry=True))
+        world.do(world.core.on_disconnected(world.now))
+    assert world.warned == [
+        f"refused by the planner: {reason}" for reason in ("rank 0 is attached", "another schedule")
+    ]
+
+
+@pytest.mark.parametrize("late_ns", [(), (300_000, 1_200_000, 40_000)], ids=["host order", "device order"])
+def test_the_timeline_keeps_the_last_iterations_before_any_clock_and_under_the_plan(late_ns: tuple[int, ...]) -> None:
+    world = make_world()
+    world.late_ns = late_ns
+    begins: list[int] = []
+    for iteration in range(5):
+        begins.append(world.now)
+        world.iterate(iteration, 1)
+    connect(world, table(), switch(effective=7))
+    for iteration in range(5, 14):
+        begins.append(world.now)
+        world.iterate(iteration, 1, gap_ms=13)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    kept = world.timelines[-1]
+    # At the end of iteration 6 the clock of the next one is asked for.
+    assert [one.iteration for one in kept] == [3, 4, 5, 9, 10, 11, 12, 13]
+    assert len(kept) == NUM_BASELINE + NUM_PLANNED
+    for one in kept:
+        is_planned = one.iteration >= 7
+        assert (one.table_revision, one.point) == ((1, 0) if is_planned else (0, -1))
+        assert one.planned_clocks_mhz == ((1410, 1200, 1200, 1410, 1005, 1005) if is_planned else None)
+        assert [f"0{run.kind}{run.microbatch}" for run in one.runs] == SCHEDULE.split()
+        # Exact to what the earliest boundary was seen late by, once the device has told its times.
+        if one.iteration < 13:
+            assert one.begin_ns - begins[one.iteration] == min(late_ns, default=0)
+        for run, clock in zip(one.runs, world.clocks_run[one.iteration], strict=True):
+            assert one.begin_ns <= run.begin_ns <= run.end_ns <= one.end_ns
+            assert run.observed_mhz in (clock, 0)
+            if one.iteration < 13:
+                assert run.end_ns - run.begin_ns == pytest.approx(duration_ns(run.kind, clock), abs=2)
+            assert run.requested_mhz == (clock if is_planned else 0)
+
+
+def test_the_timeline_is_told_when_a_plan_is_there_every_ten_seconds_and_never_without_news() -> None:
+    world = make_world()
+    world.iterate(0, 3)
+    assert [[i.iteration for i in told] for told in world.timelines] == [[0]]
+    connect(world, table(), switch(effective=3))
+    world.iterate(3, 4)
+    assert [i.iteration for i in world.timelines[1]][:4] == [0, 1, 2, 3]
+    assert isinstance(world.timelines[1][0].runs[0], TimedRun)
+    assert len(world.timelines) == 2
+    world.advance(world.now + 60 * S, BLOCKING_W)
+    assert [i.iteration for i in world.timelines[2]] == [0, 1, 2, 3, 4, 5, 6]
+    assert len(world.timelines) == 3
+
+
+def test_iterations_out_of_step_are_not_kept_for_the_timeline() -> None:
+    world = make_world()
+    world.iterate(0, 1)
+    world.pass_boundary(Event.ITERATION_BEGIN, iteration=1)
+    world.run("B", 0)
+    world.pass_boundary(Event.ITERATION_END, iteration=1)
+    world.iterate(2, 1)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    assert [iteration.iteration for iteration in world.timelines[-1]] == [0, 2]

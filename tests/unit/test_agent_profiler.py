@@ -41,8 +41,15 @@ def synthesise(
     backward_w: float = 345.0,
     microbatches: int = 8,
     wait_ms: float = 4.0,
+    constants_ms: dict[str, float] | None = None,
+    constants_w: float = BLOCKING_W,
 ) -> tuple[list[Activity], list[Edge], Span]:
-    """1F1B on one rank; ``read_late`` is the share of readings that come late by up to 15 ms."""
+    """1F1B on one rank; ``read_late`` is the share of readings that come late by up to 15 ms.
+
+    ``LOAD`` of ``constants_ms`` comes before every forward, the others come once, after the last backward.
+    """
+    constants_ms = dict(constants_ms or {})
+    load_ms = constants_ms.pop("LOAD", None)
     gpu = Gpu([0], [BLOCKING_W], [0.0])
     activities: list[Activity] = []
     now = 0
@@ -73,7 +80,11 @@ def synthesise(
     order = ["F"] * warm_ups + ["F", "B"] * steady + ["B"] * warm_ups
     while now < (seconds + 1) * 1e9:
         for kind in order:
+            if kind == "F" and load_ms is not None:
+                run((0, "LOAD"), load_ms, constants_w)
             run((0, kind), *((forward_ms, forward_w) if kind == "F" else (backward_ms, backward_w)))
+        for constant, duration_ms in constants_ms.items():
+            run((0, constant), duration_ms, constants_w)
         begin = now
         spend(60 * MS, 120.0)
         activities.append(Activity(begin, now, OUTSIDE))
@@ -133,3 +144,56 @@ def test_errors_stay_below_two_percent_in_time_and_three_in_energy(
         errors = check(result, {"F": (forward_ms / 1e3, 310.0), "B": (backward_ms / 1e3, 345.0)})
         assert errors[0] < 0.02
         assert errors[1] < 0.03
+
+
+@pytest.mark.parametrize("constants_w", [BLOCKING_W, 200.0], ids=["waiting", "working"])
+@pytest.mark.parametrize("load_ms", [0.1, 1.0, 5.0])
+def test_constants_however_short_have_a_time_and_a_sane_energy(load_ms: float, constants_w: float) -> None:
+    truth_ms = {"LOAD": load_ms, "TIED": 0.01, "REDUCE": 0.5, "STEP": 3.0}
+    for seed in range(3):
+        activities, edges, span = synthesise(
+            random.Random(seed),
+            period_ns=20 * MS,
+            forward_ms=35,
+            backward_ms=65,
+            warm_ups=2,
+            seconds=2.0,
+            read_late=0.05,
+            host_late_ms=0.0,
+            constants_ms=truth_ms,
+            constants_w=constants_w,
+        )
+        result = estimate(clock_mhz=1410, period_ns=20 * MS, spans=[span], activities=activities, edges=edges)
+        assert result.trouble == ""
+        samples = {sample.kind: sample for sample in result.samples}
+        assert samples.keys() == {"F", "B", *truth_ms}
+        for kind, duration_ms in truth_ms.items():
+            assert samples[kind].time_s == pytest.approx(duration_ms / 1e3)
+            # Too short to be told apart, it counts as waiting; never less, and never above the hottest computation.
+            power_w = samples[kind].energy_j / samples[kind].time_s
+            assert 0.7 * BLOCKING_W <= power_w <= 1.05 * 345.0
+        for kind, truth_j in (("F", 0.035 * 310.0), ("B", 0.065 * 345.0)):
+            assert samples[kind].energy_j == pytest.approx(truth_j, rel=0.03)
+
+
+def test_constants_are_timed_beyond_the_spans_of_the_clock() -> None:
+    """Where one iteration fills a step, the next clock is asked for before the optimizer steps."""
+    activities, edges, _ = synthesise(
+        random.Random(1),
+        period_ns=20 * MS,
+        forward_ms=35,
+        backward_ms=65,
+        warm_ups=0,
+        seconds=2.0,
+        read_late=0.0,
+        host_late_ms=0.0,
+        constants_ms={"STEP": 3.0},
+        microbatches=16,
+    )
+    step = next(activity for activity in activities if activity.key == (0, "STEP"))
+    span = Span(0, step.begin_ns - 1)
+    before = [activity for activity in activities if activity.end_ns <= step.end_ns]
+    result = estimate(clock_mhz=1410, period_ns=20 * MS, spans=[span], activities=before, edges=edges)
+    (sample,) = [sample for sample in result.samples if sample.kind == "STEP"]
+    assert sample.time_s == pytest.approx(0.003)
+    assert sample.energy_j == pytest.approx(0.003 * BLOCKING_W, rel=0.1)

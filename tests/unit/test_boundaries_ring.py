@@ -10,6 +10,7 @@ from perseus_dist.boundaries.ring import (
     CAPACITY,
     HEADER_BYTES,
     PROGRESS_OFFSET,
+    VERSION,
     RingFormatError,
     RingReader,
     RingWriter,
@@ -105,7 +106,7 @@ def test_progress_never_goes_back(writer: RingWriter, reader: RingReader) -> Non
 
 
 def test_other_memory_is_refused(writer: RingWriter) -> None:
-    writer.memory[8:12] = (2).to_bytes(4, "little")
+    writer.memory[8:12] = (VERSION + 1).to_bytes(4, "little")
     with pytest.raises(RingFormatError, match="same installation"):
         RingReader(writer.fd)
     other = os.memfd_create("other")

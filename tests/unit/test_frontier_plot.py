@@ -118,7 +118,19 @@ def test_measured_points_have_their_own_marker() -> None:
     ax = draw(measured=[MarkedPoint(name="measured", time_s=2.9, energy_j=6200.0)]).axes[0]
     markers = {name: line(ax, name).get_marker() for name in ("plans", "baselines", "measured", "chosen")}
     assert markers["measured"] not in (markers["plans"], markers["baselines"], markers["chosen"])
-    assert "measured" in [text.get_text() for text in ax.texts]
+    assert "measured\n2.900 s, 6,200 J" in [text.get_text() for text in ax.texts]
+
+
+def test_measured_points_are_compared_with_each_other() -> None:
+    baseline = MarkedPoint(name="measured baseline", time_s=2.9, energy_j=7000.0)
+    planned = MarkedPoint(name="measured plan", time_s=2.929, energy_j=6300.0, against=baseline)
+    quiet = MarkedPoint(name="quiet", time_s=3.0, energy_j=6500.0, against=baseline, is_quiet=True)
+    fig = draw(measured=[baseline, planned, quiet])
+    texts = [text.get_text() for text in labels(fig)]
+    assert "measured baseline\n2.900 s, 7,000 J" in texts
+    assert "measured plan\n2.929 s, 6,300 J\nsaving 10.0 %, slowdown 1.00 %" in texts
+    assert not any("quiet" in text for text in texts)
+    assert len(line(fig.axes[0], "measured").get_xdata()) == 3
 
 
 def test_everything_lies_inside_the_axes() -> None:

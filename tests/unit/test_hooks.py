@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.boundaries.ring import RingWriter
@@ -206,3 +207,40 @@ for name in sorted({name.partition(".")[0] for name in set(sys.modules) - before
 """
     output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert output.split() == ["perseus_dist"]
+
+
+STATUS = AgentStatus(
+    phase="re-profiling",
+    iteration=41,
+    time_s=0.83,
+    energy_j=301.5,
+    clock_mhz=1290,
+    job_time_s=0.84,
+    job_energy_j=1200.25,
+    predicted_saving=0.125,
+)
+
+
+def test_the_trainer_reads_what_its_agent_said_last(wire: Wire) -> None:
+    assert wire.hook.status() is None
+    wire.reader.set_status(AgentStatus())
+    assert wire.hook.status() == AgentStatus()
+    wire.reader.set_status(STATUS)
+    assert wire.hook.status() == STATUS
+    wire.hook.iteration_begin(42)  # boundaries and status do not get into each other's way
+    assert [b.event for b in wire.read()] == [Event.ITERATION_BEGIN]
+    assert wire.hook.status() == STATUS
+    wire.hook.close()
+    assert wire.hook.status() is None
+    assert Hook().status() is None
+
+
+def test_a_status_that_is_half_written_is_not_read(wire: Wire) -> None:
+    wire.reader.set_status(STATUS)
+    assert wire.hook.status() == STATUS
+    ring = cast("Any", wire.hook)._ring
+    ring.memory[400] ^= 0xFF
+    assert wire.hook.status() == STATUS  # the one before
+    ring.memory[400] ^= 0xFF
+    wire.reader.set_status(AgentStatus(phase="enforcing"))
+    assert wire.hook.status() == AgentStatus(phase="enforcing")

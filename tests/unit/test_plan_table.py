@@ -22,6 +22,7 @@ from perseus_dist.units import UW_PER_W
 
 CLOCKS_MHZ = (1400, 1200, 1000, 800)
 BASE_S = {"F": 0.01, "B": 0.02}
+BLOCKING_W = (80.0,) * 4
 
 
 def samples_of(num_chunks: int, *, factor: float = 1.0, clocks_mhz: tuple[int, ...] = CLOCKS_MHZ) -> tuple[Sample, ...]:
@@ -54,7 +55,9 @@ def contributions(schedule: Schedule, *, tp: int = 1) -> tuple[Contribution, ...
 
 
 def frontier_of(schedule: Schedule, *, tp: int = 1, latency_ps: int = 0) -> Frontier:
-    profile = measured_profile(schedule, contributions(schedule, tp=tp), tensor_parallel=tp, source="test")
+    profile = measured_profile(
+        schedule, contributions(schedule, tp=tp), tensor_parallel=tp, blocking_power_w=BLOCKING_W, source="test"
+    )
     problem = make_problem(
         schedule, profile, blocking_uw_of_rank=[80 * UW_PER_W] * schedule.num_ranks, tensor_parallel=tp
     )
@@ -102,7 +105,7 @@ def test_a_constant_leaves_the_clock_as_it_is_and_is_not_expected_at_clocks() ->
     )
     first, second = contributions(schedule)
     first = Contribution(pp_rank=0, tp_rank=0, samples=(*first.samples, load))
-    profile = measured_profile(schedule, [first, second], tensor_parallel=1, source="test")
+    profile = measured_profile(schedule, [first, second], tensor_parallel=1, blocking_power_w=BLOCKING_W, source="test")
     problem = make_problem(schedule, profile, blocking_uw_of_rank=[0, 0])
     table, _ = plan_tables(plan_frontier(problem, num_points=4), revision=1)
     assert set(array("H", table.clocks_mhz)[::3]) == {0}
@@ -116,7 +119,7 @@ def test_replicas_are_averaged_and_tensor_parallel_ranks_stand_side_by_side() ->
         for tp_rank, factors in ((0, (1.0, 1.2)), (1, (2.0, 2.2)))
         for factor in factors
     ]
-    profile = measured_profile(schedule, measured, tensor_parallel=2, source="test")
+    profile = measured_profile(schedule, measured, tensor_parallel=2, blocking_power_w=BLOCKING_W, source="test")
     forward = profile.measurements[0, "F"]
     assert forward.gpus == ("0", "1")
     assert forward.times_s[:, 0] == pytest.approx([0.011, 0.021])
@@ -129,7 +132,9 @@ def test_a_gpu_that_lacks_a_clock_is_taken_to_be_like_the_others_of_its_group() 
         Contribution(pp_rank=0, tp_rank=0, samples=samples_of(1)),
         Contribution(pp_rank=0, tp_rank=1, samples=samples_of(1, factor=2.0, clocks_mhz=(1400,))),
     ]
-    forward = measured_profile(schedule, measured, tensor_parallel=3, source="test").measurements[0, "F"]
+    forward = measured_profile(
+        schedule, measured, tensor_parallel=3, blocking_power_w=BLOCKING_W, source="test"
+    ).measurements[0, "F"]
     assert forward.gpus == ("0", "1", "2")
     assert forward.times_s[:, 0] == pytest.approx([0.01, 0.02, 0.015])
     assert forward.times_s[1].tolist()[1:] == forward.times_s[0].tolist()[1:]
@@ -141,7 +146,7 @@ def test_a_stage_that_cannot_be_clocked_keeps_its_one_clock() -> None:
         Contribution(pp_rank=0, tp_rank=0, samples=samples_of(1)),
         Contribution(pp_rank=1, tp_rank=0, samples=samples_of(1, factor=1.3, clocks_mhz=(1400,))),
     ]
-    profile = measured_profile(schedule, measured, tensor_parallel=1, source="test")
+    profile = measured_profile(schedule, measured, tensor_parallel=1, blocking_power_w=BLOCKING_W, source="test")
     frontier = plan_frontier(make_problem(schedule, profile, blocking_uw_of_rank=[0, 0]), num_points=20)
     first, second = plan_tables(frontier, revision=1)
     assert set(array("H", second.clocks_mhz)) == {1400}
@@ -169,7 +174,9 @@ def test_saved_rows_count_where_nothing_newer_was_measured() -> None:
     )
     newer = Contribution(pp_rank=1, tp_rank=0, samples=samples_of(1))
     of_rank_0 = Contribution(pp_rank=0, tp_rank=0, samples=saved)
-    profile = measured_profile(schedule, [of_rank_0, newer], tensor_parallel=1, source="test")
+    profile = measured_profile(
+        schedule, [of_rank_0, newer], tensor_parallel=1, blocking_power_w=BLOCKING_W, source="test"
+    )
     assert profile.measurements[0, "F"].times_s.tolist() == [[1.0, 1.0]]
     assert profile.measurements[1, "F"].clocks_mhz.tolist() == list(CLOCKS_MHZ)
 
@@ -177,7 +184,9 @@ def test_saved_rows_count_where_nothing_newer_was_measured() -> None:
 def test_what_was_not_measured_is_named() -> None:
     schedule = one_f_one_b(pp=2, microbatches=1)
     with pytest.raises(ProfileError, match=r"job x: stage 1 backward, stage 1 forward not measured"):
-        measured_profile(schedule, contributions(schedule)[:1], tensor_parallel=1, source="job x")
+        measured_profile(
+            schedule, contributions(schedule)[:1], tensor_parallel=1, blocking_power_w=BLOCKING_W, source="job x"
+        )
 
 
 def test_the_summary_chooses_as_the_frontier_does() -> None:

@@ -442,6 +442,24 @@ def test_a_new_schedule_begins_the_job_anew_when_nobody_runs_the_old_one_and_rev
         fleet.restart()
 
 
+def test_a_job_that_begins_anew_in_the_middle_of_a_sweep_is_measured_and_planned_again() -> None:
+    other = one_f_one_b(pp=2, microbatches=3)
+    fleet = Fleet().to_profiling()
+    for rank in (0, 1):
+        fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
+        fleet.detach(rank)
+    assert fleet.phase() is Phase.DONE
+    for rank in (0, 1):
+        stream = fleet.attach(rank, incarnation=5, rank=replace(_rank(rank), schedule_digest=other.digest()))
+        if ScheduleWanted() in fleet.inbox[stream]:
+            fleet.say(stream, ScheduleText(text=format_schedule(other)))
+    fleet.iterate(8)
+    assert fleet.phase() is Phase.PROFILING
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.requests[-1].schedule_text == format_schedule(other)
+
+
 def test_a_rank_that_comes_back_with_another_schedule_makes_the_plan_stale_until_it_is_right_again() -> None:
     fleet = Fleet().to_enforcing()
     fleet.detach(1)
@@ -577,6 +595,25 @@ def test_ranks_that_lose_their_rights_before_anything_was_chosen_make_the_job_ob
     fleet.clocks_mhz, fleet.reached_mhz = CLOCKS_MHZ, range(10_000)
     fleet.iterate(30)
     assert fleet.phase() is Phase.PLANNING
+
+
+def test_whoever_watches_sees_every_iteration_that_all_ranks_have_reported() -> None:
+    fleet = Fleet().to_enforcing()
+    seen = fleet.job.num_changes
+    fleet.iterate(3)
+    assert fleet.job.num_changes == seen + 3
+
+
+def test_constants_have_no_say_in_when_a_sweep_stops() -> None:
+    class FleetWithSteps(Fleet):
+        def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+            told = super().samples(rank, sweep_id, index, clock_mhz)
+            return replace(told, samples=(*told.samples, sample("STEP", clock_mhz, 1000 - index)))
+
+    fleet = FleetWithSteps(policy=replace(POLICY, num_rises_to_stop=1))
+    fleet.energy_j = lambda clock_mhz: abs(clock_mhz - 1200) + 1
+    fleet.to_planning()
+    assert of_type(fleet.sent(0), StopSweep)
 
 
 def test_a_sweep_stops_once_nobody_has_been_able_to_set_clocks_for_a_while() -> None:

@@ -57,6 +57,30 @@ def test_a_deadlock_is_said(machine: SimulatedMachine) -> None:
         machine.gpu(2).stream.synchronize()
 
 
+def test_the_host_raises_a_semaphore(machine: SimulatedMachine) -> None:
+    for gpu in (machine.gpu(0), machine.gpu(3)):
+        gpu.stream.wait(9, 5)
+        gpu.stream.kernel("forward", 0.01)
+    machine.gpu(1).stream.raise_semaphore(9, 4)
+    machine.advance(100 * MS)
+    assert machine.gpu(0).state().running_s == machine.gpu(3).state().running_s == 0
+    machine.gpu(1).stream.raise_semaphore(9, 6)
+    machine.gpu(1).stream.raise_semaphore(9, 2)
+    assert machine.gpu(0).stream.semaphore(9) == 6
+    machine.advance(10 * MS)
+    assert [machine.gpu(index).state().running_s for index in (0, 3)] == pytest.approx([0.01, 0.01])
+
+
+def test_synchronising_with_a_part_of_what_was_enqueued(machine: SimulatedMachine) -> None:
+    stream = machine.gpu(0).stream
+    start_ns = machine.now_ns
+    stream.kernel("forward", 0.02)
+    position = stream.num_enqueued
+    stream.wait(0, 1)
+    stream.synchronize(position)
+    assert machine.now_ns == start_ns + 20 * MS
+
+
 def test_more_operations_than_the_queue_holds(machine: SimulatedMachine) -> None:
     stream = machine.gpu(0).stream
     for _ in range(20_000):
@@ -82,6 +106,8 @@ def test_impossible_operations_are_refused(machine: SimulatedMachine) -> None:
         stream.kernel("sideways", 0.1)
     with pytest.raises(SimulatorError, match="semaphore 4096"):
         stream.signal(4096)
+    with pytest.raises(SimulatorError, match="semaphore 4096"):
+        stream.raise_semaphore(4096, 1)
     with pytest.raises(SimulatorError, match="a duration of nan s"):
         stream.kernel("forward", float("nan"))
     with SimulatedMachine("a100") as in_wall_time, pytest.raises(SimulatorError, match="wall time"):

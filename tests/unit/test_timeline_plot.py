@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -19,6 +20,7 @@ from perseus_dist.report import theme
 from perseus_dist.report.timeline_key import clock_ticks
 from perseus_dist.report.timeline_layout import MAX_BOXES_PER_ROW, chunks_of, critical_path, waits, windows
 from perseus_dist.report.timeline_plot import plot_timeline
+from perseus_dist.report.wording import against_text
 from perseus_dist.units import PS_PER_MS, IntArray
 
 WITH_CONSTANTS = """\
@@ -160,9 +162,9 @@ def test_no_saving_is_stated_without_the_slowdown() -> None:
 
 
 def test_against_text_is_signed_and_has_no_minus_zero() -> None:
-    text = theme.against_text(time_s=0.99999, energy_j=84.11, reference_time_s=1, reference_energy_j=100)
+    text = against_text(time_s=0.99999, energy_j=84.11, reference_time_s=1, reference_energy_j=100)
     assert text == "saving 15.9 %, slowdown 0.00 %"
-    text = theme.against_text(time_s=0.99, energy_j=101, reference_time_s=1, reference_energy_j=100)
+    text = against_text(time_s=0.99, energy_j=101, reference_time_s=1, reference_energy_j=100)
     assert text == "saving -1.0 %, slowdown -1.00 %"
 
 
@@ -340,3 +342,28 @@ def test_clock_ticks_name_both_ends() -> None:
 @pytest.mark.parametrize(("colour", "ink"), [("#fee838", theme.INK), ("#00224e", "white"), ("white", theme.INK)])
 def test_text_is_readable_on_its_box(colour: str, ink: str) -> None:
     assert theme.ink_on(to_rgba(colour)) == ink
+
+
+def test_a_title_stands_above_all_panels_and_touches_none() -> None:
+    plain, titled = (
+        plot_timeline(pair("1f1b", pp=4, microbatches=8)),
+        plot_timeline(pair("1f1b", pp=4, microbatches=8), title="as it was measured"),
+    )
+    assert titled.get_figheight() > plain.get_figheight()
+    assert "as it was measured" in [text.get_text() for text in all_texts(titled)]
+    assert touching(titled) == []
+
+
+def test_a_computation_whose_clock_is_not_known_is_grey_and_an_unknown_energy_is_not_told() -> None:
+    (name, execution), *_ = pair("1f1b", pp=4, microbatches=8)
+    clocks_mhz = execution.clocks_mhz.copy()
+    clocks_mhz[:2] = 0
+    unknown = replace(execution, clocks_mhz=clocks_mhz, total_uj=0, time_ps=2 * execution.time_ps)
+    fig = plot_timeline([(name, execution), ("unknown", unknown)])
+    ax = panels(fig)[1]
+    assert len(corners(ax, "clock not known")) == 2
+    assert len(corners(ax, "computing")) == len(execution.dag.instructions) - 2
+    assert header(ax) == ["unknown", f"{2 * execution.time_ps / 1e12:.3f} s    slowdown 100.00 %"]
+    nothing_known = replace(unknown, clocks_mhz=np.zeros_like(clocks_mhz))
+    axes = plot_timeline([("unknown", nothing_known)]).axes
+    assert "colour bar" not in [ax.get_label() for ax in axes]

@@ -18,6 +18,15 @@ SIM_EXPORT void perseus_sim_open_stream(struct sim_machine *machine, uint32_t gp
   sim_unlock(machine);
 }
 
+/* Open the stream unless another process has it: 0, or that process. */
+SIM_EXPORT uint32_t perseus_sim_claim_stream(struct sim_machine *machine, uint32_t gpu) {
+  sim_lock(machine);
+  uint32_t user_pid = sim_stream_user(machine, gpu);
+  if (!user_pid) sim_open_stream(machine, gpu);
+  sim_unlock(machine);
+  return user_pid;
+}
+
 SIM_EXPORT int perseus_sim_enqueue(struct sim_machine *machine, uint32_t gpu, uint32_t kind, uint32_t target,
                                    uint64_t value, double duration_s) {
   if ((kind == SIM_OP_SIGNAL || kind == SIM_OP_WAIT) && target >= SIM_NUM_SEMAPHORES) return EINVAL;
@@ -69,4 +78,12 @@ SIM_EXPORT uint64_t perseus_sim_semaphore(struct sim_machine *machine, uint32_t 
   uint64_t value = machine->semaphores[index];
   sim_unlock(machine);
   return value;
+}
+
+SIM_EXPORT int perseus_sim_raise(struct sim_machine *machine, uint32_t index, uint64_t value) {
+  if (index >= SIM_NUM_SEMAPHORES) return EINVAL;
+  sim_lock(machine);
+  sim_raise(machine, index, value);
+  sim_unlock(machine);
+  return 0;
 }

@@ -178,7 +178,7 @@ void sim_note_progress(struct sim_machine *machine, struct sim_gpu *gpu); /* wak
 void sim_sleep_us(uint64_t duration_us);
 void sim_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 void sim_futex_wake(uint32_t *word);
-bool sim_is_alive(uint32_t pid);
+bool sim_is_alive(uint32_t pid); /* false for zombies: what they had is gone */
 
 /* physics.c: clock, power, energy and progress of one GPU. The lock is held. */
 void sim_integrate(struct sim_gpu *gpu, uint64_t time_ns);
@@ -202,6 +202,8 @@ int sim_enqueue(struct sim_machine *machine, uint32_t gpu, struct sim_op op);
 void sim_drop_queue(struct sim_machine *machine, struct sim_gpu *gpu);
 int sim_wait(struct sim_machine *machine, uint32_t gpu, uint64_t num_completed, uint64_t timeout_ns);
 void sim_open_stream(struct sim_machine *machine, uint32_t gpu);
+uint32_t sim_stream_user(const struct sim_machine *machine, uint32_t gpu); /* another process that has it, or 0 */
+void sim_raise(struct sim_machine *machine, uint32_t semaphore, uint64_t value);
 
 /* timestamps.c: CUDA events. The lock is held. Results are 0 or an errno; EAGAIN: not reached yet. */
 int sim_new_timestamp(struct sim_machine *machine, uint32_t gpu); /* a slot, or -1 */

@@ -54,13 +54,24 @@ static bool is_unblocked(const struct sim_machine *machine, const struct sim_gpu
   return op->kind != SIM_OP_WAIT || machine->semaphores[op->target] >= op->value;
 }
 
-static void drain_all(struct sim_machine *machine, struct sim_gpu *first, uint64_t time_ns) {
-  bool has_signalled = drain(machine, first, time_ns);
+static void drain_unblocked(struct sim_machine *machine, uint64_t time_ns) {
+  bool has_signalled = true;
   while (has_signalled) {
     has_signalled = false;
     for (uint32_t index = 0; index < machine->num_gpus; index++)
       if (is_unblocked(machine, &machine->gpus[index])) has_signalled |= drain(machine, &machine->gpus[index], time_ns);
   }
+}
+
+static void drain_all(struct sim_machine *machine, struct sim_gpu *first, uint64_t time_ns) {
+  if (drain(machine, first, time_ns)) drain_unblocked(machine, time_ns);
+}
+
+/* The host raises a semaphore to a value, now; never lowers it. */
+void sim_raise(struct sim_machine *machine, uint32_t semaphore, uint64_t value) {
+  if (machine->semaphores[semaphore] >= value) return;
+  machine->semaphores[semaphore] = value;
+  drain_unblocked(machine, machine->sim_ns);
 }
 
 static struct sim_gpu *next_gpu(const struct sim_machine *machine, uint64_t *next_ns) {
@@ -133,6 +144,11 @@ void sim_open_stream(struct sim_machine *machine, uint32_t index) {
     if (!free_entry && (listed == 0 || !sim_is_alive(listed))) free_entry = &gpu->process_pids[entry];
   }
   if (free_entry) *free_entry = pid;
+}
+
+uint32_t sim_stream_user(const struct sim_machine *machine, uint32_t index) {
+  uint32_t pid = machine->gpus[index].owner_pid;
+  return pid && pid != (uint32_t)getpid() && sim_is_alive(pid) ? pid : 0;
 }
 
 /* Block until so many operations are completed. EINTR lets a caller look at its signals. In virtual time nobody sleeps:

@@ -73,11 +73,15 @@ static void enqueue(struct sim_machine *machine, uint32_t gpu, struct sim_op op)
   sim_unlock(machine);
 }
 
-/* A ring of GPUs: each waits for the one before, works, and signals; clocks and caps change meanwhile. */
+/* A ring of GPUs: each waits for the one before, now and then for its host, works, and signals; clocks and caps change
+ * meanwhile. */
 static void work(struct sim_machine *machine, uint32_t gpu, unsigned seed, double mean_ns) {
   struct sim_gpu *self = &machine->gpus[gpu];
   for (uint64_t round = 1; round <= NUM_OPS; round++) {
     if (gpu > 0) enqueue(machine, gpu, (struct sim_op){.kind = SIM_OP_WAIT, .target = gpu - 1, .value = round});
+    bool waits_for_host = rand_r(&seed) % 6 == 0;
+    if (waits_for_host)
+      enqueue(machine, gpu, (struct sim_op){.kind = SIM_OP_WAIT, .target = NUM_GPUS + gpu, .value = round});
     double duration_ns = mean_ns * (rand_r(&seed) % 1000) / 500.0;
     enqueue(machine, gpu,
             (struct sim_op){.kind = rand_r(&seed) % 4 ? SIM_OP_KERNEL : SIM_OP_FIXED, .duration_ns = duration_ns});
@@ -85,6 +89,7 @@ static void work(struct sim_machine *machine, uint32_t gpu, unsigned seed, doubl
     sim_lock(machine);
     if (rand_r(&seed) % 3 == 0)
       sim_request_lock(machine, self, 500, 500 + 100 * (rand_r(&seed) % 10), sim_call_latency_us(machine, self));
+    if (waits_for_host) sim_raise(machine, NUM_GPUS + gpu, round);
     if (rand_r(&seed) % 9 == 0) sim_request_lock(machine, self, 0, 0, 0);
     if (rand_r(&seed) % 5 == 0) self->thermal_cap_mhz = rand_r(&seed) % 2 ? 900 : 0;
     if (rand_r(&seed) % 7 == 0) self->power_limit_mw = 200000 + 1000 * (uint32_t)(rand_r(&seed) % 200);

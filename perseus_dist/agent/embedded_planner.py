@@ -1,0 +1,105 @@
+"""The planner that rank 0's agent runs for a job without one: started again when it dies, gone with the job."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from perseus_dist.agent.find_planner import address_file
+from perseus_dist.boundaries.rank_spec import RankSpec
+
+_log = logging.getLogger(__name__)
+
+_END_S = 5.0
+_FIRST_DELAY_NS = 500_000_000
+_MAX_RESTARTS = 5
+_STEADY_NS = 60_000_000_000  # one that has lived this long has not died of what it is
+
+
+class EmbeddedPlanner:
+    """A planner process. What it must remember lies in a folder of its own in the rendezvous, for its successor.
+
+    Args:
+        folder: The rendezvous; None for a private one, where no other rank looks for it.
+        spec: Of rank 0.
+        now_ns: CLOCK_MONOTONIC.
+
+    Attributes:
+        folder: The rendezvous. Removed at the end if nothing of others is in it.
+
+    Raises:
+        OSError: The folder cannot be made or written to.
+    """
+
+    def __init__(self, folder: Path | None, spec: RankSpec, now_ns: int) -> None:
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="perseus-"))
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._state = Path(tempfile.mkdtemp(prefix="planner-", dir=self.folder))
+        self._address_file = address_file(self.folder, spec.job_id)
+        self._address_file.unlink(missing_ok=True)  # of an earlier run
+        self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
+        self._command += ["--address-file", str(self._address_file), "--state-dir", str(self._state)]
+        self._command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
+        self._num_restarts = 0
+        self._restart_ns: int | None = None
+        self._started_ns = now_ns
+        self._process = self._start()
+        self._is_running = True
+
+    @property
+    def pid(self) -> int:
+        """Of the newest process."""
+        return self._process.pid
+
+    def look_after(self, now_ns: int) -> None:
+        """Start it again some time after it has died, unless it dies again and again."""
+        if self._restart_ns is not None and now_ns >= self._restart_ns:
+            self._restart_ns, self._started_ns = None, now_ns
+            try:
+                self._process = self._start()
+            except OSError as error:
+                _log.warning("the job's planner cannot be started again: %s; the job goes on without one", error)
+                return
+            self._is_running = True
+        elif self._is_running and self._process.poll() is not None:
+            self._is_running = False
+            self._remove_address()  # or the other ranks would go on trying to reach it there
+            if now_ns >= self._started_ns + _STEADY_NS:
+                self._num_restarts = 0
+            status = self._process.returncode
+            if self._num_restarts == _MAX_RESTARTS:
+                _log.warning(
+                    "the job's planner has ended %d times, now with status %d: the job goes on without one",
+                    _MAX_RESTARTS + 1,
+                    status,
+                )
+                return
+            _log.warning("the job's planner has ended with status %d: starting it again", status)
+            self._restart_ns = now_ns + (_FIRST_DELAY_NS << self._num_restarts)
+            self._num_restarts += 1
+
+    def end(self) -> None:
+        """Ask it to drain and end; remove what it has written."""
+        self._process.terminate()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._remove_address()
+        shutil.rmtree(self._state, ignore_errors=True)
+        with suppress(OSError):  # somebody else's files are in it
+            self.folder.rmdir()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def _remove_address(self) -> None:
+        """Unless it is another planner's by now: of the same job, begun anew."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if json.loads(self._address_file.read_text())["pid"] == self._process.pid:
+                self._address_file.unlink()

@@ -1,0 +1,136 @@
+"""The whole job as rank 0's agent tells it: ``job.json``, ``profile.csv``, ``frontier.csv``, a line for each phase."""
+
+import json
+import logging
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from perseus_dist.agent.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.report_folder import FRONTIER_FILE, JOB_FILE, PROFILE_FILE, ReportFolder
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.messages import JobFrontier, JobProfile, JobStatus, MeasuredIterations, Target
+
+UNATTACHED = "unattached"
+"""The phase of a job that no planner has told anything of."""
+
+_FRONTIER_HEADER = "time_s,energy_j,lower_bound_j\n"
+_INTERVAL_S = 1.0
+_MAX_PHASES = 256
+_NO_FIGURES = asdict(MeasuredIterations())
+
+_log = logging.getLogger(__name__)
+
+
+class JobReport:
+    """Takes what is seen of the job, with the time of seeing it.
+
+    Args:
+        spec: Of rank 0.
+        folder: None writes nothing.
+        is_simulated: Whether the GPUs are.
+        now: Aware; the start.
+    """
+
+    def __init__(self, spec: RankSpec, folder: ReportFolder | None, *, is_simulated: bool, now: datetime) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._is_simulated = is_simulated
+        self._started_at = now
+        self._status: JobStatus | None = None
+        self._frontier: JobFrontier | None = None
+        self._profile: JobProfile | None = None
+        self._phases: list[dict[str, str]] = []
+        self._is_new = True
+        self._written_at: datetime | None = None
+        self._enter(UNATTACHED, "no planner has answered yet", now)
+
+    def take(self, seen: JobSeen | TableSeen, now: datetime) -> None:
+        """Take note."""
+        self._is_new = True
+        if isinstance(seen, TableSeen):
+            self._take_table(seen)
+            return
+        status, self._status = seen.status, seen.status
+        if status.phase != self._phases[-1]["phase"]:
+            _log.info("job %s is %s: %s", status.job_id, status.phase, status.reason)
+        self._enter(status.phase, status.reason, now)
+
+    def take_trouble(self, sentence: str, now: datetime) -> None:
+        """The planner cannot be reached. That is the reason of all else as long as it never was."""
+        if self._status is None:
+            self._is_new = True
+            self._enter(UNATTACHED, sentence, now)
+
+    def write(self, now: datetime, *, is_over: bool = False) -> None:
+        """Write what is new: once a second at most, and at the end."""
+        is_recent = self._written_at is not None and (now - self._written_at).total_seconds() < _INTERVAL_S
+        if self._folder is None or not (is_over or (self._is_new and not is_recent)):
+            return
+        self._is_new, self._written_at = False, now
+        self._folder.replace(JOB_FILE, json.dumps(self.document(now, is_over=is_over), indent=1) + "\n")
+
+    def document(self, now: datetime, *, is_over: bool) -> dict[str, Any]:
+        """What ``job.json`` holds. Figures are 0 where there is nothing yet; times are ISO 8601, UTC."""
+        spec, status, frontier = self._spec, self._status, self._frontier
+        num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
+        phase = self._phases[-1]
+        return {
+            "job_id": spec.job_id,
+            "phase": phase["phase"],
+            "reason": phase["reason"],
+            "schedule": spec.schedule,
+            "pp_size": spec.pp_size,
+            "dp_size": spec.dp_size,
+            "tp_size": spec.tp_size,
+            "num_ranks": num_ranks,
+            "target": (spec.target or "t_min") if status is None else target_text(status.target),
+            "simulated": self._is_simulated,
+            "started_at": _text(self._started_at),
+            "updated_at": _text(now),
+            "ended_at": _text(now) if is_over else None,
+            "phases": self._phases,
+            "baseline": asdict(status.baseline) if status else _NO_FIGURES,
+            "enforced": asdict(status.enforced) if status else _NO_FIGURES,
+            "predicted_saving": status.predicted_saving if status else 0.0,
+            "profiled_clocks": status.profiled_clocks if status else 0,
+            "t_min_s": status.t_min_s if status else 0.0,
+            "t_star_s": status.t_star_s if status else 0.0,
+            "table_revision": status.table_revision if status else 0,
+            "missed_clocks": status.missed_clocks if status else 0,
+            "lost_boundaries": status.lost_boundaries if status else 0,
+            "troubles": list(status.troubles) if status else [],
+            "pipelines": [asdict(pipeline) for pipeline in status.pipelines] if status else [],
+            "blocking_power_w": self._profile.blocking_power_w if self._profile else 0.0,
+            "frontier_baseline_time_s": frontier.baseline_time_s if frontier else 0.0,
+            "frontier_baseline_energy_j": frontier.baseline_energy_j if frontier else 0.0,
+        }
+
+    def _take_table(self, seen: TableSeen) -> None:
+        self._frontier, self._profile = seen.frontier, seen.profile
+        if self._folder is None:
+            return
+        points = seen.frontier.points
+        rows = (f"{point.time_s:.9f},{point.energy_j:.6f},{point.lower_bound_j:.6f}\n" for point in points)
+        self._folder.replace(PROFILE_FILE, seen.profile.csv)
+        self._folder.replace(FRONTIER_FILE, "".join((_FRONTIER_HEADER, *rows)))
+
+    def _enter(self, phase: str, reason: str, now: datetime) -> None:
+        """A new phase, or another reason to be in it."""
+        if self._phases and self._phases[-1]["phase"] == phase:
+            self._phases[-1]["reason"] = reason
+        else:
+            self._phases.append({"phase": phase, "reason": reason, "at": _text(now)})
+            if len(self._phases) > _MAX_PHASES:
+                del self._phases[_MAX_PHASES // 2]  # how it began and what came last say most
+
+
+def target_text(target: Target) -> str:
+    """As on the command line."""
+    if target.slowdown is not None:
+        return f"slowdown={target.slowdown!r}"
+    return "t_min" if target.deadline_s is None else f"deadline_s={target.deadline_s!r}"
+
+
+def _text(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds")

@@ -1,0 +1,133 @@
+"""What an agent shows of its rank, and rank 0's of the whole job: the report's files, the log, the trainer's status."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perseus_dist.agent.actions import KeepTimeline
+from perseus_dist.agent.devices import Devices
+from perseus_dist.agent.job_report import JobReport
+from perseus_dist.agent.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.link import Unreachable
+from perseus_dist.agent.report_folder import ReportFolder, timeline_header
+from perseus_dist.boundaries.agent_status import AgentStatus
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.messages import IterationReport, JobStatus
+
+SeenOfJob = Unreachable | JobSeen | TableSeen
+
+_log = logging.getLogger(__name__)
+
+
+class RankReport:
+    """Never raises: a report that cannot be written changes nothing else.
+
+    Args:
+        spec: The rank; its ``report`` names the folder, None writes none.
+        reader: Through which the trainer is told.
+    """
+
+    def __init__(self, spec: RankSpec, reader: BoundaryReader) -> None:
+        self._spec = spec
+        self._reader = reader
+        self._status = AgentStatus()
+        self._devices: Devices | None = None
+        self._job: JobReport | None = None
+        self._folder: ReportFolder | None = None
+        if spec.report is not None:
+            num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
+            self._folder = ReportFolder(Path(spec.report), rank=spec.rank, num_ranks=num_ranks)
+
+    def begin(self, devices: Devices) -> None:
+        """The rank's GPU is known."""
+        self._devices = devices
+        gpu = devices.gpu
+        _log.debug("GPU %s, control by %s", gpu.uuid or "unknown", gpu.control)
+        if gpu.refusal and self._spec.control != "observe":
+            _log.warning("clocks of GPU %s cannot be set: %s", gpu.uuid or "unknown", gpu.refusal)
+        if self._spec.rank == 0:
+            self._job = JobReport(self._spec, self._folder, is_simulated=devices.is_simulated, now=_now())
+
+    def request_clock(self, clock_mhz: int | None) -> None:
+        """A clock was asked for; the trainer reads of it with the next figures."""
+        self._status = replace(self._status, clock_mhz=clock_mhz or 0)
+
+    def keep(self, reports: Sequence[IterationReport]) -> None:
+        """Iterations are known."""
+        newest = reports[-1]
+        self._tell_trainer(
+            replace(self._status, iteration=newest.iteration, time_s=newest.time_s, energy_j=newest.energy_j)
+        )
+        if self._folder is not None:
+            self._folder.append_iterations(reports)
+
+    def keep_timeline(self, timeline: KeepTimeline, refusal: str) -> None:
+        """Write it anew.
+
+        Args:
+            timeline: What is kept now.
+            refusal: Why no clock can be set now; empty while it can.
+        """
+        if self._folder is None or self._devices is None:
+            return
+        header = timeline_header(
+            self._spec,
+            replace(self._devices.gpu, refusal=refusal),
+            is_simulated=self._devices.is_simulated,
+            switch_latency_s=timeline.switch_latency_s,
+        )
+        self._folder.replace_timeline(header, timeline.iterations)
+
+    def take_job(self, seen: SeenOfJob) -> None:
+        """Something of the whole job was seen. Rank 0's agent tells of it, the others leave it to that."""
+        if isinstance(seen, Unreachable):
+            level = logging.WARNING if self._spec.rank == 0 else logging.DEBUG
+            _log.log(level, "%s", seen.reason)
+            if self._job is not None:
+                self._job.take_trouble(seen.reason, _now())
+        elif self._job is not None:
+            self._job.take(seen, _now())
+            if isinstance(seen, JobSeen):
+                self._tell_trainer(_with_job(self._status, seen.status))
+
+    def write_due(self) -> None:
+        """Write of the job what is new, about once a second."""
+        if self._job is not None:
+            self._job.write(_now())
+
+    def close(self, last: Iterable[object]) -> None:
+        """The end.
+
+        Args:
+            last: What came when nobody listened any more; what is not of the job is passed over.
+        """
+        for seen in last:
+            if isinstance(seen, SeenOfJob):
+                self.take_job(seen)
+        if self._job is not None:
+            self._job.write(_now(), is_over=True)
+        if self._folder is not None:
+            self._folder.close()
+
+    def _tell_trainer(self, status: AgentStatus) -> None:
+        self._status = status
+        self._reader.set_status(status)
+
+
+def _with_job(status: AgentStatus, job: JobStatus) -> AgentStatus:
+    """With the whole job's newest figures."""
+    energies_j = [pipeline.energy_j for pipeline in job.pipelines]
+    return replace(
+        status,
+        phase=job.phase,
+        job_time_s=max((pipeline.time_s for pipeline in job.pipelines), default=0.0),
+        job_energy_j=sum(energies_j) if energies_j and all(energies_j) else None,
+        predicted_saving=job.predicted_saving,
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,138 @@
+"""The folder that a rank leaves its report in: files that others read while they grow, and afterwards.
+
+    rank-<rank>.jsonl        every iteration: one ``IterationReport`` a line
+    timeline-<rank>.jsonl    a few iterations in every detail: a header, then one ``TimedIteration`` a line
+    job.json, profile.csv, frontier.csv    from rank 0, of the whole job (job_record.py)
+
+Nothing in here raises: what cannot be written is dropped, with one warning.
+"""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from perseus_dist.agent.timed_iteration import TimedIteration
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import OutputError
+from perseus_dist.messages import Gpu, IterationReport
+from perseus_dist.planning.output_file import write_output
+
+JOB_FILE = "job.json"
+PROFILE_FILE = "profile.csv"
+FRONTIER_FILE = "frontier.csv"
+
+_log = logging.getLogger(__name__)
+
+_OF_RANK = re.compile(r"(rank|timeline)-(?P<rank>[0-9]+)\.jsonl")
+
+
+class ReportFolder:
+    """One rank's part of a report. Whatever an earlier run has left there of this rank goes.
+
+    Args:
+        path: Made if it is missing.
+        rank: Global; rank 0 also removes what was left of the whole job, and of ranks that this job does not have.
+        num_ranks: Of this job.
+    """
+
+    def __init__(self, path: Path, *, rank: int, num_ranks: int) -> None:
+        self._path = path
+        self._rank = rank
+        self._iterations: TextIO | None = None
+        self._is_trouble_told = False
+        self._try(lambda: self._begin(num_ranks))
+
+    def append_iterations(self, reports: Sequence[IterationReport]) -> None:
+        """Add lines, all in one write."""
+        file = self._iterations
+        if file is not None:
+            text = "".join(json.dumps(asdict(report)) + "\n" for report in reports)
+            self._try(lambda: (file.write(text), file.flush()))
+
+    def replace_timeline(self, header: Mapping[str, Any], iterations: Iterable[TimedIteration]) -> None:
+        """Write the timeline anew.
+
+        Args:
+            header: Its first line.
+            iterations: The other lines.
+        """
+        lines = [json.dumps(header), *(json.dumps(_line(iteration)) for iteration in iterations)]
+        self.replace(f"timeline-{self._rank}.jsonl", "".join(f"{line}\n" for line in lines))
+
+    def replace(self, name: str, text: str) -> None:
+        """Write a file that appears whole or not at all."""
+        self._try(lambda: write_output(self._path / name, text.encode()))
+
+    def _begin(self, num_ranks: int) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        for path in self._path.iterdir():
+            if self._is_old(path.name, num_ranks):
+                path.unlink(missing_ok=True)
+        # Opened once: an agent of the same rank that begins anew leaves the last lines of this one without a name.
+        self._iterations = (self._path / f"rank-{self._rank}.jsonl").open("a", encoding="utf-8")
+
+    def _is_old(self, name: str, num_ranks: int) -> bool:
+        match = _OF_RANK.fullmatch(name)
+        if match is not None:
+            rank = int(match["rank"])
+            return rank == self._rank or (self._rank == 0 and rank >= num_ranks)
+        return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE)
+
+    def _try(self, write: Callable[[], object]) -> None:
+        trouble = ""
+        try:
+            write()
+        except OSError as error:
+            trouble = f"{self._path}: {error.strerror or error}"
+        except OutputError as error:
+            trouble = str(error)
+        if trouble and not self._is_trouble_told:
+            self._is_trouble_told = True
+            _log.warning("the report is incomplete: %s", trouble)
+
+    def close(self) -> None:
+        """The end."""
+        if self._iterations is not None:
+            with suppress(OSError):
+                self._iterations.close()
+            self._iterations = None
+
+
+def timeline_header(spec: RankSpec, gpu: Gpu, *, is_simulated: bool, switch_latency_s: float) -> dict[str, Any]:
+    """The first line of a rank's timeline.
+
+    Args:
+        spec: The rank.
+        gpu: Its GPU, and who may set its clocks.
+        is_simulated: Whether that GPU is.
+        switch_latency_s: From asking for a clock to having it, as seen so far.
+    """
+    return {
+        "rank": spec.rank,
+        "pp_rank": spec.pp_rank,
+        "dp_rank": spec.dp_rank,
+        "tp_rank": spec.tp_rank,
+        # Ranks of several hosts have clocks of their own; those on the wall are about the same.
+        "wall_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
+        "gpu": {"uuid": gpu.uuid, "name": gpu.name, "control": gpu.control, "refusal": gpu.refusal},
+        "simulated": is_simulated,
+        "switch_latency_s": switch_latency_s,
+    }
+
+
+def _line(iteration: TimedIteration) -> dict[str, Any]:
+    return {
+        "iteration": iteration.iteration,
+        "table_revision": iteration.table_revision,
+        "point": iteration.point,
+        "begin_ns": iteration.begin_ns,
+        "end_ns": iteration.end_ns,
+        "planned_clocks_mhz": iteration.planned_clocks_mhz,
+        "runs": iteration.runs,
+    }

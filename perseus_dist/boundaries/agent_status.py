@@ -1,0 +1,77 @@
+"""What an agent tells its trainer, for the trainer's own monitor: one small block in their shared memory.
+
+The agent writes it about once a second, and the trainer reads it whenever it likes; neither waits. A checksum tells a
+block that was caught half written.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from zlib import crc32
+
+NO_ITERATION = -1
+
+_BODY = struct.Struct("<16sqdddddi")
+_CHECKSUM = struct.Struct("<I")
+STATUS_BYTES = _BODY.size + _CHECKSUM.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStatus:
+    """How it goes, as far as the agent knows.
+
+    Attributes:
+        phase: Of the job, as at the planner; rank 0's agent alone knows it, and only once a planner has told it.
+        iteration: The newest one that this rank's figures are of; ``NO_ITERATION`` before the first.
+        time_s: [s] that it took.
+        energy_j: [J] that this rank's GPU drew in it; None where that is not known.
+        clock_mhz: [MHz] asked for now; 0 where none is.
+        job_time_s: [s] of the whole job's newest iteration; 0 where it is not known, as on all ranks but 0.
+        job_energy_j: [J] of all GPUs in it; None where that is not known.
+        predicted_saving: Share of energy that the plans in force save by the profile; 0 without.
+    """
+
+    phase: str = ""
+    iteration: int = NO_ITERATION
+    time_s: float = 0.0
+    energy_j: float | None = None
+    clock_mhz: int = 0
+    job_time_s: float = 0.0
+    job_energy_j: float | None = None
+    predicted_saving: float = 0.0
+
+
+def encode_status(status: AgentStatus) -> bytes:
+    """The block's bytes."""
+    body = _BODY.pack(
+        status.phase.encode("ascii"),
+        status.iteration,
+        status.time_s,
+        _number(status.energy_j),
+        status.job_time_s,
+        _number(status.job_energy_j),
+        status.predicted_saving,
+        status.clock_mhz,
+    )
+    return body + _CHECKSUM.pack(crc32(body))
+
+
+def decode_status(block: bytes) -> AgentStatus | None:
+    """The inverse of ``encode_status``; None where the block is not whole, or was never written."""
+    if crc32(block[: _BODY.size]) != _CHECKSUM.unpack_from(block, _BODY.size)[0]:
+        return None
+    phase, iteration, time_s, energy_j, job_time_s, job_energy_j, predicted_saving, clock_mhz = _BODY.unpack_from(block)
+    return AgentStatus(
+        phase=phase.rstrip(b"\0").decode("ascii"),
+        iteration=iteration,
+        time_s=time_s,
+        energy_j=None if math.isnan(energy_j) else energy_j,
+        clock_mhz=clock_mhz,
+        job_time_s=job_time_s,
+        job_energy_j=None if math.isnan(job_energy_j) else job_energy_j,
+        predicted_saving=predicted_saving,
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,190 @@
+"""``perseus-dist quickstart``: the main job, a small GPT under ``deepspeed --perseus``, from baseline to report."""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perseus_dist.cli.schedule_options import positive_int
+from perseus_dist.errors import OutputError
+from perseus_dist.simulator.presets import PRESETS
+
+if TYPE_CHECKING:
+    from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
+
+Watch = Callable[[Mapping[str, Any]], None]
+
+_FORWARD_S, _BACKWARD_S, _IMBALANCE = 0.035, 0.065, 0.1
+_LINE_EVERY = 10  # iterations, where there is no terminal
+
+_EPILOG = """\
+example:
+  perseus-dist quickstart --stages 2 --pipelines 2 --out perseus-report
+
+Trains examples/deepspeed_gpt.py twice: with 'deepspeed --perseus' and, to compare the losses, without. On NVIDIA
+GPUs, if there are as many as ranks; otherwise on simulated ones, whose clocks, times and energies are a model while
+DeepSpeed, PyTorch, agents and planner are the real ones. The exit code is 0 if the job ran under a plan, left no clock
+locked, and its losses are those of the job without Perseus, bit by bit.
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "quickstart",
+        help="train a small GPT with 'deepspeed --perseus', and show what that saved",
+        description="Train a small GPT with 'deepspeed --perseus', and show what that saved.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--stages", type=positive_int, default=4, metavar="S", help="pipeline stages (default: 4)")
+    parser.add_argument("--pipelines", type=positive_int, default=1, metavar="D", help="replicas (default: 1)")
+    parser.add_argument("--steps", type=positive_int, default=60, metavar="N", help="iterations (default: %(default)s)")
+    parser.add_argument(
+        "--gpu", choices=("auto", *PRESETS), default="auto", help="simulate this GPU, whatever there is (default: auto)"
+    )
+    parser.add_argument(
+        "--examples", type=Path, default=Path("examples"), metavar="DIR", help="where deepspeed_gpt.py is"
+    )
+    parser.add_argument("--out", type=Path, default=Path("perseus-report"), metavar="DIR", help="for the report")
+    parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, compare, report."""
+    from perseus_dist.report.losses import losses_equal
+    from perseus_dist.report.run_report import build_report, summary_text, write_report
+
+    training = _training(args)
+    _say(f"this job trains on {'NVIDIA' if training.preset is None else f'simulated {training.preset.upper()}'} GPUs:")
+    _say(f"  {shlex.join(training.command(with_perseus=True))}")
+    with _progress(args.steps) as watch:
+        num_locked = training.train(watch)
+    _say("the same job without Perseus, for its losses")
+    training.train_without()
+    report = build_report(
+        args.out,
+        losses_equal=losses_equal(training.losses, training.reference_losses),
+        clocks_left_locked=num_locked,
+    )
+    report = write_report(report, args.out)
+    print(json.dumps(report.document()) if args.json else summary_text(report), flush=True)
+    return 0 if report.is_planned and report.losses_equal and not num_locked else 1
+
+
+def _training(args: argparse.Namespace) -> "DeepSpeedRun":
+    from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
+    from perseus_dist.simulation.errors import SimulationError
+
+    script, config = args.examples / "deepspeed_gpt.py", args.examples / "deepspeed_gpt.json"
+    if not script.is_file() or not config.is_file():
+        raise SimulationError(
+            f"--examples {args.examples}: no deepspeed_gpt.py there; run this where the project's files are"
+        )
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"--out {args.out}: cannot be made ({error.strerror}); name another folder") from None
+    num_ranks = args.stages * args.pipelines
+    return DeepSpeedRun(
+        script=script,
+        config=config,
+        num_stages=args.stages,
+        num_pipelines=args.pipelines,
+        num_steps=args.steps,
+        folder=args.out,
+        preset=_preset(args.gpu, num_ranks),
+        forward_s=_FORWARD_S,
+        backward_s=_BACKWARD_S,
+        imbalance=_IMBALANCE,
+    )
+
+
+def _preset(wanted: str, num_ranks: int) -> str | None:
+    """The GPU to simulate; None where the machine has enough of its own."""
+    if wanted != "auto":
+        return wanted
+    from perseus_dist.device.nvml import Nvml, NvmlError
+
+    try:
+        num_gpus = len(Nvml().uuids())
+    except NvmlError:
+        num_gpus = 0
+    if 0 < num_gpus < num_ranks:
+        _say(f"this machine has {num_gpus} NVIDIA GPUs and the job {num_ranks} ranks, so GPUs are simulated")
+    return None if num_gpus >= num_ranks else "a100"
+
+
+@contextmanager
+def _progress(num_steps: int) -> Iterator[Watch]:
+    """What the job does, as it goes: a display on a terminal, lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield _Lines(num_steps)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("[bold]{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[live]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("starting", total=num_steps, live="")
+        lines = _Lines(num_steps, say=progress.console.print, every=num_steps)
+
+        def watch(job: Mapping[str, Any]) -> None:
+            lines(job)
+            progress.update(task, description=job["phase"], completed=_iteration(job) + 1, live=_live(job))
+
+        yield watch
+
+
+class _Lines:
+    """A line for every phase, and one now and then between."""
+
+    def __init__(self, num_steps: int, *, say: Callable[[str], None] | None = None, every: int = _LINE_EVERY) -> None:
+        self._num_steps = num_steps
+        self._say = say or _say
+        self._every = every
+        self._phase = ""
+        self._told = 0
+
+    def __call__(self, job: Mapping[str, Any]) -> None:
+        iteration = _iteration(job) + 1
+        if job["phase"] != self._phase:
+            self._phase = job["phase"]
+            self._say(f"{self._phase}: {job['reason']}")
+        elif iteration >= self._told + self._every:
+            self._told = iteration
+            self._say(f"{self._phase}: iteration {iteration} of {self._num_steps}{_live(job)}")
+
+
+def _iteration(job: Mapping[str, Any]) -> int:
+    return max((int(pipeline["iteration"]) for pipeline in job["pipelines"]), default=-1)
+
+
+def _live(job: Mapping[str, Any]) -> str:
+    """Time and energy of the newest iteration, beside the baseline's once there is one."""
+    time_s = max((pipeline["time_s"] for pipeline in job["pipelines"]), default=0.0)
+    energy_j = sum(pipeline["energy_j"] for pipeline in job["pipelines"])
+    if not time_s:
+        return ""
+    live = f"  {time_s:.3f} s"
+    if energy_j:
+        live += f"  {energy_j:.0f} J"
+    baseline = job["baseline"]
+    if energy_j and baseline["energy_j"]:
+        live += f" ({100 * (energy_j / baseline['energy_j'] - 1):+.1f} %)"
+    return live
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,158 @@
+"""One pipeline engine under Perseus: what it runs is told to the rank's agent, and training is never harmed.
+
+Only attributes of the engine itself are set. ``PipelineEngine._exec_schedule`` looks each command up in
+``self._INSTRUCTION_MAP``, which holds functions and not methods: a map on the engine comes before its class's.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from perseus_dist.boundaries.record import Mark
+from perseus_dist.deepspeed.engine_place import place_of
+from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule
+from perseus_dist.deepspeed.monitor import write_status
+from perseus_dist.training.device import Device, open_device
+from perseus_dist.training.job_identity import torch_store
+from perseus_dist.training.job_member import Framework, JobMember
+from perseus_dist.training.options import PerseusOptions
+
+_log = logging.getLogger(__name__)
+
+_MAP = "_INSTRUCTION_MAP"
+_ABSENT = object()
+
+
+class Attachment:
+    """What Perseus does for one engine. Made by ``adapter.attach``."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._member: JobMember | None = None
+        self._counter = InstructionCounter(0)
+        self._is_training = False
+        self._found: dict[str, object] = {}  # what stood in the engine's own dictionary before
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it does anything, and still does."""
+        return self._member is not None
+
+    def install(self, options: PerseusOptions) -> None:
+        """Take part from the next iteration on.
+
+        Raises:
+            PerseusError: Ranks are arranged in a way that no plan is made for.
+        """
+        engine = self._engine
+        place = place_of(engine)
+        framework = Framework(
+            read_schedule=lambda: read_schedule(engine),
+            open_device=lambda: _open_device(engine, place.local_rank),
+            open_store=torch_store,
+        )
+        self._counter = InstructionCounter(place.pp_rank)
+        self._member = JobMember(place, options, framework)
+        if place.rank == 0 and getattr(engine, "dynamic_shape", False):
+            _log.warning("perseus: shapes change from microbatch to microbatch, and plans are made for their means")
+        functions = getattr(engine, _MAP)
+        self._replace(_MAP, {command: self._told(command, function) for command, function in functions.items()})
+        self._replace("eval_batch", self._marked(engine.eval_batch, Mark.EVAL_BEGIN, Mark.EVAL_END))
+        self._replace("save_checkpoint", self._marked(engine.save_checkpoint, Mark.CHECKPOINT))
+        self._replace("reset_activation_shape", self._changing(engine.reset_activation_shape))
+
+    def remove(self) -> None:
+        """Leave the engine as it was found; clocks are released."""
+        for name, found in self._found.items():
+            self._engine.__dict__.pop(name, None)
+            if found is not _ABSENT:
+                self._engine.__dict__[name] = found
+        self._found.clear()
+        self._safely(JobMember.close)
+        self._member = None
+
+    def run_iteration(self, train_batch: Callable[[], Any]) -> Any:
+        """Run the engine's own ``train_batch`` and tell of it."""
+        if self._is_training or not self.is_active:
+            return train_batch()
+        self._counter.begin_iteration()
+        self._safely(lambda member: member.begin_iteration(self._engine.micro_batches))
+        self._is_training = True
+        try:
+            loss = train_batch()
+        except BaseException:
+            self._safely(JobMember.abandon_iteration)
+            raise
+        finally:
+            self._is_training = False
+        self._safely(self._end_iteration)
+        return loss
+
+    def _end_iteration(self, member: JobMember) -> None:
+        member.end_iteration()
+        if member.hook is not None:
+            write_status(self._engine, member.hook)
+
+    def _safely(self, tell: Callable[[JobMember], None]) -> None:
+        """Nothing of ours reaches training: after the first error we are gone."""
+        member = self._member
+        if member is None:
+            return
+        try:
+            tell(member)
+        except Exception as error:
+            self._member = None
+            with suppress(Exception):
+                member.close()
+            _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
+
+    # ---- what the engine runs instead -------------------------------------------------------------------------------
+
+    def _replace(self, name: str, value: object) -> None:
+        # Not setattr: a torch module's looks at what it is given.
+        self._found[name] = self._engine.__dict__.get(name, _ABSENT)
+        self._engine.__dict__[name] = value
+
+    def _told(self, command: type, function: Callable[..., Any]) -> Callable[..., Any]:
+        name = command.__name__
+        if not is_instruction(name):
+            return function
+
+        @functools.wraps(function)
+        def run(engine: Any, *args: Any, **kwargs: Any) -> Any:
+            # Evaluation runs the same commands.
+            instruction = self._counter.name(name) if self._is_training else None
+            if instruction is None:
+                return function(engine, *args, **kwargs)
+            self._safely(lambda member: member.begin(instruction))
+            result = function(engine, *args, **kwargs)
+            self._safely(lambda member: member.end(instruction))
+            return result
+
+        return run
+
+    def _marked(self, method: Callable[..., Any], before: str, after: str | None = None) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._safely(lambda member: member.mark(before))
+            try:
+                return method(*args, **kwargs)
+            finally:
+                if after is not None:
+                    self._safely(lambda member: member.mark(after))
+
+        return run
+
+    def _changing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._safely(lambda member: member.change("the shape of activations changed"))
+            return method(*args, **kwargs)
+
+        return run
+
+
+def _open_device(engine: Any, local_rank: int) -> Device:
+    return open_device(local_rank, is_cuda=engine.device.type == "cuda", num_stages=engine.num_stages)

@@ -1,0 +1,155 @@
+"""``--perseus`` for ``deepspeed.launcher.runner``, the launcher's front end.
+
+```
+deepspeed --perseus --num_gpus 4 train.py --lr 1e-4
+  runner.parse_args (ours around theirs)   user_script = rank_main.py
+                                           user_args   = --perseus-options B64 script train.py --lr 1e-4
+  runner.main, launch.py, pdsh, srun, mpirun: as ever; each rank runs
+  python -u rank_main.py --local_rank=0 --perseus-options B64 script train.py --lr 1e-4
+```
+
+Options travel as an argument, because environment variables do not reach other hosts under pdsh. The bootstrap is a
+file and not ``--module``, which DeepSpeed drops under Slurm and misplaces under MPICH.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from perseus_dist.deepspeed.activation import is_disabled
+from perseus_dist.deepspeed.launcher.job_report import JobReport
+from perseus_dist.errors import PerseusError
+from perseus_dist.training.options import (
+    OptionError,
+    PerseusOptions,
+    add_options,
+    is_asked_for,
+    is_option,
+    options_from_namespace,
+)
+
+RANK_MAIN = str(Path(__file__).with_name("rank_main.py"))
+OPTIONS_FLAG = "--perseus-options"
+
+_log = logging.getLogger(__name__)
+
+
+class LauncherError(PerseusError):
+    """A version of DeepSpeed's launcher that cannot be taught."""
+
+
+def patch_runner(runner: ModuleType, *, is_always_on: bool = False) -> None:
+    """Teach DeepSpeed's launcher our options. Again: changes nothing but ``is_always_on``.
+
+    Args:
+        runner: The module ``deepspeed.launcher.runner``.
+        is_always_on: Perseus is asked for without ``--perseus``.
+
+    Raises:
+        LauncherError: It is no launcher that we know.
+    """
+    if not all(hasattr(runner, name) for name in ("argparse", "parse_args", "main")):
+        raise LauncherError(
+            f"{runner.__file__} is not the launcher that it was in DeepSpeed 0.14.5 to 0.19.8; install one of these"
+        )
+    patch = getattr(runner.main, "__self__", None)
+    if not isinstance(patch, _RunnerPatch):
+        patch = _RunnerPatch(runner)
+        runner.parse_args, runner.main = patch.parse_args, patch.main  # type: ignore[attr-defined]
+    patch.is_always_on |= is_always_on
+
+
+class _RunnerPatch:
+    """What stands in for the module's ``parse_args`` and ``main``."""
+
+    def __init__(self, runner: ModuleType) -> None:
+        self.is_always_on = False
+        self._runner = runner
+        self._parse_args: Callable[[Sequence[str] | None], argparse.Namespace] = runner.parse_args
+        self._main: Callable[[Sequence[str] | None], object] = runner.main
+        self._report: JobReport | None = None
+
+    def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:
+        """DeepSpeed's own, which knows our options too; then the script is replaced by the bootstrap that runs it.
+
+        Raises:
+            SystemExit: With 2, after one line, where an option cannot be served.
+        """
+        # Its parser is made, filled and used inside that one function, so ours must be the class that it finds there.
+        theirs = self._runner.argparse
+        self._runner.argparse = SimpleNamespace(**{**vars(theirs), "ArgumentParser": _Parser})  # type: ignore[attr-defined]
+        try:
+            namespace = self._parse_args(args)
+        finally:
+            self._runner.argparse = theirs  # type: ignore[attr-defined]
+        if is_disabled():
+            return namespace
+        _warn_of_misplaced(namespace)
+        if self.is_always_on or is_asked_for(namespace):
+            try:
+                self._take_over(namespace)
+            except OptionError as error:
+                _log.debug("refused", exc_info=True)
+                sys.stderr.write(f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}\n")
+                raise SystemExit(2) from None
+        return namespace
+
+    def main(self, args: Sequence[str] | None = None) -> object:
+        """DeepSpeed's own; when the job has ended, however it did, its report is made where one was asked for."""
+        try:
+            result = self._main(args)
+        except SystemExit:  # how the job's exit code is passed on
+            self._finish()
+            raise
+        except KeyboardInterrupt:
+            if self._report is not None:
+                self._report.tell_command()
+            raise
+        self._finish()
+        return result
+
+    def _take_over(self, namespace: argparse.Namespace) -> None:
+        options = options_from_namespace(namespace)
+        if namespace.autotuning:
+            raise OptionError(
+                "--perseus and --autotuning exclude each other: autotuning changes what runs between its trials. "
+                "Tune first, then run the tuned configuration under --perseus"
+            )
+        if namespace.no_python and namespace.module:
+            raise OptionError("--no_python and --module exclude each other")
+        if options.report is not None and not (namespace.no_ssh and namespace.node_rank > 0):
+            self._report = JobReport(options.report)
+        how = "exec" if namespace.no_python else "module" if namespace.module else "script"
+        namespace.user_args = [*bootstrap_arguments(options, how, namespace.user_script), *namespace.user_args]
+        namespace.user_script, namespace.module, namespace.no_python = RANK_MAIN, False, False
+
+    def _finish(self) -> None:
+        if self._report is not None:
+            self._report.make()
+
+
+def bootstrap_arguments(options: PerseusOptions, how: str, target: str) -> list[str]:
+    """What ``rank_main`` takes before the user's own arguments."""
+    return [OPTIONS_FLAG, options.to_text(), how, target]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse's, with our options after those that were added before parsing."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        add_options(self)
+        return super().parse_known_args(args, namespace)
+
+
+def _warn_of_misplaced(namespace: argparse.Namespace) -> None:
+    misplaced = [argument for argument in namespace.user_args if is_option(argument)]
+    if misplaced:
+        _log.warning(
+            "%s stands after %s and goes to the script; options of the launcher stand before it",
+            misplaced[0],
+            namespace.user_script,
+        )

@@ -1,0 +1,107 @@
+"""What a job's agents have left in its report folder, read back: every file checked, none trusted to be whole.
+
+    job.json             the job, by rank 0's agent: phases, measured and planned iterations
+    rank-<r>.jsonl       a line for each iteration of a rank
+    timeline-<r>.jsonl   a header, then a line for each iteration that was kept with all its instructions
+    profile.csv, frontier.csv   what was planned from, and the plans
+
+Only ``job.json`` is needed. What else is missing, cut off or not to be understood is left out, and a note says so: a
+job that was killed deserves a report too.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from perseus_dist.messages import IterationReport
+from perseus_dist.report.run_job import JobRecord, read_job
+from perseus_dist.report.run_ranks import RankTimeline, read_iterations, read_timeline
+from perseus_dist.units import FloatArray
+
+JOB_FILE, PROFILE_FILE, FRONTIER_FILE = "job.json", "profile.csv", "frontier.csv"
+
+# Of all ranks together, so that weeks of training are summed up within seconds; a rank keeps its begin and its end.
+_MAX_LINES = 500_000
+_MIN_LINES_PER_RANK = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrontierPoints:
+    """``frontier.csv``: (num_plans) each, ascending in time."""
+
+    times_s: FloatArray
+    energies_j: FloatArray
+    bounds_j: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunFiles:
+    """All of it.
+
+    Attributes:
+        iterations: By rank, ascending by iteration; ranks without any are left out.
+        timelines: By rank.
+        profile: The profile's file; None where there is none.
+        frontier: None where there is none.
+        notes: What was left out, a sentence each.
+    """
+
+    job: JobRecord
+    iterations: Mapping[int, tuple[IterationReport, ...]]
+    timelines: Mapping[int, RankTimeline]
+    profile: Path | None
+    frontier: FrontierPoints | None
+    notes: tuple[str, ...]
+
+
+def read_run(folder: Path) -> RunFiles:
+    """Read a report folder, of a job that has ended or still runs.
+
+    Raises:
+        RunFilesError: There is no ``job.json`` in it, or it cannot be understood.
+    """
+    job = read_job(folder / JOB_FILE)
+    notes: list[str] = []
+    ranks = range(job.num_ranks)
+    max_lines = max(_MIN_LINES_PER_RANK, _MAX_LINES // job.num_ranks)
+    iterations = {rank: read_iterations(folder / f"rank-{rank}.jsonl", notes, max_lines=max_lines) for rank in ranks}
+    timelines = {rank: read_timeline(folder / f"timeline-{rank}.jsonl", notes) for rank in ranks}
+    _note_missing("rank-<r>.jsonl", (rank for rank in ranks if not iterations[rank]), notes)
+    _note_missing("timeline-<r>.jsonl", (rank for rank in ranks if timelines[rank] is None), notes)
+    profile = folder / PROFILE_FILE
+    return RunFiles(
+        job=job,
+        iterations={rank: reports for rank, reports in iterations.items() if reports},
+        timelines={rank: timeline for rank, timeline in timelines.items() if timeline is not None},
+        profile=profile if profile.is_file() else None,
+        frontier=_read_frontier(folder / FRONTIER_FILE, notes),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _note_missing(name: str, ranks: Iterable[int], notes: list[str]) -> None:
+    missing = list(map(str, ranks))
+    if missing:
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        notes.append(f"{name}: nothing of rank {shown}; ranks on other hosts write into the folder of that name there")
+
+
+def _read_frontier(path: Path, notes: list[str]) -> FrontierPoints | None:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            columns = ("time_s", "energy_j", "lower_bound_j")
+            points = np.array([[float(row[name]) for name in columns] for row in csv.DictReader(file)])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+        notes.append(f"{path.name} is left out: expected rows of time_s, energy_j and lower_bound_j")
+        return None
+    points = points.reshape(-1, 3)
+    points = points[np.isfinite(points).all(axis=1)]
+    if not len(points):
+        return None
+    times_s, energies_j, bounds_j = points[np.argsort(points[:, 0], kind="stable")].T
+    return FrontierPoints(times_s=times_s, energies_j=energies_j, bounds_j=bounds_j)

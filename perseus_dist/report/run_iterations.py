@@ -1,0 +1,125 @@
+"""The iterations of a run, put together from what its ranks kept: whole ones only, each with what it ran under."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_dist.messages import NO_POINT, IterationReport, MeasuredIterations
+from perseus_dist.report.run_files import RunFiles
+from perseus_dist.units import FloatArray, IntArray
+
+_NUM_WARM_UP = 3  # iterations that are no baseline: the planner leaves out as many
+
+Ranks = Mapping[int, Sequence[IterationReport]]
+
+
+class Under(IntEnum):
+    """What an iteration ran under."""
+
+    NO_CLOCK = 0
+    """Before anybody held a clock."""
+
+    SWEEP = 1
+    """Clocks are tried, or the plan is being made."""
+
+    PLAN = 2
+    """The plan."""
+
+    RELEASED = 3
+    """After a plan, without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Iterations:
+    """Iterations that every one of some ranks has reported, ascending.
+
+    Attributes:
+        number: (num_iterations)
+        time_s: (num_iterations) [s] the longest of the ranks'.
+        energy_j: (num_iterations) [J] of all the ranks; NaN where one does not know it.
+        under: (num_iterations) an ``Under`` each.
+        is_in_force: (num_iterations) whether it ran under the last plan that there was.
+    """
+
+    number: IntArray
+    time_s: FloatArray
+    energy_j: FloatArray
+    under: IntArray
+    is_in_force: NDArray[np.bool_]
+
+    @property
+    def is_baseline(self) -> NDArray[np.bool_]:
+        """(num_iterations) whether nobody held a clock, the first few left out if there are others."""
+        free = self.under == Under.NO_CLOCK
+        rank_among_free = np.cumsum(free) - 1
+        return np.asarray(free & (rank_among_free >= min(_NUM_WARM_UP, int(free.sum()) - 1)))
+
+
+def iterations_of(run: RunFiles, ranks: Sequence[int]) -> Iterations:
+    """Put together what some ranks have reported; iterations that one of them has not are left out.
+
+    Args:
+        run: The run.
+        ranks: Of the whole job, of one pipeline, or a single one.
+    """
+    reports = [{report.iteration: report for report in run.iterations.get(rank, ())} for rank in ranks]
+    numbers = sorted(set.intersection(*map(set, reports))) if reports else []
+    parts = [[of_rank[number] for of_rank in reports] for number in numbers]
+    rows = [{(part.table_revision, part.point) for part in of_all} for of_all in parts]
+    is_planned = np.array([all(point != NO_POINT for _, point in row) for row in rows], dtype=bool)
+    last_row = next((row for row, planned in zip(reversed(rows), is_planned[::-1], strict=True) if planned), None)
+    energies = [[part.energy_j for part in of_all] for of_all in parts]
+    number = np.array(numbers, dtype=np.int64)
+    return Iterations(
+        number=number,
+        time_s=np.array([max(part.time_s for part in of_all) for of_all in parts], dtype=np.float64),
+        energy_j=np.array([np.nan if None in of_all else sum(filter(None, of_all)) for of_all in energies]).astype(
+            float
+        ),
+        under=_under(number, is_planned, last_free=_last_free(run)),
+        is_in_force=np.array([row == last_row for row in rows], dtype=bool) & is_planned,
+    )
+
+
+def summed_up(iterations: Iterations, chosen: NDArray[np.bool_]) -> MeasuredIterations:
+    """Medians and interquartile ranges, because one slow iteration says nothing; energies where they are known."""
+    times_s, energies_j = iterations.time_s[chosen], iterations.energy_j[chosen]
+    energies_j = energies_j[~np.isnan(energies_j)]
+    time_s, time_spread_s = _median_and_spread(times_s)
+    energy_j, energy_spread_j = _median_and_spread(energies_j)
+    return MeasuredIterations(
+        num_iterations=len(times_s),
+        time_s=time_s,
+        time_spread_s=time_spread_s,
+        energy_j=energy_j,
+        energy_spread_j=energy_spread_j,
+    )
+
+
+def _median_and_spread(values: FloatArray) -> tuple[float, float]:
+    if not len(values):
+        return 0.0, 0.0
+    lower, middle, upper = np.quantile(values, (0.25, 0.5, 0.75)).tolist()
+    return middle, upper - lower
+
+
+def _last_free(run: RunFiles) -> int | None:
+    """The last iteration before anybody held a clock; None where nobody ever did, or nobody knows."""
+    if not any(phase.phase in ("profiling", "enforcing") for phase in run.job.phases):
+        return None
+    kept = [one for timeline in run.timelines.values() for one in timeline.iterations]
+    first_planned = min((one.iteration for one in kept if one.is_planned), default=None)
+    free = [
+        one.iteration for one in kept if not one.is_planned and (first_planned is None or one.iteration < first_planned)
+    ]
+    return max(free, default=None)
+
+
+def _under(number: IntArray, is_planned: NDArray[np.bool_], *, last_free: int | None) -> IntArray:
+    """What each ran under; without a plan, that follows from what came before."""
+    after_plan = np.cumsum(is_planned) > 0
+    is_free = number <= (np.inf if last_free is None else last_free)
+    return np.select([is_planned, after_plan, is_free], [Under.PLAN, Under.RELEASED, Under.NO_CLOCK], Under.SWEEP)

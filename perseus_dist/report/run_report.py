@@ -1,0 +1,70 @@
+"""A job's report, from the folder that its agents wrote into: figures, pictures, a trace and a page."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from perseus_dist.planning.output_file import write_output
+from perseus_dist.report.run_figures import RunReport, build_report
+from perseus_dist.report.run_page import run_page
+from perseus_dist.report.run_summary import summary_text
+from perseus_dist.report.run_trace import run_trace_events
+from perseus_dist.report.trace import trace_bytes
+
+__all__ = ["REPORT_FILES", "RunReport", "build_report", "summary_text", "write_report"]
+
+REPORT_JSON, REPORT_HTML, FRONTIER_SVG, TIMELINE_SVG, TRACE_JSON = REPORT_FILES = (
+    "report.json",
+    "report.html",
+    "frontier.svg",
+    "timeline.svg",
+    "trace.json",
+)
+
+
+def write_report(report: RunReport, folder: Path) -> RunReport:
+    """Write all of ``REPORT_FILES`` that there is something to say in; older ones go, so that all are of one run.
+
+    Args:
+        report: Of the run.
+        folder: An existing one.
+
+    Returns:
+        The report with notes on what could not be made, as it was written.
+
+    Raises:
+        OutputError: The folder cannot be written to.
+    """
+    notes: list[str] = []
+    svgs, markup = _pictures(report, notes)
+    events = run_trace_events(report, notes)
+    report = replace(report, output_notes=tuple(notes))
+    contents: dict[str, bytes | None] = {
+        REPORT_JSON: json.dumps(report.document(), indent=1).encode() + b"\n",
+        REPORT_HTML: run_page(report, markup, has_trace=bool(events)).encode(),
+        FRONTIER_SVG: svgs.get("frontier"),
+        TIMELINE_SVG: svgs.get("timeline"),
+        TRACE_JSON: trace_bytes(events) if events else None,
+    }
+    for name, content in contents.items():
+        if content is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            write_output(folder / name, content)
+    return report
+
+
+def _pictures(report: RunReport, notes: list[str]) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+    """By name: the files, and the markup for the page. Nothing without matplotlib, which a trainer need not have."""
+    if find_spec("matplotlib") is None:
+        notes.append("no pictures: matplotlib is missing; pip install 'perseus-dist[report]' and report again")
+        return {}, {}
+    from perseus_dist.report.page_picture import inline_picture
+    from perseus_dist.report.run_pictures import run_pictures
+
+    svgs = run_pictures(report)
+    return svgs, {
+        name: inline_picture(svg, name, label=f"{name}; its figures are in the tables") for name, svg in svgs.items()
+    }

@@ -1,0 +1,180 @@
+"""Simulated work in a trainer that computes on the CPU: what its instructions take on a simulated GPU.
+
+The trainer really trains, on the host; beside that each instruction runs as a kernel on the rank's simulated GPU, whose
+clock decides how long it takes::
+
+    host     |begin| the framework's own work |end: waits for the kernel| send, receive |begin| ...
+    device   |--------------- kernel -------------|------ blocked: spins in a receive ---|---- kernel ...
+
+So host work that is shorter than its kernel does not show. ``perseus-dist sim --forward-ms 35 --backward-ms 65 --
+COMMAND`` tells every process of COMMAND how long instructions take.
+"""
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, fields
+from typing import Self
+
+from perseus_dist.simulator.errors import SimulatorError
+from perseus_dist.simulator.native_library import NUM_SEMAPHORES
+from perseus_dist.simulator.stream import STATE_VARIABLE, SimulatedStream
+
+WORK_VARIABLE = "PERSEUS_SIM_WORK"
+_MAX_S = 1e5  # longer ones are slips of the unit
+
+_KERNELS = {"F": ("forward", 1.0), "B": ("backward", 1.0), "I": ("backward", 0.5), "W": ("backward", 0.5)}
+"""Of each kind: the simulated GPU's class of kernels, and the share of a whole forward or backward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkTimes:
+    """How long the work of a pipeline stage takes on a simulated GPU at its maximum clock.
+
+    Attributes:
+        forward_s: [s] a rank's forward of one microbatch; a rank's chunks share it evenly.
+        backward_s: [s] its backward; the input gradient and the weight gradient take half each.
+        imbalance: The last stage takes ``1 + imbalance`` times as long as the first, those between in a straight line.
+
+    Raises:
+        SimulatorError: Times that are not positive, or an imbalance of -1 or less.
+    """
+
+    forward_s: float
+    backward_s: float
+    imbalance: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("forward", self.forward_s), ("backward", self.backward_s)):
+            if not 0.0 < value <= _MAX_S:
+                raise SimulatorError(
+                    f"a simulated {name} of {value * 1e3:g} ms; give its time in ms at the maximum clock, as in 35"
+                )
+        if not (self.imbalance > -1.0 and math.isfinite(self.imbalance)):
+            raise SimulatorError(
+                f"imbalance {self.imbalance:g}; expected more than -1: 0.1 makes the last stage 10 % slower"
+            )
+
+    def kernel(self, kind: str, stage: int, *, num_stages: int, num_chunks: int = 1) -> tuple[str, float] | None:
+        """The class of the kernel that an instruction runs as, and its time [s] at the maximum clock.
+
+        Args:
+            kind: As in the schedule.
+            stage: Virtual stage over the whole model.
+            num_stages: Virtual stages over the whole model.
+            num_chunks: Virtual stages on each rank.
+
+        Returns:
+            None for a kind that does not compute on the GPU: a constant.
+        """
+        if kind not in _KERNELS:
+            return None
+        kernel_class, share = _KERNELS[kind]
+        whole_s = self.forward_s if kernel_class == "forward" else self.backward_s
+        growth = 1.0 + self.imbalance * stage / max(1, num_stages - 1)
+        return kernel_class, whole_s * share * growth / num_chunks
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What ``work_environment`` wrote.
+
+        Raises:
+            SimulatorError: Not such a text.
+        """
+        try:
+            return cls(**{name: float(value) for name, value in json.loads(text).items()})
+        except (ValueError, TypeError, AttributeError):
+            names = ", ".join(field.name for field in fields(cls))
+            raise SimulatorError(
+                f"{WORK_VARIABLE}={text}: expected a JSON object of the numbers {names}, as 'perseus-dist sim "
+                "--forward-ms 35 --backward-ms 65' sets it"
+            ) from None
+
+
+def work_environment(*, forward_s: float, backward_s: float, imbalance: float = 0.0) -> dict[str, str]:
+    """What trainers need in their environment, besides a machine's own, to run simulated work. As ``WorkTimes``.
+
+    Raises:
+        SimulatorError: As ``WorkTimes``.
+    """
+    times = WorkTimes(forward_s=forward_s, backward_s=backward_s, imbalance=imbalance)
+    return {WORK_VARIABLE: json.dumps(asdict(times))}
+
+
+class SimulatedWork:
+    """The work of one rank on its simulated GPU. Calls come from one thread.
+
+    Whenever no kernel runs, the GPU is blocked: it draws its blocking power, as while a receive spins, until ``close``
+    or the end of the process.
+
+    Attributes:
+        uuid: The GPU's, as NVML writes it.
+    """
+
+    def __init__(
+        self, stream: SimulatedStream, *, gpu: int, times: WorkTimes, num_stages: int, num_chunks: int = 1
+    ) -> None:
+        self._stream = stream
+        self._times = times
+        self._num_stages = num_stages
+        self._num_chunks = num_chunks
+        self._semaphore = NUM_SEMAPHORES - 1 - gpu  # a GPU's own; stand-in trainers count theirs from 0
+        # The stream waits until the host raises the semaphore to this. It may have been raised by earlier processes.
+        self._released = stream.semaphore(self._semaphore) + 1
+        self._kernel_position: int | None = None
+        self.uuid = stream.uuid
+        stream.wait(self._semaphore, self._released)
+
+    @classmethod
+    def from_environment(cls, *, gpu: int, num_stages: int, num_chunks: int = 1) -> Self | None:
+        """The work of this process, if it runs under ``perseus-dist sim --forward-ms ...``.
+
+        Args:
+            gpu: Index of its simulated GPU, which no other process may use.
+            num_stages: Virtual stages over the whole model.
+            num_chunks: Virtual stages on each rank.
+
+        Returns:
+            None where the environment says nothing of simulated work.
+
+        Raises:
+            SimulatorError: What it says is wrong, the machine is gone, or it has no such GPU that is free.
+        """
+        text = os.environ.get(WORK_VARIABLE)
+        if not text or not os.environ.get(STATE_VARIABLE):
+            return None
+        times = WorkTimes.from_json(text)
+        stream = SimulatedStream.open(gpu, exclusive=True)
+        return cls(stream, gpu=gpu, times=times, num_stages=num_stages, num_chunks=num_chunks)
+
+    def begin(self, kind: str, stage: int) -> None:
+        """Launch an instruction's kernel: it starts now. Of other kinds than F, B, I and W: nothing.
+
+        Args:
+            kind: As in the schedule.
+            stage: Virtual stage over the whole model.
+        """
+        kernel = self._times.kernel(kind, stage, num_stages=self._num_stages, num_chunks=self._num_chunks)
+        if kernel is None:
+            return
+        # Kernel and the next wait are queued before the stream is let go, so that a host that is late, now or when the
+        # kernel ends, never leaves the GPU idle.
+        self._stream.kernel(*kernel)
+        self._kernel_position = self._stream.num_enqueued
+        self._stream.wait(self._semaphore, self._released + 1)
+        self._release()
+
+    def end(self) -> None:
+        """Wait until the kernel that ``begin`` launched has ended; from then on the GPU is blocked."""
+        if self._kernel_position is not None:
+            self._stream.synchronize(self._kernel_position)
+            self._kernel_position = None
+
+    def close(self) -> None:
+        """Unblock the GPU: it falls idle once its kernel has ended. Harmless when repeated."""
+        self._release()
+        self._kernel_position = None
+
+    def _release(self) -> None:
+        self._stream.raise_semaphore(self._semaphore, self._released)
+        self._released += 1

@@ -1,0 +1,219 @@
+"""The literal ``deepspeed --perseus``: an environment is enabled, DeepSpeed's own command runs in it, all is undone."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseus_dist.training.options import PerseusOptions
+
+pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
+
+PROBE = Path(__file__).parent / "launcher_standins" / "probe.py"
+SLEEPER = """\
+import json, pathlib, os, sys, time
+pathlib.Path(f"started-{os.environ['RANK']}").touch()
+try:
+    time.sleep(120)
+except KeyboardInterrupt:
+    pathlib.Path(f"interrupted-{os.environ['RANK']}").touch()
+    raise
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment that sees what this one has installed, with DeepSpeed's command in it."""
+
+    folder: Path
+    work: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def site(self) -> Path:
+        return self.folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+    def variables(self, extra: dict[str, str] | None = None) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERSEUS", "PYTEST"))}
+        return {**kept, "DS_ACCELERATOR": "cpu", "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **(extra or {})}
+
+    def run(self, *argv: str, **extra: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            argv,
+            cwd=self.work,
+            env=self.variables(extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def perseus(self, *argv: str) -> "subprocess.CompletedProcess[str]":
+        return self.run(self.python, "-P", "-c", _ENABLE, *argv)
+
+    def ranks(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_bytes()) for path in sorted((self.work / "out").glob("*.json"))]
+
+
+_ENABLE = """\
+import argparse, sys
+from perseus_dist.cli import enable
+from perseus_dist.errors import PerseusError
+parser = argparse.ArgumentParser()
+enable.add_parser(parser.add_subparsers())
+args = parser.parse_args()
+try:
+    sys.exit(args.run(args))
+except PerseusError as error:
+    print(error)
+    sys.exit(2)
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    made = Environment(tmp_path / "venv", tmp_path / "work")
+    venv.create(made.folder, with_pip=False)
+    ours = sysconfig.get_path("purelib")
+    (made.site / "parent.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    command = (Path(sysconfig.get_path("scripts")) / "deepspeed").read_text().split("\n", 1)[1]
+    (made.folder / "bin" / "deepspeed").write_text(f"#!{made.python}\n{command}")
+    (made.folder / "bin" / "deepspeed").chmod(0o755)
+    made.work.mkdir()
+    shutil.copy(PROBE, made.work / "probe.py")
+    return made
+
+
+def on(*argv: str) -> Sequence[str]:
+    return ("--num_gpus", "2", "--master_port", "29741", *argv)
+
+
+def test_an_enabled_environment(environment: Environment) -> None:
+    before = environment.run("deepspeed", "--perseus", "probe.py")
+    assert before.returncode == 2
+    assert "unrecognized arguments: --perseus" in before.stdout
+
+    enabled = environment.perseus("enable", "deepspeed")
+    pth = environment.site / "perseus_dist_deepspeed.pth"
+    assert enabled.stdout.splitlines() == [
+        f"Wrote {pth}: `deepspeed --perseus` works in this environment.",
+        "Undo it with: perseus-dist disable deepspeed",
+    ]
+    assert environment.perseus("enable", "deepspeed").returncode == 0  # again
+    ran = environment.run("deepspeed", "--perseus-job", "enabled", *on("probe.py", "--out", "out"))
+    assert ran.returncode == 0, ran.stdout
+    assert [rank["options"] for rank in environment.ranks()] == [PerseusOptions(job="enabled").to_text()] * 2
+    assert not any(rank["imported_torch"] for rank in environment.ranks())
+
+    disabled = environment.perseus("disable", "deepspeed")
+    assert disabled.stdout == f"Removed {pth}.\n"
+    assert not pth.exists()
+    assert environment.perseus("disable", "deepspeed").stdout == f"Nothing to undo in {environment.site}.\n"
+
+
+def test_an_enabled_environment_is_silent_until_deepspeed_comes(environment: Environment) -> None:
+    environment.perseus("enable", "deepspeed")
+    look = (
+        "import sys\n"
+        "print([name for name in sys.modules if name.startswith('perseus')])\n"
+        "import importlib.util\n"
+        "importlib.util.find_spec('deepspeed')\n"
+        "print([name for name in sys.modules if name.startswith('perseus')])\n"
+        "import deepspeed\n"
+        "from perseus_dist.deepspeed import activation\n"
+        "from deepspeed.runtime.pipe.engine import PipelineEngine\n"
+        "print(activation._is_active, activation._options_text, hasattr(PipelineEngine.train_batch, '__wrapped__'))\n"
+    )
+    plain = environment.run(environment.python, "-c", look).stdout.splitlines()
+    assert plain[0] == plain[1] == "[]"
+    assert plain[-1] == "True None True"
+    off = environment.run(environment.python, "-c", look, PERSEUS_DISABLE="1").stdout.splitlines()
+    assert off[-1] == "False None False"
+
+
+def test_python_below_a_users_own_wrapper_is_activated(environment: Environment) -> None:
+    """``--no_python`` in an environment that is not enabled: options come by the process environment."""
+    (environment.work / "wrapper").write_text(f'#!/bin/sh\nexec {environment.python} -u probe.py "$@"\n')
+    (environment.work / "wrapper").chmod(0o755)
+    shim = environment.folder / "shim with a space"
+    assert f"Wrote {shim / 'deepspeed'}" in environment.perseus("enable", "deepspeed", "--shim", str(shim)).stdout
+    ran = environment.run(
+        *(str(shim / "deepspeed"), "--perseus-job", "wrapped", "--no_local_rank", *on("--no_python", "./wrapper")),
+        *("--out", "out", "--import-deepspeed"),
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert [rank["options"] for rank in environment.ranks()] == [PerseusOptions(job="wrapped").to_text()] * 2
+    assert environment.perseus("disable", "deepspeed", "--shim", str(shim)).stdout == f"Removed {shim / 'deepspeed'}.\n"
+    assert not shim.exists()
+
+
+def test_a_shim_never_takes_the_place_of_a_deepspeed(environment: Environment) -> None:
+    for command in ("enable", "disable"):
+        refused = environment.perseus(command, "deepspeed", "--shim", str(environment.folder / "bin"))
+        assert refused.returncode == 2
+        assert refused.stdout.startswith(f"{environment.folder / 'bin' / 'deepspeed'} is not ours: ")
+
+
+def test_a_shims_folder_that_was_there_stays(environment: Environment) -> None:
+    for _ in range(2):
+        enabled = environment.perseus("enable", "deepspeed", "--shim", str(environment.work))
+    assert f'Put it first on PATH: export PATH={environment.work}:"$PATH"' in enabled.stdout
+    environment.perseus("disable", "deepspeed", "--shim", str(environment.work))
+    assert sorted(path.name for path in environment.work.iterdir()) == ["probe.py"]
+
+
+def test_where_nothing_may_be_written(environment: Environment) -> None:
+    refused = environment.perseus("enable", "deepspeed", "--shim", "/proc/nowhere")
+    assert refused.returncode == 2
+    assert refused.stdout.startswith("/proc/nowhere/deepspeed cannot be written (")
+    assert len(refused.stdout.splitlines()) == 1
+
+
+def test_ctrl_c_reaches_the_ranks(environment: Environment) -> None:
+    """As a terminal sends it: to the whole process group."""
+    environment.perseus("enable", "deepspeed")
+    (environment.work / "sleeper.py").write_text(SLEEPER)
+    job = subprocess.Popen(
+        ["deepspeed", "--perseus-report", "report", *on("sleeper.py")],
+        executable=environment.folder / "bin" / "deepspeed",
+        cwd=environment.work,
+        env=environment.variables(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _wait_for(environment.work, "started-*")
+        (environment.work / "report" / "job.json").write_text("{}")
+        os.killpg(job.pid, signal.SIGINT)
+        _wait_for(environment.work, "interrupted-*")
+        output, _ = job.communicate(timeout=60)
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+    assert job.returncode == -signal.SIGINT
+    assert f"interrupted; for the report: perseus-dist report {environment.work / 'report'}" in output
+
+
+def _wait_for(folder: Path, pattern: str) -> None:
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob(pattern))) < 2:
+        assert time.monotonic() < deadline, f"no two {pattern} in {folder}"
+        time.sleep(0.05)

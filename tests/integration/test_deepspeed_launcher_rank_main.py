@@ -1,0 +1,158 @@
+"""What ranks run in place of the user's script: it must be to the script as if ``python`` had run it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.training.options import PerseusOptions
+
+RANK_MAIN = Path(__file__).parents[2] / "perseus_dist" / "deepspeed" / "launcher" / "rank_main.py"
+
+SCRIPT = '''\
+"""A script that looks about."""
+import atexit, inspect, json, multiprocessing, os, pickle, sys
+
+class Point:
+    def __init__(self, x): self.x = x
+
+def double(point):
+    return Point(2 * point.x)
+
+def at_exit():
+    print(json.dumps(["at exit", __name__, Point.__module__]), flush=True)
+
+if __name__ == "__main__":
+    import helper
+    atexit.register(at_exit)
+    main = sys.modules["__main__"]
+    print(json.dumps({
+        "argv": sys.argv, "path": sys.path, "file": __file__, "name": __name__, "doc": __doc__, "package": __package__,
+        "spec": str(__spec__ and __spec__.name), "loader": type(__loader__).__name__, "helper": helper.__file__,
+        "main": main.Point is Point, "globals": sorted(globals()), "source": inspect.getsource(double),
+        "flags": list(sys.flags), "options": sys.orig_argv[1:2],
+    }))
+    print(pickle.loads(pickle.dumps(Point(3))).x)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [Point(4)])[0].x, flush=True)
+    if "--fail" in sys.argv:
+        raise ValueError("on purpose")
+    sys.exit(5)
+'''
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "package").mkdir(parents=True)
+    for path in (folder / "train.py", folder / "package" / "train.py"):
+        path.write_text(SCRIPT)
+    for path in (folder / "helper.py", folder / "package" / "__init__.py"):
+        path.touch()
+    (tmp_path / "linked.py").symlink_to(folder / "train.py")
+    return folder
+
+
+def python(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERSEUS", "PYTEST"))}
+    return subprocess.run(
+        [sys.executable, "-u", *arguments],
+        cwd=cwd,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def ours(how: str, target: str, *arguments: str) -> Sequence[str]:
+    return (str(RANK_MAIN), "--local_rank=1", "--perseus-options", PerseusOptions().to_text(), how, target, *arguments)
+
+
+@pytest.mark.parametrize("path", ["train.py", "../linked.py"])
+@pytest.mark.parametrize("environment", [{}, {"PYTHONSAFEPATH": "1", "PYTHONPATH": "."}])
+def test_a_script(project: Path, path: str, environment: dict[str, str]) -> None:
+    plain = python(path, "--local_rank=1", "-x", "--perseus-options", cwd=project, **environment)
+    under = python(*ours("script", path, "-x", "--perseus-options"), cwd=project, **environment)
+    assert under.stdout == plain.stdout
+    assert (under.returncode, plain.returncode) == (5, 5)
+    assert under.stderr == ""
+
+
+def test_a_module(project: Path) -> None:
+    plain = python("-m", "package.train", "--local_rank=1", "-x", cwd=project)
+    under = python(*ours("module", "package.train", "-x"), cwd=project)
+    assert under.stdout.replace(str(RANK_MAIN), "-m") == plain.stdout
+    assert (under.returncode, plain.returncode) == (5, 5)
+    assert under.stderr == ""
+
+
+def test_an_executable(project: Path) -> None:
+    (project / "run").write_text('#!/bin/sh\necho "$0" "$@"\nexit 5\n')
+    (project / "run").chmod(0o755)
+    under = python(*ours("exec", "./run", "two words"), cwd=project)
+    assert under.stdout == "./run --local_rank=1 two words\n"
+    assert under.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("how", "target", "last_line"),
+    [
+        ("script", "train.py", "ValueError: on purpose"),
+        ("script", "nowhere.py", "FileNotFoundError: [Errno 2] No such file or directory: 'nowhere.py'"),
+        ("module", "nowhere", f"{sys.executable}: No module named nowhere"),
+        ("exec", "./nowhere", "FileNotFoundError: [Errno 2] No such file or directory: './nowhere'"),
+    ],
+)
+def test_failures_are_the_users(project: Path, how: str, target: str, last_line: str) -> None:
+    under = python(*ours(how, target, "--fail"), cwd=project)
+    assert under.returncode == 1
+    assert under.stderr.splitlines()[-1] == last_line
+
+
+def test_a_package_that_is_not_there_trains_on_without(project: Path, tmp_path: Path) -> None:
+    """As where a node has none: here its place is taken by another."""
+    (tmp_path / "first" / "perseus_dist").mkdir(parents=True)
+    (tmp_path / "first" / "perseus_dist" / "__init__.py").touch()
+    under = python(*ours("script", "train.py"), cwd=project, PYTHONPATH=str(tmp_path / "first"))
+    assert under.returncode == 5
+    assert under.stderr == "training runs without Perseus: No module named 'perseus_dist.deepspeed'\n"
+
+
+def test_neither_torch_nor_deepspeed_is_imported_before_the_script_does(project: Path) -> None:
+    (project / "train.py").write_text(
+        "import sys\n"
+        "heavy = ('torch', 'deepspeed', 'numpy', 'grpc', 'perseus_dist.hooks')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    assert python(*ours("script", "train.py"), cwd=project).stdout == "[]\n"
+
+
+def test_an_enabled_environment_without_the_package_still_has_deepspeed() -> None:
+    """Whoever uninstalls the package and forgets ``disable``."""
+    start = RANK_MAIN.parent / "on_pythonpath" / "perseus_dist_start.py"
+    ask = "sys.meta_path[0].find_spec('deepspeed.runtime'); print(len(sys.meta_path))"
+    code = f"{start.read_text()}\n{ask}"
+    alone = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert alone.stderr == "DeepSpeed runs without Perseus: No module named 'perseus_dist'\n"
+    assert alone.stdout == "3\n"
+
+
+def test_pythons_own_hook_at_start_is_not_lost(project: Path, tmp_path: Path) -> None:
+    """Below ``--no_python``, Python processes find our sitecustomize first, and then the environment's."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.theirs = __file__\n")
+    (project / "look.py").write_text(
+        "import sys\n"
+        "print(sys.theirs, sys.modules['sitecustomize'].__file__ == sys.theirs, 'on_pythonpath' in str(sys.path))\n"
+        "print([finder.__name__ for finder in sys.meta_path if getattr(finder, '__name__', '') == 'PerseusStart'])\n"
+    )
+    (project / "run").write_text(f"#!/bin/sh\nexec {sys.executable} look.py\n")
+    (project / "run").chmod(0o755)
+    under = python(*ours("exec", "./run"), cwd=project, PYTHONPATH=str(tmp_path / "site"))
+    theirs = str(tmp_path / "site" / "sitecustomize.py")
+    assert under.stdout.splitlines() == [f"{theirs} True False", "['PerseusStart']"]

@@ -1,0 +1,189 @@
+"""The whole job, as rank 0's agent writes it down."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseus_dist.agent.job_report import UNATTACHED, JobReport
+from perseus_dist.agent.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.report_folder import ReportFolder
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.messages import (
+    FrontierPoint,
+    JobFrontier,
+    JobProfile,
+    JobStatus,
+    MeasuredIterations,
+    PipelineStatus,
+    Target,
+)
+from perseus_dist.planner.job_status import job_status
+from perseus_dist.planner.lifecycle import Policy, new_job
+from perseus_dist.planner.operator_wire import status_to_wire
+from perseus_dist.rpc.job_wire import decode_frontier, decode_job_status, decode_profile
+from perseus_dist.rpc.violations import InvalidMessageError
+
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SPEC = RankSpec(
+    job_id="gpt",
+    rank=0,
+    pp_rank=0,
+    dp_rank=0,
+    tp_rank=0,
+    pp_size=2,
+    dp_size=1,
+    tp_size=1,
+    schedule="0F0 0B0\n1F0 1B0\n",
+    local_rank=0,
+    target="slowdown=1.05",
+)
+STATUS = JobStatus(
+    job_id="gpt",
+    phase="warming_up",
+    reason="all 2 ranks are attached",
+    num_ranks=2,
+    pipelines=(
+        PipelineStatus(
+            dp_rank=0,
+            attached_ranks=2,
+            iteration=7,
+            time_s=0.8,
+            energy_j=600.0,
+            table_revision=0,
+            point=-1,
+            planned_time_s=0.0,
+            planned_energy_j=0.0,
+        ),
+    ),
+    table_revision=0,
+    switch_revision=0,
+    target=Target(slowdown=1.05),
+    stragglers=(),
+    t_min_s=0.0,
+    t_star_s=0.0,
+    baseline=MeasuredIterations(num_iterations=5, time_s=0.8, time_spread_s=0.01, energy_j=600.0, energy_spread_j=2.0),
+    enforced=MeasuredIterations(),
+    predicted_saving=0.0,
+    profiled_clocks=0,
+    messages=12,
+    missed_clocks=0,
+    lost_boundaries=0,
+    troubles=("rank 1: no rights",),
+)
+TABLE = TableSeen(
+    JobFrontier(
+        table_revision=1,
+        points=(FrontierPoint(time_s=0.75, energy_j=550.0, lower_bound_j=549.5),),
+        baseline_time_s=0.75,
+        baseline_energy_j=610.0,
+        t_min_s=0.75,
+        t_star_s=0.9,
+    ),
+    JobProfile(csv="stage,instruction\n", blocking_power_w=83.5),
+)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Iterator[JobReport]:
+    folder = ReportFolder(tmp_path, rank=0, num_ranks=2)
+    yield JobReport(SPEC, folder, is_simulated=True, now=BEGIN)
+    folder.close()
+
+
+def read(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "job.json").read_text())
+    return found
+
+
+def at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def test_a_job_that_no_planner_has_heard_of_says_why(report: JobReport, tmp_path: Path) -> None:
+    report.write(at(0))
+    assert (read(tmp_path)["phase"], read(tmp_path)["ended_at"]) == (UNATTACHED, None)
+    report.take_trouble("planner at x:1 cannot be reached", at(3))
+    report.write(at(4), is_over=True)
+    found = read(tmp_path)
+    assert (found["phase"], found["reason"]) == (UNATTACHED, "planner at x:1 cannot be reached")
+    assert found["target"] == "slowdown=1.05"
+    assert found["ended_at"] == "2026-01-02T03:04:09.000+00:00"
+    assert found["baseline"]["num_iterations"] == 0
+
+
+def test_phases_are_told_once_and_kept_with_their_times(
+    report: JobReport, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    report.take(JobSeen(STATUS), at(1))
+    report.take(JobSeen(replace(STATUS, reason="still measuring")), at(2))
+    report.take(JobSeen(replace(STATUS, phase="enforcing", reason="table 1", table_revision=1)), at(30))
+    report.take_trouble("away for a while", at(31))
+    report.take(TABLE, at(31))
+    report.write(at(32))
+    assert [record.getMessage() for record in caplog.records] == [
+        "job gpt is warming_up: all 2 ranks are attached",
+        "job gpt is enforcing: table 1",
+    ]
+    found = read(tmp_path)
+    assert [(phase["phase"], phase["reason"]) for phase in found["phases"]] == [
+        (UNATTACHED, "no planner has answered yet"),
+        ("warming_up", "still measuring"),
+        ("enforcing", "table 1"),
+    ]
+    assert found["phases"][2]["at"] == "2026-01-02T03:04:35.000+00:00"
+    assert found["baseline"] == {
+        "num_iterations": 5,
+        "time_s": 0.8,
+        "time_spread_s": 0.01,
+        "energy_j": 600.0,
+        "energy_spread_j": 2.0,
+    }
+    assert found["pipelines"][0]["iteration"] == 7
+    assert found["troubles"] == ["rank 1: no rights"]
+    assert (found["blocking_power_w"], found["frontier_baseline_energy_j"]) == (83.5, 610.0)
+    assert (found["simulated"], found["num_ranks"], found["schedule"]) == (True, 2, SPEC.schedule)
+    assert (tmp_path / "profile.csv").read_text() == "stage,instruction\n"
+    header, row = (tmp_path / "frontier.csv").read_text().splitlines()
+    assert (header, row) == ("time_s,energy_j,lower_bound_j", "0.750000000,550.000000,549.500000")
+
+
+def test_it_is_written_once_a_second_at_most_and_only_when_there_is_news(report: JobReport, tmp_path: Path) -> None:
+    report.write(at(0))
+    report.take(JobSeen(STATUS), at(0.5))
+    report.write(at(0.6))
+    assert read(tmp_path)["phase"] == UNATTACHED
+    report.write(at(1.1))
+    assert read(tmp_path)["phase"] == "warming_up"
+    (tmp_path / "job.json").unlink()
+    report.write(at(9))
+    assert not (tmp_path / "job.json").exists()
+
+
+def test_phases_without_end_do_not_fill_the_disk(report: JobReport) -> None:
+    for cycle in range(1000):
+        report.take(JobSeen(replace(STATUS, phase="enforcing")), at(cycle))
+        report.take(JobSeen(replace(STATUS, phase="re-profiling", reason=str(cycle))), at(cycle))
+    phases = report.document(at(2000), is_over=False)["phases"]
+    assert len(phases) <= 256
+    assert phases[0]["phase"] == UNATTACHED
+    assert phases[-1]["reason"] == "999"
+
+
+def test_a_status_travels_and_is_checked() -> None:
+    for status in (STATUS, job_status(new_job("empty", Policy()))):
+        assert decode_job_status(status_to_wire(status).SerializeToString()) == status
+    wrong = status_to_wire(STATUS)
+    wrong.predicted_saving = float("nan")
+    wrong.pipelines[0].time_s = -1.0
+    with pytest.raises(InvalidMessageError, match=r"pipelines\.time_s.*predicted_saving"):
+        decode_job_status(wrong.SerializeToString())
+    for decode in (decode_job_status, decode_frontier, decode_profile):
+        with pytest.raises(InvalidMessageError):
+            decode(b"\xff\xff")

@@ -1,0 +1,88 @@
+"""A rank's files: iterations as lines, the timeline anew each time, nothing of an earlier run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.agent.report_folder import ReportFolder
+from perseus_dist.agent.timed_iteration import TimedIteration, TimedRun
+from perseus_dist.messages import IterationReport
+
+REPORTS = (
+    IterationReport(iteration=0, time_s=1.5, pipeline_time_s=1.25, energy_j=None),
+    IterationReport(iteration=1, time_s=1.4, pipeline_time_s=1.2, energy_j=300.5, table_revision=2, point=7),
+)
+ITERATION = TimedIteration(
+    iteration=4,
+    table_revision=0,
+    point=-1,
+    begin_ns=100,
+    end_ns=400,
+    planned_clocks_mhz=None,
+    runs=(TimedRun(0, "F", 2, 110, 390, 0, 1410),),
+)
+
+
+def open_folder(path: Path, rank: int = 3, num_ranks: int = 4) -> ReportFolder:
+    return ReportFolder(path, rank=rank, num_ranks=num_ranks)
+
+
+def test_every_report_is_a_line_and_the_folder_is_made(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path / "new" / "report")
+    folder.append_iterations(REPORTS[:1])
+    folder.append_iterations(REPORTS[1:])
+    lines = (tmp_path / "new" / "report" / "rank-3.jsonl").read_text().splitlines()
+    assert [IterationReport(**json.loads(line)) for line in lines] == list(REPORTS)
+    folder.close()
+
+
+def test_a_timeline_is_a_header_and_a_line_for_each_iteration(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path)
+    folder.replace_timeline({"rank": 3}, [ITERATION] * 2)
+    folder.replace_timeline({"rank": 3}, [ITERATION])
+    header, line = (json.loads(line) for line in (tmp_path / "timeline-3.jsonl").read_text().splitlines())
+    assert header == {"rank": 3}
+    assert line == {
+        "iteration": 4,
+        "table_revision": 0,
+        "point": -1,
+        "begin_ns": 100,
+        "end_ns": 400,
+        "planned_clocks_mhz": None,
+        "runs": [[0, "F", 2, 110, 390, 0, 1410]],
+    }
+    folder.close()
+
+
+def test_a_new_run_replaces_what_an_earlier_one_has_left(tmp_path: Path) -> None:
+    for name in ("rank-0.jsonl", "rank-1.jsonl", "timeline-0.jsonl", "timeline-2.jsonl", "job.json", "profile.csv"):
+        (tmp_path / name).write_text("of an earlier run\n")
+    (tmp_path / "losses.jsonl").write_text("of the user\n")
+    folder = open_folder(tmp_path, rank=0, num_ranks=2)
+    # Rank 1 replaces its own; a rank 2 there is no more.
+    assert {path.name for path in tmp_path.iterdir()} == {"losses.jsonl", "rank-0.jsonl", "rank-1.jsonl"}
+    assert (tmp_path / "rank-0.jsonl").read_text() == ""
+    folder.close()
+
+
+def test_an_agent_that_is_followed_by_another_does_not_write_into_its_file(tmp_path: Path) -> None:
+    first = open_folder(tmp_path)
+    first.append_iterations(REPORTS[:1])
+    second = open_folder(tmp_path)
+    first.append_iterations(REPORTS[1:])
+    second.append_iterations(REPORTS[:1])
+    assert len((tmp_path / "rank-3.jsonl").read_text().splitlines()) == 1
+    for folder in (first, second):
+        folder.close()
+
+
+def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    folder = open_folder(tmp_path / "file")
+    for _ in range(3):
+        folder.append_iterations(REPORTS)
+        folder.replace_timeline({}, [ITERATION])
+    folder.close()
+    (record,) = caplog.records
+    assert "the report is incomplete" in record.getMessage()

@@ -1,0 +1,215 @@
+"""Ranks agree on their job, join, and join again when what they run has changed."""
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from perseus_dist import hooks
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule import Schedule, one_f_one_b
+from perseus_dist.training import job_identity, job_member
+from perseus_dist.training.device import Host
+from perseus_dist.training.job_identity import IdentityError, make_identity
+from perseus_dist.training.job_member import Framework, JobMember, Place
+from perseus_dist.training.options import PerseusOptions
+
+if TYPE_CHECKING:
+    from perseus_dist.boundaries.rank_spec import RankSpec
+
+
+class SharedStore:
+    """What ``torch.distributed.TCPStore`` does, in one process: nothing here imports torch."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        self.values[key] = value
+
+    def get(self, key: str) -> bytes:
+        return self.values[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self.values for key in keys)
+
+    def add(self, key: str, amount: int) -> int:
+        self.values[key] = str(int(self.values.get(key, "0")) + amount)
+        return int(self.values[key])
+
+
+class Job:
+    """Two ranks in one process, whose agents are never started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.store = SharedStore()
+        self.specs: list[RankSpec] = []
+        self.num_microbatches = 4
+        self.schedule_error: Exception | None = None
+        monkeypatch.setattr(hooks, "start_agent", lambda spec, **_: self.specs.append(spec))
+
+    def member(self, rank: int, options: PerseusOptions | None = None) -> JobMember:
+        place = Place(
+            rank=rank, pp_rank=rank, dp_rank=0, tp_rank=0, pp_size=2, dp_size=1, tp_size=1, local_rank=rank
+        )  # fmt: skip
+        framework = Framework(read_schedule=self._read_schedule, open_device=Host, open_store=lambda: self.store)
+        return JobMember(place, options or PerseusOptions(), framework)
+
+    def members(self, monkeypatch: pytest.MonkeyPatch) -> tuple[JobMember, JobMember]:
+        """Each counts its engines in a process of its own."""
+        monkeypatch.setattr(job_member, "_numbers", iter([0, 0]))
+        return self.member(0), self.member(1)
+
+    def run(self, member: JobMember) -> bool:
+        """An iteration; whether the member takes part."""
+        member.begin_iteration(self.num_microbatches)
+        for instruction in self._read_schedule().ranks[0]:
+            member.begin(instruction)
+            member.end(instruction)
+        member.end_iteration()
+        return member.hook is not None
+
+    def _read_schedule(self) -> Schedule:
+        if self.schedule_error is not None:
+            raise self.schedule_error
+        return one_f_one_b(pp=2, microbatches=self.num_microbatches)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Job:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return Job(monkeypatch)
+
+
+def test_who_looks_too_early_joins_an_iteration_later(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = job.members(monkeypatch)
+    assert not job.run(second)
+    assert job.run(first)
+    assert job.run(second)
+    assert [spec.rank for spec in job.specs] == [0, 1]
+    assert job.specs[0].job_id == job.specs[1].job_id
+    assert job.specs[0].rendezvous == job.specs[1].rendezvous
+    assert Path(str(job.specs[0].rendezvous)).stat().st_mode & 0o777 == 0o700
+    first.close()
+    second.close()
+    assert first.hook is None
+
+
+def test_two_engines_are_two_jobs(job: Job) -> None:
+    members = [job.member(0), job.member(0)]
+    assert [job.run(member) for member in members] == [True, True]
+    assert len({spec.job_id for spec in job.specs}) == 2
+    for member in members:
+        member.close()
+
+
+def test_a_batch_that_keeps_changing_is_waited_for_longer_and_longer(job: Job) -> None:
+    first = job.member(0)
+    joined: list[int] = []
+    was_in = False
+    for iteration in range(40):
+        if iteration % 10 == 5:
+            job.num_microbatches += 1
+        is_in = job.run(first)
+        if is_in and not was_in:
+            joined.append(iteration)
+        was_in = is_in
+    assert joined == [0, 5 + 2, 15 + 4, 25 + 8]
+    assert len({spec.job_id for spec in job.specs}) == 1
+    first.close()
+
+
+def test_what_rank_0_refuses_nobody_tries(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    first, second = job.members(monkeypatch)
+    job.schedule_error = ScheduleError("no such schedule")
+    with pytest.raises(ScheduleError, match="no such schedule"):
+        first.begin_iteration(4)
+    job.schedule_error = None
+    with caplog.at_level(logging.INFO):
+        assert not job.run(second)
+    assert caplog.records == []  # rank 0 has said it
+    assert job.specs == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_agent_on_rank_0_is_a_refusal(job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(hooks, "start_agent", fail)
+    first, second = job.members(monkeypatch)
+    with pytest.raises(IdentityError, match="rank 0"):
+        first.begin_iteration(4)
+    assert not job.run(second)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_agent_on_another_rank_is_tried_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    num_starts = 0
+
+    def fail(*_: object, **__: object) -> None:
+        nonlocal num_starts
+        num_starts += 1
+        raise OSError("no memory")
+
+    monkeypatch.setattr(hooks, "start_agent", fail)
+    assert [job.run(second) for _ in range(3)] == [False] * 3
+    assert num_starts == 1
+    first.close()
+
+
+def test_a_named_planner_needs_no_rendezvous(job: Job, tmp_path: Path) -> None:
+    first = job.member(0, PerseusOptions(planner="127.0.0.1:1", job="mine", tls_ca="/ca"))
+    assert job.run(first)
+    (spec,) = job.specs
+    assert (spec.job_id, spec.planner, spec.rendezvous, spec.options) == (
+        "mine",
+        "127.0.0.1:1",
+        None,
+        {"tls_ca": "/ca"},
+    )
+    assert list(tmp_path.iterdir()) == []
+    first.close()
+
+
+@pytest.mark.parametrize(
+    ("argument", "stem"),
+    [("/home/me/train gpt.py", "train-gpt"), ("", "job"), ("-c", "c"), ("größe.py", "gr-e"), ("x" * 300, "x" * 100)],
+)
+def test_a_job_is_named_after_its_script(argument: str, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [argument])
+    name = make_identity(job=None, is_planner_embedded=False).job
+    assert name[:-9] == stem
+    assert int(name[-8:], 16) >= 0
+
+
+def test_another_host_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    embedded, named = (make_identity(job="j", is_planner_embedded=is_embedded) for is_embedded in (True, False))
+    assert embedded.is_within_reach
+    assert named.is_within_reach
+    other = tmp_path / "boot_id"
+    other.write_text("another")
+    monkeypatch.setattr(job_identity, "_BOOT_ID", other)
+    assert not embedded.is_within_reach
+    assert named.is_within_reach
+    monkeypatch.undo()
+    embedded.discard()
+    assert not embedded.is_within_reach  # another mount namespace sees no such folder
+
+
+def test_errors_of_the_store_come_out(job: Job) -> None:
+    class Broken(SharedStore):
+        def check(self, keys: list[str]) -> bool:  # noqa: ARG002
+            raise ConnectionError("the store is gone")
+
+    job.store = Broken()
+    member: Any = job.member(1)
+    with pytest.raises(ConnectionError):
+        member.begin_iteration(4)
