@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Watch = Callable[[Mapping[str, Any]], None]
 
 _FORWARD_S, _BACKWARD_S, _IMBALANCE = 0.035, 0.065, 0.1
+_FOR_A_GPU = ("--hidden", "2048", "--layers", "32", "--heads", "16", "--sequence-length", "1024")
+"""A model whose instructions keep a real GPU busy for some ten milliseconds."""
 _LINE_EVERY = 10  # iterations, where there is no terminal
 
 _EPILOG = """\
@@ -59,14 +61,19 @@ def run(args: argparse.Namespace) -> int:
     """Train, compare, report."""
     from perseus_dist.report.losses import losses_equal
     from perseus_dist.report.run_report import build_report, summary_text, write_report
+    from perseus_dist.simulation.deepspeed_run import TrainingFailedError
 
     training = _training(args)
     _say(f"this job trains on {'NVIDIA' if training.preset is None else f'simulated {training.preset.upper()}'} GPUs:")
     _say(f"  {shlex.join(training.command(with_perseus=True))}")
-    with _progress(args.steps) as watch:
-        num_locked = training.train(watch)
-    _say("the same job without Perseus, for its losses")
-    training.train_without()
+    try:
+        with _progress(args.steps) as watch:
+            num_locked = training.train(watch)
+        _say("the same job without Perseus, for its losses")
+        training.train_without()
+    except TrainingFailedError as error:
+        _say(error.log_tail)
+        raise
     report = build_report(
         args.out,
         losses_equal=losses_equal(training.losses, training.reference_losses),
@@ -74,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     )
     report = write_report(report, args.out)
     print(json.dumps(report.document()) if args.json else summary_text(report), flush=True)
+    if not report.is_planned:
+        _say("the job ended before its plan: give more --steps")
     return 0 if report.is_planned and report.losses_equal and not num_locked else 1
 
 
@@ -90,7 +99,7 @@ def _training(args: argparse.Namespace) -> "DeepSpeedRun":
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"--out {args.out}: cannot be made ({error.strerror}); name another folder") from None
-    num_ranks = args.stages * args.pipelines
+    preset = _preset(args.gpu, args.stages * args.pipelines)
     return DeepSpeedRun(
         script=script,
         config=config,
@@ -98,10 +107,11 @@ def _training(args: argparse.Namespace) -> "DeepSpeedRun":
         num_pipelines=args.pipelines,
         num_steps=args.steps,
         folder=args.out,
-        preset=_preset(args.gpu, num_ranks),
+        preset=preset,
         forward_s=_FORWARD_S,
         backward_s=_BACKWARD_S,
         imbalance=_IMBALANCE,
+        options=() if preset else _FOR_A_GPU,
     )
 
 

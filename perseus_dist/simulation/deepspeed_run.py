@@ -20,7 +20,19 @@ JOB_FILE = "job.json"
 _LOOK_S = 0.25
 _RELEASE_S = 2.0  # agents outlive their trainers by a moment
 _END_S = 15.0
-_TAIL_BYTES = 2000
+_TAIL_LINES = 30
+
+
+class TrainingFailedError(SimulationError):
+    """The launcher ended with a status other than 0.
+
+    Attributes:
+        log_tail: The last lines that the job printed.
+    """
+
+    def __init__(self, status: int, log: Path) -> None:
+        super().__init__(f"deepspeed ended with status {status}; its log is {log}")
+        self.log_tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +102,7 @@ class DeepSpeedRun:
 
         Raises:
             SimulatorError: No such preset, or too many GPUs.
-            SimulationError: The job failed.
+            TrainingFailedError: The job failed.
         """
         machine: AbstractContextManager[SimulatedMachine | None] = nullcontext()
         if self.preset is not None:
@@ -104,7 +116,7 @@ class DeepSpeedRun:
         """Train the same without Perseus: nothing is simulated, so it takes as long as the real work alone.
 
         Raises:
-            SimulationError: The job failed.
+            TrainingFailedError: The job failed.
         """
         self._run(self.command(with_perseus=False), self.environment(None), "training-without.log", lambda: None)
 
@@ -134,9 +146,7 @@ class DeepSpeedRun:
                 _end(process)
         look()
         if process.returncode:
-            raise SimulationError(
-                f"deepspeed ended with status {process.returncode}; the end of {log_path}:\n{_tail(log_path)}"
-            )
+            raise TrainingFailedError(process.returncode, log_path)
 
 
 class _JobFile:
@@ -180,7 +190,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _tail(path: Path) -> str:
-    return path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")

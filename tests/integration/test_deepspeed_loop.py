@@ -3,20 +3,17 @@
 import json
 import os
 import signal
-import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perseus_dist.report.losses import losses_equal
 from perseus_dist.report.run_report import build_report
+from perseus_dist.simulation.deepspeed_job import DeepSpeedJob, running_job
 from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
-from perseus_dist.simulator.machine import SimulatedMachine
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
@@ -75,104 +72,40 @@ def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], 
     assert losses_equal(with_perseus.losses, without.reference_losses)
 
 
-class Job:
-    """A job that runs, and its processes."""
-
-    def __init__(self, run: DeepSpeedRun, machine: SimulatedMachine, process: subprocess.Popen[bytes]) -> None:
-        self.run = run
-        self.machine = machine
-        self.process = process
-
-    def pids(self, *words: str) -> list[int]:
-        """Processes of this job with all these words on their command lines, oldest first."""
-        state = self.machine.environment()["PERSEUS_SIM_STATE"].encode()
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (path / "cmdline").read_bytes().split(b"\0")
-                is_ours = state in (path / "environ").read_bytes()
-            except OSError:
-                continue
-            if is_ours and all(word.encode() in command for word in words):
-                found.append(int(path.name))
-        return sorted(found)
-
-    def pid_of_rank(self, rank: int) -> int:
-        (pid,) = self.pids(f"--local_rank={rank}", "--perseus-options")
-        return pid
-
-    def agent_of_rank(self, rank: int) -> int:
-        children = Path(f"/proc/{self.pid_of_rank(rank)}/task/{self.pid_of_rank(rank)}/children").read_text().split()
-        (pid,) = set(map(int, children)) & set(self.pids("perseus_dist.agent"))
-        return pid
-
-    def locked(self) -> set[int]:
-        return {gpu.index for gpu in self.machine.gpus if not gpu.state().is_unlocked}
-
-    def num_losses(self) -> int:
-        return len(self.run.losses.read_text().splitlines()) if self.run.losses.exists() else 0
-
-    def phase(self) -> str:
-        path = self.run.folder / "job.json"
-        return str(json.loads(path.read_text())["phase"]) if path.exists() else ""
-
-
 @pytest.fixture
-def planned_job(trained: tuple[DeepSpeedRun, int], tmp_path: Path) -> Iterator[Job]:
+def planned_job(trained: tuple[DeepSpeedRun, int], tmp_path: Path) -> Iterator[DeepSpeedJob]:
     """A job under the plan for the profile that the other one has measured."""
     profile = trained[0].folder / "profile.csv"
-    run = run_in(tmp_path, num_steps=2000)
-    command = run.command(with_perseus=True)
-    command[1:1] = ["--perseus-profile", str(profile)]
-    with SimulatedMachine("a100", count=2) as machine, (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env=run.environment(machine), stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
-        )
-        job = Job(run, machine, process)
-        try:
-            wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == 2, STARTED_S, job)
-            yield job
-        finally:
-            for pid in job.pids():
-                os.kill(pid, signal.SIGKILL)
-            process.wait()
+    with running_job(run_in(tmp_path, num_steps=2000), "a100", "--perseus-profile", str(profile)) as job:
+        job.wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == 2, STARTED_S)
+        yield job
 
 
-def wait_until(condition: Callable[[], Any], longest_s: float, job: Job) -> float:
-    """How long it took [s]."""
-    began_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began_s + longest_s, (job.run.folder / "log").read_text()[-4000:]
-        time.sleep(0.02)
-    return time.monotonic() - began_s
-
-
-def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job: Job) -> None:
+def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job: DeepSpeedJob) -> None:
     job = planned_job
-    (planner,) = job.pids("planner", "--embedded")
-    os.kill(planner, signal.SIGKILL)
-    wait_until(lambda: not job.locked(), 5.0, job)
+    os.kill(job.pid_of_planner(), signal.SIGKILL)
+    job.wait_until(lambda: not job.locked(), 5.0)
     assert job.process.poll() is None
-    wait_until(lambda: len(job.locked()) == 2, 30.0, job)  # the planner is back, and so is the plan
+    job.wait_until(lambda: len(job.locked()) == 2, 30.0)  # the planner is back, and so is the plan
 
-    os.kill(job.agent_of_rank(1), signal.SIGKILL)
-    wait_until(lambda: 1 not in job.locked(), 5.0, job)
-    num_losses = job.num_losses()
-    wait_until(lambda: job.num_losses() > num_losses + 3, 60.0, job)
+    os.kill(job.pid_of_agent(1), signal.SIGKILL)
+    job.wait_until(lambda: 1 not in job.locked(), 5.0)
+    num_steps = job.num_steps()
+    job.wait_until(lambda: job.num_steps() > num_steps + 3, 60.0)
     assert job.process.poll() is None
     assert 1 not in job.locked()
 
-    os.kill(job.agent_of_rank(0), signal.SIGKILL)  # and the planner with it
-    wait_until(lambda: not job.locked(), 5.0, job)
-    num_losses = job.num_losses()
-    wait_until(lambda: job.num_losses() > num_losses + 3, 60.0, job)
+    os.kill(job.pid_of_agent(0), signal.SIGKILL)  # and the planner with it
+    job.wait_until(lambda: not job.locked(), 5.0)
+    num_steps = job.num_steps()
+    job.wait_until(lambda: job.num_steps() > num_steps + 3, 60.0)
     assert job.process.poll() is None
 
 
-def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: Job) -> None:
+def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: DeepSpeedJob) -> None:
     job = planned_job
     os.kill(job.pid_of_rank(1), signal.SIGKILL)
-    wait_until(lambda: not job.locked(), 5.0, job)
-    wait_until(lambda: job.process.poll() is not None, 60.0, job)
+    job.wait_until(lambda: not job.locked(), 5.0)
+    job.wait_until(lambda: job.process.poll() is not None, 60.0)
     assert job.process.returncode != 0
-    wait_until(lambda: not job.pids(), 30.0, job)
+    job.wait_until(lambda: not job.pids(), 30.0)
