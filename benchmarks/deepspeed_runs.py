@@ -85,7 +85,7 @@ def _print_kills(num_kills: int, num_stages: int, num_pipelines: int, folder: Pa
                 preset="a100",
                 forward_s=0.035,
                 backward_s=0.065,
-                imbalance=0.1,
+                imbalance=0.15,
             )
             last, every = run.num_ranks - 1, set(range(run.num_ranks))
             with running_job(run, "a100", "--perseus-profile", str(folder / "profile.csv")) as job:

@@ -64,8 +64,7 @@ if TYPE_CHECKING:
     from perseus_dist.device.control import ClockReport
     from perseus_dist.device.meter import MeterSample
 
-# At the begin of an iteration, unless the last reading is younger: an iteration's energy needs one at each end of it.
-_READ_METER_NS = 50_000_000
+_MIN_READING_GAP_NS = 5_000_000
 _TROUBLED_ITERATIONS = 3  # in a row out of step, before it is told
 
 
@@ -313,7 +312,9 @@ class AgentCore:
         self._pilot.begin_iteration(row.clocks_mhz)
         self._reporter.ledger.begin_iteration(iteration, time_ns, row)
         self._sweeper.begin_iteration(iteration, time_ns)
-        if self._reporter.latest is None or time_ns > self._reporter.latest.time_after_ns + _READ_METER_NS:
+        # An iteration's energy needs a reading at each end of it; one that was just taken would say the same.
+        gap_ns = max(self._period_ns // 4, _MIN_READING_GAP_NS)
+        if self._reporter.latest is None or time_ns > self._reporter.latest.time_after_ns + gap_ns:
             self._actions.append(ReadMeter())
 
     def _mark(self, phase: str, time_ns: int) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Watch = Callable[[Mapping[str, Any]], None]
 
-_FORWARD_S, _BACKWARD_S, _IMBALANCE = 0.035, 0.065, 0.1
+_FORWARD_S, _BACKWARD_S = 0.035, 0.065
+_IMBALANCE = 0.15  # the last stage has the head; no partition of whole layers is even
 _FOR_A_GPU = ("--hidden", "2048", "--layers", "32", "--heads", "16", "--sequence-length", "1024")
 """A model whose instructions keep a real GPU busy for some ten milliseconds."""
 _LINE_EVERY = 10  # iterations, where there is no terminal
