@@ -2,7 +2,6 @@
 
 ``python benchmarks/deepspeed_runs.py`` runs ``perseus-dist quickstart`` on simulated A100s and prints what each run
 saved, and starts jobs under the profile of the last one, in which it kills ranks, agents and the embedded planner.
-Needs an environment that was enabled (``perseus-dist enable deepspeed``).
 """
 
 import argparse
@@ -86,6 +85,7 @@ def _print_kills(num_kills: int, num_stages: int, num_pipelines: int, folder: Pa
                 forward_s=0.035,
                 backward_s=0.065,
                 imbalance=0.15,
+                launcher="perseus-deepspeed",
             )
             last, every = run.num_ranks - 1, set(range(run.num_ranks))
             with running_job(run, "a100", "--perseus-profile", str(folder / "profile.csv")) as job:

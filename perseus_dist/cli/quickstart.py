@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +89,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _training(args: argparse.Namespace) -> "DeepSpeedRun":
+    from perseus_dist.deepspeed.launcher.opt_in import pth_file
     from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
     from perseus_dist.simulation.errors import SimulationError
+
+    if find_spec("deepspeed") is None:
+        raise SimulationError(
+            "there is no DeepSpeed here to train with; install it: pip install 'perseus-dist[deepspeed]'"
+        )
 
     script, config = args.examples / "deepspeed_gpt.py", args.examples / "deepspeed_gpt.json"
     if not script.is_file() or not config.is_file():
@@ -113,6 +120,7 @@ def _training(args: argparse.Namespace) -> "DeepSpeedRun":
         backward_s=_BACKWARD_S,
         imbalance=_IMBALANCE,
         options=() if preset else _FOR_A_GPU,
+        launcher="deepspeed" if pth_file().exists() else "perseus-deepspeed",
     )
 
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from perseus_dist.simulation.errors import SimulationError
+from perseus_dist.simulation.processes import end_process
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.work import work_environment
 
 JOB_FILE = "job.json"
 _LOOK_S = 0.25
 _RELEASE_S = 2.0  # agents outlive their trainers by a moment
-_END_S = 15.0
 _TAIL_LINES = 30
 
 
@@ -143,7 +143,7 @@ class DeepSpeedRun:
                     time.sleep(_LOOK_S)
                     look()
             finally:
-                _end(process)
+                end_process(process)
         look()
         if process.returncode:
             raise TrainingFailedError(process.returncode, log_path)
@@ -180,13 +180,3 @@ def _num_locked(machine: SimulatedMachine) -> int:
     while (num := sum(not gpu.state().is_unlocked for gpu in machine.gpus)) and time.monotonic() < until_s:
         time.sleep(0.02)
     return num
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -18,13 +18,14 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
+from perseus_dist.simulation.processes import end_process
 from perseus_dist.simulation.trainer_config import TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine
 
 T = TypeVar("T")
 
 _START_S = 60.0
-_END_S = 15.0
+_UNLOCKED_S = 15.0
 _LOOK_S = 0.2
 
 
@@ -53,7 +54,7 @@ class SupervisedPlanner:
 
     def end(self) -> None:
         """Ask it to drain."""
-        _end(self._process)
+        end_process(self._process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self._bind]
@@ -111,7 +112,7 @@ def run_wall(
         failed = [number for number, trainer in enumerate(trainers) if trainer.returncode]
         if failed:
             raise SimulationError(f"trainers of ranks {failed} failed; read {folder / 'trainers.log'}")
-        _wait_until(lambda: all(gpu.state().is_unlocked for gpu in machine.gpus), _END_S)
+        _wait_until(lambda: all(gpu.state().is_unlocked for gpu in machine.gpus), _UNLOCKED_S)
         status = _wait_for(lambda: _final_status(planner, simulated.job_id), "the planner's last word")
         return Outcome(
             baseline=_measured(status.baseline),
@@ -173,17 +174,7 @@ def _trainer(config: TrainerConfig, environment: Mapping[str, str], log: IO[byte
         process.stdin.close()
         yield process
     finally:
-        _end(process)
-
-
-def _end(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_process(process)
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
