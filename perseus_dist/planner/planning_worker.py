@@ -98,13 +98,20 @@ class PlanningWorker:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """The process's side: plan until there are no more requests."""
+    """The process's side: plan until there are no more requests.
+
+    Raises:
+        BrokenPipeError: The planner was gone before it had read the answer.
+    """
     from perseus_dist.planner.frontier_build import build_plan
     from perseus_dist.rpc.codec import encode_planner_message
 
-    while header := requests.read(_LENGTH.size):
+    while len(header := requests.read(_LENGTH.size)) == _LENGTH.size:
         (length,) = _LENGTH.unpack(header)
-        request: PlanningRequest = pickle.loads(requests.read(length))
+        data = requests.read(length)
+        if len(data) < length:
+            return  # the planner died while it asked
+        request: PlanningRequest = pickle.loads(data)
         answer: PlanResult | PerseusError
         try:
             answer = build_plan(request, encode=encode_planner_message)
@@ -125,8 +132,9 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up between answers
-    serve(sys.stdin.buffer, answers)
-    os._exit(0)  # the planner may be gone, and flushing to it would fail
+    with suppress(BrokenPipeError):  # a planner that was killed over its request: nobody is left to tell
+        serve(sys.stdin.buffer, answers)
+    os._exit(0)  # and flushing to a planner that is gone would fail
 
 
 def _end_with(planner_pid: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pickle
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -169,6 +170,26 @@ def test_the_process_ends_with_a_planner_that_was_killed(tmp_path: Path, delay_s
     while _is_running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("length", [None, 100])  # killed while it waited for the answer, or while it asked
+def test_the_process_ends_without_a_word_when_its_planner_died_over_a_request(length: int | None) -> None:
+    data = pickle.dumps(request())
+    worker = subprocess.Popen(
+        [sys.executable, "-m", PlanningWorker.__module__, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    worker.stdout.close()
+    with worker.stdin:
+        worker.stdin.write(struct.pack(">Q", len(data)) + data[:length])
+    with worker.stderr:
+        assert worker.stderr.read() == b""
+    assert worker.wait(60) == 0
 
 
 def _is_running(pid: int) -> bool:
