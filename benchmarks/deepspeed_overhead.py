@@ -9,7 +9,6 @@ the start of a Python process that then imports nothing else.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,18 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from measuring import conditions, print_table
+from measuring import conditions
+from overhead import print_import, print_overhead, time_in_turn
 
-OVERHEAD_LIMIT_PERCENT = 0.5
-IMPORT_LIMIT_MS = 20
 _INSTRUCTION_S = 0.05
 _NUM_MICROBATCHES = 4
-_SETTLING_S = 5.0  # until agents have started, or ended
-_NUM_STARTS = 15
-_PROGRAMS = {
-    "nothing": "pass",
-    "activation": "from perseus_dist.deepspeed.activation import activate; activate('e30=')",  # no option said
-}
+_NUM_SETTLING = 10  # iterations of half a second, until agents have started, or ended
+_ACTIVATION = "from perseus_dist.deepspeed.activation import activate; activate('e30=')"  # no option said
 
 
 def main() -> None:
@@ -46,7 +40,7 @@ def main() -> None:
     print(f"{conditions()}\n")
     _print_overhead(args.blocks, args.iterations)
     print()
-    _print_import()
+    print_import(_ACTIVATION)
 
 
 def _print_overhead(num_blocks: int, num_iterations: int) -> None:
@@ -57,30 +51,7 @@ def _print_overhead(num_blocks: int, num_iterations: int) -> None:
         command += ["--blocks", str(num_blocks), "--iterations", str(num_iterations)]
         environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        times_s: dict[str, list[float]] = json.loads(figures.read_text())
-    without_s, with_s = times_s["without"], times_s["with"]
-    rows = [
-        [name, str(len(times)), f"{1e3 * statistics.median(times):.2f}", f"{1e3 * statistics.mean(times):.2f}"]
-        for name, times in (("without the adapter", without_s), ("with it", with_s))
-    ]
-    print_table(["iterations", "number", "median [ms]", "mean [ms]"], rows)
-    percent = 100 * (statistics.median(with_s) / statistics.median(without_s) - 1)
-    verdict = "within" if percent <= OVERHEAD_LIMIT_PERCENT else "BEYOND"
-    print(f"\nThe median iteration is {percent:.2f} % longer, {verdict} {OVERHEAD_LIMIT_PERCENT} %.")
-
-
-def _print_import() -> None:
-    times_ms: dict[str, list[float]] = {name: [] for name in _PROGRAMS}
-    for _ in range(_NUM_STARTS):
-        for name, program in _PROGRAMS.items():
-            begin_s = time.perf_counter()
-            subprocess.run([sys.executable, "-c", program], check=True)
-            times_ms[name].append(1e3 * (time.perf_counter() - begin_s))
-    medians_ms = {name: statistics.median(times) for name, times in times_ms.items()}
-    print_table(["a process that imports", "median [ms]"], [[name, f"{ms:.1f}"] for name, ms in medians_ms.items()])
-    added_ms = medians_ms["activation"] - medians_ms["nothing"]
-    verdict = "within" if added_ms < IMPORT_LIMIT_MS else "BEYOND"
-    print(f"\nActivation takes {added_ms:.1f} ms, {verdict} {IMPORT_LIMIT_MS} ms.")
+        print_overhead(json.loads(figures.read_text()))
 
 
 def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
@@ -96,28 +67,19 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
     deepspeed.init_distributed()
     engine = _make_engine()
     data = _batches()
-    times_s: dict[str, list[float]] = {"without": [], "with": []}
-    engine.train_batch(data)
-    for _ in range(num_blocks):
-        for name, seconds in times_s.items():
-            (attach if name == "with" else detach)(engine)
-            _train_for(engine, data, _SETTLING_S)
-            for _ in range(num_iterations):
-                torch.distributed.barrier()
-                begin_s = time.perf_counter()
-                engine.train_batch(data)
-                seconds.append(time.perf_counter() - begin_s)
+    times_s = time_in_turn(
+        lambda: engine.train_batch(data),
+        torch.distributed.barrier,
+        {"without": lambda: detach(engine), "with": lambda: attach(engine)},
+        num_blocks=num_blocks,
+        num_settling=_NUM_SETTLING,
+        num_iterations=num_iterations,
+    )
     detach(engine)
     if torch.distributed.get_rank() == 0:
         figures.write_text(json.dumps(times_s))
     torch.distributed.barrier()
     os._exit(0)  # gloo's threads may abort an interpreter that ends
-
-
-def _train_for(engine: Any, data: Iterator[Any], seconds: float) -> None:
-    """The same number of iterations on all ranks."""
-    for _ in range(round(seconds / (2 * _INSTRUCTION_S * (_NUM_MICROBATCHES + 1)))):
-        engine.train_batch(data)
 
 
 def _make_engine() -> Any:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from measuring import conditions, print_table
 
-from perseus_dist.simulation.deepspeed_job import DeepSpeedJob, running_job
 from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.training_job import TrainingJob, running_job
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _STARTED_S, _UNLOCKED_S, _BACK_S = 120.0, 30.0, 60.0
@@ -86,9 +86,10 @@ def _print_kills(num_kills: int, num_stages: int, num_pipelines: int, folder: Pa
                 backward_s=0.065,
                 imbalance=0.15,
                 launcher="perseus-deepspeed",
+                perseus_options=("--perseus-profile", str(folder / "profile.csv")),
             )
             last, every = run.num_ranks - 1, set(range(run.num_ranks))
-            with running_job(run, "a100", "--perseus-profile", str(folder / "profile.csv")) as job:
+            with running_job(run) as job:
                 _wait_for_plan(job, _STARTED_S)
                 unlocked_s["embedded planner"].append(_kill(job, job.pid_of_planner(), every))
                 _wait_for_plan(job, _BACK_S)
@@ -96,7 +97,7 @@ def _print_kills(num_kills: int, num_stages: int, num_pipelines: int, folder: Pa
                 _wait_for_steps(job)
                 unlocked_s["agent of rank 0"].append(_kill(job, job.pid_of_agent(0), every))
                 _wait_for_steps(job)
-            with running_job(run, "a100", "--perseus-profile", str(folder / "profile.csv")) as job:
+            with running_job(run) as job:
                 _wait_for_plan(job, _STARTED_S)
                 unlocked_s["a rank"].append(_kill(job, job.pid_of_rank(1), every))
                 job.wait_until(lambda: job.process.poll() is not None, _BACK_S)
@@ -107,17 +108,17 @@ def _print_kills(num_kills: int, num_stages: int, num_pipelines: int, folder: Pa
     print_table(("killed (SIGKILL)", "times", "all its clocks unlocked, median [ms]", "worst [ms]"), rows)
 
 
-def _wait_for_plan(job: DeepSpeedJob, longest_s: float) -> None:
+def _wait_for_plan(job: TrainingJob, longest_s: float) -> None:
     job.wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == job.run.num_ranks, longest_s)
 
 
-def _wait_for_steps(job: DeepSpeedJob) -> None:
+def _wait_for_steps(job: TrainingJob) -> None:
     """Training goes on."""
     num_steps = job.num_steps()
     job.wait_until(lambda: job.num_steps() > num_steps + 2, _BACK_S)
 
 
-def _kill(job: DeepSpeedJob, pid: int, gpus: set[int]) -> float:
+def _kill(job: TrainingJob, pid: int, gpus: set[int]) -> float:
     os.kill(pid, signal.SIGKILL)
     return job.wait_until(lambda: not gpus & job.locked(), _UNLOCKED_S)
 

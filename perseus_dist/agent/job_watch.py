@@ -1,4 +1,4 @@
-"""What the planner knows of the whole job, for rank 0's agent: its status as it changes, and each new table's plans."""
+"""What the planner knows of a whole job, for agents that follow it: its status as it changes, each table's plans."""
 
 import asyncio
 import logging

@@ -1,7 +1,7 @@
 """The stream to the planner, in a thread of its own: opened again and again for as long as the agent lives.
 
 main thread:  send() ---> outbox ---> asyncio + gRPC ---> planner
-              inbox <--- Connected, Received, Disconnected, Unreachable; on rank 0 also what is seen of the job
+              inbox <--- Connected, Received, Disconnected, Unreachable; also what is seen of a watched job
 """
 
 import asyncio

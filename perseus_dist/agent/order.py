@@ -35,7 +35,8 @@ def rank_order(schedule_text: str, pp_rank: int) -> tuple[Work, ...]:
         raise ScheduleError(
             f"the schedule has {len(lines)} lines, and none for pp_rank {pp_rank}: one line per pp_rank"
         )
-    order = [parse_instruction(token) for token in lines[pp_rank]]
+    # When results leave, as a "+" says, changes what is waited for and not the order.
+    order = [parse_instruction(token.removesuffix("+")) for token in lines[pp_rank]]
     chunk_of_stage = {stage: chunk for chunk, stage in enumerate(sorted({i.stage for i in order}))}
     return tuple(_work(instruction, chunk_of_stage) for instruction in order)
 

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 _CONTROL_POLL_NS = 400_000_000  # keeps the lease on the clock alive
 _FLUSH_S = 2.0
-_LAST_WORD_S = 5.0  # on rank 0, for the job's last figures; the trainer does not wait for it
+_LAST_WORD_S = 5.0  # for the watched job's last figures; the trainer does not wait for it
 _WATCH_NS = 1_000_000_000  # after the last boundary
 
 
@@ -79,6 +79,7 @@ class AgentProcess:
 
     def __init__(self, start: AgentStart) -> None:
         self._spec = start.spec
+        self._watches_job = start.spec.rank == 0 or start.spec.shows_job
         self._trainer_pid = start.trainer_pid
         self._trainer_pidfd = start.trainer_pidfd
         self._reader = BoundaryReader(start.ring_fd, start.doorbell_fd)
@@ -257,7 +258,7 @@ class AgentProcess:
             self._meter.start()
         find = self._find_planner(self._spec)
         if find is not None:
-            watched_job = self._spec.job_id if self._spec.rank == 0 else None
+            watched_job = self._spec.job_id if self._watches_job else None
             self._link = PlannerLink(find, tls_from_spec(self._spec), self._inbox.put, watched_job=watched_job)
             self._link.start()
 
@@ -293,7 +294,7 @@ class AgentProcess:
         if self._devices is not None:
             self._devices.control.close()
         if self._link is not None:
-            self._link.join(_LAST_WORD_S if self._spec.rank == 0 else _FLUSH_S)
+            self._link.join(_LAST_WORD_S if self._watches_job else _FLUSH_S)
         self._report.close(self._inbox.take())
         if self._embedded is not None:
             self._embedded.end()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perseus_dist.agent.actions import KeepTimeline
 from perseus_dist.agent.devices import Devices
-from perseus_dist.agent.job_report import JobReport
+from perseus_dist.agent.job_report import JobReport, target_text
 from perseus_dist.agent.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.link import Unreachable
 from perseus_dist.agent.report_folder import ReportFolder, timeline_header
@@ -82,16 +82,17 @@ class RankReport:
         self._folder.replace_timeline(header, timeline.iterations)
 
     def take_job(self, seen: SeenOfJob) -> None:
-        """Something of the whole job was seen. Rank 0's agent tells of it, the others leave it to that."""
+        """Something of the whole job was seen: the trainer may show it; rank 0's agent alone reports it."""
         if isinstance(seen, Unreachable):
             level = logging.WARNING if self._spec.rank == 0 else logging.DEBUG
             _log.log(level, "%s", seen.reason)
             if self._job is not None:
                 self._job.take_trouble(seen.reason, _now())
-        elif self._job is not None:
+            return
+        if self._job is not None:
             self._job.take(seen, _now())
-            if isinstance(seen, JobSeen):
-                self._tell_trainer(_with_job(self._status, seen.status))
+        if isinstance(seen, JobSeen):
+            self._tell_trainer(_with_job(self._status, seen.status))
 
     def write_due(self) -> None:
         """Write of the job what is new, about once a second."""
@@ -126,6 +127,9 @@ def _with_job(status: AgentStatus, job: JobStatus) -> AgentStatus:
         job_time_s=max((pipeline.time_s for pipeline in job.pipelines), default=0.0),
         job_energy_j=sum(energies_j) if energies_j and all(energies_j) else None,
         predicted_saving=job.predicted_saving,
+        target=target_text(job.target),
+        num_stragglers=len(job.stragglers),
+        straggler_degree=max((straggler.degree for straggler in job.stragglers), default=1.0),
     )
 
 

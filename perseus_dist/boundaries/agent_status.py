@@ -11,7 +11,8 @@ from zlib import crc32
 
 NO_ITERATION = -1
 
-_BODY = struct.Struct("<16sqdddddi")
+_MAX_TARGET_BYTES = 40  # the longest that the planner knows has 35
+_BODY = struct.Struct(f"<16sqddddddii{_MAX_TARGET_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 STATUS_BYTES = _BODY.size + _CHECKSUM.size
 
@@ -21,14 +22,19 @@ class AgentStatus:
     """How it goes, as far as the agent knows.
 
     Attributes:
-        phase: Of the job, as at the planner; rank 0's agent alone knows it, and only once a planner has told it.
+        phase: Of the job, as at the planner; empty until a planner has told it. This and all else of the job is known
+            to rank 0's agent, and to those of ranks that show the job.
         iteration: The newest one that this rank's figures are of; ``NO_ITERATION`` before the first.
         time_s: [s] that it took.
         energy_j: [J] that this rank's GPU drew in it; None where that is not known.
         clock_mhz: [MHz] asked for now; 0 where none is.
-        job_time_s: [s] of the whole job's newest iteration; 0 where it is not known, as on all ranks but 0.
+        job_time_s: [s] of the whole job's newest iteration; 0 where it is not known.
         job_energy_j: [J] of all GPUs in it; None where that is not known.
         predicted_saving: Share of energy that the plans in force save by the profile; 0 without.
+        target: The iteration time that the job wants: ``t_min``, ``slowdown=1.05`` or ``deadline_s=2.5``; empty where
+            it is not known.
+        num_stragglers: That the planner knows of now.
+        straggler_degree: By how much the slowest is: its iteration's time over that at all-maximum clocks; 1 without.
     """
 
     phase: str = ""
@@ -39,6 +45,9 @@ class AgentStatus:
     job_time_s: float = 0.0
     job_energy_j: float | None = None
     predicted_saving: float = 0.0
+    target: str = ""
+    num_stragglers: int = 0
+    straggler_degree: float = 1.0
 
 
 def encode_status(status: AgentStatus) -> bytes:
@@ -51,7 +60,10 @@ def encode_status(status: AgentStatus) -> bytes:
         status.job_time_s,
         _number(status.job_energy_j),
         status.predicted_saving,
+        status.straggler_degree,
         status.clock_mhz,
+        status.num_stragglers,
+        status.target.encode("ascii"),
     )
     return body + _CHECKSUM.pack(crc32(body))
 
@@ -60,9 +72,21 @@ def decode_status(block: bytes) -> AgentStatus | None:
     """The inverse of ``encode_status``; None where the block is not whole, or was never written."""
     if crc32(block[: _BODY.size]) != _CHECKSUM.unpack_from(block, _BODY.size)[0]:
         return None
-    phase, iteration, time_s, energy_j, job_time_s, job_energy_j, predicted_saving, clock_mhz = _BODY.unpack_from(block)
+    (
+        phase,
+        iteration,
+        time_s,
+        energy_j,
+        job_time_s,
+        job_energy_j,
+        predicted_saving,
+        straggler_degree,
+        clock_mhz,
+        num_stragglers,
+        target,
+    ) = _BODY.unpack_from(block)
     return AgentStatus(
-        phase=phase.rstrip(b"\0").decode("ascii"),
+        phase=_text(phase),
         iteration=iteration,
         time_s=time_s,
         energy_j=None if math.isnan(energy_j) else energy_j,
@@ -70,8 +94,15 @@ def decode_status(block: bytes) -> AgentStatus | None:
         job_time_s=job_time_s,
         job_energy_j=None if math.isnan(job_energy_j) else job_energy_j,
         predicted_saving=predicted_saving,
+        target=_text(target),
+        num_stragglers=num_stragglers,
+        straggler_degree=straggler_degree,
     )
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode("ascii")

@@ -24,6 +24,8 @@ class RankSpec:
         profile: CSV of an earlier run, which spares the sweep.
         report: Where the savings report goes.
         control: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
+        shows_job: Whether this rank's trainer shows the whole job's figures in a monitor of its own, so that its agent
+            follows them as rank 0's does.
         options: Further settings of the agent, by name.
     """
 
@@ -45,6 +47,7 @@ class RankSpec:
     profile: str | None = None
     report: str | None = None
     control: str = "auto"
+    shows_job: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _training(args: argparse.Namespace) -> "DeepSpeedRun":
-    from perseus_dist.deepspeed.launcher.opt_in import pth_file
     from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
     from perseus_dist.simulation.errors import SimulationError
+    from perseus_dist.training.opt_in import pth_file
 
     if find_spec("deepspeed") is None:
         raise SimulationError(
@@ -120,7 +120,7 @@ def _training(args: argparse.Namespace) -> "DeepSpeedRun":
         backward_s=_BACKWARD_S,
         imbalance=_IMBALANCE,
         options=() if preset else _FOR_A_GPU,
-        launcher="deepspeed" if pth_file().exists() else "perseus-deepspeed",
+        launcher="deepspeed" if pth_file("deepspeed").exists() else "perseus-deepspeed",
     )
 
 

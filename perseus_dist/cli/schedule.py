@@ -14,6 +14,8 @@ example:
 
 An instruction is written 2F0: stage 2, forward, microbatch 0. Kinds: F forward, B backward, or its halves I (input
 gradient) and W (weight gradient); any longer name in capitals is a constant instruction, such as 0LOAD3 or 0STEP.
+A + as in 0F4+ 4B0 says that the two exchange tensors jointly: what either needs has arrived before the first, and what
+both made leaves after the second.
 """
 
 
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _as_json(schedule: Schedule) -> dict[str, object]:
     return {
-        "ranks": [[str(instruction) for instruction in order] for order in schedule.ranks],
+        "ranks": [order.split() for order in format_schedule(schedule).splitlines()],
         "num_stages": schedule.num_stages,
         "num_microbatches": schedule.num_microbatches,
         "digest": schedule.digest(),

@@ -3,7 +3,7 @@
 import argparse
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule import SCHEDULE_NAMES, Schedule, interleaved, make_schedule
+from perseus_dist.planning.schedule import SCHEDULE_NAMES, Schedule, interleaved, joint_exchanges, make_schedule
 from perseus_dist.planning.schedule_text import read_schedule
 
 
@@ -31,6 +31,13 @@ def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="G",
         help="interleaved: Megatron's microbatch_group_size_per_vp_stage (default: P)",
     )
+    group.add_argument(
+        "--no-overlap-p2p",
+        action="store_false",
+        dest="overlap_p2p",
+        help="interleaved: as Megatron runs it with --no-overlap-p2p-communication; in the steady state a pp_rank "
+        "exchanges the tensors of a forward and the backward after it jointly, written 0F4+ 4B0",
+    )
 
 
 def schedule_from_args(args: argparse.Namespace) -> Schedule:
@@ -52,6 +59,7 @@ def schedule_from_args(args: argparse.Namespace) -> Schedule:
         microbatches=args.microbatches,
         chunks=args.chunks or 1,
         microbatch_group_size=args.microbatch_group_size,
+        overlap_p2p=args.overlap_p2p,
     )
 
 
@@ -70,15 +78,30 @@ def _check_file_against_options(schedule: Schedule, args: argparse.Namespace) ->
                 f"{schedule.num_ranks} pp_ranks run {schedule.num_microbatches} microbatches in an order of its own; "
                 f"leave {option} out, or give the file that you mean"
             )
+    if not args.overlap_p2p and not _is_joint(schedule):
+        raise ScheduleError(
+            f"--no-overlap-p2p does not fit {args.schedule_file}: Megatron's steady-state pairs are not joint, as "
+            "in 0F4+ 4B0; leave --no-overlap-p2p out, or give the file that you mean"
+        )
 
 
 def _is_interleaved(schedule: Schedule, microbatch_group_size: int) -> bool:
     try:
-        return schedule == interleaved(
-            pp=schedule.num_ranks,
-            microbatches=schedule.num_microbatches,
-            chunks=schedule.num_stages // schedule.num_ranks,
-            microbatch_group_size=microbatch_group_size,
+        return (
+            schedule.ranks
+            == interleaved(
+                pp=schedule.num_ranks,
+                microbatches=schedule.num_microbatches,
+                chunks=schedule.num_stages // schedule.num_ranks,
+                microbatch_group_size=microbatch_group_size,
+            ).ranks
         )
+    except ScheduleError:
+        return False
+
+
+def _is_joint(schedule: Schedule) -> bool:
+    try:
+        return schedule == joint_exchanges(schedule)
     except ScheduleError:
         return False

@@ -6,6 +6,7 @@ Neither it nor torch is imported here, and hardly anything else: this runs befor
 import os
 from types import ModuleType
 
+from perseus_dist.training.disabled import is_disabled
 from perseus_dist.training.post_import import when_imported
 
 TYPE_CHECKING = False
@@ -17,11 +18,6 @@ OPTIONS_VARIABLE = "PERSEUS_DEEPSPEED_OPTIONS"
 
 _options_text: str | None = None
 _is_active = False
-
-
-def is_disabled() -> bool:
-    """Whether ``PERSEUS_DISABLE`` makes everything nothing."""
-    return os.environ.get("PERSEUS_DISABLE", "0") not in ("", "0")
 
 
 def activate(options_text: str | None = None) -> None:

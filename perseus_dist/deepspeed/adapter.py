@@ -9,8 +9,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from perseus_dist.deepspeed.activation import is_disabled
 from perseus_dist.deepspeed.attachment import Attachment
+from perseus_dist.training.disabled import is_disabled
 from perseus_dist.training.options import PerseusOptions, options_from_block
 
 _log = logging.getLogger(__name__)

@@ -4,12 +4,7 @@ import math
 import os
 from typing import Any
 
-from perseus_dist.errors import PerseusError
-from perseus_dist.training.job_member import Place
-
-
-class TopologyError(PerseusError):
-    """Ranks are arranged in a way that no plan is made for."""
+from perseus_dist.training.job_member import Place, TopologyError
 
 
 def place_of(engine: Any) -> Place:

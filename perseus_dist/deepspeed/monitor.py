@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from perseus_dist.training.status_scalars import scalars
+
 if TYPE_CHECKING:
-    from perseus_dist.boundaries.agent_status import AgentStatus
     from perseus_dist.hooks import Hook
 
 _PREFIX = "Train/Samples/perseus_"
@@ -24,16 +25,4 @@ def write_status(engine: Any, hook: "Hook") -> None:
     status = hook.status()
     if status is not None:
         samples = engine.global_samples
-        engine.monitor.write_events([(_PREFIX + name, value, samples) for name, value in _values(status).items()])
-
-
-def _values(status: "AgentStatus") -> dict[str, float]:
-    """What is known yet, by the event's name."""
-    values = {
-        "iteration_time_s": status.job_time_s,
-        "iteration_energy_j": status.job_energy_j,
-        "gpu_iteration_energy_j": status.energy_j,
-        "gpu_clock_mhz": status.clock_mhz,
-        "predicted_saving": status.predicted_saving,
-    }
-    return {name: float(value) for name, value in values.items() if value}
+        engine.monitor.write_events([(_PREFIX + name, value, samples) for name, value in scalars(status).items()])

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.dag import waits_for
+from perseus_dist.planning.dag import inputs_of, joint_runs, waits_for
 from perseus_dist.planning.instruction import Instruction, Kind
 from perseus_dist.planning.schedule import Schedule
 
 
 def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -> None:
-    """Refuse a schedule that forgets or repeats an instruction, or deadlocks.
+    """Refuse a schedule that forgets or repeats an instruction, joins what cannot exchange jointly, or deadlocks.
 
     Args:
         schedule: Any schedule.
@@ -22,6 +22,7 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
     places = places or [f"pp_rank {pp_rank}" for pp_rank in range(schedule.num_ranks)]
     rank_of = _rank_of_each(schedule, places)
     _check_complete(schedule, rank_of, places)
+    _check_joint(schedule, rank_of, places)
     dry_run(schedule, places=places)
 
 
@@ -38,7 +39,7 @@ def dry_run(schedule: Schedule, *, places: Sequence[str]) -> dict[Instruction, i
     Raises:
         ScheduleError: It deadlocks.
     """
-    scheduled = frozenset(instruction for order in schedule.ranks for instruction in order)
+    inputs = inputs_of(schedule)
     steps: dict[Instruction, int] = {}
     position = [0] * schedule.num_ranks
     waiting: defaultdict[Instruction, list[int]] = defaultdict(list)
@@ -48,42 +49,73 @@ def dry_run(schedule: Schedule, *, places: Sequence[str]) -> dict[Instruction, i
         order = schedule.ranks[pp_rank]
         while position[pp_rank] < len(order):
             instruction = order[position[pp_rank]]
-            needs = list(waits_for(instruction, scheduled))
+            needs = inputs[instruction]
             blocker = next((needed for needed in needs if needed not in steps), None)
             if blocker is not None:
                 waiting[blocker].append(pp_rank)
                 break
-            if position[pp_rank]:
-                needs.append(order[position[pp_rank] - 1])
-            steps[instruction] = 1 + max((steps[needed] for needed in needs), default=-1)
+            previous = order[position[pp_rank] - 1 : position[pp_rank]]
+            steps[instruction] = 1 + max((steps[needed] for needed in (*needs, *previous)), default=-1)
             position[pp_rank] += 1
             runnable += waiting.pop(instruction, ())
     if waiting:
         blockers = {pp_rank: blocker for blocker, pp_ranks in waiting.items() for pp_rank in pp_ranks}
         stuck_at = {pp_rank: schedule.ranks[pp_rank][position[pp_rank]] for pp_rank in blockers}
-        raise ScheduleError(_deadlock(schedule.rank_of_stage, stuck_at, blockers, places))
+        raise ScheduleError(_deadlock(schedule, stuck_at, blockers, places))
     return steps
 
 
+def check_joint(instruction: Instruction, following: Instruction | None, *, place: str) -> None:
+    """Refuse an instruction that cannot exchange jointly with the one that follows it on its pp_rank, if any.
+
+    Raises:
+        ScheduleError: Names the place and the instruction.
+    """
+    if following is None:
+        reason = "no instruction follows it on its pp_rank"
+    elif instruction.is_constant or following.is_constant:
+        reason = f"{instruction if instruction.is_constant else following} is a constant, and only computations do"
+    else:
+        return
+    raise ScheduleError(
+        f"{place}: {instruction}+ cannot exchange jointly with the next instruction: {reason}; remove the +"
+    )
+
+
 def _deadlock(
-    rank_of_stage: Sequence[int],
+    schedule: Schedule,
     stuck_at: Mapping[int, Instruction],
     blockers: Mapping[int, Instruction],
     places: Sequence[str],
 ) -> str:
     """The ring of pp_ranks that wait for each other; whoever else is stuck waits behind them."""
+    rank_of_stage = schedule.rank_of_stage
     path = [min(stuck_at)]
     while (following := rank_of_stage[blockers[path[-1]].stage]) not in path:
         path.append(following)
     ring = path[path.index(following) :]
+    at, wanted = ({pp_rank: str(each[pp_rank]) for pp_rank in ring} for each in (stuck_at, blockers))
+    if len(ring) > 1 and schedule.joint:  # between pp_ranks, joint instructions wait and are waited for as one
+        runs = [tuple(joint_runs(order, schedule.joint)) for order in schedule.ranks]
+        text = {instruction: "+ ".join(map(str, run)) for order in runs for run in order for instruction in run}
+        at, wanted = ({pp_rank: text[each[pp_rank]] for pp_rank in ring} for each in (stuck_at, blockers))
     waits = [
-        f"{places[pp_rank]} waits at {stuck_at[pp_rank]} for {blockers[pp_rank]}, "
-        f"which {places[behind]} runs only after {stuck_at[behind]}"
+        f"{places[pp_rank]} waits at {at[pp_rank]} for {wanted[pp_rank]}, "
+        f"which {places[behind]} runs only after {at[behind]}"
         for pp_rank, behind in zip(ring, [*ring[1:], ring[0]], strict=True)
     ]
     if others := len(stuck_at) - len(ring):
         waits.append(f"{others} more wait behind them")
-    return f"deadlock: {'; '.join(waits)}: reorder one of them"
+    return f"deadlock: {'; '.join(waits)}: reorder one of them{' or remove a +' if schedule.joint else ''}"
+
+
+def _check_joint(schedule: Schedule, rank_of: Mapping[Instruction, int], places: Sequence[str]) -> None:
+    for unknown in sorted(schedule.joint.difference(rank_of)):
+        raise ScheduleError(f"{unknown} is joint, but no pp_rank runs it: join instructions of the schedule")
+    for place, order in zip(places, schedule.ranks, strict=True):
+        for instruction, following in zip(order, (*order[1:], None), strict=True):
+            if instruction in schedule.joint:
+                check_joint(instruction, following, place=place)
 
 
 def _rank_of_each(schedule: Schedule, places: Sequence[str]) -> dict[Instruction, int]:

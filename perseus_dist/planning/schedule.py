@@ -21,9 +21,12 @@ class Schedule:
 
     Attributes:
         ranks: ``ranks[pp_rank]`` holds its instructions in execution order. A stage belongs to one pp_rank.
+        joint: Instructions that exchange jointly with the next one on their pp_rank: what either needs from other
+            pp_ranks has arrived before the first begins, and the results of both leave after the second.
     """
 
     ranks: tuple[tuple[Instruction, ...], ...]
+    joint: frozenset[Instruction] = frozenset()
 
     @property
     def num_ranks(self) -> int:
@@ -52,14 +55,26 @@ class Schedule:
 
 
 def format_schedule(schedule: Schedule) -> str:
-    """The text form: a line per pp_rank, its instructions in execution order, apart by single spaces."""
-    return "".join(" ".join(map(str, order)) + "\n" for order in schedule.ranks)
+    """The text form: a line per pp_rank, its instructions in execution order, apart by single spaces.
+
+    A ``+`` after an instruction says that it exchanges jointly with the next: ``0F4+ 4B0``.
+    """
+    joint = schedule.joint
+    return "".join(" ".join(f"{i}+" if i in joint else str(i) for i in order) + "\n" for order in schedule.ranks)
 
 
 def make_schedule(
-    name: str, *, pp: int, microbatches: int, chunks: int = 1, microbatch_group_size: int | None = None
+    name: str,
+    *,
+    pp: int,
+    microbatches: int,
+    chunks: int = 1,
+    microbatch_group_size: int | None = None,
+    overlap_p2p: bool = True,
 ) -> Schedule:
-    """A schedule by its name on the command line. Messages name the options, which are called like the arguments.
+    """A schedule by its name on the command line, with ``joint_exchanges`` if point-to-point calls do not overlap.
+
+    Messages name the options, which are called like the arguments.
 
     Raises:
         ScheduleError: An unknown name, or sizes that the schedule cannot have.
@@ -67,17 +82,20 @@ def make_schedule(
     if name not in SCHEDULE_NAMES:
         raise ScheduleError(f"--schedule {name}: expected one of {', '.join(SCHEDULE_NAMES)}")
     if name == "interleaved":
-        return interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=microbatch_group_size)
-    if chunks != 1:
-        raise ScheduleError(
-            f"--chunks {chunks} with --schedule {name}, which has one chunk per pp_rank: leave --chunks out, or use "
-            "--schedule interleaved"
+        schedule = interleaved(
+            pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=microbatch_group_size
         )
-    if microbatch_group_size is not None:
-        raise ScheduleError(
-            f"--microbatch-group-size {microbatch_group_size} with --schedule {name}, which has no groups: leave "
-            "--microbatch-group-size out, or use --schedule interleaved"
-        )
+        return schedule if overlap_p2p else joint_exchanges(schedule)
+    for option, is_given, reason in (
+        (f"--chunks {chunks}", chunks != 1, "has one chunk per pp_rank"),
+        (f"--microbatch-group-size {microbatch_group_size}", microbatch_group_size is not None, "has no groups"),
+        ("--no-overlap-p2p", not overlap_p2p, "exchanges no two instructions jointly"),
+    ):
+        if is_given:
+            raise ScheduleError(
+                f"{option} with --schedule {name}, which {reason}: leave {option.split()[0]} out, or use "
+                "--schedule interleaved"
+            )
     return (gpipe if name == "gpipe" else one_f_one_b)(pp=pp, microbatches=microbatches)
 
 
@@ -129,8 +147,47 @@ def interleaved(*, pp: int, microbatches: int, chunks: int, microbatch_group_siz
         backwards = [
             Instruction((chunks - 1 - chunk) * pp + pp_rank, Kind.BACKWARD, microbatch) for chunk, microbatch in table
         ]
-        ranks.append(_alternate(forwards, backwards, 2 * (pp - pp_rank - 1) + (chunks - 1) * group))
+        ranks.append(_alternate(forwards, backwards, _interleaved_warm_up(pp, pp_rank, chunks, group)))
     return Schedule(ranks=tuple(ranks))
+
+
+def joint_exchanges(schedule: Schedule) -> Schedule:
+    """An interleaved schedule as Megatron-LM runs it without ``overlap_p2p_comm``: each steady-state pair is joint.
+
+    After the last warm-up forward, and after each forward and backward of the steady state, one call sends what both
+    made and waits for what the next two need. Source: ``send_forward_backward_recv_forward_backward`` in
+    ``forward_backward_pipelining_with_interleaving`` of megatron-core 0.16.1.
+
+    Args:
+        schedule: One of ``interleaved``; constants may come after the last backward of a pp_rank.
+
+    Raises:
+        ScheduleError: The order is another.
+    """
+    pp, chunks = schedule.num_ranks, schedule.num_stages // schedule.num_ranks
+    # Order alone does not tell a single pair from all forwards and then all backwards; the sizes do.
+    group = next((i for i, instruction in enumerate(schedule.ranks[0]) if instruction.stage), 0)
+    microbatches = schedule.num_microbatches
+    try:
+        known = interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=group).ranks
+    except ScheduleError:
+        known = ()
+    if tuple(order[: 2 * microbatches * chunks] for order in schedule.ranks) != known:
+        raise ScheduleError(
+            "joint exchanges are Megatron's interleaved schedule's alone, and the order is another: give one of "
+            "--schedule interleaved, or leave --no-overlap-p2p out"
+        )
+    joint = (
+        instruction
+        for pp_rank, order in enumerate(known)
+        for instruction in order[_interleaved_warm_up(pp, pp_rank, chunks, group) :]
+        if instruction.kind == Kind.FORWARD
+    )
+    return Schedule(ranks=schedule.ranks, joint=frozenset(joint))
+
+
+def _interleaved_warm_up(pp: int, pp_rank: int, chunks: int, group: int) -> int:
+    return 2 * (pp - pp_rank - 1) + (chunks - 1) * group
 
 
 def _one_chunk(pp: int, microbatches: int, warm_ups: Sequence[int]) -> Schedule:

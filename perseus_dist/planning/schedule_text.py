@@ -1,6 +1,7 @@
 """Schedules from text files, captured from a framework or written by hand.
 
-One line per pp_rank, its instructions in execution order apart by spaces or commas. ``#`` starts a comment. The
+One line per pp_rank, its instructions in execution order apart by spaces or commas; a ``+`` behind one says that it
+exchanges jointly with the next (``Schedule.joint``). ``#`` starts a comment. The
 ``compute_only`` CSV files of ``torch.distributed.pipelining`` are of this form; their empty cells are idle steps.
 """
 
@@ -9,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.dry_run import check_schedule
+from perseus_dist.planning.dry_run import check_joint, check_schedule
 from perseus_dist.planning.instruction import Instruction, parse_instruction
 from perseus_dist.planning.schedule import Schedule
 
@@ -37,22 +38,33 @@ def parse_schedule(text: str) -> Schedule:
         ScheduleError: A token is not in the grammar, or ``check_schedule`` refuses the whole; names the line.
     """
     ranks: list[tuple[Instruction, ...]] = []
+    joint: set[Instruction] = set()
     places: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         content = line.partition("#")[0]
         if content.strip():
-            ranks.append(_parse_line(content, number))
+            order, joint_in_line = _parse_line(content, number)
+            ranks.append(order)
+            joint |= joint_in_line
             places.append(f"pp_rank {len(places)} (line {number})")
-    schedule = Schedule(ranks=tuple(ranks))
+    schedule = Schedule(ranks=tuple(ranks), joint=frozenset(joint))
     check_schedule(schedule, places=places)
     return schedule
 
 
-def _parse_line(content: str, number: int) -> tuple[Instruction, ...]:
-    order = []
-    for token in re.finditer(r"[^\s,]+", content):
+def _parse_line(content: str, number: int) -> tuple[tuple[Instruction, ...], set[Instruction]]:
+    """The instructions of a line in their order, and those of them that are joint."""
+    order: list[Instruction] = []
+    joint_places: dict[int, str] = {}
+    for position, token in enumerate(re.finditer(r"[^\s,]+", content)):
+        place = f"line {number}, column {token.start() + 1}"
+        name = re.sub(r"(?<=\w)\+$", "", token[0])
         try:
-            order.append(parse_instruction(token[0]))
+            order.append(parse_instruction(name))
         except ScheduleError as error:
-            raise ScheduleError(f"line {number}, column {token.start() + 1}: {error}") from None
-    return tuple(order)
+            raise ScheduleError(f"{place}: {error}") from None
+        if name != token[0]:
+            joint_places[position] = place
+    for position, place in joint_places.items():
+        check_joint(order[position], next(iter(order[position + 1 :]), None), place=place)
+    return tuple(order), {order[position] for position in joint_places}

@@ -1,69 +1,27 @@
 """The example trained by the real ``deepspeed`` launcher, with and without Perseus, on simulated GPUs or real ones."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from perseus_dist.simulation.errors import SimulationError
-from perseus_dist.simulation.processes import end_process
-from perseus_dist.simulator.machine import SimulatedMachine
-from perseus_dist.simulator.work import work_environment
+from perseus_dist.simulation.training_run import TrainingFailedError, TrainingRun, free_port
 
-JOB_FILE = "job.json"
-_LOOK_S = 0.25
-_RELEASE_S = 2.0  # agents outlive their trainers by a moment
-_TAIL_LINES = 30
-
-
-class TrainingFailedError(SimulationError):
-    """The launcher ended with a status other than 0.
-
-    Attributes:
-        log_tail: The last lines that the job printed.
-    """
-
-    def __init__(self, status: int, log: Path) -> None:
-        super().__init__(f"deepspeed ended with status {status}; its log is {log}")
-        self.log_tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+__all__ = ["DeepSpeedRun", "TrainingFailedError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeepSpeedRun:
-    """A training script, and what it is to run on.
+class DeepSpeedRun(TrainingRun):
+    """A training script for DeepSpeed's pipeline engine; takes ``--stages``, ``--steps`` and ``--losses``.
 
     Attributes:
-        script: For DeepSpeed's pipeline engine; takes ``--stages``, ``--steps`` and ``--losses``.
         config: DeepSpeed's.
         num_stages: Of the pipeline.
         num_pipelines: Data-parallel replicas.
-        num_steps: Iterations to train.
-        folder: Gets the report, the logs and the losses.
-        preset: Of simulated GPUs; None trains on the machine's own.
-        forward_s, backward_s: What a stage's kernels take on a simulated GPU, at the maximum clock.
-        imbalance: By how much the last stage is heavier than the first.
-        options: More for the script.
         launcher: ``deepspeed`` in an environment that was enabled, else ``perseus-deepspeed``.
     """
 
-    script: Path
     config: Path
     num_stages: int
     num_pipelines: int
-    num_steps: int
-    folder: Path
-    preset: str | None
-    forward_s: float
-    backward_s: float
-    imbalance: float
-    options: tuple[str, ...] = ()
     launcher: str = "deepspeed"
 
     @property
@@ -71,112 +29,16 @@ class DeepSpeedRun:
         """One GPU each."""
         return self.num_stages * self.num_pipelines
 
-    @property
-    def losses(self) -> Path:
-        """Of the job with Perseus, a line a step."""
-        return self.folder / "losses.jsonl"
-
-    @property
-    def reference_losses(self) -> Path:
-        """Of the job without."""
-        return self.folder / "losses-without.jsonl"
-
     def command(self, *, with_perseus: bool) -> list[str]:
         """As a user would type it."""
-        perseus = ["--perseus", "--perseus-report", str(self.folder)] if with_perseus else []
+        perseus = ["--perseus", "--perseus-report", str(self.folder), *self.perseus_options] if with_perseus else []
         losses = self.losses if with_perseus else self.reference_losses
         script = [str(self.script), "--deepspeed", "--deepspeed_config", str(self.config)]
         script += ["--stages", str(self.num_stages), "--steps", str(self.num_steps), "--losses", str(losses)]
-        ranks = ["--num_gpus", str(self.num_ranks), "--master_port", str(_free_port())]
+        ranks = ["--num_gpus", str(self.num_ranks), "--master_port", str(free_port())]
         launcher = self.launcher if with_perseus else "deepspeed"
         return [launcher, *perseus, *ranks, *script, *self.options]
 
-    def train(self, watch: Callable[[Mapping[str, Any]], None] = lambda _job: None) -> int:
-        """Train with Perseus.
-
-        Args:
-            watch: Called with the content of ``job.json`` whenever that has changed.
-
-        Returns:
-            How many clocks are still locked afterwards.
-
-        Raises:
-            SimulatorError: No such preset, or too many GPUs.
-            TrainingFailedError: The job failed.
-        """
-        machine: AbstractContextManager[SimulatedMachine | None] = nullcontext()
-        if self.preset is not None:
-            machine = SimulatedMachine(self.preset, count=self.num_ranks)
-        with machine as simulated:
-            look = _JobFile(self.folder, watch).look
-            self._run(self.command(with_perseus=True), self.environment(simulated), "training.log", look)
-            return 0 if simulated is None else _num_locked(simulated)
-
-    def train_without(self) -> None:
-        """Train the same without Perseus: nothing is simulated, so it takes as long as the real work alone.
-
-        Raises:
-            TrainingFailedError: The job failed.
-        """
-        self._run(self.command(with_perseus=False), self.environment(None), "training-without.log", lambda: None)
-
-    def environment(self, machine: SimulatedMachine | None) -> dict[str, str]:
-        """What the job's processes find in theirs."""
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        if self.preset is not None:
-            environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        if machine is not None:
-            environment |= machine.environment()
-            environment |= work_environment(
-                forward_s=self.forward_s, backward_s=self.backward_s, imbalance=self.imbalance
-            )
-        return environment
-
-    def _run(self, command: list[str], environment: dict[str, str], log_name: str, look: Callable[[], None]) -> None:
-        log_path = self.folder / log_name
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
-            try:
-                while process.poll() is None:
-                    time.sleep(_LOOK_S)
-                    look()
-            finally:
-                end_process(process)
-        look()
-        if process.returncode:
-            raise TrainingFailedError(process.returncode, log_path)
-
-
-class _JobFile:
-    """What rank 0's agent writes about the job."""
-
-    def __init__(self, folder: Path, watch: Callable[[Mapping[str, Any]], None]) -> None:
-        self._path = folder / JOB_FILE
-        self._path.unlink(missing_ok=True)  # of an earlier run
-        self._watch = watch
-        self._seen_ns = 0
-
-    def look(self) -> None:
-        try:
-            written_ns = self._path.stat().st_mtime_ns
-        except OSError:
-            return
-        if written_ns != self._seen_ns:
-            self._seen_ns = written_ns
-            self._watch(json.loads(self._path.read_text()))
-
-
-def _free_port() -> int:
-    """Two jobs on one machine must not meet; the launcher's own choice is always the same."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _num_locked(machine: SimulatedMachine) -> int:
-    until_s = time.monotonic() + _RELEASE_S
-    while (num := sum(not gpu.state().is_unlocked for gpu in machine.gpus)) and time.monotonic() < until_s:
-        time.sleep(0.02)
-    return num
+    def framework_environment(self) -> dict[str, str]:
+        """DeepSpeed looks for GPUs unless it is told."""
+        return {} if self.preset is None else {"DS_ACCELERATOR": "cpu"}

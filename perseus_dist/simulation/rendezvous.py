@@ -8,7 +8,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from perseus_dist.hooks import RankSpec
-from perseus_dist.planning.dag import waits_for
+from perseus_dist.planning.dag import inputs_of
 from perseus_dist.planning.instruction import Instruction
 from perseus_dist.planning.schedule import Schedule
 
@@ -30,10 +30,10 @@ class Rendezvous:
 
     def __init__(self, schedule: Schedule, spec: RankSpec, first_semaphore: int) -> None:
         self.barrier = first_semaphore
-        scheduled = {instruction for order in schedule.ranks for instruction in order}
+        inputs = inputs_of(schedule)
         rank_of_stage = schedule.rank_of_stage
         self._needed = {
-            instruction: [n for n in waits_for(instruction, scheduled) if rank_of_stage[n.stage] != pp_rank]
+            instruction: [n for n in inputs[instruction] if rank_of_stage[n.stage] != pp_rank]
             for pp_rank, order in enumerate(schedule.ranks)
             for instruction in order
         }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perseus_dist import hooks
 from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import PerseusError
 from perseus_dist.planning.instruction import Instruction
 from perseus_dist.planning.schedule import Schedule, format_schedule
 from perseus_dist.training.device import Device
@@ -35,6 +36,10 @@ _MAX_LOOKS = 5  # at rank 0's word, an iteration apart; by what it promises, the
 _numbers = count()  # ranks make their engines in the same order
 
 
+class TopologyError(PerseusError):
+    """Ranks are arranged in a way that no plan is made for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Who a rank is. As in ``RankSpec``."""
@@ -57,25 +62,35 @@ class Framework:
         read_schedule: The schedule that the next iteration will follow. May raise ``PerseusError``.
         open_device: Where the rank computes; asked once. May raise ``PerseusError``.
         open_store: The store that all ranks of the job share. May raise anything.
+        shows_job: As in ``RankSpec``.
     """
 
     read_schedule: Callable[[], Schedule]
     open_device: Callable[[], Device]
     open_store: Callable[[], Store]
+    shows_job: bool = False
 
 
 class JobMember:
     """One rank. Calls come from the thread that trains; any of them may raise, and is to be kept from training.
 
+    Args:
+        place: Who the rank is.
+        options: What was asked for.
+        framework: How the framework answers.
+        number: Of the job among those of the store, the same on all its ranks; counted in this process unless given.
+
     Attributes:
         hook: The rank's, while it takes part.
     """
 
-    def __init__(self, place: Place, options: PerseusOptions, framework: Framework) -> None:
+    def __init__(
+        self, place: Place, options: PerseusOptions, framework: Framework, *, number: int | None = None
+    ) -> None:
         self._place = place
         self._options = options
         self._framework = framework
-        self._number = next(_numbers)
+        self._number = next(_numbers) if number is None else number
         self._job = options.job
         self._device: Device | None = None
         self._boundaries: OrderedBoundaries | None = None
@@ -238,6 +253,7 @@ class JobMember:
             profile=options.profile,
             report=options.report,
             control="observe" if is_observing else options.control or "auto",
+            shows_job=self._framework.shows_job,
             options=_tls_options(options),
         )
         hook = hooks.attach(spec, device_stream=self._device.device_stream)

@@ -4,22 +4,12 @@ import argparse
 import base64
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from perseus_dist.errors import PerseusError
-
-MAX_JOB_NAME_LENGTH = 128
-MAX_SLOWDOWN = 1e3
-MAX_DEADLINE_S = 1e7
-
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
-_MAX_PORT = 65_535
-_JOB_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_JOB_NAME_LENGTH}}}")
-_TARGET = re.compile(r"(?P<name>slowdown|deadline(_s)?)=(?P<value>[0-9.eE+-]+)")
-_CONTROLS = ("auto", "clockd", "zeusd", "direct", "observe")
+from perseus_dist.training.option_values import OPTIONS
 
 
 class OptionError(PerseusError):
@@ -76,33 +66,38 @@ class PerseusOptions:
             ) from None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(
+    parser: argparse.ArgumentParser, *, flag: str = "--perseus", action: Callable[..., argparse.Action] | None = None
+) -> None:
     """Add ``--perseus`` and its options, spelled with hyphens or underscores.
 
     Nothing stands in the namespace for an option that was not given.
+
+    Args:
+        parser: Theirs.
+        flag: What it is called there, to ask for Perseus and nothing in particular.
+        action: Makes what takes values in the place of the namespace; the flag's own are none.
     """
     group = parser.add_argument_group(
-        "perseus", "Energy-optimal GPU clocks. One of these options implies --perseus; underscores do for hyphens."
+        "perseus", f"Energy-optimal GPU clocks. One of these options implies {flag}; underscores do for hyphens."
     )
-    group.add_argument(
-        "--perseus", action="store_true", default=argparse.SUPPRESS, help="run the job under Perseus's clocks"
-    )
-    for name, option in _OPTIONS.items():
-        flag, dest = _flag(name), f"perseus_{name}"
-        usual: dict[str, Any] = {"dest": dest, "metavar": option.metavar, "default": argparse.SUPPRESS}
-        group.add_argument(flag, help=option.help, **usual)
-        for spelling in {f"--{dest}", f"--perseus-{name}"} - {flag}:
-            group.add_argument(spelling, help=argparse.SUPPRESS, **usual)
+    asks: dict[str, Any] = {"dest": "perseus", "help": "run the job under Perseus's clocks"}
+    asks |= {"action": "store_true"} if action is None else {"action": action, "nargs": 0}
+    _add_spellings(group, flag, f"--{flag[2:].replace('-', '_')}", **asks)
+    for name, option in OPTIONS.items():
+        takes: dict[str, Any] = {"dest": f"perseus_{name}", "metavar": option.metavar, "help": option.help}
+        takes |= {} if action is None else {"action": action}
+        _add_spellings(group, _flag(name), f"--perseus_{name}", f"--perseus-{name}", **takes)
 
 
 def is_asked_for(namespace: argparse.Namespace) -> bool:
     """Whether ``--perseus`` or one of its options was given."""
-    return any(name in namespace for name in ("perseus", *(f"perseus_{name}" for name in _OPTIONS)))
+    return any(name in namespace for name in ("perseus", *(f"perseus_{name}" for name in OPTIONS)))
 
 
 def is_option(argument: str) -> bool:
     """Whether a word of a command line is one of ``add_options``, with or without its value."""
-    return argument.partition("=")[0].replace("_", "-") in ("--perseus", *map(_flag, _OPTIONS))
+    return argument.partition("=")[0].replace("_", "-") in ("--perseus", *map(_flag, OPTIONS))
 
 
 def options_from_namespace(namespace: argparse.Namespace) -> PerseusOptions:
@@ -113,7 +108,7 @@ def options_from_namespace(namespace: argparse.Namespace) -> PerseusOptions:
     Raises:
         OptionError: A value cannot be used.
     """
-    given = {name: getattr(namespace, f"perseus_{name}", None) for name in _OPTIONS}
+    given = {name: getattr(namespace, f"perseus_{name}", None) for name in OPTIONS}
     said = {name: _checked(value, name, _flag(name)) for name, value in given.items() if value is not None}
     for name in ("profile", "token_file", "tls_ca", "tls_cert", "tls_key"):
         if name in said and not _is_readable_file(said[name]):
@@ -135,10 +130,10 @@ def options_from_block(block: Mapping[str, object]) -> PerseusOptions | None:
     """
     if not isinstance(block, Mapping):
         raise OptionError(f'"perseus": {block!r} in the configuration: expected a block such as {{"enabled": true}}')
-    unknown = [str(name) for name in block if name != "enabled" and name not in _OPTIONS]
+    unknown = [str(name) for name in block if name != "enabled" and name not in OPTIONS]
     if unknown:
         raise OptionError(
-            f"perseus.{unknown[0]} in the configuration is no option; there are enabled, {', '.join(_OPTIONS)}"
+            f"perseus.{unknown[0]} in the configuration is no option; there are enabled, {', '.join(OPTIONS)}"
         )
     enabled = block.get("enabled", True)
     if not isinstance(enabled, bool):
@@ -154,6 +149,13 @@ def options_from_block(block: Mapping[str, object]) -> PerseusOptions | None:
     )
 
 
+def _add_spellings(group: Any, flag: str, *others: str, **option: Any) -> None:
+    """Of which ``--help`` shows one."""
+    group.add_argument(flag, default=argparse.SUPPRESS, **option)
+    for spelling in {*others} - {flag}:
+        group.add_argument(spelling, default=argparse.SUPPRESS, **{**option, "help": argparse.SUPPRESS})
+
+
 def _flag(name: str) -> str:
     return f"--perseus-{name.replace('_', '-')}"
 
@@ -164,88 +166,12 @@ def _said(options: PerseusOptions) -> dict[str, str]:
 
 def _checked(value: object, name: str, source: str) -> str:
     if not isinstance(value, str):
-        raise OptionError(f"{source} is {value!r}: expected {_OPTIONS[name].expected}, in quotes")
-    normalised = _OPTIONS[name].normalise(value)
+        raise OptionError(f"{source} is {value!r}: expected {OPTIONS[name].expected}, in quotes")
+    normalised = OPTIONS[name].normalise(value)
     if normalised is None:
-        raise OptionError(f"{source} is {value!r}: expected {_OPTIONS[name].expected}")
+        raise OptionError(f"{source} is {value!r}: expected {OPTIONS[name].expected}")
     return normalised
-
-
-def _address(text: str) -> str | None:
-    match = _ADDRESS.fullmatch(text)
-    return text if match is not None and 1 <= int(match["port"]) <= _MAX_PORT else None
-
-
-def _target(text: str) -> str | None:
-    if text == "t_min":
-        return text
-    match = _TARGET.fullmatch(text)
-    if match is None:
-        return None
-    try:
-        value = float(match["value"])
-    except ValueError:
-        return None
-    if match["name"] == "slowdown":
-        return f"slowdown={value!r}" if 1 <= value <= MAX_SLOWDOWN else None
-    return f"deadline_s={value!r}" if 0 < value <= MAX_DEADLINE_S else None
-
-
-def _path(text: str) -> str | None:
-    return os.path.abspath(os.path.expanduser(text)) if text and "\0" not in text else None  # noqa: PTH100, PTH111
-
-
-def _job_name(text: str) -> str | None:
-    return text if _JOB_NAME.fullmatch(text) is not None else None
-
-
-def _control(text: str) -> str | None:
-    return text if text in _CONTROLS else None
 
 
 def _is_readable_file(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.R_OK)  # noqa: PTH113
-
-
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One option: how it is checked and told of."""
-
-    metavar: str
-    help: str
-    expected: str
-    normalise: Callable[[str], str | None]
-
-
-_OPTIONS: dict[str, _Option] = {
-    "planner": _Option(
-        "HOST:PORT",
-        "the planner to ask; without it one starts with rank 0 and ends with the job",
-        "HOST:PORT such as 127.0.0.1:50151 or [::1]:50151",
-        _address,
-    ),
-    "profile": _Option("FILE", "profile CSV of an earlier run, which spares the sweep", "a file's path", _path),
-    "target": _Option(
-        "TARGET",
-        "iteration time that is wanted: t_min (the default: as fast as without), slowdown=1.05 or deadline=2.5, in s",
-        "t_min, slowdown=1.05 (1 or more) or deadline=2.5 (seconds)",
-        _target,
-    ),
-    "report": _Option("DIR", "folder for the savings report", "a folder's path", _path),
-    "job": _Option(
-        "NAME",
-        "the job's name at the planner; made up otherwise",
-        f"1 to {MAX_JOB_NAME_LENGTH} characters of A-Z a-z 0-9 . _ -",
-        _job_name,
-    ),
-    "token_file": _Option("FILE", "file with the planner's token", "a file's path", _path),
-    "control": _Option(
-        "HOW",
-        f"how clocks are set: {', '.join(_CONTROLS)} (measure, set nothing)",
-        f"one of {', '.join(_CONTROLS)}",
-        _control,
-    ),
-    "tls_ca": _Option("FILE", "certificate of the planner's authority", "a file's path", _path),
-    "tls_cert": _Option("FILE", "this job's certificate for the planner", "a file's path", _path),
-    "tls_key": _Option("FILE", "its key", "a file's path", _path),
-}

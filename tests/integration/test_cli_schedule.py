@@ -85,6 +85,7 @@ def test_refuses_sizes_that_are_not_positive_integers(
         (["--schedule", "1f1b", "--pp", "4"], "--schedule 1f1b without its size: add --microbatches M"),
         (["--schedule", "1f1b", "--microbatches", "4"], "--schedule 1f1b without its size: add --pp P"),
         (["--schedule", "gpipe", "--pp", "4", "--microbatches", "8", "--chunks", "2"], "leave --chunks out"),
+        (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--no-overlap-p2p"], "leave --no-overlap-p2p out"),
         ([*INTERLEAVED, "--microbatches", "10"], "give --microbatches 8 or 12, or --microbatch-group-size 5"),
         (["--schedule-file", "no-such-file"], "no-such-file: No such file or directory"),
     ],
@@ -93,6 +94,20 @@ def test_refuses_options_that_make_no_schedule(
     capsys: pytest.CaptureFixture[str], options: list[str], expected: str
 ) -> None:
     assert expected in refusal(capsys, *options)
+
+
+def test_joint_exchanges_from_options_and_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["schedule", *INTERLEAVED, "--no-overlap-p2p"]) == 0
+    text = capsys.readouterr().out
+    assert " 0F6+ 4B0 " in text
+    orders = tmp_path / "orders.txt"
+    orders.write_text(text)
+    assert main(["schedule", "--schedule-file", str(orders), "--microbatch-group-size", "4", "--no-overlap-p2p"]) == 0
+    assert capsys.readouterr().out == text
+    orders.write_text(text.replace("+", ""))
+    assert f"--no-overlap-p2p does not fit {orders}" in refusal(
+        capsys, "--schedule-file", str(orders), "--no-overlap-p2p"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from perseus_dist.cli import main
 from perseus_dist.cli.main import build_parser
 
-SCHEDULE = "--schedule --schedule-file --pp --microbatches --chunks --microbatch-group-size"
+SCHEDULE = "--schedule --schedule-file --pp --microbatches --chunks --microbatch-group-size --no-overlap-p2p"
 PROBLEM = f"profile {SCHEDULE} --blocking-power-w --tensor-parallel --switch-latency-ms"
 DEADLINE = "--slowdown --deadline-s"
 SERVER_TLS = "--tls-cert --tls-key --tls-client-ca"

@@ -437,6 +437,8 @@ def test_figures_go_to_deepspeeds_monitor(harness: Harness, tmp_path: Path) -> N
         "gpu_iteration_energy_j",
         "gpu_clock_mhz",
         "predicted_saving",
+        "num_stragglers",
+        "straggler_degree",
     }
 
 

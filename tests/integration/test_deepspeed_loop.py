@@ -12,8 +12,8 @@ import pytest
 
 from perseus_dist.report.losses import losses_equal
 from perseus_dist.report.run_report import build_report
-from perseus_dist.simulation.deepspeed_job import DeepSpeedJob, running_job
 from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.training_job import TrainingJob, running_job
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
@@ -73,15 +73,16 @@ def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], 
 
 
 @pytest.fixture
-def planned_job(trained: tuple[DeepSpeedRun, int], tmp_path: Path) -> Iterator[DeepSpeedJob]:
+def planned_job(trained: tuple[DeepSpeedRun, int], tmp_path: Path) -> Iterator[TrainingJob]:
     """A job under the plan for the profile that the other one has measured."""
     profile = trained[0].folder / "profile.csv"
-    with running_job(run_in(tmp_path, num_steps=2000), "a100", "--perseus-profile", str(profile)) as job:
+    run = run_in(tmp_path, num_steps=2000)
+    with running_job(replace(run, perseus_options=("--perseus-profile", str(profile)))) as job:
         job.wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == 2, STARTED_S)
         yield job
 
 
-def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job: DeepSpeedJob) -> None:
+def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job: TrainingJob) -> None:
     job = planned_job
     os.kill(job.pid_of_planner(), signal.SIGKILL)
     job.wait_until(lambda: not job.locked(), 5.0)
@@ -102,7 +103,7 @@ def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job:
     assert job.process.poll() is None
 
 
-def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: DeepSpeedJob) -> None:
+def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: TrainingJob) -> None:
     job = planned_job
     os.kill(job.pid_of_rank(1), signal.SIGKILL)
     job.wait_until(lambda: not job.locked(), 5.0)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from perseus_dist.hooks import RankSpec
-from perseus_dist.planning.instruction import Kind
+from perseus_dist.planning.instruction import Kind, parse_instruction
 from perseus_dist.planning.schedule import Schedule, format_schedule, make_schedule
 from perseus_dist.simulation.rendezvous import Rendezvous
 from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
@@ -123,3 +123,12 @@ def test_a_result_is_named_by_its_place_in_the_senders_order() -> None:
     backwards = [instruction for instruction in schedule.ranks[0] if instruction.kind == "B"]
     assert [(need.period, need.first) for i in backwards for need in rendezvous.needs(i)] == [(3, 1), (3, 2), (3, 3)]
     assert rendezvous.needs(schedule.ranks[0][0]) == []
+
+
+def test_joint_instructions_need_everything_before_the_first() -> None:
+    schedule = make_schedule("interleaved", pp=2, microbatches=4, chunks=2, overlap_p2p=False)
+    rendezvous = Rendezvous(schedule, rank_spec(schedule), 0)
+    first, second, sent = (parse_instruction(token) for token in ("1F2", "1B0", "2B0"))
+    # The result of 0F2 leaves after 2B0, whose own result 1B0 needs: it is one exchange.
+    assert rendezvous.needs(first) == [(rendezvous.signal_after(sent), 4, 1)]
+    assert rendezvous.needs(second) == []

@@ -6,7 +6,7 @@ from perseus_dist.agent.order import rank_order, schedule_digest
 from perseus_dist.agent.position import Happened, Position
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule import format_schedule, interleaved, one_f_one_b
+from perseus_dist.planning.schedule import format_schedule, interleaved, joint_exchanges, one_f_one_b
 
 ORDER = rank_order("0F0 0F1 0LOAD 0B0 0B1\n", 0)
 
@@ -98,6 +98,13 @@ def test_chunks_count_the_stages_of_a_rank() -> None:
     assert [(w.chunk, w.kind, w.microbatch) for w in order] == [
         (i.stage // 2, i.kind, i.microbatch) for i in schedule.ranks[1]
     ]
+
+
+def test_joint_exchanges_are_no_part_of_a_ranks_order() -> None:
+    schedule = interleaved(pp=2, microbatches=4, chunks=2)
+    joint = joint_exchanges(schedule)
+    assert rank_order(format_schedule(joint), 1) == rank_order(format_schedule(schedule), 1)
+    assert schedule_digest(format_schedule(joint)) == joint.digest() != schedule.digest()
 
 
 def test_the_digest_is_the_schedules() -> None:

@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from perseus_dist.planning.dag import Dag, build_dag
 from perseus_dist.planning.dry_run import check_schedule, dry_run
-from perseus_dist.planning.schedule import Schedule, interleaved, make_schedule
+from perseus_dist.planning.schedule import Schedule, interleaved, joint_exchanges, make_schedule
 from perseus_dist.planning.schedule_text import parse_schedule
 
-SCHEDULES = st.builds(
-    make_schedule, st.sampled_from(["gpipe", "1f1b"]), pp=st.integers(1, 6), microbatches=st.integers(1, 12)
-) | st.builds(interleaved, pp=st.integers(2, 4), microbatches=st.just(12), chunks=st.integers(2, 3))
+INTERLEAVED = st.builds(interleaved, pp=st.integers(2, 4), microbatches=st.just(12), chunks=st.integers(2, 3))
+SCHEDULES = (
+    st.builds(make_schedule, st.sampled_from(["gpipe", "1f1b"]), pp=st.integers(1, 6), microbatches=st.integers(1, 12))
+    | INTERLEAVED
+    | INTERLEAVED.map(joint_exchanges)
+)
 
 
 def edges(dag: Dag) -> dict[tuple[str, str], str]:
@@ -65,6 +68,45 @@ def test_constants_stand_in_rank_order_and_sends_block_the_receiver() -> None:
         ("1B0", "0B0"): "data",
         ("1SEND_B0", "0B0"): "data",
     }
+
+
+def test_joint_instructions_wait_and_are_waited_for_as_one() -> None:
+    assert edges(build_dag(parse_schedule("0F0 0F1+ 0B0 0B1\n1F0+ 1B0 1F1+ 1B1"))) == {
+        ("0F0", "0F1"): "order",
+        ("0F0", "0B0"): "data",
+        ("0F1", "0B0"): "order",
+        ("0B0", "0B1"): "order",
+        ("0F1", "0B1"): "data",
+        ("0F0", "1F0"): "data",
+        ("0B0", "1F1"): "data",  # 0F1's result leaves after 0B0
+        ("1F0", "1B0"): "data",
+        ("1B0", "1F1"): "order",
+        ("1F1", "1B1"): "data",
+        ("1B0", "0F1"): "data",  # what 0B0 needs has arrived before 0F1 begins
+        ("1B1", "0B1"): "data",
+        ("1B0", "0B1"): "data",  # rank 1 asks for 0F1's result only then, and rank 0 waits until it does
+        ("0F0", "1F1"): "data",  # as rank 1 waits until 1B0's result is asked for
+    }
+
+
+@given(INTERLEAVED)
+def test_joint_exchanges_only_add_precedence(schedule: Schedule) -> None:
+    joint = nx.transitive_closure_dag(build_dag(joint_exchanges(schedule)).to_networkx())
+    assert set(build_dag(schedule).to_networkx().edges) <= set(joint.edges)
+
+
+@pytest.mark.parametrize(
+    ("pp", "microbatches", "chunks", "group"),
+    [(4, 8, 2, None), (8, 32, 4, None), (16, 64, 2, None), (8, 64, 3, 16), (4, 10, 2, 5), (2, 2, 8, None)],
+)
+def test_joint_exchanges_of_real_sizes_come_to_an_end(
+    pp: int, microbatches: int, chunks: int, group: int | None
+) -> None:
+    plain = interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=group)
+    joint = joint_exchanges(plain)
+    check_schedule(joint)
+    places = ["pp_rank"] * pp
+    assert max(dry_run(joint, places=places).values()) >= max(dry_run(plain, places=places).values())
 
 
 @given(SCHEDULES)

@@ -10,11 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from perseus_dist.boundaries.agent_status import AgentStatus
+from perseus_dist.agent.job_report import target_text
+from perseus_dist.boundaries.agent_status import AgentStatus, decode_status, encode_status
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.hooks import Hook, RankSpec, attach
+from perseus_dist.messages import Target
+from perseus_dist.planner.job import Phase
 
 SPEC = RankSpec(
     job_id="job",
@@ -218,6 +221,9 @@ STATUS = AgentStatus(
     job_time_s=0.84,
     job_energy_j=1200.25,
     predicted_saving=0.125,
+    target="slowdown=1.0523232323232323",
+    num_stragglers=2,
+    straggler_degree=1.25,
 )
 
 
@@ -233,6 +239,13 @@ def test_the_trainer_reads_what_its_agent_said_last(wire: Wire) -> None:
     wire.hook.close()
     assert wire.hook.status() is None
     assert Hook().status() is None
+
+
+def test_the_status_takes_the_two_cache_lines_that_it_has_and_the_longest_texts() -> None:
+    longest = AgentStatus(phase=max(Phase, key=len), target=target_text(Target(deadline_s=1.2345678901234567e-300)))
+    block = encode_status(longest)
+    assert len(block) <= 128
+    assert decode_status(block) == longest
 
 
 def test_a_status_that_is_half_written_is_not_read(wire: Wire) -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.dry_run import check_schedule
 from perseus_dist.planning.instruction import Instruction
-from perseus_dist.planning.schedule import Schedule, format_schedule, gpipe, interleaved, make_schedule, one_f_one_b
+from perseus_dist.planning.schedule import (
+    Schedule,
+    format_schedule,
+    gpipe,
+    interleaved,
+    joint_exchanges,
+    make_schedule,
+    one_f_one_b,
+)
 from perseus_dist.planning.schedule_text import parse_schedule
 
 
@@ -31,7 +39,7 @@ ONE_CHUNK_SCHEDULES = st.builds(
 )
 
 
-@given(ONE_CHUNK_SCHEDULES | interleaved_schedules())
+@given(ONE_CHUNK_SCHEDULES | interleaved_schedules() | interleaved_schedules().map(joint_exchanges))
 def test_generated_schedules_are_complete_end_and_read_back(schedule: Schedule) -> None:
     check_schedule(schedule)
     read_back = parse_schedule(format_schedule(schedule))
@@ -45,6 +53,44 @@ def test_gpipe_order() -> None:
 
 def test_fewer_microbatches_than_warm_up() -> None:
     assert format_schedule(one_f_one_b(pp=4, microbatches=1)) == "0F0 0B0\n1F0 1B0\n2F0 2B0\n3F0 3B0\n"
+
+
+def test_pairs_of_the_steady_state_exchange_jointly() -> None:
+    assert format_schedule(make_schedule("interleaved", pp=2, microbatches=4, chunks=2, overlap_p2p=False)) == (
+        "0F0 0F1 2F0 2F1 0F2+ 2B0 0F3+ 2B1 2F2+ 0B0 2F3+ 0B1 2B2 2B3 0B2 0B3\n"
+        "1F0 1F1 3F0+ 3B0 3F1+ 3B1 1F2+ 1B0 1F3+ 1B1 3F2+ 3B2 3F3+ 3B3 1B2 1B3\n"
+    )
+
+
+def test_one_pair_and_none_look_alike_but_are_told_apart() -> None:
+    joint = joint_exchanges(interleaved(pp=4, microbatches=5, chunks=2, microbatch_group_size=5)).joint
+    assert [len([i for i in joint if i.stage % 4 == pp_rank]) for pp_rank in range(4)] == [0, 1, 3, 5]
+
+
+def test_joint_exchanges_of_an_order_with_constants_at_its_end() -> None:
+    plain = interleaved(pp=2, microbatches=4, chunks=2)
+    ends = [(Instruction(pp_rank, "REDUCE", -1), Instruction(pp_rank, "STEP", -1)) for pp_rank in range(2)]
+    whole = Schedule(ranks=tuple((*order, *end) for order, end in zip(plain.ranks, ends, strict=True)))
+    joint = joint_exchanges(whole)
+    assert joint == Schedule(ranks=whole.ranks, joint=joint_exchanges(plain).joint)
+    assert joint_exchanges(joint) == joint
+    assert joint.digest() != whole.digest()
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        one_f_one_b(pp=2, microbatches=4),
+        one_f_one_b(pp=1, microbatches=1),
+        Schedule(ranks=interleaved(pp=2, microbatches=4, chunks=2).ranks[::-1]),
+        Schedule(
+            ranks=tuple((order[1], order[0], *order[2:]) for order in interleaved(pp=2, microbatches=2, chunks=2).ranks)
+        ),
+    ],
+)
+def test_joint_exchanges_are_of_the_interleaved_schedule_alone(schedule: Schedule) -> None:
+    with pytest.raises(ScheduleError, match="the order is another: give one of --schedule interleaved"):
+        joint_exchanges(schedule)
 
 
 def test_sizes_and_placement() -> None:
@@ -106,6 +152,7 @@ def test_orders_recorded_from_deepspeed(shared_data: Path) -> None:
         ),
         ({"name": "1f1b", "chunks": 2}, r"--chunks 2 with --schedule 1f1b.*leave --chunks out"),
         ({"name": "gpipe", "microbatch_group_size": 4}, r"--microbatch-group-size 4 with --schedule gpipe.*leave"),
+        ({"name": "1f1b", "overlap_p2p": False}, r"--no-overlap-p2p with --schedule 1f1b.*leave --no-overlap-p2p out"),
         ({"name": "interleaved"}, r"--pp 4 --chunks 1: Megatron interleaves 2 chunks or more"),
         ({"name": "interleaved", "pp": 1, "chunks": 2}, r"--pp 1 --chunks 2: .* on 2 pp_ranks or more"),
         ({"name": "interleaved", "chunks": 2, "microbatches": 3}, r"--microbatches 3 with --pp 4: .*--microbatches 4"),

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule import format_schedule
+from perseus_dist.planning.dry_run import check_schedule
+from perseus_dist.planning.instruction import parse_instruction
+from perseus_dist.planning.schedule import Schedule, format_schedule
 from perseus_dist.planning.schedule_text import parse_schedule, read_schedule
 
 
@@ -22,6 +24,13 @@ def test_split_backward_and_constants() -> None:
     assert format_schedule(parse_schedule(text)) == text
 
 
+def test_joint_instructions() -> None:
+    text = "0F0 0F1 0B0+ 0B1\n1F0+ 1F1+ 1B0+ 1B1\n"
+    schedule = parse_schedule(text.replace(" ", ",,"))
+    assert schedule.joint == {parse_instruction(token) for token in ("0B0", "1F0", "1F1", "1B0")}
+    assert format_schedule(schedule) == text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -31,6 +40,17 @@ def test_split_backward_and_constants() -> None:
         ("0F0 0X0 0B0", r"line 1, column 5: '0X0' is not an instruction"),
         ("# one stage\n0F0 0B0 0F0", r"pp_rank 0 \(line 2\): 0F0 is repeated"),
         ("0F0 0B0 0STEP 0STEP", r"0STEP is repeated"),
+        (
+            "0F0 0B0\n1F0 1B0+ # end",
+            r"line 2, column 5: 1B0\+ cannot .* no instruction follows it on its pp_rank; remove",
+        ),
+        (
+            "0F0, 0B0+ 0STEP",
+            r"line 1, column 6: 0B0\+ cannot .*: 0STEP is a constant, and only computations do; remove",
+        ),
+        ("0LOAD0+ 0F0 0B0", r"line 1, column 1: 0LOAD0\+ cannot .*: 0LOAD0 is a constant"),
+        ("0F0++ 0B0", r"line 1, column 1: '0F0\+\+' is not an instruction"),
+        ("0F0 + 0B0", r"line 1, column 5: '\+' is not an instruction"),
         (
             "0F0 0B0\n1F0 0F1 1B0",
             r"pp_rank 1 \(line 2\): 0F1 is of stage 0, which pp_rank 0 \(line 1\) has already",
@@ -81,12 +101,30 @@ def test_refuses_incomplete_schedules(text: str, message: str) -> None:
             "pp_rank 1 (line 2) waits at 1F0 for 0SEND_F0, which pp_rank 0 (line 1) runs only after 0B0: "
             "reorder one of them",
         ),
+        (
+            "0F0+ 0B0\n1F0 1B0",
+            "deadlock: pp_rank 0 (line 1) waits at 0F0+ 0B0 for 1B0, which pp_rank 1 (line 2) runs only after 1F0; "
+            "pp_rank 1 (line 2) waits at 1F0 for 0F0+ 0B0, which pp_rank 0 (line 1) runs only after 0F0+ 0B0: "
+            "reorder one of them or remove a +",
+        ),
+        (
+            "0B0+ 0F0",
+            "deadlock: pp_rank 0 (line 1) waits at 0B0 for 0F0, which pp_rank 0 (line 1) runs only after 0B0: "
+            "reorder one of them or remove a +",
+        ),
     ],
 )
 def test_refuses_deadlocks(text: str, message: str) -> None:
     with pytest.raises(ScheduleError) as refusal:
         parse_schedule(text)
     assert str(refusal.value) == message
+
+
+def test_joint_instructions_that_were_not_parsed_are_checked_too() -> None:
+    schedule = parse_schedule("0F0 0B0")
+    for instruction, message in (("0B0", r"pp_rank 0: 0B0\+ cannot"), ("0F1", "0F1 is joint, but no pp_rank runs it")):
+        with pytest.raises(ScheduleError, match=message):
+            check_schedule(Schedule(ranks=schedule.ranks, joint=frozenset([parse_instruction(instruction)])))
 
 
 def test_file_errors_name_the_file(tmp_path: Path) -> None:

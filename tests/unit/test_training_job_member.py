@@ -50,12 +50,12 @@ class Job:
         self.schedule_error: Exception | None = None
         monkeypatch.setattr(hooks, "start_agent", lambda spec, **_: self.specs.append(spec))
 
-    def member(self, rank: int, options: PerseusOptions | None = None) -> JobMember:
+    def member(self, rank: int, options: PerseusOptions | None = None, *, number: int | None = None) -> JobMember:
         place = Place(
             rank=rank, pp_rank=rank, dp_rank=0, tp_rank=0, pp_size=2, dp_size=1, tp_size=1, local_rank=rank
         )  # fmt: skip
         framework = Framework(read_schedule=self._read_schedule, open_device=Host, open_store=lambda: self.store)
-        return JobMember(place, options or PerseusOptions(), framework)
+        return JobMember(place, options or PerseusOptions(), framework, number=number)
 
     def members(self, monkeypatch: pytest.MonkeyPatch) -> tuple[JobMember, JobMember]:
         """Each counts its engines in a process of its own."""
@@ -102,6 +102,17 @@ def test_two_engines_are_two_jobs(job: Job) -> None:
     assert [job.run(member) for member in members] == [True, True]
     assert len({spec.job_id for spec in job.specs}) == 2
     for member in members:
+        member.close()
+
+
+def test_a_number_that_is_given_names_the_job_in_the_store(job: Job) -> None:
+    later, first, second = job.member(0, number=1), job.member(0, number=0), job.member(1, number=1)
+    assert job.run(later)
+    assert job.run(first)
+    assert job.run(second)
+    assert [spec.rank for spec in job.specs] == [0, 0, 1]
+    assert job.specs[2].job_id == job.specs[0].job_id != job.specs[1].job_id
+    for member in (later, first, second):
         member.close()
 
 

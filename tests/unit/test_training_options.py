@@ -6,7 +6,7 @@ import pytest
 
 from perseus_dist.agent.startup import parse_target
 from perseus_dist.rpc import limits
-from perseus_dist.training import options as module
+from perseus_dist.training import option_values
 from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,
@@ -169,6 +169,6 @@ def test_text_of_another_version(text: str) -> None:
 
 
 def test_limits_are_the_planners() -> None:
-    assert module.MAX_JOB_NAME_LENGTH == limits.MAX_JOB_ID_LENGTH
-    assert module.MAX_SLOWDOWN == limits.MAX_SLOWDOWN
-    assert module.MAX_DEADLINE_S == limits.MAX_SECONDS
+    assert option_values.MAX_JOB_NAME_LENGTH == limits.MAX_JOB_ID_LENGTH
+    assert option_values.MAX_SLOWDOWN == limits.MAX_SLOWDOWN
+    assert option_values.MAX_DEADLINE_S == limits.MAX_SECONDS

@@ -10,9 +10,8 @@ import sys
 if not sys.flags.safe_path:
     del sys.path[0]  # this folder: nothing in it may stand in for a module of the user's
 
-import builtins
 import os
-from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
 
@@ -29,10 +28,11 @@ def main(arguments: list[str]) -> None:
         _execute(options_text, target, arguments)
     _activate(options_text)
     sys.argv = [target, *arguments]
+    run = _run_program()
     if how == "module":
-        _run_module(target)
+        run.run_module(target)
     else:
-        _run_script(target)
+        run.run_script(target)
 
 
 def _activate(options_text: str) -> None:
@@ -44,27 +44,15 @@ def _activate(options_text: str) -> None:
         sys.stderr.write(f"training runs without Perseus: {error}\n")
 
 
-def _run_script(path: str) -> None:
-    """As ``python PATH`` does."""
-    if not sys.flags.safe_path:
-        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
-    module = _fresh_main()
-    module.__file__ = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - not normalised
-    module.__loader__ = SourceFileLoader("__main__", path)
-    module.__dict__["__cached__"] = None
-    with open(path, "rb") as file:  # noqa: PTH123
-        code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
-    exec(code, module.__dict__)
-
-
-def _run_module(name: str) -> None:
-    """As ``python -m NAME`` does, by the function that it calls itself."""
-    if not sys.flags.safe_path:
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    _fresh_main()
-    import runpy
-
-    runpy._run_module_as_main(name)  # type: ignore[attr-defined] # noqa: SLF001 - run_module's __main__ ends with it
+def _run_program() -> ModuleType:
+    """``perseus_dist.training.run_program``, also where this node's environment lacks the package."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "training", "run_program.py")  # noqa: PTH100, PTH118, PTH120
+    spec = spec_from_file_location("perseus_run_program", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _execute(options_text: str, target: str, arguments: list[str]) -> None:
@@ -75,14 +63,6 @@ def _execute(options_text: str, target: str, arguments: list[str]) -> None:
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PERSEUS_DEEPSPEED_OPTIONS"] = options_text
     os.execvpe(target, [target, *arguments], environment)
-
-
-def _fresh_main() -> ModuleType:
-    """A ``__main__`` that stays: pickle, multiprocessing and functions at exit look into it long after."""
-    module = ModuleType("__main__")
-    module.__dict__.update(__annotations__={}, __builtins__=builtins)
-    sys.modules["__main__"] = module
-    return module
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from perseus_dist.deepspeed.activation import is_disabled
-from perseus_dist.deepspeed.launcher.job_report import JobReport
 from perseus_dist.errors import PerseusError
+from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.job_report import JobReport
 from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,

@@ -1,4 +1,4 @@
-"""The report at the end of a job, made by the launcher of its first host."""
+"""The report at the end of a job, made by whoever outlives the job's agents: its launcher, or its first rank."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ class JobReport:
         try:
             if not self._wait_for_change(self._before, _FIRST_WAIT_S):
                 _log.warning(
-                    "no report: no job wrote %s. It ended before its first iteration, trained with no pipeline engine, "
+                    "no report: no job wrote %s. It ended before its first iteration, trained without a pipeline, "
                     "or ran on hosts that do not share the folder",
                     self._job,
                 )

@@ -1,4 +1,4 @@
-"""A DeepSpeed job that runs on simulated GPUs, and its processes: to see what happens when one of them dies."""
+"""A training job that runs on simulated GPUs, and its processes: to see what happens when one of them dies."""
 
 import json
 import os
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from perseus_dist.simulation.deepspeed_run import JOB_FILE, DeepSpeedRun
 from perseus_dist.simulation.errors import SimulationError
+from perseus_dist.simulation.training_run import JOB_FILE, TrainingRun
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.stream import STATE_VARIABLE
 
 _LOOK_S = 0.005
 
 
-class DeepSpeedJob:
+class TrainingJob:
     """A job with Perseus. Its processes are those that were given its simulated machine.
 
     Attributes:
@@ -26,21 +26,27 @@ class DeepSpeedJob:
         process: The launcher.
     """
 
-    def __init__(self, run: DeepSpeedRun, machine: SimulatedMachine, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, run: TrainingRun, machine: SimulatedMachine, process: subprocess.Popen[bytes]) -> None:
         self.run = run
         self.machine = machine
         self.process = process
 
-    def pids(self, *words: str) -> list[int]:
-        """The job's processes that have all these words on their command lines, ascending."""
-        mark = f"{STATE_VARIABLE}={self.machine.environment()[STATE_VARIABLE]}".encode()
+    def pids(self, *words: str, environment: Sequence[str] = ()) -> list[int]:
+        """The job's processes that have all these words on their command lines, ascending.
+
+        Args:
+            words: Whole ones.
+            environment: What must be in theirs, as in ``RANK=0``.
+        """
+        mark = f"{STATE_VARIABLE}={self.machine.environment()[STATE_VARIABLE]}"
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 command = (path / "cmdline").read_bytes().split(b"\0")
-                is_ours = mark in (path / "environ").read_bytes().split(b"\0")
+                variables = (path / "environ").read_bytes().split(b"\0")
             except OSError:  # it has just ended
                 continue
+            is_ours = all(variable.encode() in variables for variable in (mark, *environment))
             if is_ours and all(word.encode() in command for word in words):
                 found.append(int(path.name))
         return sorted(found)
@@ -51,7 +57,7 @@ class DeepSpeedJob:
 
     def pid_of_rank(self, rank: int) -> int:
         """The trainer's."""
-        return self._only(self.pids(f"--local_rank={rank}", "--perseus-options"), f"rank {rank}")
+        return self._only(self.pids(str(self.run.script), environment=[f"RANK={rank}"]), f"rank {rank}")
 
     def pid_of_agent(self, rank: int) -> int:
         """A rank's agent's."""
@@ -93,28 +99,26 @@ class DeepSpeedJob:
 
 
 @contextmanager
-def running_job(run: DeepSpeedRun, preset: str, *options: str) -> Iterator[DeepSpeedJob]:
-    """Start a job; whatever is left of it at the end is killed.
+def running_job(run: TrainingRun) -> Iterator[TrainingJob]:
+    """Start a job with Perseus; whatever is left of it at the end is killed.
 
     Args:
-        run: What to run.
-        preset: Of its simulated GPUs.
-        options: More for the launcher, such as ``--perseus-profile``.
+        run: What to run; with a preset.
 
     Raises:
         SimulatorError: No such preset, or too many GPUs.
     """
-    launcher, *arguments = run.command(with_perseus=True)
-    with SimulatedMachine(preset, count=run.num_ranks) as machine, (run.folder / "training.log").open("wb") as log:
+    assert run.preset is not None, "its processes are told by their simulated machine"
+    with SimulatedMachine(run.preset, count=run.num_ranks) as machine, (run.folder / "training.log").open("wb") as log:
         process = subprocess.Popen(
-            [launcher, *options, *arguments],
+            run.command(with_perseus=True),
             env=run.environment(machine),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             process_group=0,  # a terminal's Ctrl-C is ours to pass on
         )
-        job = DeepSpeedJob(run, machine, process)
+        job = TrainingJob(run, machine, process)
         try:
             yield job
         finally:

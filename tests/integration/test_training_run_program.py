@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ import pytest
 from perseus_dist.training.options import PerseusOptions
 
 RANK_MAIN = Path(__file__).parents[2] / "perseus_dist" / "deepspeed" / "launcher" / "rank_main.py"
+
+Start = Callable[..., Sequence[str]]
 
 SCRIPT = '''\
 """A script that looks about."""
@@ -70,22 +72,35 @@ def python(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Comple
 
 
 def ours(how: str, target: str, *arguments: str) -> Sequence[str]:
+    """As DeepSpeed's launcher starts a rank."""
     return (str(RANK_MAIN), "--local_rank=1", "--perseus-options", PerseusOptions().to_text(), how, target, *arguments)
+
+
+def our_runner(how: str, target: str, *arguments: str) -> Sequence[str]:
+    """As a user starts one of Megatron's."""
+    module = ("-m",) if how == "module" else ()
+    return ("-m", "perseus_dist.megatron", *module, target, "--local_rank=1", *arguments)
+
+
+@pytest.fixture(params=[ours, our_runner], ids=["deepspeed", "megatron"])
+def start(request: pytest.FixtureRequest) -> Start:
+    function: Start = request.param
+    return function
 
 
 @pytest.mark.parametrize("path", ["train.py", "../linked.py"])
 @pytest.mark.parametrize("environment", [{}, {"PYTHONSAFEPATH": "1", "PYTHONPATH": "."}])
-def test_a_script(project: Path, path: str, environment: dict[str, str]) -> None:
+def test_a_script(project: Path, start: Start, path: str, environment: dict[str, str]) -> None:
     plain = python(path, "--local_rank=1", "-x", "--perseus-options", cwd=project, **environment)
-    under = python(*ours("script", path, "-x", "--perseus-options"), cwd=project, **environment)
+    under = python(*start("script", path, "-x", "--perseus-options"), cwd=project, **environment)
     assert under.stdout == plain.stdout
     assert (under.returncode, plain.returncode) == (5, 5)
     assert under.stderr == ""
 
 
-def test_a_module(project: Path) -> None:
+def test_a_module(project: Path, start: Start) -> None:
     plain = python("-m", "package.train", "--local_rank=1", "-x", cwd=project)
-    under = python(*ours("module", "package.train", "-x"), cwd=project)
+    under = python(*start("module", "package.train", "-x"), cwd=project)
     assert under.stdout.replace(str(RANK_MAIN), "-m") == plain.stdout
     assert (under.returncode, plain.returncode) == (5, 5)
     assert under.stderr == ""
@@ -114,6 +129,30 @@ def test_failures_are_the_users(project: Path, how: str, target: str, last_line:
     assert under.stderr.splitlines()[-1] == last_line
 
 
+def test_a_package_that_is_broken_trains_on_without(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    broken = "import sys\nsys.modules['perseus_dist.megatron.activation'] = None\n"
+    (tmp_path / "first" / "sitecustomize.py").write_text(broken)
+    under = python(*our_runner("script", "train.py"), cwd=project, PYTHONPATH=str(tmp_path / "first"))
+    assert under.returncode == 5
+    assert under.stderr.startswith("training runs without Perseus: ")
+    assert under.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], [""], ["-m"], ["--enable-perseus", "train.py"]])
+def test_nothing_to_run(project: Path, arguments: list[str]) -> None:
+    under = python("-m", "perseus_dist.megatron", *arguments, cwd=project)
+    assert under.returncode == 2
+    assert under.stderr.startswith("usage: python -m perseus_dist.megatron {SCRIPT | -m MODULE} [ARGUMENT ...]")
+    assert under.stderr.count("\n") == 1
+
+
+def test_a_script_that_is_not_there(project: Path) -> None:
+    under = python("-m", "perseus_dist.megatron", "nowhere.py", "--enable-perseus", cwd=project)
+    assert under.returncode == 2
+    assert under.stderr.startswith("python -m perseus_dist.megatron: no script at nowhere.py; usage: ")
+
+
 def test_a_package_that_is_not_there_trains_on_without(project: Path, tmp_path: Path) -> None:
     """As where a node has none: here Python is told so before anything else."""
     (tmp_path / "first").mkdir()
@@ -124,23 +163,23 @@ def test_a_package_that_is_not_there_trains_on_without(project: Path, tmp_path: 
     assert under.stderr.count("\n") == 1
 
 
-def test_neither_torch_nor_deepspeed_is_imported_before_the_script_does(project: Path) -> None:
+def test_neither_torch_nor_a_framework_is_imported_before_the_script_does(project: Path, start: Start) -> None:
     (project / "train.py").write_text(
         "import sys\n"
-        "heavy = ('torch', 'deepspeed', 'numpy', 'grpc', 'perseus_dist.hooks')\n"
+        "heavy = ('torch', 'deepspeed', 'megatron', 'numpy', 'logging', 'grpc', 'perseus_dist.hooks')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
-    assert python(*ours("script", "train.py"), cwd=project).stdout == "[]\n"
+    assert python(*start("script", "train.py"), cwd=project).stdout == "[]\n"
 
 
 def test_an_enabled_environment_without_the_package_still_has_deepspeed() -> None:
     """Whoever uninstalls the package and forgets ``disable``."""
-    start = RANK_MAIN.parent / "on_pythonpath" / "perseus_dist_start.py"
-    ask = "sys.meta_path[0].find_spec('deepspeed.runtime'); print(len(sys.meta_path))"
+    start = RANK_MAIN.parents[2] / "training" / "environment_start.py"
+    ask = "wait_for('deepspeed')\nfor _ in range(2): print(sys.meta_path[0].find_spec('deepspeed.runtime'))"
     code = f"{start.read_text()}\n{ask}"
     alone = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert alone.stderr == "DeepSpeed runs without Perseus: No module named 'perseus_dist'\n"
-    assert alone.stdout == "3\n"
+    assert alone.stdout == "None\nNone\n"
 
 
 def test_pythons_own_hook_at_start_is_not_lost(project: Path, tmp_path: Path) -> None:
@@ -150,7 +189,7 @@ def test_pythons_own_hook_at_start_is_not_lost(project: Path, tmp_path: Path) ->
     (project / "look.py").write_text(
         "import sys\n"
         "print(sys.theirs, sys.modules['sitecustomize'].__file__ == sys.theirs, 'on_pythonpath' in str(sys.path))\n"
-        "print([finder.__name__ for finder in sys.meta_path if getattr(finder, '__name__', '') == 'PerseusStart'])\n"
+        "print([name for name in map(lambda finder: type(finder).__name__, sys.meta_path) if name == 'PerseusStart'])\n"
     )
     (project / "run").write_text(f"#!/bin/sh\nexec {sys.executable} look.py\n")
     (project / "run").chmod(0o755)

@@ -1,0 +1,54 @@
+"""Runs a training script as Python would, with ``--enable-perseus`` known to Megatron's parser.
+
+    torchrun --nproc_per_node 4 -m perseus_dist.megatron pretrain_gpt.py --enable-perseus ...
+
+Whatever goes wrong with Perseus here, the script runs.
+"""
+
+import os
+import sys
+
+from perseus_dist.training.run_program import run_module, run_script
+
+_USAGE = "usage: python -m perseus_dist.megatron {SCRIPT | -m MODULE} [ARGUMENT ...]"
+
+
+def main(arguments: list[str]) -> int:
+    """Run it.
+
+    Args:
+        arguments: A script's path, or ``-m`` and a module's name; then its own arguments.
+
+    Returns:
+        0 when it has come to its end; 2, after a line, where there is nothing to run.
+    """
+    is_module = arguments[:1] == ["-m"]
+    target, *rest = arguments[is_module:] or [""]
+    if target in ("-h", "--help") and not is_module:
+        sys.stdout.write(f"{_USAGE}\n")
+        return 0
+    if not target or target.startswith("-"):
+        sys.stderr.write(f"{_USAGE}\n")
+        return 2
+    if not is_module and not os.path.isfile(target):  # noqa: PTH113 - pathlib would be imported for this alone
+        sys.stderr.write(f"python -m perseus_dist.megatron: no script at {target}; {_USAGE}\n")
+        return 2
+    _activate()
+    if not sys.flags.safe_path:
+        del sys.path[0]  # where -m looked for this module
+    sys.argv = [target, *rest]
+    (run_module if is_module else run_script)(target)
+    return 0
+
+
+def _activate() -> None:
+    try:
+        from perseus_dist.megatron.activation import activate
+
+        activate()
+    except Exception as error:
+        sys.stderr.write(f"training runs without Perseus: {error}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""How training comes under Perseus: Megatron's functions are replaced in their modules, where it looks each of them up.
+
+Which signatures a function has differs by version, so arguments are found by name.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+from perseus_dist.boundaries.record import Mark
+from perseus_dist.megatron import activation
+from perseus_dist.megatron.attachment import Attachment
+from perseus_dist.megatron.model_schedule import SCHEDULE_FUNCTIONS
+from perseus_dist.megatron.refusals import reason_against_module
+
+_SCHEDULES: dict[str, tuple[str, ...]] = {
+    "forward_step": ("model", "current_microbatch"),
+    "backward_step": ("output_tensor",),
+    **dict.fromkeys(SCHEDULE_FUNCTIONS, ("model", "num_microbatches", "forward_only")),
+}
+_TRAINING: dict[str, tuple[str, ...]] = {
+    "train_step": ("optimizer",),
+    "training_log": ("iteration",),
+    "save_checkpoint_and_time": (),
+}
+_IS_OURS = "_perseus_is_ours"  # of a function in the place of Megatron's
+
+_Function = Callable[..., Any]
+_attachment = Attachment()
+
+
+def patch_schedules(module: ModuleType) -> None:
+    """Have schedules and their forward and backward steps told of. Again: changes nothing.
+
+    Args:
+        module: ``megatron.core.pipeline_parallel.schedules``; another Megatron than the known ones is refused.
+    """
+    wrappers: dict[str, Callable[[_Function], _Function]] = {
+        "forward_step": _wrap_forward_step,
+        "backward_step": _wrap_backward_step,
+        **dict.fromkeys(SCHEDULE_FUNCTIONS, _wrap_schedule),
+    }
+    _patch(module, _SCHEDULES, wrappers)
+
+
+def patch_training(module: ModuleType) -> None:
+    """Have the optimizer's step, checkpoints and the log known of. Again: changes nothing.
+
+    Args:
+        module: ``megatron.training.training``; another Megatron than the known ones is refused.
+    """
+    wrappers = {
+        "train_step": _wrap_train_step,
+        "training_log": _wrap_training_log,
+        "save_checkpoint_and_time": _wrap_save_checkpoint,
+    }
+    _patch(module, _TRAINING, wrappers)
+
+
+def _patch(
+    module: ModuleType,
+    functions: Mapping[str, tuple[str, ...]],
+    wrappers: Mapping[str, Callable[[_Function], _Function]],
+) -> None:
+    """All of a module's functions or none."""
+    reason = reason_against_module(module, functions)
+    if reason is not None:
+        activation.refuse(reason)
+        return
+    for name, wrap in wrappers.items():
+        function = getattr(module, name)
+        if not hasattr(function, _IS_OURS):
+            wrapper = wrap(function)
+            setattr(wrapper, _IS_OURS, True)
+            setattr(module, name, wrapper)
+
+
+def _is_wanted() -> bool:
+    return activation.asked() is not None and activation.refusal() is None
+
+
+def _finder(function: _Function, name: str) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+    """What finds an argument among those of a call; None where it was left out."""
+    position = list(signature(function).parameters).index(name)
+    return lambda args, kwargs: args[position] if position < len(args) else kwargs.get(name)
+
+
+def _wrap_schedule(function: _Function) -> _Function:
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not _is_wanted():
+            return function(*args, **kwargs)
+        # Its arguments have no places, only names.
+        return _attachment.run_schedule(functools.partial(function, *args, **kwargs), function.__name__, kwargs)
+
+    return run
+
+
+def _wrap_forward_step(function: _Function) -> _Function:
+    find_model, find_microbatch = _finder(function, "model"), _finder(function, "current_microbatch")
+
+    @functools.wraps(function)
+    def forward_step(*args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(function, *args, **kwargs)
+        return _attachment.run_forward(call, find_model(args, kwargs), find_microbatch(args, kwargs))
+
+    return forward_step
+
+
+def _wrap_backward_step(function: _Function) -> _Function:
+    find_output = _finder(function, "output_tensor")
+
+    @functools.wraps(function)
+    def backward_step(*args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(function, *args, **kwargs)
+        return _attachment.run_backward(call, find_output(args, kwargs))
+
+    return backward_step
+
+
+def _wrap_train_step(function: _Function) -> _Function:
+    find_optimizer = _finder(function, "optimizer")
+
+    @functools.wraps(function)
+    def train_step(*args: Any, **kwargs: Any) -> Any:
+        if not _is_wanted():
+            return function(*args, **kwargs)
+        return _attachment.run_step(functools.partial(function, *args, **kwargs), find_optimizer(args, kwargs))
+
+    return train_step
+
+
+def _wrap_training_log(function: _Function) -> _Function:
+    find_iteration = _finder(function, "iteration")
+
+    @functools.wraps(function)
+    def training_log(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        with suppress(Exception):
+            _attachment.write_status(int(find_iteration(args, kwargs)))
+        return result
+
+    return training_log
+
+
+def _wrap_save_checkpoint(function: _Function) -> _Function:
+    @functools.wraps(function)
+    def save_checkpoint_and_time(*args: Any, **kwargs: Any) -> Any:
+        _attachment.mark(Mark.CHECKPOINT)
+        return function(*args, **kwargs)
+
+    return save_checkpoint_and_time

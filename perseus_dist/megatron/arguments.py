@@ -1,0 +1,75 @@
+"""``--enable-perseus`` and its options in the parser that Megatron fills itself, whoever fills it further."""
+
+import argparse
+import functools
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from perseus_dist.megatron import activation
+from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.job_report import JobReport
+from perseus_dist.training.options import OptionError, PerseusOptions, add_options, options_from_namespace
+
+FLAG = "--enable-perseus"
+
+_KNOWS_US = "_perseus_knows_us"  # of the function in the place of add_megatron_arguments
+
+
+def patch_arguments(module: ModuleType) -> None:
+    """Have Megatron's parsers know our options. Again: changes nothing.
+
+    Args:
+        module: ``megatron.training.arguments``.
+    """
+    add_theirs = module.add_megatron_arguments
+    if hasattr(add_theirs, _KNOWS_US):
+        return
+
+    @functools.wraps(add_theirs)
+    def add_megatron_arguments(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:
+        filled: argparse.ArgumentParser = add_theirs(parser, *args, **kwargs)
+        add_perseus_arguments(filled)
+        return filled
+
+    setattr(add_megatron_arguments, _KNOWS_US, True)
+    module.add_megatron_arguments = add_megatron_arguments  # type: ignore[attr-defined] # parse_args looks it up there
+
+
+def add_perseus_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the group ``perseus``. What is given goes to ``activation`` as soon as it is parsed, and not to a namespace.
+
+    Megatron replaces its namespace under ``--yaml-cfg`` and saves it in checkpoints, from where it is read back.
+
+    Args:
+        parser: Ends the process with one line and exit code 2 where a value cannot be used.
+    """
+    add_options(parser, flag=FLAG, action=functools.partial(_Ask, argparse.Namespace(), activation.asked()))
+
+
+class _Ask(argparse.Action):
+    """Asks for Perseus with all that was given to one parser so far, over what the script itself asked for."""
+
+    def __init__(self, given: argparse.Namespace, before: PerseusOptions | None, **usual: Any) -> None:
+        super().__init__(**usual)
+        self._given = given
+        self._before = before or PerseusOptions()
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002 - see add_perseus_arguments
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        if is_disabled():
+            return
+        setattr(self._given, self.dest, values)
+        try:
+            options = options_from_namespace(self._given)
+            if options.report is not None and os.environ.get("RANK", "0") == "0":
+                JobReport(options.report)  # whose folder can be written to
+        except OptionError as error:
+            parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
+        activation.ask(options.over(self._before))

@@ -1,0 +1,257 @@
+"""Training in this process under Perseus: what Megatron runs is told to the rank's agent, and training is never harmed.
+
+An iteration begins when a schedule is called to train. It ends when ``train_step`` returns, or, in a program whose own
+loop runs megatron-core, when the schedule does.
+"""
+
+import logging
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from perseus_dist.boundaries.record import Mark
+from perseus_dist.errors import ScheduleError
+from perseus_dist.megatron.activation import asked, refuse
+from perseus_dist.megatron.final_report import make_report_at_exit
+from perseus_dist.megatron.model_schedule import TrainingIteration, chunks_of, read_iteration, read_schedule
+from perseus_dist.megatron.output_tag import instruction_of, tag_output
+from perseus_dist.megatron.place import read_place
+from perseus_dist.megatron.refusals import reason_against
+from perseus_dist.megatron.replaced_function import replace_function
+from perseus_dist.megatron.writers import shows_job, write_status
+from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind
+from perseus_dist.planning.schedule import Schedule
+from perseus_dist.training.constant_kinds import REDUCE, STEP
+from perseus_dist.training.device import Device, open_device
+from perseus_dist.training.job_identity import torch_store
+from perseus_dist.training.job_member import Framework, JobMember, Place
+from perseus_dist.training.options import PerseusOptions
+
+_log = logging.getLogger(__name__)
+
+
+class Attachment:
+    """What Perseus does in one process. It takes part from the first iteration at which it is asked to."""
+
+    def __init__(self) -> None:
+        self._member: JobMember | None = None
+        self._group: weakref.ref[Any] | None = None  # the default process group that the member is of
+        self._iteration: TrainingIteration | None = None  # the newest
+        self._pp_rank, self._pp_size = 0, 1
+        self._stages: dict[int, int] = {}  # by the identity of a model chunk
+        self._is_in_step = False
+        self._is_in_schedule = False
+        self._is_iterating = False
+        self._has_report = False
+
+    # ---- what Megatron runs -----------------------------------------------------------------------------------------
+
+    def run_step(self, train_step: Callable[[], Any], optimizer: Any) -> Any:
+        """Run Megatron's ``train_step``, which steps this optimizer."""
+        if self._is_in_step:
+            return train_step()
+        put_back = replace_function(optimizer, "step", lambda call: self._run_once(call, STEP))
+        self._is_in_step = True
+        try:
+            result = train_step()
+        except BaseException:
+            self._abandon_iteration()
+            raise
+        finally:
+            self._is_in_step = False
+            put_back()
+        self._end_iteration()
+        return result
+
+    def run_schedule(self, schedule: Callable[[], Any], function: str, call: Mapping[str, Any]) -> Any:
+        """Run one of Megatron's schedule functions.
+
+        Args:
+            schedule: Calls it.
+            function: Its name.
+            call: Its arguments by name.
+        """
+        if self._is_in_schedule:
+            return schedule()
+        if call.get("forward_only"):
+            return self._evaluate(schedule)
+        config = self._begin_iteration(function, call)
+        put_back = replace_function(config, "finalize_model_grads_func", lambda call: self._run_once(call, REDUCE))
+        self._is_in_schedule = True
+        try:
+            result = schedule()
+        except BaseException:
+            if not self._is_in_step:
+                self._abandon_iteration()
+            raise
+        finally:
+            self._is_in_schedule = False
+            put_back()
+        if not self._is_in_step:
+            self._end_iteration()
+        return result
+
+    def run_forward(self, forward: Callable[[], Any], model: Any, microbatch: Any) -> Any:
+        """Run ``forward_step`` of a model chunk."""
+        if not self._is_iterating or not self._is_in_schedule:
+            return forward()
+        try:
+            stage, number = self._stages[id(model)], int(microbatch)
+        except (KeyError, TypeError, ValueError):
+            return self._run_once(forward, Kind.FORWARD)  # no plan has one without a microbatch: clocks are released
+        result = self._run(forward, Instruction(stage, Kind.FORWARD, number))
+        tag_output(result, Instruction(stage, Kind.BACKWARD, number))
+        return result
+
+    def run_backward(self, backward: Callable[[], Any], output: Any) -> Any:
+        """Run ``backward_step`` on what a ``forward_step`` returned."""
+        if not self._is_iterating or not self._is_in_schedule:
+            return backward()
+        instruction = instruction_of(output)
+        return self._run_once(backward, Kind.BACKWARD) if instruction is None else self._run(backward, instruction)
+
+    def mark(self, phase: str) -> None:
+        """Something else begins: as ``Hook.mark``."""
+        self._safely(lambda member: member.mark(phase))
+
+    def write_status(self, iteration: int) -> None:
+        """Megatron has logged this iteration."""
+        hook = None if self._member is None else self._member.hook
+        if hook is not None:
+            write_status(hook, iteration)
+
+    def _evaluate(self, schedule: Callable[[], Any]) -> Any:
+        self.mark(Mark.EVAL_BEGIN)
+        try:
+            return schedule()
+        finally:
+            self.mark(Mark.EVAL_END)
+
+    def _run_once(self, function: Callable[[], Any], kind: str) -> Any:
+        """As an instruction without a microbatch."""
+        if not self._is_iterating:
+            return function()
+        return self._run(function, Instruction(self._pp_rank, kind, NO_MICROBATCH))
+
+    def _run(self, function: Callable[[], Any], instruction: Instruction) -> Any:
+        self._safely(lambda member: member.begin(instruction))
+        result = function()
+        self._safely(lambda member: member.end(instruction))
+        return result
+
+    # ---- iterations -------------------------------------------------------------------------------------------------
+
+    def _begin_iteration(self, function: str, call: Mapping[str, Any]) -> Any:
+        """The model's configuration; None where no iteration begins.
+
+        Called again within ``train_step``, a schedule belongs to the iteration that has begun, and does not fit it.
+        """
+        if self._is_iterating:
+            return None
+        try:
+            from megatron.core.utils import get_model_config
+
+            chunks = chunks_of(call)
+            config = get_model_config(chunks[0])
+            self._iteration = read_iteration(function, call, config, has_step=self._is_in_step)
+            self._attach(call, config, self._iteration)
+        except Exception as error:
+            self._leave()
+            refuse(str(error) or type(error).__name__)
+            return None
+        self._is_iterating = self._member is not None
+        self._safely(lambda member: self._tell_iteration(member, chunks))
+        return config if self._is_iterating else None
+
+    def _tell_iteration(self, member: JobMember, chunks: list[Any]) -> None:
+        # Stages go chunk by chunk over all ranks, as layers do.
+        stages = {id(chunk): index * self._pp_size + self._pp_rank for index, chunk in enumerate(chunks)}
+        if self._stages and stages != self._stages:
+            member.change("another model is trained")
+        self._stages = stages
+        assert self._iteration is not None
+        member.begin_iteration(self._iteration.num_microbatches)
+
+    def _end_iteration(self) -> None:
+        if self._is_iterating:
+            self._is_iterating = False
+            self._safely(JobMember.end_iteration)
+
+    def _abandon_iteration(self) -> None:
+        if self._is_iterating:
+            self._is_iterating = False
+            self._safely(JobMember.abandon_iteration)
+
+    # ---- taking part ------------------------------------------------------------------------------------------------
+
+    def _attach(self, call: Mapping[str, Any], config: Any, iteration: TrainingIteration) -> None:
+        """Take part, once for each default process group: a restart within the process makes another.
+
+        Raises:
+            PerseusError: No plan is made for what runs.
+        """
+        from torch.distributed import group
+
+        if self._group is not None and self._group() is group.WORLD:
+            return
+        self._leave()
+        reason = reason_against(call, config)
+        if reason is not None:
+            raise ScheduleError(reason)
+        place, options = read_place(), asked() or PerseusOptions()
+        framework = Framework(
+            read_schedule=self._read_schedule,
+            open_device=lambda: _open_device(place, iteration.num_chunks),
+            open_store=torch_store,
+            shows_job=shows_job(),
+        )
+        # A launcher's store may outlive the group, and what was said there for the group before is still there.
+        number = torch_store().add(f"perseus/attached/{place.rank}", 1) - 1
+        self._group = weakref.ref(group.WORLD)
+        self._pp_rank, self._pp_size = place.pp_rank, place.pp_size
+        self._stages = {}
+        self._member = JobMember(place, options, framework, number=number)
+        if place.rank == 0:
+            self._begin_job(config, options)
+
+    def _begin_job(self, config: Any, options: PerseusOptions) -> None:
+        """What rank 0 does for all."""
+        if getattr(config, "variable_seq_lengths", False):
+            _log.warning("perseus: shapes change from microbatch to microbatch, and plans are made for their means")
+        if options.report is not None and not self._has_report:
+            self._has_report = True
+            make_report_at_exit(options.report, self._leave)
+
+    def _read_schedule(self) -> Schedule:
+        assert self._iteration is not None
+        return read_schedule(self._iteration, self._pp_size)
+
+    def _leave(self) -> None:
+        member, self._member = self._member, None
+        self._is_iterating = False
+        if member is not None:
+            with suppress(Exception):
+                member.close()
+
+    def _safely(self, tell: Callable[[JobMember], None]) -> None:
+        """Nothing of ours reaches training: after the first error we are gone, until a restart."""
+        member = self._member
+        if member is None:
+            return
+        try:
+            tell(member)
+        except Exception as error:
+            self._leave()
+            _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
+
+
+def _open_device(place: Place, num_chunks: int) -> Device:
+    import torch
+
+    return open_device(
+        place.local_rank,
+        is_cuda=torch.cuda.is_available(),
+        num_stages=place.pp_size * num_chunks,
+        num_chunks=num_chunks,
+    )

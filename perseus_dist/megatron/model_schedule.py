@@ -1,0 +1,105 @@
+"""What a Megatron iteration is going to run, in Perseus's words.
+
+Megatron's schedules are functions, not data: their orders are those of ``planning.schedule``, and what really runs is
+compared with them as it runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction
+from perseus_dist.planning.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.training.constant_kinds import REDUCE, STEP
+
+INTERLEAVED: Final = "forward_backward_pipelining_with_interleaving"
+SCHEDULE_FUNCTIONS: Final = (
+    "forward_backward_no_pipelining",
+    "forward_backward_pipelining_without_interleaving",
+    INTERLEAVED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingIteration:
+    """What decides the order of an iteration's instructions.
+
+    Attributes:
+        is_interleaved: Whether ranks hold several model chunks in turn.
+        num_microbatches: In the iteration.
+        num_chunks: Model chunks on each rank.
+        group_size: Microbatches that a chunk runs before the next one's turn; None: as many as there are ranks.
+        has_joint_exchanges: Interleaved, and activations and gradients are exchanged together.
+        has_reduction: Whether the schedule ends with the reduction of gradients.
+        has_step: Whether the optimizer's step is the iteration's.
+    """
+
+    is_interleaved: bool
+    num_microbatches: int
+    num_chunks: int
+    group_size: int | None
+    has_joint_exchanges: bool
+    has_reduction: bool
+    has_step: bool
+
+
+def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_step: bool) -> TrainingIteration:
+    """What a call of a schedule function is going to run.
+
+    Args:
+        function: Its name.
+        call: Its arguments by name.
+        config: The model's ``ModelParallelConfig``.
+        has_step: As in ``TrainingIteration``.
+    """
+    is_interleaved = function == INTERLEAVED
+    return TrainingIteration(
+        is_interleaved=is_interleaved,
+        num_microbatches=int(call["num_microbatches"]),
+        num_chunks=len(chunks_of(call)),
+        group_size=getattr(config, "microbatch_group_size_per_vp_stage", None),
+        has_joint_exchanges=is_interleaved and not config.overlap_p2p_comm,
+        has_reduction=config.finalize_model_grads_func is not None,
+        has_step=has_step,
+    )
+
+
+def chunks_of(call: Mapping[str, Any]) -> list[Any]:
+    """The model chunks that a schedule function was called with."""
+    model = call["model"]
+    return model if isinstance(model, list) else [model]
+
+
+def read_schedule(iteration: TrainingIteration, pp_size: int) -> Schedule:
+    """The order of its instructions, on all pp_ranks.
+
+    Raises:
+        ScheduleError: Sizes for which no order is known.
+    """
+    schedule = _computations(iteration, pp_size)
+    kinds = [REDUCE] * iteration.has_reduction + [STEP] * iteration.has_step
+    return replace(
+        schedule,
+        ranks=tuple(
+            (*order, *(Instruction(pp_rank, kind, NO_MICROBATCH) for kind in kinds))
+            for pp_rank, order in enumerate(schedule.ranks)
+        ),
+    )
+
+
+def _computations(iteration: TrainingIteration, pp_size: int) -> Schedule:
+    if not iteration.is_interleaved:
+        return one_f_one_b(pp=pp_size, microbatches=iteration.num_microbatches)
+    if iteration.num_chunks == 1:
+        raise ScheduleError(
+            "the interleaved schedule runs with one model chunk per rank, and plans are made for two or more; use the "
+            "schedule without interleaving"
+        )
+    schedule = interleaved(
+        pp=pp_size,
+        microbatches=iteration.num_microbatches,
+        chunks=iteration.num_chunks,
+        microbatch_group_size=iteration.group_size,
+    )
+    return joint_exchanges(schedule) if iteration.has_joint_exchanges else schedule

@@ -1,0 +1,91 @@
+"""What no plan is made for: Megatron's runs that do not tell one forward or backward from the next."""
+
+from collections.abc import Collection, Iterable, Mapping
+from inspect import signature
+from types import ModuleType
+from typing import Any
+
+_PARALLEL_STATE_ONLY = "plans are made for the process groups of megatron.core.parallel_state"
+
+
+def reason_against(call: Mapping[str, Any], config: Any) -> str | None:
+    """Why a schedule function's iterations cannot be planned, and what to change; None where they can.
+
+    Args:
+        call: The function's arguments by name.
+        config: The model's ``ModelParallelConfig``.
+    """
+    if getattr(config, "overlap_moe_expert_parallel_comm", False):
+        return (
+            "--overlap-moe-expert-parallel-comm runs a forward and a backward as one, layer by layer, so that no clock "
+            "could be set for either; leave it out"
+        )
+    if getattr(config, "hybrid_context_parallel", False):
+        return (
+            "--hybrid-context-parallel regroups ranks from microbatch to microbatch, and plans are made for groups "
+            "that stay; leave it out"
+        )
+    if _has_iteration_graph(config):
+        return (
+            "a CUDA graph of the whole iteration runs without its host, so that nobody can tell its instructions "
+            "apart; choose another --cuda-graph-impl or --cuda-graph-scope than full_iteration"
+        )
+    return _reason_against_groups(call)
+
+
+def reason_against_module(module: ModuleType, functions: Mapping[str, Collection[str]]) -> str | None:
+    """Why a module of this Megatron cannot be hooked into; None where it can.
+
+    Args:
+        module: One of Megatron's.
+        functions: What must be there: the parameters that are asked for, by the function's name.
+    """
+    for name, parameters in functions.items():
+        function = getattr(module, name, None)
+        if function is None:
+            return _unknown_version(f"{module.__name__} has no function {name}")
+        missing = [parameter for parameter in parameters if parameter not in signature(function).parameters]
+        if missing:
+            return _unknown_version(f"{module.__name__}.{name} has no parameter {missing[0]}")
+    return None
+
+
+def _unknown_version(finding: str) -> str:
+    try:
+        from megatron.core.package_info import __version__ as version
+    except Exception:
+        version = "of an unknown version"
+    return f"megatron-core {version} is not one that Perseus knows ({finding}); 0.13 to 0.19 are supported"
+
+
+def _has_iteration_graph(config: Any) -> bool:
+    implementation = getattr(config, "cuda_graph_impl", "none")
+    if implementation == "full_iteration":  # since 0.19
+        return True
+    is_on = implementation not in (None, "none") or getattr(config, "enable_cuda_graph", False)
+    return bool(is_on) and "full_iteration" in set(_names(getattr(config, "cuda_graph_scope", None)))
+
+
+def _names(scopes: object) -> Iterable[str]:
+    """A text, an enumeration's member, or several of them: it differs by version."""
+    if isinstance(scopes, str):
+        return scopes.split(",")
+    if isinstance(scopes, list | tuple | set):
+        return (getattr(scope, "name", str(scope)) for scope in scopes)
+    return (getattr(scopes, "name", ""),)
+
+
+def _reason_against_groups(call: Mapping[str, Any]) -> str | None:
+    communicator, groups = call.get("p2p_communicator"), call.get("pg_collection")
+    if "MultiModule" in type(communicator).__name__ + type(groups).__name__:
+        return f"several modules are pipelined, each over ranks of its own, and {_PARALLEL_STATE_ONLY}; train one model"
+    pipeline = getattr(groups, "pp", None)
+    if pipeline is None:
+        return None
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+
+    ranks = dist.get_process_group_ranks
+    if ranks(pipeline) == ranks(parallel_state.get_pipeline_model_parallel_group()):
+        return None
+    return f"the schedule was called with a pipeline of its own, and {_PARALLEL_STATE_ONLY}; leave pg_collection out"

@@ -1,0 +1,216 @@
+"""Real Megatron-LM on a machine without a GPU: its ``cuda`` means the CPU. For demonstrations and tests, with gloo.
+
+    torchrun ... -m perseus_dist.simulation.megatron_on_cpu pretrain_gpt.py --distributed-backend gloo ...
+    torchrun ... -m perseus_dist.simulation.megatron_on_cpu -m perseus_dist.megatron pretrain_gpt.py ...
+
+Torch is changed at once, Megatron's modules as they are imported. Of Megatron it needs the local transformer
+implementation, float32 and no fused kernels. What each change is for was found by leaving it out.
+"""
+
+import functools
+import os
+import sys
+import time
+import types
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from perseus_dist.simulation.megatron_needs import supply_what_is_missing
+from perseus_dist.training.post_import import when_imported
+from perseus_dist.training.run_program import run_module, run_script
+
+_USAGE = "usage: python -m perseus_dist.simulation.megatron_on_cpu {SCRIPT | -m MODULE} [ARGUMENT ...]"
+
+_is_enabled = False
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a script or a module with it, as Python would.
+
+    Returns:
+        2 where there is nothing to run.
+    """
+    is_module = arguments[:1] == ["-m"]
+    target, *rest = [*arguments[is_module:], ""]
+    if not target:
+        sys.stderr.write(f"{_USAGE}\n")
+        return 2
+    enable()
+    if not sys.flags.safe_path:
+        del sys.path[0]  # where -m looked for this module
+    sys.argv = [target, *rest[:-1]]
+    (run_module if is_module else run_script)(target)
+    return 0
+
+
+def enable() -> None:
+    """Change torch, and Megatron when it comes. Again: nothing. For the whole of the process."""
+    global _is_enabled  # noqa: PLW0603 - as there is one torch
+    if _is_enabled:
+        return
+    _is_enabled = True
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than a small model trains
+    supply_what_is_missing()
+    import torch
+
+    torch.set_num_threads(1)
+    _device_mode().__enter__()
+    _replace_cuda(torch.cuda)
+    torch.nn.Module.cuda = lambda self, device=None: self  # noqa: ARG005
+    _copy_before_isend()
+    when_imported("megatron.core.tensor_parallel.random", _use_cpu_generator)
+    when_imported("megatron.core.datasets.utils", _skip_make)
+    when_imported("megatron.legacy.fused_kernels", _skip_fused_kernels)
+    when_imported("megatron.training.training", _allow_no_cuda)
+
+
+# ---- torch ----------------------------------------------------------------------------------------------------------
+
+
+def _device_mode() -> Any:
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    cpu = torch.device("cpu")
+
+    def is_cuda(device: object) -> bool:
+        """An integer is a CUDA device's index."""
+        if isinstance(device, bool):
+            return False
+        return isinstance(device, int) or (isinstance(device, str | torch.device) and str(device).startswith("cuda"))
+
+    class CudaMeansCpu(TorchFunctionMode):  # type: ignore[misc] # torch is Any
+        def __torch_function__(
+            self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = dict(kwargs or {})
+            if function is torch.Tensor.cuda:
+                return args[0]
+            if function is torch.Tensor.type and len(args) == 1 and not kwargs:
+                # Megatron's optimizers want parameters of torch.cuda.FloatTensor.
+                return function(*args).replace("torch.", "torch.cuda.", 1)
+            if is_cuda(kwargs.get("device")):
+                kwargs["device"] = cpu
+            if function is torch.Tensor.to and len(args) > 1 and is_cuda(args[1]):
+                args = (args[0], cpu, *args[2:])
+            return function(*args, **kwargs)
+
+    return CudaMeansCpu()
+
+
+class _Stream:
+    """One queue, so that everything is in order."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+    def wait_stream(self, stream: object) -> None: ...
+    def wait_event(self, event: object) -> None: ...
+    def synchronize(self) -> None: ...
+    def record_event(self, event: "_Event | None" = None) -> "_Event":
+        return event or _Event()
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _Event:
+    """When the host was there."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.at_s = 0.0
+
+    def record(self, stream: object = None) -> None:  # noqa: ARG002
+        self.at_s = time.perf_counter()
+
+    def synchronize(self) -> None: ...
+    def wait(self, stream: object = None) -> None: ...
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: "_Event") -> float:
+        return (other.at_s - self.at_s) * 1e3
+
+
+def _replace_cuda(cuda: Any) -> None:
+    import torch
+
+    generator = torch.default_generator
+    stream = _Stream()
+    replaced: dict[str, Any] = {
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,  # noqa: ARG005
+        # Otherwise Megatron initialises no process groups.
+        "device_count": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "synchronize": lambda device=None: None,  # noqa: ARG005
+        "empty_cache": lambda: None,
+        "memory_stats": lambda device=None: defaultdict(int),  # noqa: ARG005
+        "get_device_properties": lambda device=None: types.SimpleNamespace(  # noqa: ARG005
+            name="cpu", total_memory=1 << 34, major=8, minor=0, multi_processor_count=1
+        ),
+        "get_device_capability": lambda device=None: (8, 0),  # noqa: ARG005
+        "Stream": _Stream,
+        "Event": _Event,
+        "current_stream": lambda device=None: stream,  # noqa: ARG005
+        "default_stream": lambda device=None: stream,  # noqa: ARG005
+        "set_stream": lambda stream: None,  # noqa: ARG005
+        "stream": lambda stream: _Stream(),  # noqa: ARG005
+    }
+    amounts = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    replaced |= dict.fromkeys((*amounts, "device_memory_used"), lambda device=None: 0)  # noqa: ARG005
+    random = {
+        "get_rng_state": lambda device="cuda": generator.get_state(),  # noqa: ARG005
+        "set_rng_state": lambda state, device="cuda": generator.set_state(state),  # noqa: ARG005
+        "manual_seed": lambda seed: generator.manual_seed(int(seed)),
+    }
+    for name, value in {**replaced, **random}.items():
+        setattr(cuda, name, value)
+    for name, value in random.items():
+        setattr(cuda.random, name, value)
+
+
+def _copy_before_isend() -> None:
+    """Gloo reads a buffer after isend has returned; Megatron before 0.18 frees it at once, and NaN is sent."""
+    import torch.distributed
+    from torch.distributed import distributed_c10d
+
+    isend = torch.distributed.isend
+
+    @functools.wraps(isend)
+    def isend_copy(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return isend(tensor.detach().clone(), *args, **kwargs)
+
+    torch.distributed.isend = distributed_c10d.isend = isend_copy  # P2POp compares with the latter
+
+
+# ---- Megatron -------------------------------------------------------------------------------------------------------
+
+
+def _use_cpu_generator(module: Any) -> None:
+    import torch
+
+    generator = torch.default_generator
+    module._set_cuda_rng_state = lambda state, device=-1, graph_safe=False: generator.set_state(state)  # noqa: ARG005, SLF001
+    module._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: generator.get_state()  # noqa: ARG005, SLF001
+
+
+def _skip_make(module: Any) -> None:
+    """Packages hold the compiled helper, and no Makefile."""
+    module.compile_helpers = lambda: None
+
+
+def _skip_fused_kernels(module: Any) -> None:
+    """Up to 0.16 nvcc is asked for its version even where no fused kernel is wanted."""
+    module.load = lambda args: None  # noqa: ARG005
+
+
+def _allow_no_cuda(module: Any) -> None:
+    module.initialize_megatron = functools.partial(module.initialize_megatron, allow_no_cuda=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""What each option takes: how its value is checked, normalised and told of."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MAX_JOB_NAME_LENGTH = 128
+MAX_SLOWDOWN = 1e3
+MAX_DEADLINE_S = 1e7
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_MAX_PORT = 65_535
+_JOB_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_JOB_NAME_LENGTH}}}")
+_TARGET = re.compile(r"(?P<name>slowdown|deadline(_s)?)=(?P<value>[0-9.eE+-]+)")
+_CONTROLS = ("auto", "clockd", "zeusd", "direct", "observe")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        metavar: Of its value in ``--help``.
+        help: What it is for.
+        expected: What a value looks like, for whoever gave another.
+        normalise: Makes a value of its text; None of one that cannot be used.
+    """
+
+    metavar: str
+    help: str
+    expected: str
+    normalise: Callable[[str], str | None]
+
+
+def _address(text: str) -> str | None:
+    match = _ADDRESS.fullmatch(text)
+    return text if match is not None and 1 <= int(match["port"]) <= _MAX_PORT else None
+
+
+def _target(text: str) -> str | None:
+    if text == "t_min":
+        return text
+    match = _TARGET.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        value = float(match["value"])
+    except ValueError:
+        return None
+    if match["name"] == "slowdown":
+        return f"slowdown={value!r}" if 1 <= value <= MAX_SLOWDOWN else None
+    return f"deadline_s={value!r}" if 0 < value <= MAX_DEADLINE_S else None
+
+
+def _path(text: str) -> str | None:
+    return os.path.abspath(os.path.expanduser(text)) if text and "\0" not in text else None  # noqa: PTH100, PTH111
+
+
+def _job_name(text: str) -> str | None:
+    return text if _JOB_NAME.fullmatch(text) is not None else None
+
+
+def _control(text: str) -> str | None:
+    return text if text in _CONTROLS else None
+
+
+OPTIONS: dict[str, Option] = {
+    "planner": Option(
+        "HOST:PORT",
+        "the planner to ask; without it one starts with rank 0 and ends with the job",
+        "HOST:PORT such as 127.0.0.1:50151 or [::1]:50151",
+        _address,
+    ),
+    "profile": Option("FILE", "profile CSV of an earlier run, which spares the sweep", "a file's path", _path),
+    "target": Option(
+        "TARGET",
+        "iteration time that is wanted: t_min (the default: as fast as without), slowdown=1.05 or deadline=2.5, in s",
+        "t_min, slowdown=1.05 (1 or more) or deadline=2.5 (seconds)",
+        _target,
+    ),
+    "report": Option("DIR", "folder for the savings report", "a folder's path", _path),
+    "job": Option(
+        "NAME",
+        "the job's name at the planner; made up otherwise",
+        f"1 to {MAX_JOB_NAME_LENGTH} characters of A-Z a-z 0-9 . _ -",
+        _job_name,
+    ),
+    "token_file": Option("FILE", "file with the planner's token", "a file's path", _path),
+    "control": Option(
+        "HOW",
+        f"how clocks are set: {', '.join(_CONTROLS)} (measure, set nothing)",
+        f"one of {', '.join(_CONTROLS)}",
+        _control,
+    ),
+    "tls_ca": Option("FILE", "certificate of the planner's authority", "a file's path", _path),
+    "tls_cert": Option("FILE", "this job's certificate for the planner", "a file's path", _path),
+    "tls_key": Option("FILE", "its key", "a file's path", _path),
+}

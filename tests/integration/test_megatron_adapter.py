@@ -1,0 +1,376 @@
+"""The adapter on megatron-core's real schedules and models: what it tells the agent, and that training never notices.
+
+``PERSEUS_TEST_MEGATRON`` names a folder with a folder for each version of Megatron, unpacked; build/megatron otherwise.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseus_dist.planning.instruction import Instruction
+from perseus_dist.planning.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.schedule_text import parse_schedule
+
+HARNESS = Path(__file__).with_name("megatron_harness.py")
+MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))
+VERSION = "0.16.1"  # the newest that says it runs on Python 3.11
+OTHERS = ("0.13.1", "0.19.2")  # the oldest that is supported and the newest
+
+CASES: dict[str, dict[str, Any]] = {
+    "pp=4,m=8": {"pp": 4, "mb": 8},
+    "pp=4,m=2": {"pp": 4, "mb": 2},
+    "pp=4,m=8,vpp=2": {"pp": 4, "mb": 8, "vp": 2},
+    "pp=4,m=8,vpp=2,overlap=True": {"pp": 4, "mb": 8, "vp": 2, "overlap": True},
+    "pp=4,m=10,vpp=2,group=5": {"pp": 4, "mb": 10, "vp": 2, "group": 5},
+    "pp=2,m=4,vpp=3,overlap=True": {"pp": 2, "mb": 4, "vp": 3, "overlap": True},
+    "pp=1,m=4": {"pp": 1, "mb": 4},
+    "pp=2,m=4,tp=2": {"pp": 2, "mb": 4, "tp": 2},
+    "pp=2,m=4,dp=2": {"pp": 2, "mb": 4, "dp": 2, "ddp": True},
+    "pp=2,m=4,vpp=2,dp=1": {"pp": 2, "mb": 4, "vp": 2, "overlap": True, "ddp": True},
+    "pp=2,m=2,ep=2": {"pp": 2, "mb": 2, "dp": 2, "ep": 2},
+}
+WITHOUT_RECORD = ("pp=2,m=4,dp=2", "pp=2,m=4,vpp=2,dp=1", "pp=2,m=2,ep=2")
+
+Seen = dict[str, Any]
+
+
+class Harness:
+    """A process with Megatron imported."""
+
+    def __init__(self, version: str) -> None:
+        folder = MEGATRON / version
+        if not (folder / "megatron" / "core").is_dir():
+            pytest.skip(f"megatron-core {version} is not unpacked in {MEGATRON}")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSEUS_")}
+        environment |= {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONPATH": str(folder.resolve())}
+        read_fd, write_fd = os.pipe()
+        self._answers = os.fdopen(read_fd)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "perseus_dist.simulation.megatron_on_cpu", str(HARNESS), str(write_fd)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(write_fd,),
+            text=True,
+            env=environment,
+        )
+        os.close(write_fd)
+        self._seen: dict[str, list[Seen]] = {}
+
+    def start(self) -> None:
+        """Wait until it has imported Megatron."""
+        self._answer()
+
+    def run(self, **case: Any) -> list[Seen]:
+        """What each rank saw."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"options": {}, **case}) + "\n")
+        self._process.stdin.flush()
+        seen: list[Seen] = self._answer()
+        for rank in seen:
+            assert "failed" not in rank, rank["failed"]
+            assert rank.get("losses") == rank.get("plain_losses")
+            assert rank.get("caught") == rank.get("plain_caught")
+            assert rank.get("left_behind", []) == []
+        return seen
+
+    def run_once(self, name: str) -> list[Seen]:
+        """What each rank saw in three iterations of one of ``CASES``, which is run when it is first asked for."""
+        if name not in self._seen:
+            self._seen[name] = self.run(**CASES[name], steps=["train"] * 3)
+        return self._seen[name]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._answers.close()
+
+    def _answer(self) -> Any:
+        line = self._answers.readline()
+        assert line, "the harness has ended"
+        return json.loads(line)
+
+
+def started(version: str) -> Iterator[Harness]:
+    harness = Harness(version)
+    try:
+        harness.start()
+        yield harness
+    finally:
+        harness.close()
+
+
+@pytest.fixture(scope="module")
+def harness() -> Iterator[Harness]:
+    yield from started(VERSION)
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def other(request: pytest.FixtureRequest) -> Iterator[Harness]:
+    yield from started(request.param)
+
+
+def iterations(agent: Seen) -> dict[int, list[Instruction]]:
+    """The instructions of whole iterations, by number; each ends before the next begins."""
+    spec, whole = agent["spec"], {}
+    for number, group in groupby(agent["boundaries"], key=lambda boundary: boundary[4]):
+        boundaries = [boundary for boundary in group if boundary[0] not in ("MARK", "CLOSE")]
+        if [boundaries[0][0], boundaries[-1][0]] != ["ITERATION_BEGIN", "ITERATION_END"]:
+            continue
+        begins, ends = boundaries[1:-1:2], boundaries[2:-1:2]
+        assert [begin[1:] for begin in begins] == [end[1:] for end in ends]
+        assert {begin[0] for begin in begins} == {"BEGIN"}
+        whole[number] = [
+            Instruction(chunk * spec["pp_size"] + spec["pp_rank"], kind, microbatch)
+            for _, kind, chunk, microbatch, _ in begins
+        ]
+    return whole
+
+
+def check_agent(agent: Seen, numbers: range) -> None:
+    """Whole iterations with these numbers, each in the promised order."""
+    seen = iterations(agent)
+    assert list(seen) == list(numbers)
+    promised = list(parse_schedule(agent["spec"]["schedule"]).ranks[agent["spec"]["pp_rank"]])
+    assert all(order == promised for order in seen.values())
+
+
+def first_number(agent: Seen) -> int:
+    number: int = agent["boundaries"][0][4]
+    return number
+
+
+def marks(agent: Seen) -> list[str]:
+    return [boundary[1] for boundary in agent["boundaries"] if boundary[0] == "MARK" and boundary[1] != "grad_sync"]
+
+
+def warnings(rank: Seen) -> list[str]:
+    """Without the one that there is no GPU."""
+    return [said for said in rank["said"] if said.startswith("WARNING") and "does not run on a GPU" not in said]
+
+
+def computations(schedule: Schedule) -> Schedule:
+    ranks = tuple(tuple(i for i in order if not i.is_constant) for order in schedule.ranks)
+    return Schedule(ranks=ranks, joint=schedule.joint)
+
+
+def expected_schedule(case: dict[str, Any]) -> Schedule:
+    """Megatron's, as far as it computes."""
+    if "vp" not in case:
+        return one_f_one_b(pp=case["pp"], microbatches=case["mb"])
+    schedule = interleaved(
+        pp=case["pp"], microbatches=case["mb"], chunks=case["vp"], microbatch_group_size=case.get("group")
+    )
+    return schedule if case.get("overlap") else joint_exchanges(schedule)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_boundaries_are_those_of_megatrons_schedule(harness: Harness, name: str) -> None:
+    check_case(harness, name)
+
+
+@pytest.mark.parametrize("name", ["pp=4,m=8", "pp=4,m=8,vpp=2", "pp=1,m=4", "pp=2,m=4,vpp=2,dp=1"])
+def test_boundaries_on_other_versions(other: Harness, name: str) -> None:
+    check_case(other, name)
+
+
+def check_case(harness: Harness, name: str) -> None:
+    case = CASES[name]
+    seen = harness.run_once(name)
+    pp, num_peers = case["pp"], case.get("dp", 1) * case.get("tp", 1)
+    tp = case.get("tp", 1) * case.get("ep", 1)  # experts hold together the ranks that compute them
+    assert len(seen) == pp * num_peers
+    specs = []
+    for number, rank in enumerate(seen):
+        assert warnings(rank) == []
+        (agent,) = rank["agents"]
+        first = first_number(agent)
+        assert first == 0 if number == 0 else first in (0, 1)  # as soon as rank 0 has said what the job is
+        check_agent(agent, range(first, 3))
+        specs.append(agent["spec"])
+    assert len({(spec["job_id"], spec["rendezvous"], spec["schedule"]) for spec in specs}) == 1
+    assert {(spec["pp_size"], spec["dp_size"] * spec["tp_size"], spec["tp_size"]) for spec in specs} == {
+        (pp, num_peers, tp)
+    }
+    assert [(spec["pp_rank"], spec["dp_rank"], spec["tp_rank"]) for spec in specs] == [
+        (pp_rank, peer // tp, peer % tp) for pp_rank in range(pp) for peer in range(num_peers)
+    ]
+    schedule = parse_schedule(specs[0]["schedule"])  # complete, and without deadlock
+    assert computations(schedule) == expected_schedule(case)
+    constants = ["REDUCE", "STEP"] if case.get("ddp") else ["STEP"]
+    assert all([i.kind for i in order if i.is_constant] == constants for order in schedule.ranks)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in WITHOUT_RECORD])
+def test_orders_are_those_that_were_recorded_by_other_means(harness: Harness, shared_data: Path, name: str) -> None:
+    case = CASES[name]
+    recorded = json.loads((shared_data / "megatron_orders.json").read_text())["cases"][name]["ranks"]
+    for rank in harness.run_once(name):
+        (agent,) = rank["agents"]
+        *_, order = iterations(agent).values()
+        computed = [[i.kind, i.stage // case["pp"], i.microbatch] for i in order if not i.is_constant]
+        assert computed == recorded[str(agent["spec"]["pp_rank"])]["order"]
+
+
+def test_tensor_parallel_ranks_tell_the_same(harness: Harness) -> None:
+    seen = harness.run(pp=1, tp=2, mb=2, steps=["train"] * 3)
+    first, second = (iterations(rank["agents"][0]) for rank in seen)
+    assert first[2] == second[2]
+
+
+def test_ones_own_loop_has_no_step(harness: Harness) -> None:
+    (rank,) = harness.run(pp=1, mb=2, ddp=True, steps=["loop"] * 3)
+    (agent,) = rank["agents"]
+    check_agent(agent, range(3))
+    assert agent["spec"]["schedule"] == "0F0 0B0 0F1 0B1 0REDUCE\n"
+
+
+def test_evaluation_and_checkpoints_are_marked_and_silent(harness: Harness) -> None:
+    steps = ["train", "train", "eval", "train", "save", "train"]
+    for rank in harness.run(pp=2, mb=4, steps=steps):
+        (agent,) = rank["agents"]
+        assert marks(agent) == ["eval_begin", "eval_end", "checkpoint"]
+        check_agent(agent, range(first_number(agent), 4))
+
+
+def test_another_number_of_microbatches_is_planned_anew(harness: Harness) -> None:
+    steps = ["train"] * 3 + ["microbatches=6"] + ["train"] * 5
+    seen = harness.run(pp=2, mb=4, steps=steps)
+    for rank in seen:
+        before, after = rank["agents"]
+        assert before["boundaries"][-1][0] == "CLOSE"
+        assert list(iterations(before))[-1] == 2
+        assert before["spec"]["job_id"] == after["spec"]["job_id"]
+        assert first_number(after) in (5, 6)  # once it has stayed for two iterations
+        check_agent(after, range(first_number(after), 8))
+    assert [len(warnings(rank)) for rank in seen] == [1, 0]
+    assert "the batch changed from 4 to 6" in warnings(seen[0])[0]
+
+
+def test_another_model_is_planned_anew(harness: Harness) -> None:
+    (rank,) = harness.run(pp=1, mb=2, steps=["train", "another_model", "train", "train", "train"])
+    before, after = rank["agents"]
+    assert list(iterations(before)) == [0]
+    assert list(iterations(after)) == [2, 3] or list(iterations(after)) == [3]
+    assert "another model is trained" in warnings(rank)[0]
+
+
+def test_a_pass_that_is_run_again_releases_clocks(harness: Harness) -> None:
+    (rank,) = harness.run(pp=1, mb=2, steps=["train", "train=2", "train", "train"])
+    (agent,) = rank["agents"]
+    assert list(iterations(agent)) == [0, 3]
+    assert marks(agent) == ["release"]
+    (warning,) = warnings(rank)
+    assert "saw 0F0, expected 0STEP" in warning
+
+
+def test_a_backward_that_cannot_be_named_releases_clocks(harness: Harness) -> None:
+    (rank,) = harness.run(pp=1, mb=2, steps=["train", "lose_tags", "train", "train"])
+    (agent,) = rank["agents"]
+    assert list(iterations(agent)) == [0]
+    assert marks(agent) == ["release"]
+    (warning,) = warnings(rank)
+    assert "saw 0B, expected 0B0" in warning
+
+
+def test_an_instruction_that_fails(harness: Harness) -> None:
+    (rank,) = harness.run(pp=1, mb=2, fails_at=4, steps=["train", "fail", "train", "train"])
+    assert rank["caught"] == ["the layer has failed"]
+    (agent,) = rank["agents"]
+    assert list(iterations(agent)) == [0, 3]
+    failed = [boundary for boundary in agent["boundaries"] if boundary[4] == 1]
+    assert [boundary[:2] for boundary in failed[-2:]] == [["BEGIN", "F"], ["MARK", "release"]]
+
+
+def test_installed_twice_and_asked_for_later(harness: Harness) -> None:
+    steps = ["train", "install", "install", "train", "ask", "install", "train", "train"]
+    (rank,) = harness.run(pp=1, mb=2, steps=steps)
+    assert warnings(rank) == []
+    (agent,) = rank["agents"]
+    check_agent(agent, range(2))
+
+
+def test_a_restart_within_the_process_is_a_new_job(harness: Harness) -> None:
+    seen = harness.run(pp=2, mb=2, steps=["train", "train", "restart", "train", "train"])
+    for rank in seen:
+        before, after = rank["agents"]
+        assert before["boundaries"][-1][0] == "CLOSE"
+        assert before["spec"]["job_id"] != after["spec"]["job_id"]
+        check_agent(after, range(first_number(after), 2))
+        assert warnings(rank) == []
+    assert len({rank["agents"][1]["spec"]["job_id"] for rank in seen}) == 1
+
+
+def test_trouble_of_ours_never_reaches_training(harness: Harness) -> None:
+    (rank,) = harness.run(pp=1, mb=2, steps=["train", "break", "train", "train"])
+    assert warnings(rank) == ["WARNING: perseus: clocks stay as they are: the hook is broken"]
+    (agent,) = rank["agents"]
+    assert agent["boundaries"][-1][0] == "CLOSE"
+
+
+@pytest.mark.parametrize("case", [{"options": None}, {"environment": {"PERSEUS_DISABLE": "1"}}])
+def test_not_asked_for_or_disabled(harness: Harness, case: dict[str, Any]) -> None:
+    (rank,) = harness.run(pp=1, mb=2, steps=["train", "eval", "save", "train"], **case)
+    assert rank["agents"] == []
+    assert rank["said"] == []
+
+
+def test_all_options_reach_the_agent(harness: Harness) -> None:
+    options = {"planner": "127.0.0.1:1", "profile": "/profile.csv", "job": "job", "target": "slowdown=1.05"}
+    (rank,) = harness.run(pp=1, mb=1, steps=["train"], options=options)
+    spec = rank["agents"][0]["spec"]
+    assert {name: spec[name] for name in ("planner", "profile", "target")} | {"job": spec["job_id"]} == options
+    assert spec["control"] == "observe"  # whatever was asked for: it trains on the CPU
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ({"without": ["forward_step", "current_microbatch"]}, "forward_step has no parameter current_microbatch"),
+        ({"iteration_graph": True}, "--cuda-graph-scope"),
+    ],
+)
+def test_refused_by_rank_0_in_one_line_and_training_goes_on(
+    harness: Harness, case: dict[str, Any], sentence: str
+) -> None:
+    seen = harness.run(**{"pp": 2, "mb": 2, **case}, steps=["train", "train", "eval"])
+    assert [len(warnings(rank)) for rank in seen] == [1, 0]
+    assert "perseus: clocks stay as they are" in warnings(seen[0])[0]
+    assert sentence in warnings(seen[0])[0]
+    assert all(rank["agents"] == [] for rank in seen)
+
+
+def test_a_refusal_is_not_said_where_nobody_asks(harness: Harness) -> None:
+    case = {"without": ["forward_step", "current_microbatch"], "options": None}
+    (rank,) = harness.run(pp=1, mb=2, steps=["train"], **case)
+    assert rank["said"] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "places"),
+    [
+        # Each: pp_rank, dp_rank, tp_rank, pp_size, dp_size, tp_size.
+        ({"pp": 2, "cp": 2}, [[0, 0, 0, 2, 1, 2], [0, 0, 1, 2, 1, 2], [1, 0, 0, 2, 1, 2], [1, 0, 1, 2, 1, 2]]),
+        ({"pp": 1, "dp": 2, "cp": 2, "ep": 4}, [[0, 0, rank, 1, 1, 4] for rank in range(4)]),
+        ({"pp": 1, "dp": 4, "ep": 2}, [[0, rank // 2, rank % 2, 1, 2, 2] for rank in range(4)]),
+        ({"pp": 1, "tp": 2, "dp": 2, "etp": 1}, [[0, rank // 2, rank % 2, 1, 2, 2] for rank in range(4)]),
+        ({"pp": 2, "dp": 2, "order": "tp-cp-ep-pp-dp"}, [[rank % 2, rank // 2, 0, 2, 2, 1] for rank in range(4)]),
+    ],
+)
+def test_places_are_read_from_megatrons_groups(harness: Harness, case: dict[str, Any], places: list[list[int]]) -> None:
+    assert [rank["place"] for rank in harness.run(**case, mb=1, steps=["place"])] == places
+
+
+def test_groups_that_cross_are_refused_on_every_rank(harness: Harness) -> None:
+    for rank in harness.run(pp=1, tp=3, dp=2, ep=2, etp=1, mb=1, steps=["place"]):
+        error, sentence = rank["place"]
+        assert error == "TopologyError"
+        assert "--expert-tensor-parallel-size" in sentence

@@ -1,0 +1,174 @@
+"""Real Megatron-LM with ``--enable-perseus`` on simulated GPUs: five layouts from baseline to report."""
+
+import csv
+import json
+import os
+import signal
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind, profile_name
+from perseus_dist.planning.schedule import Schedule, interleaved, one_f_one_b
+from perseus_dist.report.losses import losses_equal
+from perseus_dist.report.run_files import read_run
+from perseus_dist.report.run_ranks import RankTimeline
+from perseus_dist.report.run_report import build_report
+from perseus_dist.simulation.megatron_run import LAYOUTS, MegatronLayout, MegatronRun
+from perseus_dist.simulation.training_job import running_job
+from perseus_dist.simulator.presets import PRESETS
+from perseus_dist.simulator.work import WorkTimes
+from perseus_dist.training.constant_kinds import REDUCE, STEP
+
+MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))
+SCRIPT = Path(__file__).parents[2] / "examples" / "megatron_gpt.py"
+OLDER, NEWER = "0.17.1", "0.19.2"
+NUM_MICROBATCHES = 4
+TIMES = WorkTimes(forward_s=0.03, backward_s=0.055, imbalance=0.3)  # of one layer
+CLOCKS_MHZ = range(1410, 840, -60)
+CONSTANTS_S = {REDUCE: 0.004, STEP: 0.008}
+STARTED_S = 120.0
+"""Until a job is under its plan; most of it is imports, on a machine that does other things too."""
+
+
+def run_in(folder: Path, name: str, *, num_steps: int, version: str = OLDER) -> MegatronRun:
+    megatron = MEGATRON / version
+    if not (megatron / "megatron" / "training").is_dir():
+        pytest.skip(f"no megatron.training {version} in {MEGATRON}")
+    layout = replace(LAYOUTS[name], num_microbatches=NUM_MICROBATCHES)
+    return MegatronRun(
+        script=SCRIPT,
+        layout=layout,
+        megatron=megatron,
+        num_steps=num_steps,
+        folder=folder,
+        preset="a100",
+        forward_s=TIMES.forward_s * layout.num_chunks,
+        backward_s=TIMES.backward_s * layout.num_chunks,
+        imbalance=TIMES.imbalance,
+    )
+
+
+def write_profile(path: Path, run: MegatronRun) -> None:
+    """What a sweep would find, as far as simulated GPUs are concerned: it spares that."""
+    preset, layout = PRESETS["a100"], run.layout
+    num_stages = layout.pp_size * layout.num_chunks
+    times = WorkTimes(forward_s=run.forward_s, backward_s=run.backward_s, imbalance=run.imbalance)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("stage", "instruction", "frequency", "time", "energy"))
+        for stage in range(num_stages):
+            for kind in (Kind.FORWARD, Kind.BACKWARD):
+                kernel = times.kernel(kind, stage, num_stages=num_stages, num_chunks=layout.num_chunks)
+                assert kernel is not None
+                for clock_mhz in CLOCKS_MHZ:
+                    time_s = preset.kernel_time_s(*kernel, clock_mhz)
+                    energy_j = time_s * preset.kernel_power_w(kernel[0], clock_mhz)
+                    writer.writerow((stage, profile_name(kind), clock_mhz, time_s, energy_j))
+        for pp_rank in range(layout.pp_size):
+            for constant, time_s in CONSTANTS_S.items():
+                energy_j = time_s * preset.blocking_power_w
+                writer.writerow((pp_rank, profile_name(constant), CLOCKS_MHZ[0], time_s, energy_j))
+
+
+def promised(layout: MegatronLayout) -> Schedule:
+    if layout.num_chunks > 1:
+        return interleaved(pp=layout.pp_size, microbatches=layout.num_microbatches, chunks=layout.num_chunks)
+    return one_f_one_b(pp=layout.pp_size, microbatches=layout.num_microbatches)
+
+
+def check_orders(run: MegatronRun, timelines: dict[int, RankTimeline]) -> None:
+    """What was recorded of every rank is what the planner was told."""
+    schedule = promised(run.layout)
+    for rank, timeline in timelines.items():
+        order = list(schedule.ranks[timeline.pp_rank])
+        order += [Instruction(timeline.pp_rank, kind, NO_MICROBATCH) for kind in CONSTANTS_S]
+        assert any(iteration.is_planned for iteration in timeline.iterations), rank
+        for iteration in timeline.iterations:
+            ran = [
+                Instruction(kept.chunk * run.layout.pp_size + timeline.pp_rank, kept.kind, kept.microbatch)
+                for kept in iteration.runs
+            ]
+            assert ran == order
+
+
+def check_tensor_parallel_clocks(timelines: dict[int, RankTimeline]) -> None:
+    """The ranks of a tensor-parallel group are given the same clocks for the same instructions."""
+    groups = defaultdict(list)
+    for timeline in timelines.values():
+        planned = {kept.iteration: kept for kept in timeline.iterations if kept.is_planned}
+        groups[timeline.pp_rank, timeline.dp_rank].append(planned)
+    for first, *others in groups.values():
+        for other in others:
+            common = first.keys() & other.keys()
+            assert common
+            for iteration in common:
+                assert first[iteration].planned_clocks_mhz == other[iteration].planned_clocks_mhz
+                assert [one.requested_mhz for one in first[iteration].runs] == [
+                    one.requested_mhz for one in other[iteration].runs
+                ]
+
+
+def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) -> None:
+    assert num_locked == 0
+    log = (run.folder / "training.log").read_text()
+    report = build_report(run.folder)
+    assert report.is_planned, f"{report.job.reason}\n{log[-3000:]}"
+    assert report.baseline.num_iterations >= 5
+    assert report.predicted_saving_percent is not None
+    assert report.predicted_saving_percent > least_predicted
+    assert report.saving_percent is not None
+    assert report.saving_percent > 1  # a machine that does other things too makes waiting of it
+    files = read_run(run.folder)
+    timelines = dict(files.timelines)
+    assert len(timelines) == run.num_ranks
+    check_orders(run, timelines)
+    if run.layout.tp_size > 1:
+        check_tensor_parallel_clocks(timelines)
+    document = json.loads((run.folder / "report.json").read_text())  # which rank 0 has made as it ended
+    assert document["simulated_gpus"] is True
+    assert document["phase"] == "done"
+    run.train_without()
+    assert losses_equal(run.losses, run.reference_losses)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("PP4", NEWER), ("PP4 V2", OLDER), ("PP2 x TP2", OLDER), ("PP2 x DP2", OLDER)],
+)
+def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path) -> None:
+    profile = tmp_path / "saved.csv"
+    run = run_in(tmp_path, name, num_steps=28, version=version)
+    write_profile(profile, run)
+    run = replace(run, perseus_options=("--perseus-profile", str(profile)))
+    check_trained(run, run.train(), least_predicted=4)
+
+
+def test_a_job_is_swept_where_there_is_no_profile(tmp_path: Path) -> None:
+    run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=75)
+    check_trained(run, run.train(), least_predicted=3)
+    assert (tmp_path / "profile.csv").stat().st_size > 1000
+
+
+def test_whoever_is_killed_clocks_are_unlocked(tmp_path: Path) -> None:
+    profile = tmp_path / "saved.csv"
+    run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=5000)
+    write_profile(profile, run)
+    with running_job(replace(run, perseus_options=("--perseus-profile", str(profile)))) as job:
+        job.wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == 2, STARTED_S)
+        os.kill(job.pid_of_planner(), signal.SIGKILL)
+        job.wait_until(lambda: not job.locked(), 5.0)
+        job.wait_until(lambda: len(job.locked()) == 2, 30.0)  # the planner is back, and so is the plan
+
+        os.kill(job.pid_of_agent(1), signal.SIGKILL)
+        job.wait_until(lambda: 1 not in job.locked(), 5.0)
+        num_steps = job.num_steps()
+        job.wait_until(lambda: job.num_steps() > num_steps + 3, 60.0)
+        assert job.process.poll() is None
+
+        os.kill(job.pid_of_rank(1), signal.SIGKILL)  # the job ends as it would without
+        job.wait_until(lambda: not job.locked(), 5.0)
+        job.wait_until(lambda: job.process.poll() is not None, 60.0)
+        assert job.process.returncode != 0

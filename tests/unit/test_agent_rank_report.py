@@ -1,0 +1,139 @@
+"""What agents show of the whole job: rank 0's reports it, and that of a rank which shows the job tells its trainer."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.agent.devices import Devices
+from perseus_dist.agent.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.rank_report import RankReport
+from perseus_dist.boundaries.agent_status import AgentStatus
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.boundaries.ring import RingWriter
+from perseus_dist.device.observe import ObserveOnly
+from perseus_dist.messages import (
+    Gpu,
+    IterationReport,
+    JobFrontier,
+    JobProfile,
+    JobStatus,
+    MeasuredIterations,
+    PipelineStatus,
+    Straggler,
+    Target,
+)
+
+SPEC = RankSpec(
+    job_id="gpt",
+    rank=1,
+    pp_rank=1,
+    dp_rank=0,
+    tp_rank=0,
+    pp_size=2,
+    dp_size=1,
+    tp_size=1,
+    schedule="0F0 0B0\n1F0 1B0\n",
+    local_rank=1,
+    shows_job=True,
+)
+PIPELINE = PipelineStatus(
+    dp_rank=0,
+    attached_ranks=2,
+    iteration=7,
+    time_s=0.75,
+    energy_j=600.0,
+    table_revision=1,
+    point=3,
+    planned_time_s=0.75,
+    planned_energy_j=590.0,
+)
+STATUS = JobStatus(
+    job_id="gpt",
+    phase="enforcing",
+    reason="table 1",
+    num_ranks=4,
+    pipelines=(PIPELINE, replace(PIPELINE, dp_rank=1, time_s=0.875, energy_j=500.0)),
+    table_revision=1,
+    switch_revision=1,
+    target=Target(slowdown=1.05),
+    stragglers=(
+        Straggler(straggler_id="rack7", degree=1.25, dp_rank=1),
+        Straggler(straggler_id="rack8", degree=1.125, dp_rank=1),
+    ),
+    t_min_s=0.75,
+    t_star_s=0.9,
+    baseline=MeasuredIterations(),
+    enforced=MeasuredIterations(),
+    predicted_saving=0.125,
+    profiled_clocks=9,
+    messages=12,
+    missed_clocks=0,
+    lost_boundaries=0,
+    troubles=(),
+)
+TABLE = TableSeen(
+    JobFrontier(table_revision=1, points=(), baseline_time_s=0.75, baseline_energy_j=610.0, t_min_s=0.75, t_star_s=0.9),
+    JobProfile(csv="stage,instruction\n", blocking_power_w=83.5),
+)
+
+
+DEVICES = Devices(
+    control=ObserveOnly(refusal=""),
+    meter=None,
+    gpu=Gpu(uuid="GPU-1", name="A100", driver_version="1", clocks_mhz=(), control="observe"),
+    is_simulated=True,
+)
+
+
+@pytest.fixture
+def ring() -> Iterator[RingWriter]:
+    writer = RingWriter()
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def reader(ring: RingWriter) -> Iterator[BoundaryReader]:
+    reader = BoundaryReader(ring.fd, -1)
+    yield reader
+    reader.close()
+
+
+def test_a_rank_that_shows_the_job_tells_its_trainer_and_reports_nothing_of_it(
+    tmp_path: Path, ring: RingWriter, reader: BoundaryReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    report = RankReport(replace(SPEC, report=str(tmp_path)), reader)
+    report.begin(DEVICES)
+    report.keep([IterationReport(iteration=6, time_s=0.5, pipeline_time_s=0.5, energy_j=90.0)])
+    report.take_job(TABLE)
+    report.take_job(JobSeen(STATUS))
+    told = AgentStatus(
+        phase="enforcing",
+        iteration=6,
+        time_s=0.5,
+        energy_j=90.0,
+        job_time_s=0.875,
+        job_energy_j=1100.0,
+        predicted_saving=0.125,
+        target="slowdown=1.05",
+        num_stragglers=2,
+        straggler_degree=1.25,
+    )
+    assert ring.status == told
+
+    report.take_job(JobSeen(replace(STATUS, stragglers=(), target=Target())))
+    report.keep([IterationReport(iteration=7, time_s=0.25, pipeline_time_s=0.25, energy_j=None)])
+    assert ring.status == replace(
+        told, iteration=7, time_s=0.25, energy_j=None, target="t_min", num_stragglers=0, straggler_degree=1.0
+    )
+    report.write_due()
+    report.close([JobSeen(replace(STATUS, phase="done"))])
+    assert ring.status is not None
+    assert ring.status.phase == "done"
+    assert [path.name for path in tmp_path.iterdir()] == ["rank-1.jsonl"]
+    assert caplog.records == []

@@ -1,0 +1,41 @@
+"""What a call of a schedule function promises."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from perseus_dist.errors import ScheduleError
+from perseus_dist.megatron.model_schedule import INTERLEAVED, SCHEDULE_FUNCTIONS, read_iteration, read_schedule
+from perseus_dist.planning.schedule import format_schedule
+
+CONFIG = {"overlap_p2p_comm": True, "finalize_model_grads_func": None, "microbatch_group_size_per_vp_stage": 2}
+
+
+def schedule(function: str, model: object, *, pp: int, has_step: bool = False, **config: Any) -> str:
+    call = {"model": model, "num_microbatches": 2}
+    iteration = read_iteration(function, call, SimpleNamespace(**{**CONFIG, **config}), has_step=has_step)
+    return format_schedule(read_schedule(iteration, pp))
+
+
+def test_one_chunk_with_or_without_a_list() -> None:
+    for model in (object(), [object()]):
+        assert schedule(SCHEDULE_FUNCTIONS[0], model, pp=1) == "0F0 0B0 0F1 0B1\n"
+        assert schedule(SCHEDULE_FUNCTIONS[1], model, pp=2) == "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"
+
+
+def test_gradients_and_step_end_an_iteration() -> None:
+    text = schedule(SCHEDULE_FUNCTIONS[1], object(), pp=2, has_step=True, finalize_model_grads_func=print)
+    assert [line.split()[-2:] for line in text.splitlines()] == [["0REDUCE", "0STEP"], ["1REDUCE", "1STEP"]]
+
+
+def test_exchanges_are_joint_where_they_do_not_overlap() -> None:
+    chunks = [object(), object()]
+    assert "+" not in schedule(INTERLEAVED, chunks, pp=2)
+    assert "3F0+ 3B0" in schedule(INTERLEAVED, chunks, pp=2, overlap_p2p_comm=False, has_step=True)
+    assert "+" not in schedule(SCHEDULE_FUNCTIONS[1], object(), pp=2, overlap_p2p_comm=False)
+
+
+def test_interleaving_one_chunk_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="one model chunk"):
+        schedule(INTERLEAVED, [object()], pp=2)
