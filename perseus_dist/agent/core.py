@@ -126,6 +126,7 @@ class AgentCore:
         self._outside_since: Stamp | None = None  # the last instruction ended, and the next iteration has not begun
         self._refusal = gpu.refusal
         self._meter_trouble = ""
+        self._asks_again = False  # a clock that is asked for already
 
     # ---- what the trainer does --------------------------------------------------------------------------------------
 
@@ -177,6 +178,8 @@ class AgentCore:
     def on_meter(self, sample: "MeterSample", now_ns: int, *, trouble: str = "") -> list[Action]:
         """A whole reading: once a second, and after ``ReadMeter``."""
         self._reporter.latest = sample
+        # What kept the meter from reading, as a driver's reload does, may have taken the clock.
+        self._asks_again |= bool(self._meter_trouble) and not trouble
         self._meter_trouble = trouble
         if sample.energy_mj is not None and not self._is_watching:
             # The counter was published up to a period ago; half of one on average.
@@ -384,7 +387,8 @@ class AgentCore:
         """The actions so far, the clock first: nothing is as urgent."""
         actions, self._actions = self._actions, []
         wanted_mhz = self._wanted_mhz()
-        if wanted_mhz != self._clock.requested_mhz:
+        if wanted_mhz != self._clock.requested_mhz or self._asks_again:
+            self._asks_again = False
             self._clock.request(wanted_mhz, now_ns)
             self._sweeper.unsettle(now_ns)
             actions.insert(0, RequestClock(wanted_mhz))

@@ -16,7 +16,7 @@ def leave():
     Path(sys.argv[1], "job.json").write_text('{"phase": "done"}')
 
 make_report_at_exit(sys.argv[1], leave)
-print("training")
+print("training", flush=True)
 if sys.argv[2:] == ["fork"]:
     import os
     if os.fork() == 0:

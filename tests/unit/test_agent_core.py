@@ -770,6 +770,18 @@ def test_many_boundaries_at_once_ask_for_one_clock() -> None:
     assert isinstance(actions[0], RequestClock)  # nothing is as urgent
 
 
+def test_a_clock_is_asked_for_again_once_the_meter_can_read_again() -> None:
+    world = make_world()
+    connect(world, table(rows=((1200,) * 6,)), switch())
+    world.now += S
+    world.do(
+        world.core.on_boundaries([TimedBoundary(Boundary(1, Event.ITERATION_BEGIN, "", 0, -1, 0, 1), 1)], world.now)
+    )
+    for trouble, asked in (("", []), ("the driver is gone", []), ("", [RequestClock(1200)]), ("", [])):
+        actions = world.core.on_meter(world.sample(), world.now, trouble=trouble)
+        assert [action for action in actions if isinstance(action, RequestClock)] == asked
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_nothing_that_is_said_to_the_core_makes_it_raise_or_keep_a_clock_at_the_end(seed: int) -> None:
     rng = random.Random(seed)
