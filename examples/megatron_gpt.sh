@@ -16,11 +16,16 @@
 # `perseus-dist doctor` says whether GPU clocks can be set on a node; where not, training runs as it would without.
 set -euo pipefail
 
+print_command() {
+    printf '%q ' "$@"
+    echo
+}
+
 IS_SIMULATED=0
 RUN=()
 while true; do
     case "${1:-}" in
-        --dry-run) RUN=(printf '%q ') ;;
+        --dry-run) RUN=(print_command) ;;
         --simulate) IS_SIMULATED=1 ;;
         *) break ;;
     esac
