@@ -1,0 +1,181 @@
+"""All verdicts that stand: raised by time or by NVML, ended by recovery, by NVML's silence or by the rank's."""
+
+import math
+
+import numpy as np
+
+from perseus_dist.straggler.case import Case, FlapLimit
+from perseus_dist.straggler.describe import verdict_of_cell, verdict_of_pipeline
+from perseus_dist.straggler.gpu_evidence import GpuEvidence
+from perseus_dist.straggler.layout import Layout
+from perseus_dist.straggler.policy import StragglerPolicy
+from perseus_dist.straggler.series import BoolArray, EvidenceSeries
+from perseus_dist.straggler.time_evidence import TimeEvidence
+from perseus_dist.straggler.verdict import Degree, Verdict
+from perseus_dist.units import FloatArray
+
+
+class Cases:
+    """Cells and pipelines that are held to be stragglers.
+
+    Attributes:
+        news: Sentences about what is new or over since they were last taken.
+    """
+
+    def __init__(self, layout: Layout, time: TimeEvidence, gpu: GpuEvidence, policy: StragglerPolicy) -> None:
+        self._layout, self._time, self._gpu, self._policy = layout, time, gpu, policy
+        self._flaps = FlapLimit(policy)
+        self._cells: dict[int, Case] = {}
+        self._pipelines: dict[int, Case] = {}
+        self.news: list[str] = []
+
+    def flagged_cells(self) -> BoolArray:
+        """(num_cells) where a verdict stands."""
+        flags = np.zeros(self._layout.num_cells, dtype=bool)
+        flags[list(self._cells)] = True
+        return flags
+
+    def late_pipelines(self) -> BoolArray:
+        """(dp_size) where a verdict stands on the pipeline or on one of its cells."""
+        flags = self._by_pipeline(self.flagged_cells())
+        flags[list(self._pipelines)] = True
+        return flags
+
+    def judge_times(self, now_s: float) -> None:
+        """After one more iteration: follow what stands, end what is over, raise what is new."""
+        for what, cases in (("cell", self._cells), ("pipeline", self._pipelines)):
+            for place, case in list(cases.items()):
+                case.follow(self._policy)
+                if case.is_over(now_s, self._policy):
+                    self._end(what, place, "is as fast as its likes again")
+        time = self._time
+        excused = _any_rank(self._layout, self._gpu.supports(self._gpu.loss(now_s)))
+        for series in (time.adjusted, time.direct):
+            for cell in np.flatnonzero(series.is_raised(excused)).tolist():
+                standing = self._cells.get(cell)
+                if standing is None:
+                    self._raise("cell", cell, series, now_s)
+                elif standing.series is None:
+                    standing.use(series, self._policy)
+        for cell, case in self._cells.items():
+            case.follow_pipeline(time.pipeline_direct, cell // self._layout.pp_size, self._policy)
+        is_blamed = self._by_pipeline(self.flagged_cells())  # one of its ranks is, not the whole
+        for place in [place for place in self._pipelines if is_blamed[place]]:
+            del self._pipelines[place]
+        is_suspect = self._by_pipeline(time.direct.is_suspect | time.adjusted.is_suspect)
+        for series in (time.pipeline_adjusted, time.pipeline_direct):
+            is_raised = series.is_raised(np.zeros(self._layout.dp_size, dtype=bool)) & ~is_blamed & ~is_suspect
+            for place in np.flatnonzero(is_raised).tolist():
+                if place not in self._pipelines:
+                    self._raise("pipeline", place, series, now_s)
+
+    def judge_gpus(self, now_s: float) -> None:
+        """What NVML alone predicts, as long as times do not say otherwise."""
+        loss = self._gpu.loss(now_s)
+        predicts = self._gpu.predicts(loss)
+        self._predict(loss, predicts, now_s)
+        supports = self._gpu.supports(loss)
+        for cell, case in self._cells.items():
+            rank = max(self._layout.ranks_of_cell(cell), key=loss.__getitem__)
+            if supports[rank]:
+                case.rank, case.reasons = rank, case.reasons | int(self._gpu.reasons[rank])
+
+    def _predict(self, loss: FloatArray, predicts: BoolArray, now_s: float) -> None:
+        if not predicts.any() and all(case.series is not None for case in self._cells.values()):
+            return
+        layout, policy = self._layout, self._policy
+        since_s = _most_of_ranks(layout, np.where(predicts, self._gpu.since_s, -np.inf))
+        is_predicted = _any_rank(layout, predicts) & ~self._time.contradicts(since_s)
+        losses = _most_of_ranks(layout, np.where(predicts, loss, 0.0))
+        for cell, case in list(self._cells.items()):
+            is_held = now_s - case.raised_at_s < policy.min_hold_s
+            if case.series is None and not is_predicted[cell] and not is_held:
+                is_throttled = losses[cell] > 0
+                self._end("cell", cell, "is throttled, but as fast as its likes" if is_throttled else "runs free again")
+        for cell in np.flatnonzero(is_predicted).tolist():
+            low, high = math.exp(policy.gpu_gain_share * losses[cell]), math.exp(losses[cell])
+            degree = Degree(value=math.sqrt(low * high), low=low, high=high)
+            standing = self._cells.get(cell)
+            if standing is None:
+                self._cells[cell] = Case(
+                    place=cell,
+                    raised_at_s=now_s,
+                    since_s=float(since_s[cell]),
+                    series=None,
+                    degree=degree,
+                    came_too_often=self._flaps.raised("cell", cell, now_s),
+                )
+                self.news.append(f"{self._name('cell', cell)} will be slower than its likes by {degree}, by NVML")
+            elif standing.series is None and abs(degree.value - standing.degree.value) >= policy.degree_step:
+                standing.degree = degree
+
+    def end_silent(self, is_live: BoolArray) -> None:
+        """Nothing is known about a rank whose agent is gone; the others must not wait for what may be over.
+
+        Args:
+            is_live: (num_ranks) whether each has said anything lately.
+        """
+        silent = f"has reported nothing for {self._policy.stale_s:g} s"
+        cells = _any_rank(self._layout, is_live) if self._cells or self._pipelines else is_live
+        for cell in [cell for cell in self._cells if not cells[cell]]:
+            self._end("cell", cell, silent)
+        for place in list(self._pipelines):
+            first = place * self._layout.pp_size
+            if not cells[first : first + self._layout.pp_size].any():
+                self._end("pipeline", place, silent)
+
+    def verdicts(self, now_s: float) -> tuple[Verdict, ...]:
+        """What stands, cells before pipelines, each in order."""
+        layout, time, gpu, policy = self._layout, self._time, self._gpu, self._policy
+        cells = (verdict_of_cell(case, layout, time, gpu, policy, now_s) for _, case in sorted(self._cells.items()))
+        pipelines = (
+            verdict_of_pipeline(case, layout, time, policy, now_s) for _, case in sorted(self._pipelines.items())
+        )
+        return (*cells, *pipelines)
+
+    def _by_pipeline(self, of_cells: BoolArray) -> BoolArray:
+        any_cell: BoolArray = np.logical_or.reduce(of_cells.reshape(self._layout.dp_size, -1), axis=1)
+        return any_cell
+
+    def _raise(self, what: str, place: int, series: EvidenceSeries, now_s: float) -> None:
+        case = Case(
+            place=place,
+            raised_at_s=now_s,
+            since_s=now_s,
+            series=series,
+            degree=Degree(value=1.0, low=1.0, high=1.0),
+            came_too_often=self._flaps.raised(what, place, now_s),
+        )
+        case.use(series, self._policy)
+        case.since_s = self._time.at_s[-min(case.num_rows, len(self._time.at_s))]
+        (self._cells if what == "cell" else self._pipelines)[place] = case
+        self.news.append(f"{self._name(what, place)} is slower than its likes by {case.degree}")
+
+    def _end(self, what: str, place: int, why: str) -> None:
+        if what == "cell":
+            if self._cells.pop(place).series is not None:
+                self._time.forget_cell(place)
+        else:
+            del self._pipelines[place]
+            self._time.forget_pipeline(place)
+        self.news.append(f"{self._name(what, place)} {why}")
+
+    def _name(self, what: str, place: int) -> str:
+        if what == "pipeline":
+            return f"pipeline {place}"
+        dp_rank, pp_rank = divmod(place, self._layout.pp_size)
+        ranks = self._layout.ranks_of_cell(place)
+        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"one of the ranks {', '.join(map(str, ranks))}"
+        return f"{who} (stage {pp_rank}, pipeline {dp_rank})"
+
+
+def _most_of_ranks(layout: Layout, of_ranks: FloatArray) -> FloatArray:
+    """(num_cells) the largest of each cell's ranks."""
+    most: FloatArray = np.maximum.reduce(of_ranks[layout.rank_of], axis=2).reshape(-1)
+    return most
+
+
+def _any_rank(layout: Layout, of_ranks: BoolArray) -> BoolArray:
+    """(num_cells) whether any of each cell's ranks."""
+    any_rank: BoolArray = np.logical_or.reduce(of_ranks[layout.rank_of], axis=2).reshape(-1)
+    return any_rank

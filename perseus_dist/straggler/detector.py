@@ -1,0 +1,127 @@
+r"""The straggler detector of one job: told what ranks report, asked about once a second who is slow.
+
+    observe, observe_gpu --> Intake --> TimeEvidence --+
+                        \-->  GpuEvidence -------------+--> cases --> verdicts
+
+It knows no clock and does no I/O: every instant is an argument. All its state is arrays over ranks. A new detector
+that is told what ranks report from now on knows as much after some iterations: nothing of it needs to be stored.
+"""
+
+import math
+from dataclasses import dataclass
+
+from perseus_dist.straggler.cases import Cases
+from perseus_dist.straggler.gpu_evidence import GpuEvidence
+from perseus_dist.straggler.intake import Intake
+from perseus_dist.straggler.layout import Layout
+from perseus_dist.straggler.observation import GpuObservation, IterationObservation, refusal_of_gpu
+from perseus_dist.straggler.policy import StragglerPolicy
+from perseus_dist.straggler.time_evidence import TimeEvidence
+from perseus_dist.straggler.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the detector holds at an instant.
+
+    Attributes:
+        verdicts: Of all stragglers, those that are not acted upon included: single ranks, then whole pipelines.
+        news: Sentences about verdicts that are new or over, for the log.
+        num_iterations: Iterations judged since the detector was made.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    news: tuple[str, ...]
+    num_iterations: int
+
+
+class Detector:
+    """Stragglers of one job; mutable, owned by whoever owns the job.
+
+    Attributes:
+        layout: Whose ranks report.
+        num_iterations: Iterations judged.
+    """
+
+    def __init__(self, layout: Layout, policy: StragglerPolicy | None = None) -> None:
+        """Args: whose ranks report, and how much evidence a verdict takes."""
+        self.layout = layout
+        self.num_iterations = 0
+        self._policy = policy or StragglerPolicy()
+        self._intake = Intake(layout, self._policy)
+        self._time = TimeEvidence(layout, self._policy)
+        self._gpu = GpuEvidence(layout, self._policy)
+        self._cases = Cases(layout, self._time, self._gpu, self._policy)
+        self._now_s = -math.inf
+        self._judgement = Judgement(verdicts=(), news=(), num_iterations=0)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """How many reports and instants were refused, by reason."""
+        return dict(self._intake.refused)
+
+    @property
+    def num_jumps(self) -> int:
+        """How often training went on at quite another iteration, as after a restart from a checkpoint."""
+        return self._intake.num_jumps
+
+    def observe(self, rank: int, seen: IterationObservation, now_s: float) -> str:
+        """Take note of one iteration of one rank.
+
+        Args:
+            rank: Of the layout.
+            seen: What it says.
+            now_s: [s] monotonic.
+
+        Returns:
+            Empty, or why it was refused, in a sentence; what is known about iterations is as before then.
+        """
+        refusal = self._refusal(rank, now_s) or self._intake.take(rank, seen, now_s)
+        if not refusal:
+            self._now_s = now_s
+        return refusal
+
+    def observe_gpu(self, rank: int, seen: GpuObservation, now_s: float) -> str:
+        """Take note of a reading of one rank's GPU; arguments and answer as in ``observe``."""
+        if refusal := self._refusal(rank, now_s):
+            return refusal
+        if refusal := refusal_of_gpu(seen):
+            self._intake.refused["impossible"] += 1
+            return f"rank {rank}: {refusal}"
+        self._now_s = now_s
+        self._gpu.take(rank, seen, now_s)
+        self._intake.last_seen_s[rank] = now_s
+        return ""
+
+    def judge(self, now_s: float) -> Judgement:
+        """Who is slow now; wanted about once a second.
+
+        Args:
+            now_s: [s] monotonic; where it runs backwards, the judgement is the last one.
+        """
+        if self._refusal_of_instant(now_s):
+            return self._judgement
+        self._now_s = now_s
+        cases = self._cases
+        while (whole := self._intake.whole(now_s)) is not None:
+            self._time.take(whole, cases.flagged_cells(), cases.late_pipelines())
+            self.num_iterations += 1
+            cases.judge_times(now_s)
+        cases.judge_gpus(now_s)
+        cases.end_silent(now_s - self._intake.last_seen_s <= self._policy.stale_s)
+        verdicts, news = cases.verdicts(now_s), tuple(cases.news)
+        cases.news.clear()
+        self._judgement = Judgement(verdicts=verdicts, news=news, num_iterations=self.num_iterations)
+        return self._judgement
+
+    def _refusal(self, rank: int, now_s: float) -> str:
+        if not 0 <= rank < self.layout.num_ranks:
+            self._intake.refused["unknown rank"] += 1
+            return f"saw rank {rank}, expected 0 to {self.layout.num_ranks - 1}"
+        return self._refusal_of_instant(now_s)
+
+    def _refusal_of_instant(self, now_s: float) -> str:
+        if not self._now_s <= now_s < math.inf:  # NaN compares false
+            self._intake.refused["clock ran backwards"] += 1
+            return f"saw the instant {now_s} s after {self._now_s} s; give a clock that never runs backwards"
+        return ""

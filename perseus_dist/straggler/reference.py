@@ -1,0 +1,100 @@
+"""How much slower than its likes each place was in one iteration: its peers, and its own history where they are few.
+
+Peers are of the same stage, the same instruction kind and the same requested clock. Where fewer than ``min_peers``
+others remain, being slower than them is not enough (one of two may as well have become faster): the place must also be
+slower than its own history, from which what happens to the whole job is taken out. Where there are none, history alone
+speaks.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_dist.straggler.level import UsualLevel
+from perseus_dist.straggler.peers import median_of_others
+from perseus_dist.straggler.policy import StragglerPolicy
+from perseus_dist.straggler.series import BoolArray
+from perseus_dist.units import FloatArray
+
+_HISTORY_MEMORY = 64
+_MAX_HISTORY_STEP = 0.03
+_MAX_SPEED_UP = 0.02
+
+
+class Reference:
+    """What each place is compared with; places are cells, or whole pipelines.
+
+    Attributes:
+        num_others: (num_places) peers in the latest iteration.
+    """
+
+    def __init__(self, stages: NDArray[np.integer], shares: FloatArray, policy: StragglerPolicy) -> None:
+        """Args: (num_places) the stage of each place; (num_kinds) share of each kind; how many peers are enough."""
+        self._stages = np.asarray(stages, dtype=np.intp)
+        self._shares, self._policy = shares, policy
+        self._level = UsualLevel(len(stages), policy)
+        self._history = np.zeros(len(stages))
+        self._num_history = np.zeros(len(stages), dtype=np.intp)
+        self._clocks = np.full((len(stages), len(shares)), np.nan)
+        self.num_others = np.zeros(len(stages), dtype=np.intp)
+
+    def deviations(
+        self, values: FloatArray, clocks: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Compare, then learn.
+
+        Args:
+            values: (num_places, num_kinds) logarithms of times; NaN where missing.
+            clocks: (num_places, num_kinds) what must be equal for two times to be compared.
+            is_straggler: (num_places) known ones, whom nobody is compared with.
+            is_frozen: (num_places) where nothing must be learned, because what is seen is not usual; these included.
+
+        Returns:
+            (num_places) logarithms; NaN where there is nothing to compare with. Where peers are few, the first is what
+            they and history agree on, the second history alone, whose noise is that of the place.
+        """
+        peers = self._above_peers(values, clocks, is_straggler) - self._level.offset
+        has_many = self.num_others >= self._policy.min_peers
+        # Beside a straggler its only peer looks fast; that is nothing usual either.
+        self._level.learn(peers, ~is_frozen & (has_many | ~is_frozen.any()))
+        history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen)
+        # One's own history is less noisy than the only peer: the peer need agree by half, and only about being slow.
+        agreed = np.where(history > 0, np.minimum(history, np.maximum(2 * peers, 0.0)), history)
+        both = np.where(np.isnan(peers), history, agreed)
+        return np.where(has_many, peers, both), np.where(has_many, peers, history)
+
+    def _above_peers(self, values: FloatArray, clocks: FloatArray, is_straggler: BoolArray) -> FloatArray:
+        num_places, num_kinds = values.shape
+        _, clock = np.unique(clocks, return_inverse=True)
+        kind = np.broadcast_to(np.arange(num_kinds), values.shape)
+        group = (clock.reshape(values.shape) * num_kinds + kind) * num_places + self._stages[:, None]
+        left_out = np.repeat(is_straggler, num_kinds)
+        medians, num_others = median_of_others(values.ravel(), group.ravel(), left_out)
+        self.num_others = num_others.reshape(values.shape).min(axis=1)
+        above: FloatArray = (values - medians.reshape(values.shape)) @ self._shares
+        return above
+
+    def _above_history(
+        self, times: FloatArray, clocks: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray
+    ) -> FloatArray:
+        # Beside the profile's error at one clock stands another one at another clock: history begins anew.
+        is_there = ~np.isnan(times)
+        changed = is_there & np.any(clocks != self._clocks, axis=1) & ~is_frozen
+        self._num_history[changed] = 0
+        self._clocks[changed] = clocks[changed]
+        is_settled = is_there & (self._num_history >= self._policy.history_settle)
+        own = np.where(is_settled, times - self._history, np.nan)
+        common, num_others = median_of_others(own, np.zeros(len(own), dtype=np.intp), is_frozen)
+        # One or two that become faster are not the whole job: who does not is no slower than before.
+        common = np.where(num_others >= self._policy.min_peers, common, np.maximum(common, -_MAX_SPEED_UP))
+        # With nobody to compare with, what has happened to the whole job cannot be told from what has happened here.
+        above = own - np.where(is_straggler & (num_others == 0), 0.0, common)
+        learns = is_there & ~is_frozen
+        step = np.where(
+            is_settled,
+            np.clip(np.nan_to_num(above), -_MAX_HISTORY_STEP, _MAX_HISTORY_STEP)
+            / np.minimum(self._num_history + 1, _HISTORY_MEMORY),
+            (times - self._history) / (self._num_history + 1),
+        )
+        self._history[learns] += step[learns]
+        self._num_history[learns] += 1
+        return above

@@ -1,0 +1,100 @@
+"""Medians of others, usual levels, corrections for work, and the noise that medians are held against."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_dist.straggler.level import UsualLevel
+from perseus_dist.straggler.peers import median_of_others
+from perseus_dist.straggler.policy import StragglerPolicy
+from perseus_dist.straggler.reference import Reference
+from perseus_dist.straggler.series import EvidenceSeries
+from perseus_dist.straggler.work import WorkModel
+
+VALUES = st.one_of(st.just(math.nan), st.floats(-10, 10))
+POLICY = StragglerPolicy()
+
+
+@given(st.lists(st.tuples(VALUES, st.integers(0, 3), st.booleans()), max_size=24))
+def test_median_of_others_is_what_numpy_says(drawn: list[tuple[float, int, bool]]) -> None:
+    values, groups = np.array([v for v, _, _ in drawn]), np.array([g for _, g, _ in drawn], dtype=np.int64)
+    medians, num_others = median_of_others(values, groups, np.array([out for _, _, out in drawn], dtype=bool))
+    for index, (value, group, _) in enumerate(drawn):
+        others = [
+            v for i, (v, g, out) in enumerate(drawn) if i != index and g == group and not out and not math.isnan(v)
+        ]
+        expected = np.median(others) if others and not math.isnan(value) else math.nan
+        assert medians[index] == pytest.approx(expected, nan_ok=True)
+        assert num_others[index] == (0 if math.isnan(value) else len(others))
+
+
+def test_levels_are_learned_slowly_and_within_limits() -> None:
+    level = UsualLevel(3, POLICY)
+    for _ in range(500):
+        level.learn(np.array([0.01, 0.5, math.nan]) - level.offset, np.array([True, True, True]))
+    assert level.offset == pytest.approx([0.01, POLICY.max_offset, 0.0], abs=0.001)
+    level.learn(np.array([1.0, 1.0, 1.0]), np.array([False, False, True]))
+    assert level.offset[2] == pytest.approx(0.01 / 8)
+
+
+def test_work_explains_by_stage() -> None:
+    rng = np.random.default_rng(0)
+    stages = np.array([0, 1] * 16)
+    model = WorkModel(stages)
+    assert np.isnan(model.correction(np.ones(32))).all()
+    for _ in range(30):
+        work = rng.normal(0, 0.1, 32)
+        values = work * np.where(stages == 0, 0.5, 1.8) + rng.normal(0, 0.005, 32)
+        model.learn(work, values, np.ones(32, dtype=bool))
+    assert model.correction(np.ones(32))[:2] == pytest.approx([0.5, 1.8], abs=0.05)
+    assert np.isnan(model.correction(np.full(32, math.nan))).all()
+
+
+def test_quiet_work_explains_little() -> None:
+    rng = np.random.default_rng(0)
+    model = WorkModel(np.zeros(16, dtype=np.intp))
+    for _ in range(30):
+        work = rng.normal(0, 0.001, 16)
+        model.learn(work, work, np.ones(16, dtype=bool))
+    assert model.correction(np.ones(1))[0] < 0.1
+
+
+def test_sigma_is_that_of_single_values_and_blind_to_what_comes_and_stays() -> None:
+    rng = np.random.default_rng(0)
+    series = EvidenceSeries(np.zeros(8, dtype=np.intp), POLICY)
+    for t in range(100):
+        values = rng.normal(0, 0.01, 8)
+        values[3] += 0.3 * (t >= 60)
+        series.take(values)
+    assert series.noise.sigma == pytest.approx(np.full(8, 0.01), rel=0.25)
+    estimate = series.estimate(16)
+    assert estimate.median[3] == pytest.approx(0.3, abs=0.01)
+    assert series.is_raised(np.zeros(8, dtype=bool)).tolist() == [place == 3 for place in range(8)]
+    series.forget(3)
+    assert not series.is_raised(np.zeros(8, dtype=bool)).any()
+    assert math.isnan(series.estimate(3).median[3])
+
+
+def test_medians_need_half_of_their_window() -> None:
+    series = EvidenceSeries(np.zeros(1, dtype=np.intp), POLICY)
+    for value in (math.nan, 1.0, math.nan, 3.0, math.nan):
+        series.take(np.array([value]))
+    assert math.isnan(series.estimate(5).median[0])
+    series.take(np.array([2.0]))
+    assert series.estimate(5).median[0] == 2.0
+
+
+def test_peers_are_of_the_same_stage_kind_and_clock() -> None:
+    reference = Reference(np.array([0, 0, 0, 0, 0, 1]), np.array([0.5, 0.5]), POLICY)
+    values = np.array([[0.0, 0.0]] * 4 + [[0.4, 0.2]] + [[5.0, 5.0]])
+    clocks = np.full((6, 2), 1410.0)
+    nobody = np.zeros(6, dtype=bool)
+    above, _ = reference.deviations(values, clocks, nobody, nobody)
+    assert above[:5] == pytest.approx([0, 0, 0, 0, 0.3])
+    assert reference.num_others.tolist() == [4, 4, 4, 4, 4, 0]
+    clocks[4, 1] = 1200
+    reference.deviations(values, clocks, nobody, nobody)
+    assert reference.num_others.tolist() == [3, 3, 3, 3, 0, 0]
