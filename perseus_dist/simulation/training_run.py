@@ -2,13 +2,14 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ JOB_FILE = "job.json"
 _LOOK_S = 0.25
 _RELEASE_S = 2.0  # agents outlive their trainers by a moment
 _TAIL_LINES = 30
+_PORTS = (20_000, 32_000)  # below those that Linux gives to connections, so that none takes it before the launcher does
 
 
 class TrainingFailedError(SimulationError):
@@ -164,9 +166,11 @@ class _JobFile:
 
 def free_port() -> int:
     """Two jobs on one machine must not meet; a launcher's own choice is always the same."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.randrange(*_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _num_locked(machine: SimulatedMachine) -> int:

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.simulation.training_run import free_port
 
 LIMIT_S = 120.0
 
@@ -80,14 +80,6 @@ def serve(version: str, rank_main: RankMain) -> None:
         with tempfile.TemporaryDirectory(prefix="perseus-harness-", ignore_cleanup_errors=True) as folder:
             answers.write(json.dumps(_run_case(json.loads(line), rank_main, Path(folder))) + "\n")
             answers.flush()
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _run_case(case: Case, rank_main: RankMain, folder: Path) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from typing import Any
 import megatron.core
 import torch
 import torch.distributed as dist
-from fork_harness import Recorder, Sentences, free_port, serve
+from fork_harness import Recorder, Sentences, serve
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.enums import ModelType
@@ -38,6 +38,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from perseus_dist import hooks
 from perseus_dist.megatron import activation, adapter
 from perseus_dist.megatron.place import read_place
+from perseus_dist.simulation.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 VOCABULARY, LENGTH, WIDTH = 64, 16, 16
