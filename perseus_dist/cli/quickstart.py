@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Train, compare, report."""
     from perseus_dist.report.losses import losses_equal
     from perseus_dist.report.run_report import build_report, summary_text, write_report
-    from perseus_dist.simulation.deepspeed_run import TrainingFailedError
+    from perseus_dist.simulation.training_run import TrainingFailedError
 
     training = _training(args)
     _say(f"this job trains on {'NVIDIA' if training.preset is None else f'simulated {training.preset.upper()}'} GPUs:")

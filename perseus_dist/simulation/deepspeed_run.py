@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from perseus_dist.simulation.training_run import TrainingFailedError, TrainingRun, free_port
-
-__all__ = ["DeepSpeedRun", "TrainingFailedError"]
+from perseus_dist.simulation.training_run import TrainingRun, free_port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ _FIRST_WAIT_S = 2.0
 """How long rank 0's agent may take for its first word; a short job ends before that."""
 _LAST_WAIT_S = 8.0
 """How long it may take for its last word; it gives itself 5 s."""
-_SILENCE_S = 3.0
-"""After so long without a word it was ended together with its rank."""
+_SILENCE_S = 6.0
+"""After so long without a word, longer than it waits for the other ranks' end, it was ended together with its rank."""
 _POLL_S = 0.1
 
 
@@ -76,7 +76,8 @@ class JobReport:
 
     def _has_ended(self) -> bool:
         try:
-            return bool(json.loads(self._job.read_bytes())["phase"] == "done")
+            job = json.loads(self._job.read_bytes())
+            return job["phase"] == "done" or job["ended_at"] is not None
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
