@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 # Plain integers: an IntEnum's attribute costs the hot path more than the call that uses it.
 _ITERATION_BEGIN, _ITERATION_END = int(Event.ITERATION_BEGIN), int(Event.ITERATION_END)
 _BEGIN, _END, _MARK, _CLOSE = int(Event.BEGIN), int(Event.END), int(Event.MARK), int(Event.CLOSE)
+_WORK = int(Event.WORK)
 
 
 class Hook:
@@ -83,6 +84,18 @@ class Hook:
         """It ends. Call it after its last launch."""
         self._record(_END, kind, chunk, microbatch)
 
+    def work(self, tokens: int = 0, input_wait_ns: int | None = None) -> None:
+        """What the iteration did, so that a rank with more to do is not taken for a slow one.
+
+        Call it once an iteration, just before its end.
+
+        Args:
+            tokens: Work done, in any unit that all ranks of the job share; 0 where the framework does not say.
+            input_wait_ns: [ns] waited for input data; None where the framework does not say.
+        """
+        wait_ns = -1 if input_wait_ns is None else input_wait_ns
+        self._record(_WORK, "", 0, NO_MICROBATCH, wait_ns=wait_ns, tokens=tokens)
+
     def mark(self, phase: str) -> None:
         """Something else begins: a name of ``boundaries.record.Mark``, or another of at most 16 ASCII characters."""
         self._record(_MARK, phase, 0, NO_MICROBATCH)
@@ -119,7 +132,16 @@ class Hook:
         if self._ring is not None:
             start_agent(spec, ring_fd=self._ring.fd, doorbell_fd=self._doorbell_fd)
 
-    def _record(self, event: int, kind: str, chunk: int, microbatch: int, iteration: int | None = None) -> None:
+    def _record(
+        self,
+        event: int,
+        kind: str,
+        chunk: int,
+        microbatch: int,
+        iteration: int | None = None,
+        wait_ns: int = 0,
+        tokens: int = 0,
+    ) -> None:
         ring = self._ring
         if ring is None:
             return
@@ -134,8 +156,11 @@ class Hook:
             if event == _ITERATION_BEGIN and self._device is not None:
                 self._device.begin_iteration(self._iteration)
             sequence = ring.head + 1
-            ring.write(encode_record(sequence, event, name, chunk, microbatch, self._iteration, monotonic_ns()))
-            if self._device is not None:
+            now_ns = monotonic_ns()
+            ring.write(
+                encode_record(sequence, event, name, chunk, microbatch, self._iteration, now_ns, wait_ns, tokens)
+            )
+            if self._device is not None and event != _WORK:  # the host alone says it, the device passes nothing there
                 self._device.put(sequence, name, chunk, microbatch)
             if not ring.is_watched:  # waking a process is most of what a call costs
                 os.eventfd_write(self._doorbell_fd, 1)

@@ -115,8 +115,32 @@ class ProfileSamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KindTime:
+    """What all instructions of one kind took in an iteration of a rank, as the straggler detector wants it.
+
+    Attributes:
+        kind: A computation.
+        time_ratio: Their time over what the profile says at the clocks that were *requested*.
+        requested_mhz: The mean of those clocks.
+    """
+
+    kind: str
+    time_ratio: float
+    requested_mhz: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IterationReport:
-    """One iteration of one rank. ``energy_j`` is None where it is not known."""
+    """One iteration of one rank.
+
+    Attributes:
+        time_s: From its begin to the next one's.
+        pipeline_time_s: From its begin until this rank waits for gradient synchronisation.
+        energy_j: None where it is not known.
+        kind_times: One for each kind of computation; empty where no plan was followed, or the profile is not known.
+        tokens: Work done, in any unit that all ranks of the job share; 0 where the framework does not say.
+        input_wait_s: Waited for input data; None where the framework does not say.
+    """
 
     iteration: int
     time_s: float
@@ -124,12 +148,22 @@ class IterationReport:
     energy_j: float | None
     table_revision: int = 0
     point: int = NO_POINT
+    kind_times: tuple[KindTime, ...] = ()
+    tokens: float = 0.0
+    input_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """A GPU at one instant."""
+    """A GPU at one instant.
 
+    Attributes:
+        requested_mhz: Clock that was requested and due by then; 0 where none was.
+        clock_mhz: 0 where there is nothing new to say of the clock: it was not read since the last telemetry, or of an
+            idle GPU, or while a change of clock was under way; ``requested_mhz`` and ``event_reasons`` are 0 then.
+    """
+
+    requested_mhz: int = 0
     power_w: float = 0.0
     clock_mhz: int = 0
     event_reasons: int = 0
@@ -138,9 +172,14 @@ class GpuSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """Batched about once a second; every count is since the agent's start."""
+    """Batched about once a second, at once where a GPU's throttling begins or ends; counts are since the agent's start.
+
+    Attributes:
+        iteration: The newest one begun when this was sent.
+    """
 
     sequence: int
+    iteration: int = NO_ITERATION
     iterations: tuple[IterationReport, ...] = ()
     gpu: GpuSample = field(default_factory=GpuSample)
     lost_boundaries: int = 0
@@ -233,6 +272,8 @@ class PlanTable:
         clocks_mhz: (num_points x num_instructions) little-endian uint16, row by row; 0 leaves the clock as it is.
         times_s, energies_j: (num_points) of the plans, the whole pipeline, ascending time.
         switch_latency_s: What the plans reckon with.
+        base_revision: 0 for a table of all pipelines. Otherwise this one is for one pipeline with a slow rank alone,
+            and is held beside the table of that revision, whose profile stays the one to compare with.
     """
 
     revision: int
@@ -244,6 +285,7 @@ class PlanTable:
     expected: tuple[Expected, ...]
     switch_latency_s: float
     schedule_digest: str
+    base_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +344,14 @@ class MeasuredIterations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
-    """One data-parallel replica; figures are 0, and ``point`` is -1, where there is nothing yet."""
+    """One data-parallel replica; figures are 0, and ``point`` is -1, where there is nothing yet.
+
+    Attributes:
+        time_s: Of its latest iteration, waiting for the other pipelines included.
+        pipeline_time_s: The same until it waits for gradient synchronisation: the slowest of its ranks.
+        table_revision, point: What it is to follow; a table of its own where one of its ranks is slow.
+        is_waiting: Whether its plan is slower than the target's, for a straggler's sake.
+    """
 
     dp_rank: int
     attached_ranks: int
@@ -313,11 +362,13 @@ class PipelineStatus:
     point: int
     planned_time_s: float
     planned_energy_j: float
+    pipeline_time_s: float = 0.0
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A pipeline's iterations last ``degree`` times the time at all-maximum clocks."""
+    """As reported: a pipeline's iterations last ``degree`` times the time at all-maximum clocks. 1: it is none."""
 
     straggler_id: str
     degree: float
@@ -325,8 +376,80 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerVerdict:
+    """What the detector holds of a rank, or of a whole pipeline; ``straggler.verdict.Verdict`` says it in full.
+
+    Attributes:
+        degree, low, high: Time over the time expected, and the interval that it lies in.
+        age_s: How long ago it began.
+        is_muted: An operator's report on its pipeline wins.
+        sentence: All this for an operator.
+    """
+
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    degree: float
+    low: float
+    high: float
+    cause: str
+    age_s: float
+    is_whole_pipeline: bool
+    is_predicted: bool
+    is_flapping: bool
+    is_acted_upon: bool
+    is_muted: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """A straggler seen or over, a report, a switch: the newest ones of a job, each told for as long as it is kept.
+
+    Attributes:
+        sequence: Counts the job's events from 1, in this life of the planner.
+        kind: ``verdict``, ``recovered``, ``reported``, ``cleared`` or ``switch``.
+        age_s: How long ago it happened.
+        iteration: The newest one begun then.
+        effective_iteration: Of a switch; otherwise -1.
+        switch_revision: Of a switch; otherwise 0.
+        rank, dp_rank: Which it is about; -1 for none in particular.
+        degree, low, high: Of a verdict or a report; otherwise 0.
+        cause: Of a verdict; otherwise empty.
+        t_prime_s: Of a switch: what the others wait for; 0 where nobody waits.
+        points: Of a switch: each pipeline's.
+    """
+
+    sequence: int
+    kind: str
+    age_s: float
+    iteration: int
+    sentence: str
+    effective_iteration: int = NO_ITERATION
+    switch_revision: int = 0
+    rank: int = -1
+    dp_rank: int = -1
+    degree: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    cause: str = ""
+    t_prime_s: float = 0.0
+    points: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job; figures are 0 where there is nothing yet."""
+    """A job; figures are 0 where there is nothing yet.
+
+    Attributes:
+        stragglers: As reported by operators.
+        verdicts: The detector's.
+        t_prime_s: The time of the slowest pipeline, which the others wait for; 0 where nobody waits.
+        saved_j: By measurement, since the first plan: what the same iterations would have drawn at all-maximum clocks,
+            waiting for the same straggler, minus what they drew. 0 where it is not known.
+        refused_reports: Ranks' reports that the detector could not take, since it began.
+        events: The newest ones, ascending.
+    """
 
     job_id: str
     phase: str
@@ -347,6 +470,11 @@ class JobStatus:
     missed_clocks: int
     lost_boundaries: int
     troubles: tuple[str, ...]
+    verdicts: tuple[StragglerVerdict, ...] = ()
+    t_prime_s: float = 0.0
+    saved_j: float = 0.0
+    refused_reports: int = 0
+    events: tuple[JobEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

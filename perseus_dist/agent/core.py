@@ -4,7 +4,8 @@
     planner: table,           |               +--> RequestClock
       switch, sweep --> orders: row, sweeper -+
     clock reports, meter --> held clock --> sweeper, drift --> dialogue --> Send(ProfileSamples, Drift)
-    device times ----> pace --> pilot, drift
+    device times ----> pace --> pilot, drift, kind times --> ledger
+    meter --> GPU news --> Send(Telemetry), ReadMeter
     energy edges ----------------------------> sweeper, ledger --> KeepReports, Send(Telemetry)
     boundaries, device times ----------------> timeline --> KeepTimeline
 
@@ -41,6 +42,7 @@ from perseus_dist.agent.settings import SavedProfile, Settings
 from perseus_dist.agent.timeline import Timeline
 from perseus_dist.boundaries.record import Event, Mark
 from perseus_dist.messages import (
+    NO_POINT,
     Attach,
     Attached,
     Goodbye,
@@ -107,8 +109,14 @@ class AgentCore:
         self._orders = Orders(rank=rank, gpu=gpu, num_instructions=len(self._order))
         self._sweeper = self._orders.sweeper
         self._clock = HeldClock()
-        self._reporter = Reporter(self._settings.drift_tolerance)
-        self._pace = Pace(self._order, pilot=self._pilot, clock=self._clock, drift=self._reporter.drift)
+        self._reporter = Reporter(self._order, self._clock, self._settings.drift_tolerance)
+        self._pace = Pace(
+            self._order,
+            pilot=self._pilot,
+            clock=self._clock,
+            drift=self._reporter.drift,
+            kind_times=self._reporter.kind_times,
+        )
         self._timeline = Timeline(self._order, position=self._position, orders=self._orders, clock=self._clock)
         attach = Attach(
             rank=rank,
@@ -172,6 +180,7 @@ class AgentCore:
         """Why no clock can be set now; empty while it can. To be told when it changes."""
         if refusal != self._refusal:
             self._actions.append(Warn(f"clock control lost: {refusal}" if refusal else "clock control is back"))
+            self._reporter.kind_times.spoil()
         self._refusal = refusal
         return self._finish(now_ns)
 
@@ -191,6 +200,8 @@ class AgentCore:
         if doubtful_since_ns is not None:
             self._sweeper.unsettle(doubtful_since_ns)
         self._settle()
+        if self._reporter.gpu.take(sample, now_ns) and not self.is_over:
+            self._tell_planner()
         return self._finish(now_ns)
 
     def on_energy_edges(self, edges: Sequence[Edge], now_ns: int) -> list[Action]:
@@ -253,13 +264,18 @@ class AgentCore:
             due.append(self._stall_ns)
         if self._sweeper.due_ns is not None:
             due.append(self._sweeper.due_ns)
+        if self._reporter.gpu.due_ns is not None:
+            due.append(self._reporter.gpu.due_ns)
         return None if self.is_over else min(due)
 
     def on_timer(self, now_ns: int) -> list[Action]:
         """Whatever is due. May compute for some milliseconds, so do what other events ask for first."""
         if self._clock.requested_mhz is not None and now_ns >= self._stall_ns and not self._is_stalled:
             self._is_stalled = True
+            self._reporter.kind_times.spoil()
             self._actions.append(Say("no boundary for a while: clocks released until the next one"))
+        if self._reporter.gpu.is_due(now_ns):
+            self._actions.append(ReadMeter())
         self._measure(now_ns)
         if now_ns >= self._reporter.due_ns:
             self._report(now_ns)
@@ -287,12 +303,14 @@ class AgentCore:
             case Event.ITERATION_BEGIN:
                 self._begin_iteration(self._position.since)
             case Event.ITERATION_END:
-                self._reporter.ledger.end_iteration(time_ns)
+                self._reporter.end_iteration(time_ns, self._followed_mhz(self._position.iteration))
                 self._tell_drift()
             case Event.MARK:
                 self._mark(boundary.kind, time_ns)
             case Event.CLOSE:
                 self._end("finished", time_ns)
+            case Event.WORK:
+                self._reporter.ledger.add_work(boundary.timed_sequence, boundary.device_ns)
             case Event.TIMING:
                 self._sweeper.add_device_time(boundary.timed_sequence, boundary.device_ns, time_ns)
                 self._pace.add_device_time(boundary.timed_sequence, boundary.iteration, boundary.device_ns)
@@ -313,7 +331,7 @@ class AgentCore:
             self._outside_since = None
         row = self._orders.row(iteration)
         self._pilot.begin_iteration(row.clocks_mhz)
-        self._reporter.ledger.begin_iteration(iteration, time_ns, row)
+        self._reporter.begin_iteration(begin, row, self._followed_mhz(iteration))
         self._sweeper.begin_iteration(iteration, time_ns)
         # An iteration's energy needs a reading at each end of it; one that was just taken would say the same.
         gap_ns = max(self._period_ns // 4, _MIN_READING_GAP_NS)
@@ -355,6 +373,7 @@ class AgentCore:
 
     def _leave_step(self, time_ns: int) -> None:
         self._position.lose_step()
+        self._reporter.kind_times.spoil()
         self._sweeper.interrupt(time_ns)
         self._outside_since = None
 
@@ -363,6 +382,11 @@ class AgentCore:
         # Where nobody can hold a clock, and the GPU did not run at it by itself, there is nothing to tell.
         if measured is not None and (measured.samples or self._gpu.clocks_mhz):
             self._actions += self._dialogue.put(measured)
+
+    def _followed_mhz(self, iteration: int) -> tuple[int, ...] | None:
+        """The clocks of the plan that the iteration follows; None where it follows none."""
+        row = self._orders.row(iteration)
+        return row.clocks_mhz if row.point != NO_POINT and self._gpu.clocks_mhz and not self._refusal else None
 
     def _wanted_mhz(self) -> int | None:
         """What to ask for now. Whoever cannot set clocks asks for nothing, and holds nothing either."""
@@ -399,15 +423,21 @@ class AgentCore:
         return actions
 
     def _report(self, now_ns: int, *, is_last: bool = False) -> None:
-        """Iterations to the report; and everything to the planner, once it listens."""
+        """Iterations to the report; and everything to the planner."""
         reports = self._reporter.collect(now_ns, is_last=is_last)
         if reports:
             self._actions.append(KeepReports(reports))
         if timeline := self._timeline.take(now_ns, is_last=is_last):
             self._actions.append(KeepTimeline(timeline, self._clock.latency_s))
+        self._tell_planner()
+
+    def _tell_planner(self) -> None:
+        """Everything that is known by now, once it listens."""
         if self._dialogue.is_connected:
             control = "observe" if self._refusal else self._gpu.control
-            telemetry = self._reporter.telemetry(clock=self._clock, control=control, trouble=self._trouble())
+            telemetry = self._reporter.telemetry(
+                iteration=self._position.iteration, control=control, trouble=self._trouble()
+            )
             self._actions += self._dialogue.say(telemetry)
 
     def _trouble(self) -> str:

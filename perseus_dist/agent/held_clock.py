@@ -19,6 +19,7 @@ THROTTLE_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 _TOLERANCE_MHZ = 7  # clocks come in steps of 15
 _TRANSITION_NS = 100_000_000  # a reading this soon after a request says nothing
 _NUM_LATENCIES = 64
+_MIN_DUE_NS = 20_000_000
 
 
 def is_at_clock(sample: "MeterSample", clock_mhz: int) -> bool | None:
@@ -67,6 +68,10 @@ class HeldClock:
         self.request_ns = now_ns
         self.observed_mhz = self.settled_ns = None
         self.num_changes += clock_mhz is not None
+
+    def is_due(self, at_ns: int) -> bool:
+        """Whether what was asked for last, a release too, must be in force by then if nothing is in its way."""
+        return self.request_ns + max(_MIN_DUE_NS, round(2e9 * self.latency_s)) <= at_ns
 
     def was_held(self, clock_mhz: int, since_ns: int) -> bool:
         """Whether this clock was asked for long enough before then to be there, and nothing throttles it."""

@@ -1,4 +1,7 @@
-"""The whole job as rank 0's agent tells it: ``job.json``, ``profile.csv``, ``frontier.csv``, a line for each phase."""
+"""The whole job as rank 0's agent tells it: ``job.json``, ``profile.csv``, ``frontier.csv`` and ``events.jsonl``.
+
+A line in the log for each phase, and for each straggler that is seen, reported or over.
+"""
 
 import json
 import logging
@@ -6,6 +9,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from perseus_dist.agent.job_events import NewEvents, event_line
 from perseus_dist.agent.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.report_folder import FRONTIER_FILE, JOB_FILE, PROFILE_FILE, ReportFolder
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -17,6 +21,7 @@ UNATTACHED = "unattached"
 _FRONTIER_HEADER = "time_s,energy_j,lower_bound_j\n"
 _INTERVAL_S = 1.0
 _MAX_PHASES = 256
+_SWITCH = "switch"  # the kind of event that has no line in the log: it follows from the others, or from the phase
 _NO_FIGURES = asdict(MeasuredIterations())
 
 _log = logging.getLogger(__name__)
@@ -40,6 +45,7 @@ class JobReport:
         self._status: JobStatus | None = None
         self._frontier: JobFrontier | None = None
         self._profile: JobProfile | None = None
+        self._events = NewEvents()
         self._phases: list[dict[str, str]] = []
         self._is_new = True
         self._written_at: datetime | None = None
@@ -55,6 +61,7 @@ class JobReport:
         if status.phase != self._phases[-1]["phase"]:
             _log.info("job %s is %s: %s", status.job_id, status.phase, status.reason)
         self._enter(status.phase, status.reason, now)
+        self._take_events(status, now)
 
     def take_trouble(self, sentence: str, now: datetime) -> None:
         """The planner cannot be reached. That is the reason of all else as long as it never was."""
@@ -96,6 +103,11 @@ class JobReport:
             "profiled_clocks": status.profiled_clocks if status else 0,
             "t_min_s": status.t_min_s if status else 0.0,
             "t_star_s": status.t_star_s if status else 0.0,
+            "t_prime_s": status.t_prime_s if status else 0.0,
+            "saved_j": status.saved_j if status else 0.0,
+            "verdicts": [asdict(verdict) for verdict in status.verdicts] if status else [],
+            "num_events": self._events.num_seen,
+            "refused_reports": status.refused_reports if status else 0,
             "table_revision": status.table_revision if status else 0,
             "missed_clocks": status.missed_clocks if status else 0,
             "lost_boundaries": status.lost_boundaries if status else 0,
@@ -105,6 +117,14 @@ class JobReport:
             "frontier_baseline_time_s": frontier.baseline_time_s if frontier else 0.0,
             "frontier_baseline_energy_j": frontier.baseline_energy_j if frontier else 0.0,
         }
+
+    def _take_events(self, status: JobStatus, now: datetime) -> None:
+        new = self._events.take(status.events)
+        for event in new:
+            if event.kind != _SWITCH:
+                _log.info("job %s: %s", status.job_id, event.sentence)
+        if self._folder is not None:
+            self._folder.append_events([event_line(event, now) for event in new])
 
     def _take_table(self, seen: TableSeen) -> None:
         self._frontier, self._profile = seen.frontier, seen.profile

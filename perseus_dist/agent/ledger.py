@@ -1,9 +1,10 @@
-"""What every iteration took: time, and energy where the counter tells it. Kept until the planner can be told."""
+"""What every iteration took: time, energy where the counter tells it, and work. Kept until the planner can be told."""
 
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
+from perseus_dist.agent.kind_times import IterationRuns
 from perseus_dist.agent.plan_view import RELEASED, Row
 from perseus_dist.messages import IterationReport
 
@@ -11,6 +12,9 @@ MAX_REPORTS = 256
 _MAX_POINTS = 4096
 _MAX_POINT_GAP_NS = 3_000_000_000  # further apart, a straight line between two readings says nothing
 _ENERGY_PATIENCE_NS = 1_500_000_000
+_RUNS_PATIENCE = 3  # iterations as long as the one whose exact times are waited for
+_MAX_TOKENS = 10**15  # more is a wrong number, as is a longer wait
+_MAX_WAIT_NS = 10**16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,6 +22,9 @@ class _Iteration:
     iteration: int
     begin_ns: int
     row: Row
+    runs: IterationRuns | None
+    tokens: int = 0
+    input_wait_ns: int | None = None
     pipeline_end_ns: int | None = None
     end_ns: int | None = None  # of the iteration itself
     next_begin_ns: int = 0
@@ -37,15 +44,30 @@ class Ledger:
         self._point_energies_mj: list[int] = []
         self.num_lost = 0
 
-    def begin_iteration(self, iteration: int, time_ns: int, row: Row = RELEASED) -> None:
-        """An iteration begins, and the one before it is over."""
+    def begin_iteration(
+        self, iteration: int, time_ns: int, row: Row = RELEASED, runs: IterationRuns | None = None
+    ) -> None:
+        """An iteration begins, and the one before it is over.
+
+        Args:
+            iteration: Its number.
+            time_ns: Now.
+            row: Its clocks.
+            runs: Where exact times come together; None where nobody collects them.
+        """
         self.close(time_ns)
-        self._current = _Iteration(iteration=iteration, begin_ns=time_ns, row=row)
+        self._current = _Iteration(iteration=iteration, begin_ns=time_ns, row=row, runs=runs)
 
     def end_pipeline(self, time_ns: int) -> None:
         """From here on the rank waits for its data-parallel peers; said again, the first counts."""
         if self._current is not None and self._current.pipeline_end_ns is None:
             self._current.pipeline_end_ns = time_ns
+
+    def add_work(self, tokens: int, input_wait_ns: int) -> None:
+        """What the trainer says of the iteration: 0 tokens and a negative wait where it does not know."""
+        if self._current is not None:
+            self._current.tokens = tokens if tokens <= _MAX_TOKENS else 0
+            self._current.input_wait_ns = input_wait_ns if 0 <= input_wait_ns <= _MAX_WAIT_NS else None
 
     def end_iteration(self, time_ns: int) -> None:
         """What follows until the next one begins may be part of it, such as loading data."""
@@ -79,16 +101,25 @@ class Ledger:
             del self._point_times_ns[:_MAX_POINTS]
             del self._point_energies_mj[:_MAX_POINTS]
 
-    def take(self, now_ns: int) -> tuple[IterationReport, ...]:
-        """Reports whose energy is known, or will not be; oldest first, at most ``MAX_REPORTS``."""
-        newest_ns = self._point_times_ns[-1] if self._point_times_ns else 0
+    def take(self, now_ns: int, *, is_last: bool = False) -> tuple[IterationReport, ...]:
+        """Reports of which all is known that will be; oldest first, at most ``MAX_REPORTS``.
+
+        Args:
+            now_ns: Now.
+            is_last: What is not known yet never will be.
+        """
         taken = []
-        while self._closed:
-            done = self._closed[0]
-            if newest_ns < done.next_begin_ns and now_ns < done.next_begin_ns + _ENERGY_PATIENCE_NS:
-                break
+        while self._closed and (is_last or not self._may_learn_more(self._closed[0], now_ns)):
             taken.append(self._report(self._closed.popleft()))
         return tuple(taken)
+
+    def _may_learn_more(self, done: _Iteration, now_ns: int) -> bool:
+        newest_ns = self._point_times_ns[-1] if self._point_times_ns else 0
+        waited_ns = now_ns - done.next_begin_ns
+        if newest_ns < done.next_begin_ns and waited_ns < _ENERGY_PATIENCE_NS:
+            return True
+        patience_ns = max(_ENERGY_PATIENCE_NS, _RUNS_PATIENCE * (done.next_begin_ns - done.begin_ns))
+        return done.runs is not None and done.runs.is_waiting and waited_ns < patience_ns
 
     def _report(self, done: _Iteration) -> IterationReport:
         begin_mj, end_mj = self._energy_mj(done.begin_ns), self._energy_mj(done.next_begin_ns)
@@ -102,6 +133,9 @@ class Ledger:
             energy_j=None if begin_mj is None or end_mj is None else max(0.0, end_mj - begin_mj) / 1e3,
             table_revision=done.row.table_revision,
             point=done.row.point,
+            kind_times=done.runs.kind_times if done.runs is not None else (),
+            tokens=float(done.tokens),
+            input_wait_s=_input_wait_s(done),
         )
 
     def _energy_mj(self, time_ns: int) -> float | None:
@@ -112,3 +146,10 @@ class Ledger:
             return None
         share = (time_ns - times[after - 1]) / (times[after] - times[after - 1])
         return energies[after - 1] + share * (energies[after] - energies[after - 1])
+
+
+def _input_wait_s(done: _Iteration) -> float | None:
+    """What the trainer says; otherwise what loading took, where the schedule has it."""
+    if done.input_wait_ns is not None:
+        return done.input_wait_ns / 1e9
+    return done.runs.load_s if done.runs is not None else None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from perseus_dist.agent.drift import DriftWatch
 from perseus_dist.agent.exact_runs import ExactRun, ExactRuns, RanAt
 from perseus_dist.agent.held_clock import HeldClock
+from perseus_dist.agent.kind_times import KindTimes
 from perseus_dist.agent.order import Work
 from perseus_dist.agent.pilot import Pilot
 from perseus_dist.agent.position import Position, Run
@@ -13,18 +14,21 @@ _MAX_RUN_NS = 60_000_000_000
 
 
 class Pace:
-    """Passes what runs took on to the pilot and to what is watched for drift.
+    """Passes what runs took on to the pilot, to what is watched for drift and to what the planner is told.
 
     Attributes:
         longest_run_ns: [ns] of all runs, up to a minute.
     """
 
-    def __init__(self, order: Sequence[Work], *, pilot: Pilot, clock: HeldClock, drift: DriftWatch) -> None:
+    def __init__(
+        self, order: Sequence[Work], *, pilot: Pilot, clock: HeldClock, drift: DriftWatch, kind_times: KindTimes
+    ) -> None:
         self._order = order
         self._pilot = pilot
         self._clock = clock
         self._drift = drift
-        self._exact_runs = ExactRuns(self._learn)
+        self._kind_times = kind_times
+        self._exact_runs = ExactRuns(self._learn, kind_times.forget)
         self._late_ns: int | None = None  # at most, of the boundaries being passed; None where their times are exact
         self._since_ns = 0  # the rank has surely not been longer where it is
         self.longest_run_ns = 0
@@ -43,10 +47,12 @@ class Pace:
         clock_mhz = None if clocks_mhz is None else clocks_mhz[run.index]
         is_held = clock_mhz is not None and self._clock.was_held(clock_mhz, run.begin.time_ns)
         ran_at = RanAt(clocks_mhz, clock_mhz if is_held else None)
+        self._kind_times.wait(run)
         self._exact_runs.add(run, ran_at, is_host_timed=self._late_ns is None)
 
     def add_device_time(self, sequence: int, iteration: int, device_ns: int) -> None:
         """When the device passed a boundary, after its iteration's first."""
+        self._kind_times.has_device_times = True
         self._exact_runs.add_device_time(sequence, iteration, device_ns)
 
     def expected_end_ns(self, position: Position) -> int | None:
@@ -60,6 +66,7 @@ class Pace:
 
     def _learn(self, run: ExactRun) -> None:
         self._pilot.remember(run)
+        self._kind_times.learn(run)
         if run.ran_at.held_mhz is not None:
             work = self._order[run.place]
             self._drift.add((work.chunk, work.kind), run.ran_at.held_mhz, run.duration_ns / 1e9)

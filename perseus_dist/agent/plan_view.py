@@ -1,7 +1,8 @@
 """The rank's plan tables and the switch in force: which clocks an iteration runs at.
 
-Revisions never go back: what is older than what is held is dropped. A switch is followed from its effective iteration
-on, or from the next iteration if it came later; until then the one before it stands.
+Revisions never go back: what is older than what is held is dropped. A pipeline with a slow rank may have a table of its
+own beside the one that all share, its base, whose profile stays the one to compare with. A switch is followed from its
+effective iteration on, or from the next iteration if it came later; until then the one before it stands.
 """
 
 import sys
@@ -52,12 +53,12 @@ class PlanView:
 
     @property
     def table_revision(self) -> int:
-        """The newest table held; 0 for none."""
-        return max(self._tables, default=0)
+        """The newest table held that all pipelines share; 0 for none."""
+        return max((table.revision for table in self._tables.values() if not table.base_revision), default=0)
 
     @property
     def newest_table(self) -> PlanTable | None:
-        """With the newest slice of the profile."""
+        """That one, with the newest slice of the profile."""
         return self._tables.get(self.table_revision)
 
     def take_table(self, table: PlanTable, iteration: int) -> None:
@@ -67,12 +68,14 @@ class PlanView:
             table: As the planner sent it.
             iteration: Begun last.
         """
-        if table.revision < self.table_revision:
+        held = (one.revision for one in self._tables.values() if bool(one.base_revision) == bool(table.base_revision))
+        if table.revision < max(held, default=0):
             return
         self.trouble = self._misfit(table)
         if self.trouble:
             return
-        self._tables = {r: t for r, t in self._tables.items() if r == self.row(iteration).table_revision}
+        in_force = self.row(iteration).table_revision
+        self._tables = {r: t for r, t in self._tables.items() if r == in_force or _are_one_base(t, table)}
         self._tables[table.revision] = table
         if self._waiting is not None and self._waiting.table_revision == table.revision:
             self._follow(self._waiting, iteration)
@@ -125,6 +128,11 @@ class PlanView:
         )
 
     def _misfit(self, table: PlanTable) -> str:
+        if table.base_revision not in (0, self.table_revision):
+            return (
+                f"table {table.revision} goes with table {table.base_revision}, the newest that this rank holds is "
+                f"table {self.table_revision}"
+            )
         if table.schedule_digest != self._schedule_digest:
             return (
                 f"table {table.revision} is for schedule {table.schedule_digest[:12]}, this rank runs "
@@ -147,3 +155,8 @@ class PlanView:
         if unknown and self._allowed_mhz:
             return f"table {table.revision} wants {max(unknown)} MHz, which this GPU does not have or may not be set to"
         return ""
+
+
+def _are_one_base(held: PlanTable, new: PlanTable) -> bool:
+    """Whether one is the base of the other: two tables of a pipeline's own are not held together."""
+    return held.revision == new.base_revision or held.base_revision == new.revision

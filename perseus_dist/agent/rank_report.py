@@ -121,6 +121,8 @@ class RankReport:
 def _with_job(status: AgentStatus, job: JobStatus) -> AgentStatus:
     """With the whole job's newest figures."""
     energies_j = [pipeline.energy_j for pipeline in job.pipelines]
+    degrees = [straggler.degree for straggler in job.stragglers if straggler.degree > 1]
+    degrees += [verdict.degree for verdict in job.verdicts if verdict.is_acted_upon and not verdict.is_muted]
     return replace(
         status,
         phase=job.phase,
@@ -128,8 +130,8 @@ def _with_job(status: AgentStatus, job: JobStatus) -> AgentStatus:
         job_energy_j=sum(energies_j) if energies_j and all(energies_j) else None,
         predicted_saving=job.predicted_saving,
         target=target_text(job.target),
-        num_stragglers=len(job.stragglers),
-        straggler_degree=max((straggler.degree for straggler in job.stragglers), default=1.0),
+        num_stragglers=len(degrees),
+        straggler_degree=max(degrees, default=1.0),
     )
 
 

@@ -2,7 +2,8 @@
 
     rank-<rank>.jsonl        every iteration: one ``IterationReport`` a line
     timeline-<rank>.jsonl    a few iterations in every detail: a header, then one ``TimedIteration`` a line
-    job.json, profile.csv, frontier.csv    from rank 0, of the whole job (job_record.py)
+    job.json, profile.csv, frontier.csv    from rank 0, of the whole job (job_report.py)
+    events.jsonl             likewise: a line for each straggler, report and switch
 
 Nothing in here raises: what cannot be written is dropped, with one warning.
 """
@@ -26,6 +27,7 @@ from perseus_dist.planning.output_file import write_output
 JOB_FILE = "job.json"
 PROFILE_FILE = "profile.csv"
 FRONTIER_FILE = "frontier.csv"
+EVENTS_FILE = "events.jsonl"
 
 _log = logging.getLogger(__name__)
 
@@ -45,15 +47,19 @@ class ReportFolder:
         self._path = path
         self._rank = rank
         self._iterations: TextIO | None = None
+        self._events: TextIO | None = None
         self._is_trouble_told = False
         self._try(lambda: self._begin(num_ranks))
 
     def append_iterations(self, reports: Sequence[IterationReport]) -> None:
         """Add lines, all in one write."""
-        file = self._iterations
-        if file is not None:
-            text = "".join(json.dumps(asdict(report)) + "\n" for report in reports)
-            self._try(lambda: (file.write(text), file.flush()))
+        self._append(self._iterations, [asdict(report) for report in reports])
+
+    def append_events(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add lines of the whole job; the file is made with the first."""
+        if lines and self._events is None:
+            self._try(self._open_events)
+        self._append(self._events, lines)
 
     def replace_timeline(self, header: Mapping[str, Any], iterations: Iterable[TimedIteration]) -> None:
         """Write the timeline anew.
@@ -77,12 +83,20 @@ class ReportFolder:
         # Opened once: an agent of the same rank that begins anew leaves the last lines of this one without a name.
         self._iterations = (self._path / f"rank-{self._rank}.jsonl").open("a", encoding="utf-8")
 
+    def _open_events(self) -> None:
+        self._events = (self._path / EVENTS_FILE).open("a", encoding="utf-8")
+
+    def _append(self, file: TextIO | None, lines: Sequence[Mapping[str, Any]]) -> None:
+        if file is not None:
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            self._try(lambda: (file.write(text), file.flush()))
+
     def _is_old(self, name: str, num_ranks: int) -> bool:
         match = _OF_RANK.fullmatch(name)
         if match is not None:
             rank = int(match["rank"])
             return rank == self._rank or (self._rank == 0 and rank >= num_ranks)
-        return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE)
+        return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE, EVENTS_FILE)
 
     def _try(self, write: Callable[[], object]) -> None:
         trouble = ""
@@ -98,10 +112,11 @@ class ReportFolder:
 
     def close(self) -> None:
         """The end."""
-        if self._iterations is not None:
-            with suppress(OSError):
-                self._iterations.close()
-            self._iterations = None
+        for file in (self._iterations, self._events):
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+        self._iterations = self._events = None
 
 
 def timeline_header(spec: RankSpec, gpu: Gpu, *, is_simulated: bool, switch_latency_s: float) -> dict[str, Any]:

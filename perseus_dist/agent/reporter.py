@@ -5,31 +5,45 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perseus_dist.agent.drift import DriftWatch
+from perseus_dist.agent.gpu_news import GpuNews
 from perseus_dist.agent.held_clock import HeldClock
+from perseus_dist.agent.kind_times import KindTimes
 from perseus_dist.agent.ledger import MAX_REPORTS, Ledger
-from perseus_dist.messages import Drift, Expected, GpuSample, IterationReport, Telemetry
+from perseus_dist.agent.order import Work
+from perseus_dist.agent.plan_view import Row
+from perseus_dist.agent.position import Stamp
+from perseus_dist.messages import Drift, Expected, IterationReport, Telemetry
 
 if TYPE_CHECKING:
     from perseus_dist.device.meter import MeterSample
 
 TELEMETRY_NS = 1_000_000_000
-_LAST_CALL_NS = 10_000_000_000  # what is not known at the end never will be
 
 
 class Reporter:
     """Composes telemetry and drift.
 
+    Args:
+        order: Of the rank.
+        clock: What is asked for.
+        drift_tolerance: As in ``Settings``.
+
     Attributes:
         ledger: Iterations.
+        kind_times: What instructions took in them.
         drift: What is watched for it.
+        gpu: Readings.
         unresolved: Drifts that no new table has answered yet.
         latest: The last whole reading of the meter; None before the first.
         num_lost_boundaries: Since the start.
         due_ns: When the next collection and telemetry are.
     """
 
-    def __init__(self, drift_tolerance: float) -> None:
+    def __init__(self, order: Sequence[Work], clock: HeldClock, drift_tolerance: float) -> None:
+        self._clock = clock
         self.ledger = Ledger()
+        self.kind_times = KindTimes(order)
+        self.gpu = GpuNews(clock)
         self.drift = DriftWatch(drift_tolerance)
         self.unresolved: tuple[Drift, ...] = ()
         self.latest: MeterSample | None = None
@@ -40,33 +54,57 @@ class Reporter:
         self._telemetry_sequence = 0
         self._drift_sequence = 0
 
+    def begin_iteration(self, begin: Stamp, row: Row, followed_mhz: tuple[int, ...] | None) -> None:
+        """An iteration begins.
+
+        Args:
+            begin: Its first boundary.
+            row: Its clocks.
+            followed_mhz: Those of the plan that it follows; None where it follows none.
+        """
+        runs = self.kind_times.begin_iteration(begin.iteration, followed_mhz)
+        self.ledger.begin_iteration(begin.iteration, begin.time_ns, row, runs)
+
+    def end_iteration(self, time_ns: int, followed_mhz: tuple[int, ...] | None) -> None:
+        """It ends, still at the same clocks or not."""
+        self.ledger.end_iteration(time_ns)
+        self.kind_times.end_iteration(followed_mhz)
+
     def collect(self, now_ns: int, *, is_last: bool = False) -> tuple[IterationReport, ...]:
         """Iterations that are known by now, each once; the planner is told them with the next telemetry."""
         self.due_ns = now_ns + TELEMETRY_NS
-        reports = self.ledger.take(now_ns + _LAST_CALL_NS if is_last else now_ns)
+        reports = self.ledger.take(now_ns, is_last=is_last)
         self._num_untold_lost += max(0, len(self._untold) + len(reports) - MAX_REPORTS)
         self._untold.extend(reports)
         return reports
 
-    def telemetry(self, *, clock: HeldClock, control: str, trouble: str) -> Telemetry:
-        """The next one; what it tells of iterations is forgotten here."""
+    def telemetry(self, *, iteration: int, control: str, trouble: str) -> Telemetry:
+        """The next one; what it tells of iterations is forgotten here.
+
+        Args:
+            iteration: Begun last.
+            control: As in ``Gpu``.
+            trouble: What is wrong, in a sentence.
+        """
         self._telemetry_sequence += 1
         iterations = tuple(self._untold)
         self._untold.clear()
         return Telemetry(
             sequence=self._telemetry_sequence,
+            iteration=iteration,
             iterations=iterations,
-            gpu=_gpu_sample(self.latest),
+            gpu=self.gpu.tell(),
             lost_boundaries=self.num_lost_boundaries,
             lost_reports=self.ledger.num_lost + self._num_untold_lost,
-            clock_changes=clock.num_changes,
-            missed_clocks=clock.num_missed,
+            clock_changes=self._clock.num_changes,
+            missed_clocks=self._clock.num_missed,
             control=control,
             trouble=trouble,
         )
 
     def expect(self, expected: Sequence[Expected]) -> None:
-        """A new table, with its slice of the profile: what has drifted is judged by it from now on."""
+        """A new table, with its slice of the profile: what instructions take is judged by it from now on."""
+        self.kind_times.expect(expected)
         self.drift.expect(expected)
         self.unresolved = ()
 
@@ -96,15 +134,4 @@ def drift_sentence(drift: Drift) -> str:
     return (
         f"drift: {drift.kind} of chunk {drift.chunk} takes {drift.measured_time_s:.4f} s at {drift.clock_mhz} MHz, "
         f"profiled {drift.profile_time_s:.4f} s"
-    )
-
-
-def _gpu_sample(sample: "MeterSample | None") -> GpuSample:
-    if sample is None:
-        return GpuSample()
-    return GpuSample(
-        power_w=(sample.power_mw or 0) / 1e3,
-        clock_mhz=sample.clock_mhz or 0,
-        event_reasons=sample.event_reasons or 0,
-        temperature_c=float(sample.temperature_c or 0),
     )

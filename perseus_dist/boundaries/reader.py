@@ -9,7 +9,7 @@ from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.boundaries.ring import RingReader
 
-_PASSED_AT_ONCE = (Event.TIMING, Event.CLOSE)
+_PASSED_AT_ONCE = (Event.TIMING, Event.CLOSE, Event.WORK)
 
 
 class TimedBoundary(NamedTuple):

@@ -27,6 +27,7 @@ class Event(IntEnum):
     MARK = 5
     TIMING = 6
     CLOSE = 7
+    WORK = 8
 
 
 class Mark:
@@ -57,8 +58,9 @@ class Boundary(NamedTuple):
         iteration: The newest iteration begun.
         host_ns: [ns] CLOCK_MONOTONIC when Python was there.
         device_ns: [ns] TIMING: how long after the iteration's first boundary the device reached the boundary
-            ``timed_sequence``; 0 in every other record.
+            ``timed_sequence``. WORK: waited for input data in the iteration, -1 where that is not known. Otherwise 0.
         timed_sequence: TIMING: which boundary was timed; kind, chunk, microbatch and iteration are that boundary's.
+            WORK: tokens that the rank has worked on in the iteration, 0 where that is not known. Otherwise 0.
     """
 
     sequence: int

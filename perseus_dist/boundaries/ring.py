@@ -23,7 +23,7 @@ from perseus_dist.boundaries.agent_status import STATUS_BYTES, AgentStatus, deco
 from perseus_dist.boundaries.record import RECORD_BYTES, Boundary, decode_record
 
 MAGIC = b"PERSEUSB"
-VERSION = 3
+VERSION = 4
 CAPACITY = 16_384
 HEADER_BYTES = 65_536  # whole pages of any size that Linux uses: this part is mapped into the device
 

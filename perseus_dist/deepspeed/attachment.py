@@ -14,7 +14,9 @@ from perseus_dist.boundaries.record import Mark
 from perseus_dist.deepspeed.engine_place import place_of
 from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule
 from perseus_dist.deepspeed.monitor import write_status
+from perseus_dist.planning.instruction import Kind
 from perseus_dist.training.device import Device, open_device
+from perseus_dist.training.iteration_work import TokenCount
 from perseus_dist.training.job_identity import torch_store
 from perseus_dist.training.job_member import Framework, JobMember
 from perseus_dist.training.options import PerseusOptions
@@ -32,6 +34,7 @@ class Attachment:
         self._engine = engine
         self._member: JobMember | None = None
         self._counter = InstructionCounter(0)
+        self._tokens = TokenCount()
         self._is_training = False
         self._found: dict[str, object] = {}  # what stood in the engine's own dictionary before
 
@@ -78,6 +81,7 @@ class Attachment:
         if self._is_training or not self.is_active:
             return train_batch()
         self._counter.begin_iteration()
+        self._tokens.begin_iteration()
         self._safely(lambda member: member.begin_iteration(self._engine.micro_batches))
         self._is_training = True
         try:
@@ -91,7 +95,7 @@ class Attachment:
         return loss
 
     def _end_iteration(self, member: JobMember) -> None:
-        member.end_iteration()
+        member.end_iteration(self._tokens.num_tokens)
         if member.hook is not None:
             write_status(self._engine, member.hook)
 
@@ -129,6 +133,8 @@ class Attachment:
             self._safely(lambda member: member.begin(instruction))
             result = function(engine, *args, **kwargs)
             self._safely(lambda member: member.end(instruction))
+            if instruction.kind == Kind.FORWARD:
+                self._tokens.add(_input_of(engine, kwargs.get("buffer_id")))
             return result
 
         return run
@@ -152,6 +158,16 @@ class Attachment:
             return method(*args, **kwargs)
 
         return run
+
+
+def _input_of(engine: Any, buffer_id: Any) -> Any:
+    """What a stage's forward has computed on, which stays in its buffer for the backward; None where it cannot be told.
+
+    The first stage has loaded it, the others have received it.
+    """
+    with suppress(Exception):
+        return engine.pipe_buffers["inputs"][buffer_id]
+    return None
 
 
 def _open_device(engine: Any, local_rank: int) -> Device:

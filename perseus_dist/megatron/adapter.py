@@ -17,7 +17,7 @@ from perseus_dist.megatron.model_schedule import SCHEDULE_FUNCTIONS
 from perseus_dist.megatron.refusals import reason_against_module
 
 _SCHEDULES: dict[str, tuple[str, ...]] = {
-    "forward_step": ("model", "current_microbatch"),
+    "forward_step": ("model", "current_microbatch", "input_tensor"),
     "backward_step": ("output_tensor",),
     **dict.fromkeys(SCHEDULE_FUNCTIONS, ("model", "num_microbatches", "forward_only")),
 }
@@ -94,18 +94,20 @@ def _wrap_schedule(function: _Function) -> _Function:
         if not _is_wanted():
             return function(*args, **kwargs)
         # Its arguments have no places, only names.
-        return _attachment.run_schedule(functools.partial(function, *args, **kwargs), function.__name__, kwargs)
+        return _attachment.run_schedule(functools.partial(function, *args), function.__name__, kwargs)
 
     return run
 
 
 def _wrap_forward_step(function: _Function) -> _Function:
     find_model, find_microbatch = _finder(function, "model"), _finder(function, "current_microbatch")
+    find_input = _finder(function, "input_tensor")
 
     @functools.wraps(function)
     def forward_step(*args: Any, **kwargs: Any) -> Any:
         call = functools.partial(function, *args, **kwargs)
-        return _attachment.run_forward(call, find_model(args, kwargs), find_microbatch(args, kwargs))
+        model, microbatch = find_model(args, kwargs), find_microbatch(args, kwargs)
+        return _attachment.run_forward(call, model, microbatch, find_input(args, kwargs))
 
     return forward_step
 

@@ -8,12 +8,14 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.errors import ScheduleError
 from perseus_dist.megatron.activation import asked, refuse
 from perseus_dist.megatron.final_report import make_report_at_exit
+from perseus_dist.megatron.input_wait import InputWait
 from perseus_dist.megatron.model_schedule import TrainingIteration, chunks_of, read_iteration, read_schedule
 from perseus_dist.megatron.output_tag import instruction_of, tag_output
 from perseus_dist.megatron.place import read_place
@@ -24,6 +26,7 @@ from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind
 from perseus_dist.planning.schedule import Schedule
 from perseus_dist.training.constant_kinds import REDUCE, STEP
 from perseus_dist.training.device import Device, open_device
+from perseus_dist.training.iteration_work import TokenCount
 from perseus_dist.training.job_identity import torch_store
 from perseus_dist.training.job_member import Framework, JobMember, Place
 from perseus_dist.training.options import PerseusOptions
@@ -40,6 +43,8 @@ class Attachment:
         self._iteration: TrainingIteration | None = None  # the newest
         self._pp_rank, self._pp_size = 0, 1
         self._stages: dict[int, int] = {}  # by the identity of a model chunk
+        self._tokens = TokenCount()
+        self._input_wait = InputWait()  # of the newest iteration
         self._is_in_step = False
         self._is_in_schedule = False
         self._is_iterating = False
@@ -64,36 +69,39 @@ class Attachment:
         self._end_iteration()
         return result
 
-    def run_schedule(self, schedule: Callable[[], Any], function: str, call: Mapping[str, Any]) -> Any:
+    def run_schedule(self, schedule: Callable[..., Any], function: str, call: Mapping[str, Any]) -> Any:
         """Run one of Megatron's schedule functions.
 
         Args:
-            schedule: Calls it.
+            schedule: The function.
             function: Its name.
             call: Its arguments by name.
         """
         if self._is_in_schedule:
-            return schedule()
+            return schedule(**call)
         if call.get("forward_only"):
-            return self._evaluate(schedule)
+            return self._evaluate(partial(schedule, **call))
         config = self._begin_iteration(function, call)
+        if config is not None:
+            call = self._input_wait.time(call)
         put_back = replace_function(config, "finalize_model_grads_func", lambda call: self._run_once(call, REDUCE))
         self._is_in_schedule = True
         try:
-            result = schedule()
+            result = schedule(**call)
         except BaseException:
             if not self._is_in_step:
                 self._abandon_iteration()
             raise
         finally:
             self._is_in_schedule = False
+            self._input_wait.put_back()
             put_back()
         if not self._is_in_step:
             self._end_iteration()
         return result
 
-    def run_forward(self, forward: Callable[[], Any], model: Any, microbatch: Any) -> Any:
-        """Run ``forward_step`` of a model chunk."""
+    def run_forward(self, forward: Callable[[], Any], model: Any, microbatch: Any, received: Any) -> Any:
+        """Run ``forward_step`` of a model chunk on what it received from the stage before."""
         if not self._is_iterating or not self._is_in_schedule:
             return forward()
         try:
@@ -101,6 +109,7 @@ class Attachment:
         except (KeyError, TypeError, ValueError):
             return self._run_once(forward, Kind.FORWARD)  # no plan has one without a microbatch: clocks are released
         result = self._run(forward, Instruction(stage, Kind.FORWARD, number))
+        self._tokens.add(received, result)  # the first stage receives nothing, the last returns a loss
         tag_output(result, Instruction(stage, Kind.BACKWARD, number))
         return result
 
@@ -171,12 +180,14 @@ class Attachment:
             member.change("another model is trained")
         self._stages = stages
         assert self._iteration is not None
+        self._tokens.begin_iteration()
         member.begin_iteration(self._iteration.num_microbatches)
 
     def _end_iteration(self) -> None:
         if self._is_iterating:
             self._is_iterating = False
-            self._safely(JobMember.end_iteration)
+            tokens, wait_ns = self._tokens.num_tokens, self._input_wait.wait_ns
+            self._safely(lambda member: member.end_iteration(tokens, wait_ns))
 
     def _abandon_iteration(self) -> None:
         if self._is_iterating:

@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from perseus_dist.planning.instruction import Instruction
+from perseus_dist.training.iteration_work import first_tensor
 
 _TAG = "_perseus_instruction"
 
@@ -16,18 +17,10 @@ def tag_output(output: Any, instruction: Instruction) -> None:
         instruction: The backward that will be run on it.
     """
     with suppress(AttributeError):
-        setattr(_first_tensor(output), _TAG, instruction)
+        setattr(first_tensor(output), _TAG, instruction)
 
 
 def instruction_of(output: Any) -> Instruction | None:
     """The backward that was named for it; None where none was."""
-    instruction: Instruction | None = getattr(_first_tensor(output), _TAG, None)
+    instruction: Instruction | None = getattr(first_tensor(output), _TAG, None)
     return instruction
-
-
-def _first_tensor(value: Any) -> Any:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, list | tuple):
-        return value
-    return next((tensor for tensor in map(_first_tensor, value) if tensor is not None), None)

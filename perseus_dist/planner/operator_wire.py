@@ -1,10 +1,13 @@
 """Operators' requests and what they are answered, as protobuf."""
 
-from perseus_dist.messages import JobStatus, MeasuredIterations, PipelineStatus
+from heapq import nlargest
+from operator import attrgetter
+
+from perseus_dist.messages import JobEvent, JobStatus, MeasuredIterations, PipelineStatus, StragglerVerdict
 from perseus_dist.planner.job import JobPlan
 from perseus_dist.planner.lifecycle_events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.rpc import limits
-from perseus_dist.rpc.fields import check_job_id, target_from_wire, target_to_wire
+from perseus_dist.rpc.fields import check_job_id, sentence, target_from_wire, target_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 from perseus_dist.units import PS_PER_S, UJ_PER_J, UW_PER_W
@@ -18,11 +21,10 @@ def target_set(check: Checker, request: pb.SetTargetRequest) -> TargetSet:
 def straggler_reported(check: Checker, request: pb.ReportStragglerRequest) -> StragglerReported:
     """The event of a request."""
     straggler = request.straggler
-    if not straggler.degree > 1.0 or straggler.degree > limits.MAX_SLOWDOWN:
-        check.violated("straggler.degree", straggler.degree, f"a number above 1 and up to {limits.MAX_SLOWDOWN:g}")
+    degree = check.number("straggler.degree", straggler.degree, limits.MAX_DEGREE, low=1.0)
     return StragglerReported(
         straggler_id=check_job_id(check, "straggler.id", straggler.id),
-        degree=straggler.degree,
+        degree=degree,
         dp_rank=check.integer("straggler.dp_rank", straggler.dp_rank, 0, limits.MAX_SIZE - 1),
     )
 
@@ -33,7 +35,10 @@ def straggler_cleared(check: Checker, request: pb.ClearStragglerRequest) -> Stra
 
 
 def status_to_wire(status: JobStatus) -> pb.JobStatus:
-    """A job's status."""
+    """A job's status: of more verdicts than are told the worst, of more events the newest."""
+    verdicts = status.verdicts
+    if len(verdicts) > limits.MAX_VERDICTS:
+        verdicts = tuple(nlargest(limits.MAX_VERDICTS, verdicts, key=attrgetter("degree")))
     return pb.JobStatus(
         job_id=status.job_id,
         phase=status.phase,
@@ -57,7 +62,56 @@ def status_to_wire(status: JobStatus) -> pb.JobStatus:
         missed_clocks=status.missed_clocks,
         lost_boundaries=status.lost_boundaries,
         troubles=status.troubles,
+        verdicts=[_verdict_to_wire(verdict) for verdict in verdicts],
+        t_prime_s=status.t_prime_s,
+        saved_j=status.saved_j,
+        refused_reports=status.refused_reports,
+        events=[_event_to_wire(event) for event in status.events[-limits.MAX_EVENTS :]],
     )
+
+
+def _verdict_to_wire(verdict: StragglerVerdict) -> pb.StragglerVerdict:
+    return pb.StragglerVerdict(
+        rank=verdict.rank,
+        pp_rank=verdict.pp_rank,
+        dp_rank=verdict.dp_rank,
+        degree=_degree(verdict.degree),
+        low=_degree(verdict.low),
+        high=_degree(verdict.high),
+        cause=verdict.cause,
+        age_s=verdict.age_s,
+        is_whole_pipeline=verdict.is_whole_pipeline,
+        is_predicted=verdict.is_predicted,
+        is_flapping=verdict.is_flapping,
+        is_acted_upon=verdict.is_acted_upon,
+        is_muted=verdict.is_muted,
+        sentence=sentence(verdict.sentence),
+    )
+
+
+def _event_to_wire(event: JobEvent) -> pb.JobEvent:
+    return pb.JobEvent(
+        sequence=event.sequence,
+        kind=event.kind,
+        age_s=event.age_s,
+        iteration=event.iteration,
+        sentence=sentence(event.sentence),
+        effective_iteration=event.effective_iteration,
+        switch_revision=event.switch_revision,
+        rank=event.rank,
+        dp_rank=event.dp_rank,
+        degree=_degree(event.degree),
+        low=_degree(event.low),
+        high=_degree(event.high),
+        cause=event.cause,
+        t_prime_s=event.t_prime_s,
+        points=event.points,
+    )
+
+
+def _degree(degree: float) -> float:
+    """As the wire carries it: the upper end of an interval that little is known of may be any number."""
+    return min(degree, limits.MAX_SLOWDOWN)
 
 
 def _measured_to_wire(measured: MeasuredIterations) -> pb.MeasuredIterations:
@@ -81,6 +135,8 @@ def _pipeline_to_wire(pipeline: PipelineStatus) -> pb.PipelineStatus:
         point=pipeline.point,
         planned_time_s=pipeline.planned_time_s,
         planned_energy_j=pipeline.planned_energy_j,
+        pipeline_time_s=pipeline.pipeline_time_s,
+        is_waiting=pipeline.is_waiting,
     )
 
 

@@ -6,8 +6,6 @@ from perseus_dist.messages import (
     Drift,
     Goodbye,
     Gpu,
-    GpuSample,
-    IterationReport,
     ProfileSamples,
     Rank,
     Sample,
@@ -19,6 +17,7 @@ from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import (
     CONTROLS,
     check_clocks,
+    check_count,
     check_digest,
     check_job_id,
     check_kind,
@@ -26,6 +25,7 @@ from perseus_dist.rpc.fields import (
     target_from_wire,
     target_to_wire,
 )
+from perseus_dist.rpc.telemetry_wire import telemetry_from_wire, telemetry_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
@@ -34,7 +34,7 @@ def agent_message_to_wire(message: AgentMessage) -> pb.AgentMessage:
     """Protobuf of a message; free text is cut to what the planner accepts."""
     match message:
         case Telemetry():
-            return pb.AgentMessage(telemetry=_telemetry_to_wire(message))
+            return pb.AgentMessage(telemetry=telemetry_to_wire(message))
         case Attach():
             return pb.AgentMessage(attach=_attach_to_wire(message))
         case ScheduleText():
@@ -54,7 +54,7 @@ def agent_message_from_wire(check: Checker, wire: pb.AgentMessage) -> AgentMessa
     """The inverse of ``agent_message_to_wire``; what it gives back counts only if ``check`` ends well."""
     match wire.WhichOneof("message"):
         case "telemetry":
-            return _telemetry_from_wire(check, wire.telemetry)
+            return telemetry_from_wire(check, wire.telemetry)
         case "attach":
             return _attach_from_wire(check, wire.attach)
         case "schedule":
@@ -65,18 +65,14 @@ def agent_message_from_wire(check: Checker, wire: pb.AgentMessage) -> AgentMessa
             return _drift_from_wire(check, wire.drift)
         case "switch_seen":
             return SwitchSeen(
-                table_revision=_count(check, "switch_seen.table_revision", wire.switch_seen.table_revision),
-                switch_revision=_count(check, "switch_seen.switch_revision", wire.switch_seen.switch_revision),
+                table_revision=check_count(check, "switch_seen.table_revision", wire.switch_seen.table_revision),
+                switch_revision=check_count(check, "switch_seen.switch_revision", wire.switch_seen.switch_revision),
             )
         case "goodbye":
             return Goodbye(reason=check.text("goodbye.reason", wire.goodbye.reason, limits.MAX_SENTENCE_LENGTH))
         case _:
             check.violated("message", None, "attach, schedule, samples, telemetry, drift, switch_seen or goodbye")
             return Goodbye(reason="")
-
-
-def _count(check: Checker, field: str, value: int, low: int = 0) -> int:
-    return check.integer(field, value, low, limits.MAX_COUNT)
 
 
 # ---- attach ----------------------------------------------------------------------------------------------------------
@@ -120,7 +116,7 @@ def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
         gpu=_gpu_from_wire(check, wire.gpu),
         incarnation=wire.incarnation,
         iteration=check.integer("attach.iteration", wire.iteration, -1, limits.MAX_ITERATION),
-        table_revision=_count(check, "attach.table_revision", wire.table_revision),
+        table_revision=check_count(check, "attach.table_revision", wire.table_revision),
         target=target_from_wire(check, "attach.target", wire.target) if wire.HasField("target") else None,
         version=check.text("attach.version", wire.version, limits.MAX_NAME_LENGTH),
         has_profile=wire.has_profile,
@@ -190,8 +186,8 @@ def _samples_from_wire(check: Checker, wire: pb.ProfileSamples) -> ProfileSample
         check.violated("samples.samples", f"{len(wire.samples)} samples", f"at most {limits.MAX_SAMPLES}")
         check.finish()
     return ProfileSamples(
-        sequence=_count(check, "samples.sequence", wire.sequence, low=1),
-        sweep_id=_count(check, "samples.sweep_id", wire.sweep_id),
+        sequence=check_count(check, "samples.sequence", wire.sequence, low=1),
+        sweep_id=check_count(check, "samples.sweep_id", wire.sweep_id),
         step=check.integer("samples.step", wire.step, 0, limits.MAX_CLOCKS),
         samples=tuple(
             _sample_from_wire(check, f"samples.samples[{index}].", sample) for index, sample in enumerate(wire.samples)
@@ -217,78 +213,7 @@ def _sample_from_wire(check: Checker, at: str, wire: pb.Sample) -> Sample:
     )
 
 
-# ---- telemetry and drift ---------------------------------------------------------------------------------------------
-
-
-def _telemetry_to_wire(message: Telemetry) -> pb.Telemetry:
-    return pb.Telemetry(
-        sequence=message.sequence,
-        iterations=[
-            pb.IterationReport(
-                iteration=report.iteration,
-                time_s=report.time_s,
-                pipeline_time_s=report.pipeline_time_s,
-                energy_j=0.0 if report.energy_j is None else report.energy_j,
-                energy_known=report.energy_j is not None,
-                table_revision=report.table_revision,
-                point=report.point,
-            )
-            for report in message.iterations
-        ],
-        gpu=pb.GpuSample(
-            power_w=message.gpu.power_w,
-            clock_mhz=message.gpu.clock_mhz,
-            event_reasons=message.gpu.event_reasons,
-            temperature_c=message.gpu.temperature_c,
-        ),
-        lost_boundaries=message.lost_boundaries,
-        lost_reports=message.lost_reports,
-        clock_changes=message.clock_changes,
-        missed_clocks=message.missed_clocks,
-        control=message.control,
-        trouble=sentence(message.trouble),
-    )
-
-
-def _telemetry_from_wire(check: Checker, wire: pb.Telemetry) -> Telemetry:
-    if len(wire.iterations) > limits.MAX_ITERATIONS:
-        seen = f"{len(wire.iterations)} iterations"
-        check.violated("telemetry.iterations", seen, f"at most {limits.MAX_ITERATIONS}")
-        check.finish()
-    gpu = wire.gpu
-    return Telemetry(
-        sequence=_count(check, "telemetry.sequence", wire.sequence, low=1),
-        iterations=tuple(
-            _iteration_from_wire(check, f"telemetry.iterations[{index}].", report)
-            for index, report in enumerate(wire.iterations)
-        ),
-        gpu=GpuSample(
-            power_w=check.number("telemetry.gpu.power_w", gpu.power_w, limits.MAX_WATTS),
-            clock_mhz=check.integer("telemetry.gpu.clock_mhz", gpu.clock_mhz, 0, limits.MAX_CLOCK_MHZ),
-            event_reasons=gpu.event_reasons,
-            temperature_c=check.number(
-                "telemetry.gpu.temperature_c", gpu.temperature_c, limits.MAX_CELSIUS, low=limits.MIN_CELSIUS
-            ),
-        ),
-        lost_boundaries=_count(check, "telemetry.lost_boundaries", wire.lost_boundaries),
-        lost_reports=_count(check, "telemetry.lost_reports", wire.lost_reports),
-        clock_changes=_count(check, "telemetry.clock_changes", wire.clock_changes),
-        missed_clocks=_count(check, "telemetry.missed_clocks", wire.missed_clocks),
-        control=check.choice("telemetry.control", wire.control, CONTROLS),
-        trouble=check.text("telemetry.trouble", wire.trouble, limits.MAX_SENTENCE_LENGTH),
-    )
-
-
-def _iteration_from_wire(check: Checker, at: str, wire: pb.IterationReport) -> IterationReport:
-    energy_j = check.number(at + "energy_j", wire.energy_j, limits.MAX_JOULES)
-    return IterationReport(
-        iteration=check.integer(at + "iteration", wire.iteration, 0, limits.MAX_ITERATION),
-        time_s=check.number(at + "time_s", wire.time_s, limits.MAX_SECONDS),
-        pipeline_time_s=check.number(at + "pipeline_time_s", wire.pipeline_time_s, limits.MAX_SECONDS),
-        energy_j=energy_j if wire.energy_known else None,
-        table_revision=_count(check, at + "table_revision", wire.table_revision),
-        point=check.integer(at + "point", wire.point, -1, limits.MAX_POINTS),
-    )
+# ---- drift -----------------------------------------------------------------------------------------------------------
 
 
 def _drift_to_wire(message: Drift) -> pb.Drift:
@@ -305,7 +230,7 @@ def _drift_to_wire(message: Drift) -> pb.Drift:
 
 def _drift_from_wire(check: Checker, wire: pb.Drift) -> Drift:
     return Drift(
-        sequence=_count(check, "drift.sequence", wire.sequence, low=1),
+        sequence=check_count(check, "drift.sequence", wire.sequence, low=1),
         chunk=check.integer("drift.chunk", wire.chunk, 0, limits.MAX_CHUNK),
         kind=check_kind(check, "drift.kind", wire.kind),
         clock_mhz=check.integer("drift.clock_mhz", wire.clock_mhz, 1, limits.MAX_CLOCK_MHZ),

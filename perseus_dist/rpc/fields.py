@@ -15,6 +15,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _KIND = re.compile(r"[A-Z][A-Z_]{0,15}")
 
 
+def check_count(check: Checker, field: str, value: int, low: int = 0) -> int:
+    """A counter, a sequence or a revision."""
+    return check.integer(field, value, low, limits.MAX_COUNT)
+
+
 def check_job_id(check: Checker, field: str, value: str) -> str:
     """A job's name."""
     if _JOB_ID.fullmatch(value) is None:

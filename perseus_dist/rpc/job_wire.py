@@ -7,20 +7,24 @@ from perseus_dist.messages import (
     NO_ITERATION,
     NO_POINT,
     FrontierPoint,
+    JobEvent,
     JobFrontier,
     JobProfile,
     JobStatus,
     MeasuredIterations,
     PipelineStatus,
     Straggler,
+    StragglerVerdict,
 )
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.codec import parse
-from perseus_dist.rpc.fields import sentence, target_from_wire
+from perseus_dist.rpc.fields import check_count, sentence, target_from_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
-_MAX_PHASE_LENGTH = 16
+_MAX_WORD_LENGTH = 16
+# Of all GPUs of a job, each of which may report as much as the limit.
+_MAX_JOB_JOULES = limits.MAX_JOULES * limits.MAX_SIZE
 
 
 def watch_request(job_id: str) -> bytes:
@@ -45,9 +49,10 @@ def decode_job_status(data: bytes) -> JobStatus:
         InvalidMessageError: The bytes are no such message, or fields are out of their ranges.
     """
     wire, check = parse(pb.JobStatus, data), Checker()
+    _check_lengths(check, wire)
     status = JobStatus(
         job_id=check.text("job_id", wire.job_id, limits.MAX_JOB_ID_LENGTH),
-        phase=check.text("phase", wire.phase, _MAX_PHASE_LENGTH),
+        phase=check.text("phase", wire.phase, _MAX_WORD_LENGTH),
         reason=sentence(wire.reason),
         num_ranks=wire.num_ranks,
         pipelines=tuple(_pipeline(check, pipeline) for pipeline in wire.pipelines),
@@ -72,6 +77,11 @@ def decode_job_status(data: bytes) -> JobStatus:
         missed_clocks=wire.missed_clocks,
         lost_boundaries=wire.lost_boundaries,
         troubles=tuple(sentence(trouble) for trouble in wire.troubles),
+        verdicts=tuple(_verdict(check, f"verdicts[{index}].", one) for index, one in enumerate(wire.verdicts)),
+        t_prime_s=_seconds(check, "t_prime_s", wire.t_prime_s),
+        saved_j=_joules(check, "saved_j", wire.saved_j, low=-_MAX_JOB_JOULES),
+        refused_reports=wire.refused_reports,
+        events=tuple(_event(check, f"events[{index}].", one) for index, one in enumerate(wire.events)),
     )
     check.finish()
     return status
@@ -115,6 +125,16 @@ def decode_profile(data: bytes) -> JobProfile:
     return JobProfile(csv=wire.csv, blocking_power_w=power_w)
 
 
+def _check_lengths(check: Checker, wire: pb.JobStatus) -> None:
+    for field, seen, most in (
+        ("verdicts", len(wire.verdicts), limits.MAX_VERDICTS),
+        ("events", len(wire.events), limits.MAX_EVENTS),
+    ):
+        if seen > most:
+            check.violated(field, f"{seen} of them", f"at most {most}")
+    check.finish()
+
+
 def _pipeline(check: Checker, wire: pb.PipelineStatus) -> PipelineStatus:
     return PipelineStatus(
         dp_rank=wire.dp_rank,
@@ -126,6 +146,49 @@ def _pipeline(check: Checker, wire: pb.PipelineStatus) -> PipelineStatus:
         point=check.integer("pipelines.point", wire.point, NO_POINT, limits.MAX_POINTS - 1),
         planned_time_s=_seconds(check, "pipelines.planned_time_s", wire.planned_time_s),
         planned_energy_j=_joules(check, "pipelines.planned_energy_j", wire.planned_energy_j),
+        pipeline_time_s=_seconds(check, "pipelines.pipeline_time_s", wire.pipeline_time_s),
+        is_waiting=wire.is_waiting,
+    )
+
+
+def _verdict(check: Checker, at: str, wire: pb.StragglerVerdict) -> StragglerVerdict:
+    return StragglerVerdict(
+        rank=_place(check, at + "rank", wire.rank),
+        pp_rank=_place(check, at + "pp_rank", wire.pp_rank),
+        dp_rank=_place(check, at + "dp_rank", wire.dp_rank),
+        degree=_degree(check, at + "degree", wire.degree),
+        low=_degree(check, at + "low", wire.low),
+        high=_degree(check, at + "high", wire.high),
+        cause=check.text(at + "cause", wire.cause, _MAX_WORD_LENGTH),
+        age_s=_seconds(check, at + "age_s", wire.age_s),
+        is_whole_pipeline=wire.is_whole_pipeline,
+        is_predicted=wire.is_predicted,
+        is_flapping=wire.is_flapping,
+        is_acted_upon=wire.is_acted_upon,
+        is_muted=wire.is_muted,
+        sentence=sentence(wire.sentence),
+    )
+
+
+def _event(check: Checker, at: str, wire: pb.JobEvent) -> JobEvent:
+    return JobEvent(
+        sequence=check_count(check, at + "sequence", wire.sequence, low=1),
+        kind=check.text(at + "kind", wire.kind, _MAX_WORD_LENGTH),
+        age_s=_seconds(check, at + "age_s", wire.age_s),
+        iteration=check.integer(at + "iteration", wire.iteration, NO_ITERATION, limits.MAX_ITERATION),
+        sentence=sentence(wire.sentence),
+        effective_iteration=check.integer(
+            at + "effective_iteration", wire.effective_iteration, NO_ITERATION, limits.MAX_ITERATION
+        ),
+        switch_revision=check_count(check, at + "switch_revision", wire.switch_revision),
+        rank=_place(check, at + "rank", wire.rank, low=-1),
+        dp_rank=_place(check, at + "dp_rank", wire.dp_rank, low=-1),
+        degree=_degree(check, at + "degree", wire.degree),
+        low=_degree(check, at + "low", wire.low),
+        high=_degree(check, at + "high", wire.high),
+        cause=check.text(at + "cause", wire.cause, _MAX_WORD_LENGTH),
+        t_prime_s=_seconds(check, at + "t_prime_s", wire.t_prime_s),
+        points=tuple(check.integer(at + "points", point, NO_POINT, limits.MAX_POINTS - 1) for point in wire.points),
     )
 
 
@@ -143,6 +206,13 @@ def _seconds(check: Checker, field: str, value: float) -> float:
     return check.number(field, value, limits.MAX_SECONDS)
 
 
-def _joules(check: Checker, field: str, value: float) -> float:
-    # Of all GPUs of a job, each of which may report as much as the limit.
-    return check.number(field, value, limits.MAX_JOULES * limits.MAX_SIZE)
+def _joules(check: Checker, field: str, value: float, low: float = 0.0) -> float:
+    return check.number(field, value, _MAX_JOB_JOULES, low)
+
+
+def _degree(check: Checker, field: str, value: float) -> float:
+    return check.number(field, value, limits.MAX_SLOWDOWN)
+
+
+def _place(check: Checker, field: str, value: int, low: int = 0) -> int:
+    return check.integer(field, value, low, limits.MAX_SIZE - 1)

@@ -6,7 +6,10 @@ MAX_TABLE_BYTES = 512 << 20
 """Of a plan table once decompressed: 100,000 instructions of a rank at 2,684 points."""
 
 MAX_ITERATIONS = 256  # of a telemetry message
+MAX_KIND_TIMES = 8  # of an iteration
 MAX_SAMPLES = 4096  # of a message; a saved profile with more rows travels in several
+MAX_VERDICTS = 256  # of a job's status
+MAX_EVENTS = 64
 
 MAX_SIZE = 1 << 20  # ranks in any direction
 MAX_CHUNK = 4095
@@ -24,6 +27,10 @@ MAX_WATTS = 1e6
 MIN_CELSIUS = -100.0
 MAX_CELSIUS = 1e3
 MAX_SLOWDOWN = 1e3
+MAX_DEGREE = 100.0  # that an operator may report of a straggler
+MIN_TIME_RATIO = 1e-3
+MAX_TIME_RATIO = 1e3
+MAX_TOKENS = 1e15  # of an iteration
 
 MAX_JOB_ID_LENGTH = 128
 MAX_NAME_LENGTH = 128

@@ -18,7 +18,7 @@ from perseus_dist.messages import (
     Switch,
 )
 from perseus_dist.rpc import limits
-from perseus_dist.rpc.fields import check_clocks, check_digest, check_kind, sentence
+from perseus_dist.rpc.fields import check_clocks, check_count, check_digest, check_kind, sentence
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
@@ -74,14 +74,14 @@ def planner_message_from_wire(check: Checker, wire: pb.PlannerMessage) -> Planne
         case "attached":
             return Attached(
                 phase=check.text("attached.phase", wire.attached.phase, limits.MAX_NAME_LENGTH),
-                table_revision=_count(check, "attached.table_revision", wire.attached.table_revision),
-                acked_samples=_count(check, "attached.acked_samples", wire.attached.acked_samples),
+                table_revision=check_count(check, "attached.table_revision", wire.attached.table_revision),
+                acked_samples=check_count(check, "attached.acked_samples", wire.attached.acked_samples),
             )
         case "schedule_wanted":
             return ScheduleWanted()
         case "sweep":
             return Sweep(
-                sweep_id=_count(check, "sweep.sweep_id", wire.sweep.sweep_id),
+                sweep_id=check_count(check, "sweep.sweep_id", wire.sweep.sweep_id),
                 first_iteration=_iteration(check, "sweep.first_iteration", wire.sweep.first_iteration),
                 iterations_per_clock=check.integer(
                     "sweep.iterations_per_clock", wire.sweep.iterations_per_clock, 1, limits.MAX_RUNS
@@ -90,20 +90,20 @@ def planner_message_from_wire(check: Checker, wire: pb.PlannerMessage) -> Planne
             )
         case "stop_sweep":
             return StopSweep(
-                sweep_id=_count(check, "stop_sweep.sweep_id", wire.stop_sweep.sweep_id),
+                sweep_id=check_count(check, "stop_sweep.sweep_id", wire.stop_sweep.sweep_id),
                 first_iteration=_iteration(check, "stop_sweep.first_iteration", wire.stop_sweep.first_iteration),
             )
         case "table":
             return _table_from_wire(check, wire.table)
         case "switch":
             return Switch(
-                table_revision=_count(check, "switch.table_revision", wire.switch.table_revision),
+                table_revision=check_count(check, "switch.table_revision", wire.switch.table_revision),
                 point=check.integer("switch.point", wire.switch.point, NO_POINT, limits.MAX_POINTS),
                 effective_iteration=_iteration(check, "switch.effective_iteration", wire.switch.effective_iteration),
-                switch_revision=_count(check, "switch.switch_revision", wire.switch.switch_revision),
+                switch_revision=check_count(check, "switch.switch_revision", wire.switch.switch_revision),
             )
         case "profile_ack":
-            return ProfileAck(sequence=_count(check, "profile_ack.sequence", wire.profile_ack.sequence))
+            return ProfileAck(sequence=check_count(check, "profile_ack.sequence", wire.profile_ack.sequence))
         case "release":
             return Release(reason=check.text("release.reason", wire.release.reason, limits.MAX_SENTENCE_LENGTH))
         case "refused":
@@ -112,10 +112,6 @@ def planner_message_from_wire(check: Checker, wire: pb.PlannerMessage) -> Planne
         case _:
             check.violated("message", None, "a message of this or an earlier version")
             return ScheduleWanted()
-
-
-def _count(check: Checker, field: str, value: int) -> int:
-    return check.integer(field, value, 0, limits.MAX_COUNT)
 
 
 def _iteration(check: Checker, field: str, value: int) -> int:
@@ -145,6 +141,7 @@ def _table_to_wire(table: PlanTable) -> pb.PlanTable:
         ],
         switch_latency_s=table.switch_latency_s,
         schedule_digest=table.schedule_digest,
+        base_revision=table.base_revision,
     )
 
 
@@ -154,8 +151,9 @@ def _table_from_wire(check: Checker, wire: pb.PlanTable) -> PlanTable:
     for field, values in (("table.times_s", wire.times_s), ("table.energies_j", wire.energies_j)):
         if len(values) != num_points:
             check.violated(field, f"{len(values)} values", f"one for each of {num_points} points")
+    revision = check_count(check, "table.revision", wire.revision)
     return PlanTable(
-        revision=_count(check, "table.revision", wire.revision),
+        revision=revision,
         num_points=num_points,
         num_instructions=num_instructions,
         clocks_mhz=_decompressed(check, wire.clocks_mhz, num_points * num_instructions * _BYTES_PER_CLOCK),
@@ -167,6 +165,7 @@ def _table_from_wire(check: Checker, wire: pb.PlanTable) -> PlanTable:
         ),
         switch_latency_s=check.number("table.switch_latency_s", wire.switch_latency_s, limits.MAX_SECONDS),
         schedule_digest=check_digest(check, "table.schedule_digest", wire.schedule_digest),
+        base_revision=check.integer("table.base_revision", wire.base_revision, 0, max(0, revision - 1)),
     )
 
 

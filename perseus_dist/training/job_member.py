@@ -136,10 +136,15 @@ class JobMember:
         if self._boundaries is not None:
             self._boundaries.end(instruction)
 
-    def end_iteration(self) -> None:
-        """The iteration is over."""
+    def end_iteration(self, tokens: int = 0, input_wait_ns: int | None = None) -> None:
+        """The iteration is over.
+
+        Args:
+            tokens: As in ``Hook.work``.
+            input_wait_ns: As there.
+        """
         if self._boundaries is not None:
-            self._boundaries.end_iteration(self._iteration)
+            self._boundaries.end_iteration(self._iteration, tokens, input_wait_ns)
 
     def abandon_iteration(self) -> None:
         """The iteration failed."""

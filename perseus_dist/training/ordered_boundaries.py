@@ -76,11 +76,19 @@ class OrderedBoundaries:
         if self._state is _State.FITS:
             self.hook.end(instruction.kind, self._chunks[instruction.stage], instruction.microbatch)
 
-    def end_iteration(self, iteration: int) -> None:
-        """The iteration is over."""
+    def end_iteration(self, iteration: int, tokens: int = 0, input_wait_ns: int | None = None) -> None:
+        """The iteration is over.
+
+        Args:
+            iteration: Its number.
+            tokens: As in ``Hook.work``.
+            input_wait_ns: As there.
+        """
         if self._state is not _State.ASTRAY and self._index < len(self._order):
             self._leave_order(f"saw the end, expected {self._order[self._index]}")
         elif self._state is _State.FITS:
+            if tokens or input_wait_ns is not None:
+                self.hook.work(tokens, input_wait_ns)
             self.hook.iteration_end(iteration)
         elif self._state is _State.FOLLOWING:
             self._state = _State.FITS

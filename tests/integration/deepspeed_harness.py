@@ -10,6 +10,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ def make_engine(case: dict[str, Any]) -> Any:
             loss_fn=nn.MSELoss(),
             partition_method="uniform",
             activation_checkpoint_interval=case.get("checkpoint_interval", 0),
+            **({"dynamic_shape": True} if "lengths" in case else {}),
             **shape,
         )
     parameters = [p for p in module.parameters() if p.requires_grad]
@@ -92,14 +94,16 @@ class Steps:
         self.engine = engine
         dp_rank = engine.grid.get_data_parallel_id()
         self._dtype = torch.bfloat16 if "bf16" in case.get("config", {}) else torch.float32
+        self._lengths = case.get("lengths", [None])  # of sequences, microbatch by microbatch
         self._generator = torch.Generator().manual_seed(7 + dp_rank)
         self._data = self._batches()
         self.losses: list[str] = []
         self.caught: list[str] = []
 
     def _batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        while True:
-            x = torch.randn(2, WIDTH, generator=self._generator).to(self._dtype)
+        for length in cycle(self._lengths):
+            shape = (2, WIDTH) if length is None else (2, length, WIDTH)
+            x = torch.randn(*shape, generator=self._generator).to(self._dtype)
             yield x, x * 0.5
 
     def do(self, step: str) -> None:

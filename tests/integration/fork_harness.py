@@ -15,11 +15,13 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.boundaries.record import Event
 from perseus_dist.simulation.training_run import free_port
 
 LIMIT_S = 120.0
@@ -42,17 +44,20 @@ class Recorder:
         return 0
 
     def answer(self) -> list[dict[str, Any]]:
-        """Who was started, and what it was told."""
-        return [
-            {
-                "spec": asdict(spec),
-                "boundaries": [
-                    [b.event.name, b.kind, b.chunk, b.microbatch, b.iteration]
-                    for b in (passed.boundary for passed in reader.read(time.monotonic_ns()))
-                ],
-            }
-            for spec, reader in self.agents
-        ]
+        """Who was started, and what it was told: boundaries, and the work of iterations apart from them."""
+        answers = []
+        for spec, reader in self.agents:
+            read = [passed.boundary for passed in reader.read(time.monotonic_ns())]
+            work = [b for b, after in pairwise(read) if b.event is Event.WORK and after.event is Event.ITERATION_END]
+            boundaries = [b for b in read if b not in work]
+            answers.append(
+                {
+                    "spec": asdict(spec),
+                    "boundaries": [[b.event.name, b.kind, b.chunk, b.microbatch, b.iteration] for b in boundaries],
+                    "work": {b.iteration: {"tokens": b.timed_sequence, "wait_ns": b.device_ns} for b in work},
+                }
+            )
+        return answers
 
 
 class Sentences(logging.Handler):

@@ -11,12 +11,13 @@ import logging
 import os
 import re
 import tempfile
+import time
 import types
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from inspect import signature
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import schedules
+from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_config import TransformerConfig
+from torch.utils.data import DataLoader
 
 from perseus_dist import hooks
 from perseus_dist.megatron import activation, adapter
@@ -85,6 +88,7 @@ def make_config(case: Case) -> Any:
     overlap = {"overlap_p2p_comm": True, "batch_p2p_comm": False} if case.get("overlap") else {}
     groups = {"microbatch_group_size_per_vp_stage": case["group"]} if "group" in case else {}
     experts = {"num_moe_experts": 2, "expert_model_parallel_size": case["ep"]} if "ep" in case else {}
+    lengths = {"variable_seq_lengths": True, "moe_token_dispatcher_type": "alltoall"} if "lengths" in case else {}
     return TransformerConfig(
         num_layers=case["pp"] * case.get("vp", 1),
         hidden_size=WIDTH,
@@ -102,6 +106,7 @@ def make_config(case: Case) -> Any:
         bias_dropout_fusion=False,
         masked_softmax_fusion=False,
         deallocate_pipeline_outputs=True,
+        **lengths,
         **overlap,
         **groups,
         **experts,
@@ -177,7 +182,7 @@ class Job:
         is_interleaved = "vp" in self.case
         return schedules.get_forward_backward_func()(
             forward_step_func=forward_step,
-            data_iterator=[self.batches() for _ in self.model] if is_interleaved else self.batches(),
+            data_iterator=[self.data() for _ in self.model] if is_interleaved else self.data(),
             model=self.model if is_interleaved else self.model[0],
             num_microbatches=self.num_microbatches,
             seq_length=LENGTH,
@@ -185,10 +190,24 @@ class Job:
             **{"forward_only": False, **options},
         )
 
+    def data(self) -> Any:
+        """As the case's loader gives it."""
+        match self.case.get("loader"):
+            case "replaying":
+                return RerunDataIterator(self.batches())
+            case "torch":
+                return iter(DataLoader(list(self.batches()), batch_size=None))
+            case "own":
+                return OwnLoader(self.batches())
+            case "none":
+                return None
+        return self.batches()
+
     def batches(self) -> Iterator[Any]:
         generator = torch.Generator().manual_seed(self.iteration)
-        for _ in range(self.num_microbatches):
-            yield torch.randint(0, VOCABULARY, (1, LENGTH), generator=generator)
+        for _, length in zip(range(self.num_microbatches), cycle(self.case.get("lengths", [LENGTH])), strict=False):
+            time.sleep(self.case.get("wait_s", 0.0))
+            yield torch.randint(0, VOCABULARY, (1, length), generator=generator)
 
     def note(self, losses: Any) -> None:
         self.iteration += 1
@@ -271,11 +290,22 @@ class Job:
         schedules.backward_step = backward_step
 
 
-def forward_step(data: Iterator[Any], model: Any) -> Any:
+class OwnLoader:
     """A user's."""
-    tokens = next(data)
-    positions = torch.arange(LENGTH).unsqueeze(0)
-    mask = torch.tril(torch.ones(1, 1, LENGTH, LENGTH)) < 0.5
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+def forward_step(data: Any, model: Any) -> Any:
+    """A user's."""
+    tokens = torch.zeros(1, LENGTH, dtype=torch.int64) if data is None else next(data)
+    length = tokens.shape[1]
+    positions = torch.arange(length).unsqueeze(0)
+    mask = torch.tril(torch.ones(1, 1, length, length)) < 0.5
     output = model(tokens, positions, mask, labels=torch.roll(tokens, -1, 1))
     return output, lambda output: (output.float().mean(), {"lm loss": output.detach().float().mean()})
 

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, TypeVar
@@ -288,7 +288,7 @@ def test_a_job_that_ends_says_so_and_unlocks(planner: ScriptedPlanner, tmp_path:
     assert len(known) > 6
     assert reports[-2].point == 0
     lines = (tmp_path / "rank-0.jsonl").read_text().splitlines()
-    assert [IterationReport(**json.loads(line)) for line in lines] == reports
+    assert list(map(json.loads, lines)) == json.loads(json.dumps(list(map(asdict, reports))))
 
 
 def test_training_goes_on_without_a_planner(planner: ScriptedPlanner) -> None:

@@ -210,6 +210,26 @@ def test_boundaries_are_those_of_deepspeeds_schedule(harness: Harness, case: dic
     assert computations == one_f_one_b(pp=pp, microbatches=case["mb"]).ranks
 
 
+def test_every_stage_counts_the_tokens_of_its_microbatches(harness: Harness) -> None:
+    for case in ({"pp": 3}, {"pp": 2, "tp": 2, "checkpoint_interval": 0}, {"pp": 1}):
+        for rank in harness.run(**case, mb=4, steps=["train", "train", "eval", "train"]):
+            assert rank["losses"] == rank["plain_losses"]
+            (agent,) = rank["agents"]
+            numbers = range(agent["boundaries"][0][4], 3)
+            # Two samples of 16 numbers; DeepSpeed's own LOAD says what is waited for.
+            assert agent["work"] == {str(number): {"tokens": 4 * 2 * 16, "wait_ns": -1} for number in numbers}
+
+
+def test_tokens_follow_the_sequences_lengths(newest: Harness) -> None:
+    seen = newest.run(pp=3, mb=4, lengths=[3, 5, 7, 9, 20, 5, 7, 9], steps=["train"] * 4)
+    for rank in seen:
+        assert rank["losses"] == rank["plain_losses"]
+        (agent,) = rank["agents"]
+        tokens = {int(number): work["tokens"] for number, work in agent["work"].items()}
+        assert tokens == {number: 2 * (41 if number % 2 else 24) for number in range(min(tokens), 4)}
+        assert min(tokens) <= 1
+
+
 def test_evaluation_and_checkpoints_are_marked_and_silent(harness: Harness) -> None:
     steps = ["train", "train", "eval", "train", "save", "train"]
     for rank in harness.run(pp=2, mb=4, steps=steps):

@@ -57,6 +57,16 @@ def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> 
     assert report.saving_percent > 2  # a machine that does other things too makes waiting of it
 
 
+def test_each_rank_says_what_its_iterations_were(trained: tuple[DeepSpeedRun, int]) -> None:
+    run, _ = trained
+    for rank in range(2):
+        iterations = [json.loads(line) for line in (run.folder / f"rank-{rank}.jsonl").read_text().splitlines()]
+        assert {iteration["tokens"] for iteration in iterations} == {8 * 2 * 32}  # as the example has it
+        waits_s = [iteration["input_wait_s"] for iteration in iterations if iteration["input_wait_s"] is not None]
+        assert waits_s  # first and last stage load
+        assert all(0 < wait_s < 1 for wait_s in waits_s)
+
+
 def test_the_launcher_has_made_the_report(trained: tuple[DeepSpeedRun, int]) -> None:
     folder = trained[0].folder
     document = json.loads((folder / "report.json").read_text())

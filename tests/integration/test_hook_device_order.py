@@ -48,6 +48,7 @@ for iteration in range({num_iterations}):
         hook.begin("F", 0, microbatch)
         stream.kernel("forward", 0.03)
         hook.end("F", 0, microbatch)
+    hook.work(4096)
     hook.iteration_end(iteration)
     read()
     stream.synchronize()
@@ -78,7 +79,7 @@ def names(found: dict[str, Any]) -> list[str]:
     return [boundary[0] for boundary in found["boundaries"] if boundary[0] != "TIMING"]
 
 
-ALL_NAMES = ["ITERATION_BEGIN", "BEGIN", "END", "BEGIN", "END", "ITERATION_END"] * NUM_ITERATIONS
+ALL_NAMES = ["ITERATION_BEGIN", "BEGIN", "END", "BEGIN", "END", "WORK", "ITERATION_END"] * NUM_ITERATIONS
 
 
 @pytest.mark.parametrize("stream", ["stream.handle", "0"])
@@ -103,6 +104,7 @@ def test_exact_times_follow() -> None:
     times_ms: dict[int, list[float]] = {}
     for _, iteration, _, device_ns, timed_sequence, _ in timings:
         assert boundaries[timed_sequence][1] == iteration
+        assert boundaries[timed_sequence][0] != "WORK"  # which the device passes nothing for
         times_ms.setdefault(iteration, []).append(device_ns / 1e6)
     for iteration_ms in times_ms.values():
         assert iteration_ms[0] == 0

@@ -226,6 +226,64 @@ def test_tensor_parallel_ranks_tell_the_same(harness: Harness) -> None:
     assert first[2] == second[2]
 
 
+def work(agent: Seen, name: str) -> list[int]:
+    """What whole iterations did, in their order."""
+    assert [int(number) for number in agent["work"]] == list(iterations(agent))
+    return [iteration[name] for iteration in agent["work"].values()]
+
+
+@pytest.mark.parametrize("name", ["pp=4,m=2", "pp=4,m=8,vpp=2", "pp=2,m=4,tp=2"])
+def test_every_stage_counts_the_tokens_of_its_microbatches(harness: Harness, name: str) -> None:
+    check_tokens(harness, name)
+
+
+@pytest.mark.parametrize("name", ["pp=4,m=8", "pp=4,m=8,vpp=2"])
+def test_tokens_on_other_versions(other: Harness, name: str) -> None:
+    check_tokens(other, name)
+
+
+def check_tokens(harness: Harness, name: str) -> None:
+    case = CASES[name]
+    for rank in harness.run_once(name):
+        assert set(work(rank["agents"][0], "tokens")) == {16 * case["mb"] * case.get("vp", 1)}
+
+
+def test_tokens_follow_the_sequences_lengths(harness: Harness) -> None:
+    for rank in harness.run(pp=3, mb=4, lengths=[3, 9, 16, 5], steps=["train"] * 3):
+        assert set(work(rank["agents"][0], "tokens")) == {33}
+
+
+def test_without_a_pipeline_no_shape_says_the_tokens(harness: Harness) -> None:
+    (rank,) = harness.run_once("pp=1,m=4")
+    assert set(work(rank["agents"][0], "tokens")) == {0}
+
+
+@pytest.mark.parametrize("loader", ["generator", "replaying", "torch"])
+def test_waiting_for_input_is_told(harness: Harness, loader: str) -> None:
+    check_input_wait(harness, loader)
+
+
+def test_waiting_for_input_is_told_on_other_versions(other: Harness) -> None:
+    check_input_wait(other, "replaying")
+
+
+def check_input_wait(harness: Harness, loader: str) -> None:
+    wait_s = 0.0 if loader == "torch" else 0.03  # its batches are there before the iteration
+    for case in ({"pp": 1}, {"pp": 2, "vp": 2}):
+        for rank in harness.run(**case, mb=4, loader=loader, wait_s=wait_s, steps=["train"] * 3):
+            assert warnings(rank) == []
+            waits_ns = work(rank["agents"][0], "wait_ns")
+            assert min(waits_ns) >= case.get("vp", 1) * 4 * wait_s * 1e9
+            assert min(waits_ns) > 0
+
+
+@pytest.mark.parametrize("loader", ["own", "none"])
+def test_nothing_is_said_of_unknown_loaders_and_of_none(harness: Harness, loader: str) -> None:
+    for rank in harness.run(pp=2, mb=2, loader=loader, wait_s=0.01, steps=["train"] * 3):
+        assert warnings(rank) == []
+        assert set(work(rank["agents"][0], "wait_ns")) == {-1}
+
+
 def test_ones_own_loop_has_no_step(harness: Harness) -> None:
     (rank,) = harness.run(pp=1, mb=2, ddp=True, steps=["loop"] * 3)
     (agent,) = rank["agents"]

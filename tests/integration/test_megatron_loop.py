@@ -26,6 +26,7 @@ MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2
 SCRIPT = Path(__file__).parents[2] / "examples" / "megatron_gpt.py"
 OLDER, NEWER = "0.17.1", "0.19.2"
 NUM_MICROBATCHES = 4
+SEQUENCE_LENGTH = 16  # of a run's model
 TIMES = WorkTimes(forward_s=0.03, backward_s=0.055, imbalance=0.3)  # of one layer
 CLOCKS_MHZ = range(1410, 840, -60)
 CONSTANTS_S = {REDUCE: 0.004, STEP: 0.008}
@@ -111,6 +112,16 @@ def check_tensor_parallel_clocks(timelines: dict[int, RankTimeline]) -> None:
                 ]
 
 
+def check_work(run: MegatronRun) -> None:
+    """Every iteration of every rank says how much it was, and how long Megatron's own iterator took."""
+    num_tokens = SEQUENCE_LENGTH * NUM_MICROBATCHES * run.layout.num_chunks
+    for rank in range(run.num_ranks):
+        lines = (run.folder / f"rank-{rank}.jsonl").read_text().splitlines()
+        iterations = [json.loads(line) for line in lines]
+        assert {iteration["tokens"] for iteration in iterations} == {num_tokens}
+        assert all(0 < iteration["input_wait_s"] < iteration["time_s"] for iteration in iterations)
+
+
 def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) -> None:
     assert num_locked == 0
     log = (run.folder / "training.log").read_text()
@@ -125,6 +136,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
     timelines = dict(files.timelines)
     assert len(timelines) == run.num_ranks
     check_orders(run, timelines)
+    check_work(run)
     if run.layout.tp_size > 1:
         check_tensor_parallel_clocks(timelines)
     document = json.loads((run.folder / "report.json").read_text())  # which rank 0 has made as it ended

@@ -116,10 +116,12 @@ class World:
     throttled_mhz: int | None = None
     late_ns: tuple[int, ...] = ()
     is_timed: bool = True
+    work: tuple[int, int] | None = None  # tokens of every iteration, and the wait for its input in ns
     clock: int = 1410
     pending: list[tuple[int, int | None]] = field(default_factory=list)  # (from then on, clock)
     requests: list[tuple[int, int | None]] = field(default_factory=list)
     sent: list[AgentMessage] = field(default_factory=list)
+    sent_ns: list[int] = field(default_factory=list)
     kept: list[IterationReport] = field(default_factory=list)
     timelines: list[tuple[TimedIteration, ...]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -145,6 +147,7 @@ class World:
                     self.pending = [(self.now + LATENCY_NS, clock)]
                 case Send(message):
                     self.sent.append(message)
+                    self.sent_ns.append(self.now)
                 case Say(sentence):
                     self.said.append(sentence)
                 case Warn(sentence):
@@ -228,6 +231,11 @@ class World:
         self.passed.append((boundary, self.now))
         self.do(self.core.on_boundaries(seen, self.seen_ns, looked_ns=looked_ns))
 
+    def say_work(self, tokens: int, wait_ns: int) -> None:
+        self.sequence += 1
+        said = Boundary(self.sequence, Event.WORK, "", 0, -1, self.iteration, self.now, wait_ns, tokens)
+        self.do(self.core.on_boundaries([TimedBoundary(said, self.now)], self.now))
+
     def device_times(self) -> list[TimedBoundary]:
         """Of the last iteration."""
         passed, self.passed = self.passed, []
@@ -263,8 +271,15 @@ class World:
                 clocks.append(self.run(token[1], int(token[2])))
             self.pass_boundary(Event.MARK, "grad_sync")
             self.advance(self.now + 30 * MS, 120.0)
+            if self.work is not None:
+                self.say_work(*self.work)
             self.pass_boundary(Event.ITERATION_END, iteration=iteration)
             self.clocks_run.append(clocks)
+
+    @property
+    def reports(self) -> list[IterationReport]:
+        """That the planner was told."""
+        return [report for telemetry in self.of_type(Telemetry) for report in telemetry.iterations]
 
     def of_type(self, kind: type[T]) -> list[T]:
         return [message for message in self.sent if isinstance(message, kind)]
@@ -910,3 +925,195 @@ def test_iterations_out_of_step_are_not_kept_for_the_timeline() -> None:
     world.iterate(2, 1)
     world.do(world.core.on_trainer_end("finished", world.now))
     assert [iteration.iteration for iteration in world.timelines[-1]] == [0, 2]
+
+
+ALTERNATING = (1410, 1200, 1200, 1410, 1005, 1005)
+REQUESTED_MHZ = {"F": (1410 + 1200 + 1410) // 3, "B": (1200 + 1005 + 1005) // 3}
+
+
+def ratios(report: IterationReport) -> dict[str, float]:
+    assert {one.kind: one.requested_mhz for one in report.kind_times} in ({}, {"F": 1410, "B": 1410}, REQUESTED_MHZ)
+    return {one.kind: one.time_ratio for one in report.kind_times}
+
+
+@pytest.mark.parametrize("late_ns", [(), (0, 25 * MS, 2 * MS)], ids=["host order", "device order"])
+def test_what_kinds_took_is_told_against_the_profile_at_the_clocks_requested(late_ns: tuple[int, ...]) -> None:
+    world = make_world()
+    world.late_ns = late_ns
+    connect(world, table(), switch(effective=3))
+    world.iterate(0, 9, gap_ms=13)  # the gaps hide the latency
+    world.slowdown = 1.2
+    world.iterate(9, 6, gap_ms=13)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    told = {report.iteration: ratios(report) for report in world.reports}
+    assert sorted(told) == list(range(15))
+    assert [told[iteration] for iteration in range(3)] == [{}, {}, {}]  # no plan yet
+    known = range(3, 15 if not late_ns else 14)  # nobody tells the device's times of the last one
+    for iteration in known:
+        expected = 1.0 if iteration < 9 else 1.2
+        assert told[iteration] == {"F": pytest.approx(expected, rel=1e-3), "B": pytest.approx(expected, rel=1e-3)}
+    if late_ns:
+        assert told[14] == {}
+
+
+def test_a_throttled_gpu_is_slow_at_the_clocks_requested_of_it() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.iterate(0, 3)
+    world.throttled_mhz = 1005
+    world.iterate(3, 6)
+    world.advance(world.now + 3 * S, BLOCKING_W)
+    told = {report.iteration: report for report in world.reports}
+    assert ratios(told[5]) == pytest.approx({"F": 1410 / 1005, "B": 1410 / 1005}, rel=1e-3)
+    assert [one.requested_mhz for one in told[5].kind_times] == [1410, 1410]
+
+
+def test_reports_wait_for_the_device_no_longer_than_it_may_still_tell() -> None:
+    world = make_world()
+    connect(world, table(), switch(effective=3))
+    world.late_ns, world.is_timed = (MS,), False  # the device tells no times at all
+    world.iterate(0, 9, gap_ms=13)
+    assert world.reports[-1].iteration >= 6
+    world.is_timed = True
+    world.iterate(9, 6, gap_ms=13)
+    assert all(ratios(report) for report in world.reports if report.iteration > 9)
+    newest = world.reports[-1].iteration
+    assert newest >= 11
+    world.is_timed = False  # it tells no more
+    world.iterate(15, 9, gap_ms=13)
+    assert 18 <= world.reports[-1].iteration < 23
+    assert not any(ratios(report) for report in world.reports if report.iteration > 15)
+
+
+def test_iterations_that_did_not_follow_the_plan_all_the_time_say_nothing_of_kinds() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.iterate(0, 2)
+    world.do(world.core.on_lost_boundaries(1, world.now))  # between two iterations nothing is lost of them
+    world.pass_boundary(Event.ITERATION_BEGIN, iteration=2)
+    world.run("F", 0)
+    tell(world, Release(reason="x"))
+    for token in SCHEDULE.split()[1:]:
+        world.run(token[1], int(token[2]))
+    world.pass_boundary(Event.ITERATION_END, iteration=2)
+    world.iterate(3, 1)
+    tell(world, switch(revision=2))
+    world.iterate(4, 2)
+    world.do(world.core.on_control("clockd went away", world.now))
+    world.iterate(6, 1)
+    world.pass_boundary(Event.ITERATION_BEGIN, iteration=7)
+    world.do(world.core.on_control("", world.now))
+    for token in SCHEDULE.split():
+        world.run(token[1], int(token[2]))
+    world.pass_boundary(Event.ITERATION_END, iteration=7)
+    world.iterate(8, 1)
+    world.pass_boundary(Event.ITERATION_BEGIN, iteration=9)
+    world.run("F", 0)
+    world.advance(world.now + 5 * S, BLOCKING_W)  # its peer does not come: the clock is released meanwhile
+    for token in SCHEDULE.split()[1:]:
+        world.run(token[1], int(token[2]))
+    world.pass_boundary(Event.ITERATION_END, iteration=9)
+    world.pass_boundary(Event.MARK, "eval_begin")  # what follows an iteration does not spoil it
+    world.do(world.core.on_trainer_end("finished", world.now))
+    assert [report.iteration for report in world.reports if report.kind_times] == [0, 1, 4, 5, 8]
+
+
+def test_a_sweep_and_whoever_cannot_set_clocks_say_nothing_of_kinds() -> None:
+    world = make_world()
+    connect(world, table(), switch(), replace(SWEEP, first_iteration=0))
+    other = make_world(clocks_mhz=())
+    connect(other, table(), switch())
+    for each in (world, other):
+        each.iterate(0, 9)
+        each.do(each.core.on_trainer_end("finished", each.now))
+        assert len(each.reports) == 9
+        assert not any(report.kind_times for report in each.reports)
+
+
+def test_the_trainers_own_word_on_its_work_is_passed_on() -> None:
+    world = make_world()
+    connect(world)
+    for iteration, work in enumerate((None, (4096, -1), (0, 250 * MS), (10**18, 10**18))):
+        world.work = work
+        world.iterate(iteration, 1)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    told = [(report.tokens, report.input_wait_s) for report in world.reports]
+    assert told == [(0.0, None), (4096.0, None), (0.0, 0.25), (0.0, None)]  # the last are wrong numbers
+
+
+def test_telemetry_says_where_the_rank_is_and_each_reading_once() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    assert world.of_type(Telemetry) == []
+    world.advance(world.now + S, BLOCKING_W)
+    world.iterate(0, 9)
+    told = world.of_type(Telemetry)
+    assert [one.iteration for one in told] == sorted(one.iteration for one in told)
+    assert (told[0].iteration, told[-1].iteration) == (-1, 8)
+    assert {(one.gpu.requested_mhz, one.gpu.clock_mhz) for one in told[2:]} == {(1200, 1200)}
+    before = len(told)
+    world.sample_ns = world.now + 60 * S  # the meter hangs
+    world.advance(world.now + 3 * S, BLOCKING_W)
+    assert [one.gpu.clock_mhz for one in world.of_type(Telemetry)[before + 1 :]] == [0, 0]
+    assert world.of_type(Telemetry)[-1].gpu.power_w == 1.0
+
+
+def test_the_planner_hears_of_throttling_at_once_and_of_its_end() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.iterate(0, 6)
+    for first, throttled_mhz in ((6, 1005), (12, None)):
+        world.throttled_mhz = throttled_mhz
+        world.sent.clear()
+        world.sent_ns.clear()
+        since_ns = world.now
+        world.iterate(first, 6)
+        told_ns = [
+            at_ns
+            for at_ns, message in zip(world.sent_ns, world.sent, strict=True)
+            if isinstance(message, Telemetry) and message.gpu.clock_mhz == (throttled_mhz or 1410)
+        ]
+        assert told_ns[0] - since_ns < 100 * MS  # every iteration begins with a reading
+        assert told_ns[2] - told_ns[0] <= 301 * MS
+        assert len(told_ns) <= 3 + (world.now - since_ns) / S
+    world.pass_boundary(Event.CLOSE)
+    world.throttled_mhz = 1005
+    world.do(world.core.on_meter(world.sample(), world.now))
+    assert isinstance(world.sent[-1], Goodbye)
+
+
+def own_table(revision: int, base_revision: int, clock_mhz: int = 1005) -> PlanTable:
+    return replace(table(revision, ((clock_mhz,) * 6,)), base_revision=base_revision)
+
+
+def test_a_table_of_ones_own_is_followed_beside_the_shared_one_and_attach_names_the_shared_one() -> None:
+    world = make_world()
+    connect(world, table(4, ((1410,) * 6,)), switch(table_revision=4))
+    world.iterate(0, 2, gap_ms=13)
+    tell(world, own_table(5, 4), switch(table_revision=5, revision=2))
+    assert world.of_type(SwitchSeen)[-1].table_revision == 5
+    world.iterate(2, 2, gap_ms=13)
+    world.do(world.core.on_disconnected(world.now))
+    connect(world, switch(table_revision=4, revision=3))
+    assert world.of_type(Attach)[-1].table_revision == 4
+    world.iterate(4, 2, gap_ms=13)
+    assert world.clocks_run == [[1410] * 6] * 2 + [[1005] * 6] * 2 + [[1410] * 6] * 2
+    world.do(world.core.on_trainer_end("finished", world.now))
+    # The shared table's profile stays the one to compare with.
+    assert [report.table_revision for report in world.reports] == [4, 4, 5, 5, 4, 4]
+    assert [report.kind_times[0].requested_mhz for report in world.reports] == [1410, 1410, 1005, 1005, 1410, 1410]
+    assert all(one.time_ratio == pytest.approx(1, rel=1e-3) for report in world.reports for one in report.kind_times)
+
+
+def test_drifts_stay_unanswered_by_a_table_of_ones_own() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.slowdown = 1.2
+    world.iterate(0, 12)
+    assert len(world.of_type(Drift)) == 2
+    tell(world, own_table(2, 1), switch(table_revision=2, revision=2))
+    world.iterate(12, 12)
+    assert len(world.of_type(Drift)) == 2
+    world.do(world.core.on_disconnected(world.now))
+    connect(world)
+    assert len(world.of_type(Drift)) == 4

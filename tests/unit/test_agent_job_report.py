@@ -16,11 +16,13 @@ from perseus_dist.agent.report_folder import ReportFolder
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages import (
     FrontierPoint,
+    JobEvent,
     JobFrontier,
     JobProfile,
     JobStatus,
     MeasuredIterations,
     PipelineStatus,
+    StragglerVerdict,
     Target,
 )
 from perseus_dist.planner.job_status import job_status
@@ -152,6 +154,73 @@ def test_phases_are_told_once_and_kept_with_their_times(
     assert (tmp_path / "profile.csv").read_text() == "stage,instruction\n"
     header, row = (tmp_path / "frontier.csv").read_text().splitlines()
     assert (header, row) == ("time_s,energy_j,lower_bound_j", "0.750000000,550.000000,549.500000")
+
+
+VERDICT = StragglerVerdict(
+    rank=1,
+    pp_rank=1,
+    dp_rank=0,
+    degree=1.2,
+    low=1.18,
+    high=1.22,
+    cause="thermal",
+    age_s=2.0,
+    is_whole_pipeline=False,
+    is_predicted=False,
+    is_flapping=False,
+    is_acted_upon=True,
+    is_muted=False,
+    sentence="rank 1 is hot",
+)
+
+
+def event(sequence: int, kind: str = "verdict", **other: Any) -> JobEvent:
+    fields = {"age_s": 0.5, "iteration": 10 * sequence, "sentence": f"{kind} {sequence}"}
+    return JobEvent(sequence=sequence, kind=kind, **{**fields, **other})
+
+
+def with_events(*events: JobEvent) -> JobSeen:
+    return JobSeen(replace(STATUS, verdicts=(VERDICT,), t_prime_s=0.9, saved_j=-12.5, refused_reports=3, events=events))
+
+
+def events_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def test_events_are_written_once_each_with_the_time_at_which_they_happened(
+    report: JobReport, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    switch = event(2, "switch", switch_revision=7, effective_iteration=24, t_prime_s=0.9, points=(3, 0))
+    report.take(with_events(event(1)), at(1))
+    report.take(with_events(event(1, age_s=1.5), switch), at(2))
+    report.take(with_events(event(1, age_s=2.5), replace(switch, age_s=1.5), event(3, "recovered")), at(3))
+    report.write(at(4))
+    lines = events_in(tmp_path)
+    assert [(line["sequence"], line["kind"], line["at"]) for line in lines] == [
+        (1, "verdict", "2026-01-02T03:04:05.500+00:00"),
+        (2, "switch", "2026-01-02T03:04:06.500+00:00"),
+        (3, "recovered", "2026-01-02T03:04:07.500+00:00"),
+    ]
+    assert lines[1]["points"] == [3, 0]
+    assert "age_s" not in lines[1]
+    told = [record.getMessage() for record in caplog.records]
+    assert told[1:] == ["job gpt: verdict 1", "job gpt: recovered 3"]
+    found = read(tmp_path)
+    assert (found["t_prime_s"], found["saved_j"], found["num_events"], found["refused_reports"]) == (0.9, -12.5, 3, 3)
+    (verdict,) = found["verdicts"]
+    assert (verdict["rank"], verdict["cause"], verdict["sentence"]) == (1, "thermal", "rank 1 is hot")
+
+
+def test_a_planner_that_begins_anew_counts_anew(report: JobReport, tmp_path: Path) -> None:
+    report.take(with_events(event(1), event(2)), at(1))
+    report.take(with_events(), at(2))
+    report.take(with_events(event(1, iteration=50)), at(3))
+    # It may have come as far before it is seen again.
+    report.take(with_events(event(1, iteration=90), event(2, iteration=95)), at(4))
+    report.take(with_events(event(2, iteration=95), event(3, iteration=97)), at(5))  # the first is no longer told
+    assert [line["iteration"] for line in events_in(tmp_path)] == [10, 20, 50, 90, 95, 97]
+    assert report.document(at(6), is_over=True)["num_events"] == 6
 
 
 def test_it_is_written_once_a_second_at_most_and_only_when_there_is_news(report: JobReport, tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class Drive:
         if happened is Happened.ENDED:
             run = self.position.last_run
             assert run is not None
-            self.pilot.remember(ExactRun(run.index, run.idle_ns, run.duration_ns, RanAt(self.clocks, None)))
+            at = RanAt(self.clocks, None)
+            self.pilot.remember(ExactRun(run.index, run.iteration, run.idle_ns, run.duration_ns, at))
         self.current = self.pilot.wanted_mhz(
             self.position,
             clocks_mhz=self.clocks,
@@ -119,7 +120,7 @@ def test_an_instruction_takes_no_less_than_in_its_last_four_runs_at_these_clocks
     drive.step(Event.ITERATION_BEGIN, at_ms=9000, iteration=6)
     drive.step(Event.BEGIN, 0, 9000)
     assert least_ms(drive) is None
-    earlier = ExactRun(0, 0, 50 * MS, RanAt(CLOCKS, None))  # the device tells of it only now
+    earlier = ExactRun(0, 0, 0, 50 * MS, RanAt(CLOCKS, None))  # the device tells of it only now
     drive.pilot.remember(earlier)
     assert least_ms(drive) is None
 

@@ -24,6 +24,7 @@ from perseus_dist.messages import (
     MeasuredIterations,
     PipelineStatus,
     Straggler,
+    StragglerVerdict,
     Target,
 )
 
@@ -137,3 +138,31 @@ def test_a_rank_that_shows_the_job_tells_its_trainer_and_reports_nothing_of_it(
     assert ring.status.phase == "done"
     assert [path.name for path in tmp_path.iterdir()] == ["rank-1.jsonl"]
     assert caplog.records == []
+
+
+def test_the_trainer_is_told_of_stragglers_that_the_others_wait_for(ring: RingWriter, reader: BoundaryReader) -> None:
+    acted_upon = StragglerVerdict(
+        rank=1,
+        pp_rank=1,
+        dp_rank=0,
+        degree=1.5,
+        low=1.4,
+        high=1.6,
+        cause="thermal",
+        age_s=1.0,
+        is_whole_pipeline=False,
+        is_predicted=False,
+        is_flapping=False,
+        is_acted_upon=True,
+        is_muted=False,
+        sentence="",
+    )
+    others = (replace(acted_upon, degree=9.0, is_muted=True), replace(acted_upon, degree=9.0, is_acted_upon=False))
+    none = Straggler(straggler_id="rack9", degree=1.0, dp_rank=0)
+    report = RankReport(SPEC, reader)
+    report.take_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=(acted_upon, *others))))
+    assert ring.status is not None
+    assert (ring.status.num_stragglers, ring.status.straggler_degree) == (1, 1.5)
+    report.take_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=others)))
+    assert ring.status is not None
+    assert (ring.status.num_stragglers, ring.status.straggler_degree) == (0, 1.0)

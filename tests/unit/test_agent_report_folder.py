@@ -1,17 +1,27 @@
 """A rank's files: iterations as lines, the timeline anew each time, nothing of an earlier run."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from perseus_dist.agent.report_folder import ReportFolder
 from perseus_dist.agent.timed_iteration import TimedIteration, TimedRun
-from perseus_dist.messages import IterationReport
+from perseus_dist.messages import IterationReport, KindTime
 
 REPORTS = (
     IterationReport(iteration=0, time_s=1.5, pipeline_time_s=1.25, energy_j=None),
-    IterationReport(iteration=1, time_s=1.4, pipeline_time_s=1.2, energy_j=300.5, table_revision=2, point=7),
+    IterationReport(
+        iteration=1,
+        time_s=1.4,
+        pipeline_time_s=1.2,
+        energy_j=300.5,
+        table_revision=2,
+        point=7,
+        kind_times=(KindTime(kind="F", time_ratio=1.02, requested_mhz=1200),),
+        tokens=8.0,
+    ),
 )
 ITERATION = TimedIteration(
     iteration=4,
@@ -33,7 +43,9 @@ def test_every_report_is_a_line_and_the_folder_is_made(tmp_path: Path) -> None:
     folder.append_iterations(REPORTS[:1])
     folder.append_iterations(REPORTS[1:])
     lines = (tmp_path / "new" / "report" / "rank-3.jsonl").read_text().splitlines()
-    assert [IterationReport(**json.loads(line)) for line in lines] == list(REPORTS)
+    first, second = map(json.loads, lines)
+    assert IterationReport(**first | {"kind_times": ()}) == REPORTS[0]
+    assert second == asdict(REPORTS[1]) | {"kind_times": [{"kind": "F", "time_ratio": 1.02, "requested_mhz": 1200}]}
     folder.close()
 
 
@@ -56,13 +68,24 @@ def test_a_timeline_is_a_header_and_a_line_for_each_iteration(tmp_path: Path) ->
 
 
 def test_a_new_run_replaces_what_an_earlier_one_has_left(tmp_path: Path) -> None:
-    for name in ("rank-0.jsonl", "rank-1.jsonl", "timeline-0.jsonl", "timeline-2.jsonl", "job.json", "profile.csv"):
+    for name in ("rank-0.jsonl", "rank-1.jsonl", "timeline-0.jsonl", "timeline-2.jsonl", "job.json", "events.jsonl"):
         (tmp_path / name).write_text("of an earlier run\n")
     (tmp_path / "losses.jsonl").write_text("of the user\n")
     folder = open_folder(tmp_path, rank=0, num_ranks=2)
     # Rank 1 replaces its own; a rank 2 there is no more.
     assert {path.name for path in tmp_path.iterdir()} == {"losses.jsonl", "rank-0.jsonl", "rank-1.jsonl"}
     assert (tmp_path / "rank-0.jsonl").read_text() == ""
+    folder.close()
+
+
+def test_events_are_lines_of_a_file_that_is_made_with_the_first(tmp_path: Path) -> None:
+    folder = open_folder(tmp_path, rank=0)
+    folder.append_events([])
+    assert not (tmp_path / "events.jsonl").exists()
+    folder.append_events([{"sequence": 1}, {"sequence": 2}])
+    folder.append_events([{"sequence": 3}])
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["sequence"] for line in lines] == [1, 2, 3]
     folder.close()
 
 
@@ -83,6 +106,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: 
     for _ in range(3):
         folder.append_iterations(REPORTS)
         folder.replace_timeline({}, [ITERATION])
+        folder.append_events([{"sequence": 1}])
     folder.close()
     (record,) = caplog.records
     assert "the report is incomplete" in record.getMessage()

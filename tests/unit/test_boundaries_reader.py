@@ -63,10 +63,10 @@ def test_device_order_holds_back_what_the_device_has_not_reached(writer: RingWri
 
 def test_what_the_host_alone_writes_waits_for_nothing_but_its_turn(writer: RingWriter, reader: BoundaryReader) -> None:
     writer.set_device_ordered(True)
-    write(writer, Event.END, Event.TIMING, Event.CLOSE)
+    write(writer, Event.END, Event.TIMING, Event.WORK, Event.CLOSE)
     assert read(reader, 1_000) == []
     device_reaches(writer, 1)
-    assert read(reader, 2_000) == [(1, 2_000), (2, 200), (3, 300)]
+    assert read(reader, 2_000) == [(1, 2_000), (2, 200), (3, 300), (4, 400)]
 
 
 def test_back_in_host_order_nothing_waits_any_more(writer: RingWriter, reader: BoundaryReader) -> None:

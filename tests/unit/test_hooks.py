@@ -87,6 +87,32 @@ def test_an_iteration_as_an_adapter_reports_it(wire: Wire) -> None:
     assert times_ns == sorted(times_ns)
 
 
+def test_what_an_iteration_did_is_one_record(wire: Wire) -> None:
+    wire.hook.iteration_begin(7)
+    wire.hook.work()
+    wire.hook.work(4096)
+    wire.hook.work(tokens=2**40, input_wait_ns=1_500_000_000)
+    wire.hook.iteration_end(7)
+    boundaries = wire.read()
+    assert [b.event for b in boundaries[1:-1]] == [Event.WORK] * 3
+    assert [(b.timed_sequence, b.device_ns) for b in boundaries] == [
+        (0, 0),
+        (0, -1),
+        (4096, -1),
+        (2**40, 1_500_000_000),
+        (0, 0),
+    ]
+    assert {b.iteration for b in boundaries} == {7}
+
+
+@pytest.mark.parametrize("arguments", [(-1,), (1.5,), (2**64,), ("many",), (1, 2**63), (1, 0.5)])
+def test_work_that_cannot_be_written_is_dropped_and_counted(wire: Wire, arguments: tuple[object, ...]) -> None:
+    wire.hook.work(*cast("Any", arguments))
+    wire.hook.work(5)
+    assert [b.timed_sequence for b in wire.read()] == [5]
+    assert wire.reader.lost == 1
+
+
 def test_closed_hook_does_nothing(wire: Wire) -> None:
     wire.hook.close()
     assert not wire.hook.enabled

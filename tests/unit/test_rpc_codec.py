@@ -22,6 +22,7 @@ from perseus_dist.messages import (
     Gpu,
     GpuSample,
     IterationReport,
+    KindTime,
     PlannerMessage,
     PlanTable,
     ProfileAck,
@@ -74,11 +75,23 @@ SAMPLE = Sample(
     window_s=2,
 )
 SAMPLES = ProfileSamples(sequence=1, sweep_id=3, step=2, samples=(SAMPLE, SAMPLE), blocking_power_w=83.0, last=True)
-REPORT = IterationReport(iteration=7, time_s=2.5, pipeline_time_s=2.4, energy_j=900.0, table_revision=1, point=0)
+FORWARD = KindTime(kind="F", time_ratio=1.02, requested_mhz=1410)
+REPORT = IterationReport(
+    iteration=7,
+    time_s=2.5,
+    pipeline_time_s=2.4,
+    energy_j=900.0,
+    table_revision=1,
+    point=0,
+    kind_times=(FORWARD, KindTime(kind="B", time_ratio=0.98, requested_mhz=1207)),
+    tokens=8192.0,
+    input_wait_s=0.0,
+)
 TELEMETRY = Telemetry(
     sequence=9,
-    iterations=(REPORT, replace(REPORT, iteration=8, energy_j=None)),
-    gpu=GpuSample(power_w=300.0, clock_mhz=1410, event_reasons=2**64 - 1, temperature_c=61.0),
+    iteration=9,
+    iterations=(REPORT, replace(REPORT, iteration=8, energy_j=None, kind_times=(), input_wait_s=None)),
+    gpu=GpuSample(requested_mhz=1395, power_w=300.0, clock_mhz=1410, event_reasons=2**64 - 1, temperature_c=61.0),
     lost_boundaries=1,
     lost_reports=2,
     clock_changes=3,
@@ -120,11 +133,16 @@ PLANNER_MESSAGES: tuple[PlannerMessage, ...] = (
     StopSweep(sweep_id=1, first_iteration=33),
     TABLE,
     replace(TABLE, num_instructions=0, clocks_mhz=b"", expected=()),
+    replace(TABLE, base_revision=3),
     Switch(table_revision=4, point=-1, effective_iteration=40, switch_revision=9),
     ProfileAck(sequence=3),
     Release(reason="the schedule has changed"),
     Refused(reason="rank 5 is attached already", retry=True),
 )
+
+
+def with_kind_times(*kind_times: KindTime) -> Telemetry:
+    return replace(TELEMETRY, iterations=(replace(REPORT, kind_times=kind_times),))
 
 
 @pytest.mark.parametrize("message", AGENT_MESSAGES)
@@ -176,6 +194,19 @@ def test_every_kind_of_message_is_tried() -> None:
         (replace(SAMPLES, blocking_power_w=-0.1), "samples.blocking_power_w"),
         (replace(TELEMETRY, iterations=(replace(REPORT, time_s=-inf),)), "telemetry.iterations[0].time_s"),
         (replace(TELEMETRY, iterations=(REPORT,) * (limits.MAX_ITERATIONS + 1)), "telemetry.iterations"),
+        (replace(TELEMETRY, iterations=(replace(REPORT, tokens=inf),)), "telemetry.iterations[0].tokens"),
+        (replace(TELEMETRY, iterations=(replace(REPORT, tokens=-1.0),)), "telemetry.iterations[0].tokens"),
+        (replace(TELEMETRY, iterations=(replace(REPORT, input_wait_s=nan),)), "telemetry.iterations[0].input_wait_s"),
+        (replace(TELEMETRY, iterations=(replace(REPORT, input_wait_s=-0.1),)), "telemetry.iterations[0].input_wait_s"),
+        (with_kind_times(replace(FORWARD, time_ratio=nan)), "telemetry.iterations[0].kind_times[0].time_ratio"),
+        (with_kind_times(replace(FORWARD, time_ratio=0.0)), "telemetry.iterations[0].kind_times[0].time_ratio"),
+        (with_kind_times(replace(FORWARD, time_ratio=1001)), "telemetry.iterations[0].kind_times[0].time_ratio"),
+        (with_kind_times(replace(FORWARD, requested_mhz=-1)), "telemetry.iterations[0].kind_times[0].requested_mhz"),
+        (with_kind_times(replace(FORWARD, kind="STEP")), "telemetry.iterations[0].kind_times[0].kind"),
+        (with_kind_times(FORWARD, FORWARD), "telemetry.iterations[0].kind_times"),
+        (with_kind_times(*(FORWARD,) * 9), "telemetry.iterations[0].kind_times"),
+        (replace(TELEMETRY, iteration=-2), "telemetry.iteration"),
+        (replace(TELEMETRY, gpu=GpuSample(requested_mhz=20_001)), "telemetry.gpu.requested_mhz"),
         (replace(TELEMETRY, gpu=GpuSample(power_w=nan)), "telemetry.gpu.power_w"),
         (replace(TELEMETRY, control=""), "telemetry.control"),
         (replace(DRIFT, measured_time_s=inf), "drift.measured_time_s"),
@@ -240,6 +271,21 @@ def test_a_table_whose_clocks_do_not_fill_it_is_refused(table: pb.PlanTable) -> 
         decode_planner_message(pb.PlannerMessage(table=table).SerializeToString())
 
 
+@pytest.mark.parametrize("base_revision", [4, 5])
+def test_a_table_is_based_on_an_earlier_one(base_revision: int) -> None:
+    with pytest.raises(InvalidMessageError, match=r"table\.base_revision: \d was seen, expected .* to 3"):
+        decode_planner_message(encode_planner_message(replace(TABLE, base_revision=base_revision)))
+
+
+def test_telemetry_of_agents_that_know_less_is_taken() -> None:
+    wire = pb.AgentMessage(telemetry=pb.Telemetry(sequence=1, control="direct", iterations=[pb.IterationReport()]))
+    taken = decode_agent_message(wire.SerializeToString())
+    assert isinstance(taken, Telemetry)
+    (report,) = taken.iterations
+    assert (report.kind_times, report.tokens, report.input_wait_s) == ((), 0.0, None)
+    assert taken.gpu.requested_mhz == 0
+
+
 def test_a_table_that_would_decompress_to_gigabytes_takes_no_memory() -> None:
     bomb = zlib.compress(bytes(256 << 20), 9)
     table = pb.PlanTable(num_points=1, num_instructions=1, times_s=[1.0], energies_j=[1.0], clocks_mhz=bomb)
@@ -274,6 +320,12 @@ def test_a_large_table_comes_out_as_it_went_in() -> None:
 def test_any_telemetry_in_range_survives(data: st.DataObject) -> None:
     number = st.floats(0, 1e6)
     count = st.integers(0, limits.MAX_COUNT)
+    kind_time = st.builds(
+        KindTime,
+        kind=st.sampled_from("FBIW"),
+        time_ratio=st.floats(limits.MIN_TIME_RATIO, limits.MAX_TIME_RATIO),
+        requested_mhz=st.integers(0, limits.MAX_CLOCK_MHZ),
+    )
     report = st.builds(
         IterationReport,
         iteration=st.integers(0, limits.MAX_ITERATION),
@@ -282,6 +334,9 @@ def test_any_telemetry_in_range_survives(data: st.DataObject) -> None:
         energy_j=st.none() | number,
         table_revision=count,
         point=st.integers(-1, limits.MAX_POINTS),
+        kind_times=st.lists(kind_time, max_size=4, unique_by=lambda one: one.kind).map(tuple),
+        tokens=number,
+        input_wait_s=st.none() | number,
     )
     message = data.draw(
         st.builds(

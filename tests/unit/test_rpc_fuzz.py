@@ -36,7 +36,20 @@ AGENT_SEEDS = (
     pb.AgentMessage(
         telemetry=pb.Telemetry(
             sequence=1,
-            iterations=[pb.IterationReport(iteration=4, time_s=2, pipeline_time_s=2, energy_j=700, energy_known=True)],
+            iteration=6,
+            iterations=[
+                pb.IterationReport(
+                    iteration=4,
+                    time_s=2,
+                    pipeline_time_s=2,
+                    energy_j=700,
+                    energy_known=True,
+                    kind_times=[pb.KindTime(kind="F", time_ratio=1.0, requested_mhz=1410)],
+                    tokens=4096,
+                    input_wait_s=0.25,
+                )
+            ],
+            gpu=pb.GpuSample(clock_mhz=1005, requested_mhz=1410, event_reasons=0x20),
             control="clockd",
         )
     ),
@@ -55,6 +68,18 @@ PLANNER_SEEDS = (
             times_s=[1.0],
             energies_j=[2.0],
             expected=[pb.Expected(kind="F", clocks_mhz=[1410], times_s=[0.1], energies_j=[20])],
+            schedule_digest=DIGEST,
+        )
+    ),
+    pb.PlannerMessage(
+        table=pb.PlanTable(
+            revision=2,
+            base_revision=1,
+            num_points=1,
+            num_instructions=1,
+            clocks_mhz=b"x\x9cc`\x00\x00\x00\x02\x00\x01",
+            times_s=[1.0],
+            energies_j=[2.0],
             schedule_digest=DIGEST,
         )
     ),

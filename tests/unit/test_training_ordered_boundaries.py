@@ -3,10 +3,12 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import pytest
 
 from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.boundaries.record import Event
 from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.hooks import Hook
 from perseus_dist.planning.instruction import Instruction, parse_instruction
@@ -25,19 +27,26 @@ class Rank:
         self.boundaries = OrderedBoundaries(Hook(ring, doorbell_fd), ORDER, rank=3)
         self._iteration = -1
 
-    def run(self, order: Sequence[Instruction]) -> list[str]:
-        """Run an iteration; what was published, short."""
+    def run(self, order: Sequence[Instruction], *work: int | None) -> list[str]:
+        """Run an iteration, which did this work; what was published, short."""
         self._iteration += 1
         self.boundaries.begin_iteration(self._iteration)
         for instruction in order:
             self.boundaries.begin(instruction)
             self.boundaries.end(instruction)
-        self.boundaries.end_iteration(self._iteration)
+        self.boundaries.end_iteration(self._iteration, *cast("tuple[int, int | None]", work))
         return self.published()
 
     def published(self) -> list[str]:
         read = [passed.boundary for passed in self.reader.read(0)]
-        return [f"{b.event.name} {b.kind}{b.chunk}" if b.kind else b.event.name for b in read]
+        return [
+            f"WORK {b.timed_sequence} {b.device_ns}"
+            if b.event is Event.WORK
+            else f"{b.event.name} {b.kind}{b.chunk}"
+            if b.kind
+            else b.event.name
+            for b in read
+        ]
 
     def close(self) -> None:
         self.boundaries.hook.close()
@@ -87,6 +96,18 @@ def test_another_order_releases_once_and_is_silent_until_it_fits_again(
         assert rank.run(order)[-1] == "MARK release0"
     (record,) = caplog.records
     assert "rank 3" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("work", "published"), [((4096,), ["WORK 4096 -1"]), ((0, 250), ["WORK 0 250"]), ((0, 0), ["WORK 0 0"]), ((0,), [])]
+)
+def test_work_is_told_just_before_the_end_where_it_is_known(
+    rank: Rank, work: tuple[int | None, ...], published: list[str]
+) -> None:
+    assert rank.run(ORDER, *work)[-1 - len(published) :] == [*published, "ITERATION_END"]
+    astray = rank.run(ORDER[1:], *work)
+    followed = rank.run(ORDER, *work)
+    assert not [said for said in (*astray, *followed) if said.startswith("WORK")]
 
 
 def test_an_abandoned_iteration_releases(rank: Rank) -> None:

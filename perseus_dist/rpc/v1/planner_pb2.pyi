@@ -132,8 +132,18 @@ class ProfileSamples(_message.Message):
     last: bool
     def __init__(self, sequence: _Optional[int] = ..., sweep_id: _Optional[int] = ..., step: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., blocking_power_w: _Optional[float] = ..., switch_latency_s: _Optional[float] = ..., last: bool = ...) -> None: ...
 
+class KindTime(_message.Message):
+    __slots__ = ("kind", "time_ratio", "requested_mhz")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TIME_RATIO_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_MHZ_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    time_ratio: float
+    requested_mhz: int
+    def __init__(self, kind: _Optional[str] = ..., time_ratio: _Optional[float] = ..., requested_mhz: _Optional[int] = ...) -> None: ...
+
 class IterationReport(_message.Message):
-    __slots__ = ("iteration", "time_s", "pipeline_time_s", "energy_j", "energy_known", "table_revision", "point")
+    __slots__ = ("iteration", "time_s", "pipeline_time_s", "energy_j", "energy_known", "table_revision", "point", "kind_times", "tokens", "input_wait_s")
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +151,9 @@ class IterationReport(_message.Message):
     ENERGY_KNOWN_FIELD_NUMBER: _ClassVar[int]
     TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
     POINT_FIELD_NUMBER: _ClassVar[int]
+    KIND_TIMES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     iteration: int
     time_s: float
     pipeline_time_s: float
@@ -148,22 +161,27 @@ class IterationReport(_message.Message):
     energy_known: bool
     table_revision: int
     point: int
-    def __init__(self, iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., pipeline_time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., energy_known: bool = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ...) -> None: ...
+    kind_times: _containers.RepeatedCompositeFieldContainer[KindTime]
+    tokens: float
+    input_wait_s: float
+    def __init__(self, iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., pipeline_time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., energy_known: bool = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., kind_times: _Optional[_Iterable[_Union[KindTime, _Mapping]]] = ..., tokens: _Optional[float] = ..., input_wait_s: _Optional[float] = ...) -> None: ...
 
 class GpuSample(_message.Message):
-    __slots__ = ("power_w", "clock_mhz", "event_reasons", "temperature_c")
+    __slots__ = ("power_w", "clock_mhz", "event_reasons", "temperature_c", "requested_mhz")
     POWER_W_FIELD_NUMBER: _ClassVar[int]
     CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
     EVENT_REASONS_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_MHZ_FIELD_NUMBER: _ClassVar[int]
     power_w: float
     clock_mhz: int
     event_reasons: int
     temperature_c: float
-    def __init__(self, power_w: _Optional[float] = ..., clock_mhz: _Optional[int] = ..., event_reasons: _Optional[int] = ..., temperature_c: _Optional[float] = ...) -> None: ...
+    requested_mhz: int
+    def __init__(self, power_w: _Optional[float] = ..., clock_mhz: _Optional[int] = ..., event_reasons: _Optional[int] = ..., temperature_c: _Optional[float] = ..., requested_mhz: _Optional[int] = ...) -> None: ...
 
 class Telemetry(_message.Message):
-    __slots__ = ("sequence", "iterations", "gpu", "lost_boundaries", "lost_reports", "clock_changes", "missed_clocks", "control", "trouble")
+    __slots__ = ("sequence", "iterations", "gpu", "lost_boundaries", "lost_reports", "clock_changes", "missed_clocks", "control", "trouble", "iteration")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +191,7 @@ class Telemetry(_message.Message):
     MISSED_CLOCKS_FIELD_NUMBER: _ClassVar[int]
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     iterations: _containers.RepeatedCompositeFieldContainer[IterationReport]
     gpu: GpuSample
@@ -182,7 +201,8 @@ class Telemetry(_message.Message):
     missed_clocks: int
     control: str
     trouble: str
-    def __init__(self, sequence: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[IterationReport, _Mapping]]] = ..., gpu: _Optional[_Union[GpuSample, _Mapping]] = ..., lost_boundaries: _Optional[int] = ..., lost_reports: _Optional[int] = ..., clock_changes: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., control: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+    iteration: int
+    def __init__(self, sequence: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[IterationReport, _Mapping]]] = ..., gpu: _Optional[_Union[GpuSample, _Mapping]] = ..., lost_boundaries: _Optional[int] = ..., lost_reports: _Optional[int] = ..., clock_changes: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., control: _Optional[str] = ..., trouble: _Optional[str] = ..., iteration: _Optional[int] = ...) -> None: ...
 
 class Drift(_message.Message):
     __slots__ = ("sequence", "chunk", "kind", "clock_mhz", "profile_time_s", "measured_time_s", "num_runs")
@@ -273,7 +293,7 @@ class StopSweep(_message.Message):
     def __init__(self, sweep_id: _Optional[int] = ..., first_iteration: _Optional[int] = ...) -> None: ...
 
 class PlanTable(_message.Message):
-    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest")
+    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest", "base_revision")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     NUM_POINTS_FIELD_NUMBER: _ClassVar[int]
     NUM_INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +303,7 @@ class PlanTable(_message.Message):
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     SWITCH_LATENCY_S_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BASE_REVISION_FIELD_NUMBER: _ClassVar[int]
     revision: int
     num_points: int
     num_instructions: int
@@ -292,7 +313,8 @@ class PlanTable(_message.Message):
     expected: _containers.RepeatedCompositeFieldContainer[Expected]
     switch_latency_s: float
     schedule_digest: str
-    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ...) -> None: ...
+    base_revision: int
+    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ..., base_revision: _Optional[int] = ...) -> None: ...
 
 class Expected(_message.Message):
     __slots__ = ("chunk", "kind", "clocks_mhz", "times_s", "energies_j")
@@ -377,7 +399,7 @@ class StragglerReport(_message.Message):
     def __init__(self, id: _Optional[str] = ..., degree: _Optional[float] = ..., dp_rank: _Optional[int] = ...) -> None: ...
 
 class PipelineStatus(_message.Message):
-    __slots__ = ("dp_rank", "attached_ranks", "iteration", "time_s", "energy_j", "table_revision", "point", "planned_time_s", "planned_energy_j")
+    __slots__ = ("dp_rank", "attached_ranks", "iteration", "time_s", "energy_j", "table_revision", "point", "planned_time_s", "planned_energy_j", "pipeline_time_s", "is_waiting")
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     ATTACHED_RANKS_FIELD_NUMBER: _ClassVar[int]
     ITERATION_FIELD_NUMBER: _ClassVar[int]
@@ -387,6 +409,8 @@ class PipelineStatus(_message.Message):
     POINT_FIELD_NUMBER: _ClassVar[int]
     PLANNED_TIME_S_FIELD_NUMBER: _ClassVar[int]
     PLANNED_ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    IS_WAITING_FIELD_NUMBER: _ClassVar[int]
     dp_rank: int
     attached_ranks: int
     iteration: int
@@ -396,10 +420,78 @@ class PipelineStatus(_message.Message):
     point: int
     planned_time_s: float
     planned_energy_j: float
-    def __init__(self, dp_rank: _Optional[int] = ..., attached_ranks: _Optional[int] = ..., iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., planned_time_s: _Optional[float] = ..., planned_energy_j: _Optional[float] = ...) -> None: ...
+    pipeline_time_s: float
+    is_waiting: bool
+    def __init__(self, dp_rank: _Optional[int] = ..., attached_ranks: _Optional[int] = ..., iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., planned_time_s: _Optional[float] = ..., planned_energy_j: _Optional[float] = ..., pipeline_time_s: _Optional[float] = ..., is_waiting: bool = ...) -> None: ...
+
+class StragglerVerdict(_message.Message):
+    __slots__ = ("rank", "pp_rank", "dp_rank", "degree", "low", "high", "cause", "age_s", "is_whole_pipeline", "is_predicted", "is_flapping", "is_acted_upon", "is_muted", "sentence")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PP_RANK_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    DEGREE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_PIPELINE_FIELD_NUMBER: _ClassVar[int]
+    IS_PREDICTED_FIELD_NUMBER: _ClassVar[int]
+    IS_FLAPPING_FIELD_NUMBER: _ClassVar[int]
+    IS_ACTED_UPON_FIELD_NUMBER: _ClassVar[int]
+    IS_MUTED_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    degree: float
+    low: float
+    high: float
+    cause: str
+    age_s: float
+    is_whole_pipeline: bool
+    is_predicted: bool
+    is_flapping: bool
+    is_acted_upon: bool
+    is_muted: bool
+    sentence: str
+    def __init__(self, rank: _Optional[int] = ..., pp_rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., degree: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., cause: _Optional[str] = ..., age_s: _Optional[float] = ..., is_whole_pipeline: bool = ..., is_predicted: bool = ..., is_flapping: bool = ..., is_acted_upon: bool = ..., is_muted: bool = ..., sentence: _Optional[str] = ...) -> None: ...
+
+class JobEvent(_message.Message):
+    __slots__ = ("sequence", "kind", "age_s", "iteration", "sentence", "effective_iteration", "switch_revision", "rank", "dp_rank", "degree", "low", "high", "cause", "t_prime_s", "points")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    SENTENCE_FIELD_NUMBER: _ClassVar[int]
+    EFFECTIVE_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_REVISION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    DEGREE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    T_PRIME_S_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    kind: str
+    age_s: float
+    iteration: int
+    sentence: str
+    effective_iteration: int
+    switch_revision: int
+    rank: int
+    dp_rank: int
+    degree: float
+    low: float
+    high: float
+    cause: str
+    t_prime_s: float
+    points: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, sequence: _Optional[int] = ..., kind: _Optional[str] = ..., age_s: _Optional[float] = ..., iteration: _Optional[int] = ..., sentence: _Optional[str] = ..., effective_iteration: _Optional[int] = ..., switch_revision: _Optional[int] = ..., rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., degree: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., cause: _Optional[str] = ..., t_prime_s: _Optional[float] = ..., points: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles")
+    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -419,6 +511,11 @@ class JobStatus(_message.Message):
     MISSED_CLOCKS_FIELD_NUMBER: _ClassVar[int]
     LOST_BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     TROUBLES_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    T_PRIME_S_FIELD_NUMBER: _ClassVar[int]
+    SAVED_J_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_REPORTS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     phase: str
     reason: str
@@ -438,7 +535,12 @@ class JobStatus(_message.Message):
     missed_clocks: int
     lost_boundaries: int
     troubles: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ...) -> None: ...
+    verdicts: _containers.RepeatedCompositeFieldContainer[StragglerVerdict]
+    t_prime_s: float
+    saved_j: float
+    refused_reports: int
+    events: _containers.RepeatedCompositeFieldContainer[JobEvent]
+    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ...) -> None: ...
 
 class MeasuredIterations(_message.Message):
     __slots__ = ("num_iterations", "time_s", "time_spread_s", "energy_j", "energy_spread_j")
