@@ -4,6 +4,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from perseus_dist.cli.straggler_view import format_saved
 from perseus_dist.cli.table import Column, format_table
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -14,6 +15,8 @@ _JOB_COLUMNS: tuple[Column, ...] = (
     ("iteration\ntime [s]", "time", "s"),
     ("baseline\n[s]", "baseline", "s"),
     ("predicted\nsaving", "saving", "s"),
+    ("saved\nso far", "saved", "s"),
+    ("T'\n[s]", "t_prime", "s"),
     ("table", "table_revision", "d"),
     ("switch", "switch_revision", "d"),
     ("target", "target", "s"),
@@ -24,12 +27,15 @@ _PIPELINE_COLUMNS: tuple[Column, ...] = (
     ("ranks", "attached_ranks", "d"),
     ("iteration", "iteration", "d"),
     ("time [s]", "time_s", ".4f"),
-    ("energy [J]", "energy_j", ".1f"),
-    ("point", "point", "d"),
+    ("own\ntime [s]", "pipeline_time_s", ".4f"),
     ("planned\ntime [s]", "planned_time_s", ".4f"),
+    ("energy [J]", "energy_j", ".1f"),
     ("planned\nenergy [J]", "planned_energy_j", ".1f"),
-    ("straggler", "straggler", "s"),
+    ("table", "table_revision", "d"),
+    ("point", "point", "d"),
+    ("state", "state", "s"),
 )
+_WAITS = "waits"
 
 
 def status_document(status: pb.JobStatus) -> dict[str, Any]:
@@ -38,10 +44,14 @@ def status_document(status: pb.JobStatus) -> dict[str, Any]:
         status, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     # 64 bits, which protobuf's JSON makes strings
-    for count in ("table_revision", "switch_revision", "messages", "missed_clocks", "lost_boundaries"):
+    counts = ("table_revision", "switch_revision", "messages", "missed_clocks", "lost_boundaries", "refused_reports")
+    for count in counts:
         document[count] = getattr(status, count)
     for pipeline, shown in zip(status.pipelines, document["pipelines"], strict=True):
         shown.update(iteration=pipeline.iteration, table_revision=pipeline.table_revision)
+    for event, shown in zip(status.events, document["events"], strict=True):
+        for count in ("sequence", "iteration", "effective_iteration", "switch_revision"):
+            shown[count] = getattr(event, count)
     return document
 
 
@@ -52,16 +62,26 @@ def format_jobs(statuses: list[pb.JobStatus]) -> str:
 
 def format_pipelines(status: pb.JobStatus) -> str:
     """A line for each pipeline."""
-    degrees: dict[int, str] = {}
-    for straggler in status.stragglers:
-        told = f"{straggler.id} x {straggler.degree:g}"
-        degrees[straggler.dp_rank] = ", ".join(filter(None, (degrees.get(straggler.dp_rank), told)))
+    told = _told_of_pipelines(status)
     records = [
         {column[1]: getattr(pipeline, column[1], "") for column in _PIPELINE_COLUMNS}
-        | {"straggler": degrees.get(pipeline.dp_rank, "")}
+        | {"state": "; ".join(([_WAITS] if pipeline.is_waiting else []) + told.get(pipeline.dp_rank, []))}
         for pipeline in status.pipelines
     ]
     return format_table(_PIPELINE_COLUMNS, records)
+
+
+def _told_of_pipelines(status: pb.JobStatus) -> dict[int, list[str]]:
+    """By dp_rank, what is held of it: reports, then verdicts, a few words each."""
+    told: dict[int, list[str]] = {}
+    for straggler in status.stragglers:
+        told.setdefault(straggler.dp_rank, []).append(f"{straggler.id} x {straggler.degree:g}")
+    for verdict in status.verdicts:
+        who = "whole" if verdict.is_whole_pipeline else f"rank {verdict.rank}"
+        aside = " (muted)" if verdict.is_muted else "" if verdict.is_acted_upon else " (not acted upon)"
+        words = f"{who}: {verdict.cause.replace('_', ' ')} x {verdict.degree:.3f}{aside}"
+        told.setdefault(verdict.dp_rank, []).append(words)
+    return told
 
 
 def format_troubles(status: pb.JobStatus) -> str:
@@ -92,6 +112,8 @@ def _job_record(status: pb.JobStatus) -> dict[str, Any]:
         "time": _seconds(status.enforced.time_s or time_s),
         "baseline": _seconds(status.baseline.time_s),
         "saving": f"{status.predicted_saving:.1%}" if status.table_revision else "-",
+        "saved": format_saved(status.saved_j) if status.saved_j else "-",
+        "t_prime": _seconds(status.t_prime_s),
         "table_revision": status.table_revision,
         "switch_revision": status.switch_revision,
         "target": format_target(status.target),

@@ -57,6 +57,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--metrics-port", type=int, metavar="PORT", help="serve Prometheus metrics on 127.0.0.1; 0: any"
     )
+    parser.add_argument(
+        "--stragglers",
+        choices=("act", "show"),
+        default="act",
+        help="act: pipelines wait for stragglers that are detected; show: stragglers are detected and told of, and "
+        "pipelines wait for reported ones alone (default: %(default)s)",
+    )
     parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")
     parser.add_argument(
         "--embedded",
@@ -82,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 def _config(args: argparse.Namespace) -> "ServerConfig":
     from perseus_dist.planner.address import parse_address
     from perseus_dist.planner.auth import load_operator_token, new_token
+    from perseus_dist.planner.job_policy import Policy
     from perseus_dist.planner.server import ServerConfig
     from perseus_dist.planner.state_dir import DATABASE, OPERATOR_TOKEN, default_state_dir, make_state_dir
     from perseus_dist.planner.tls import ServerTls
@@ -118,4 +126,5 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         metrics_port=args.metrics_port,
         address_file=args.address_file,
         embedded=args.embedded,
+        policy=Policy(acts_on_stragglers=args.stragglers == "act"),
     )

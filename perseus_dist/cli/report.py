@@ -13,8 +13,9 @@ example:
 
 'deepspeed --perseus' calls this by itself when the job has ended. It writes into the folder, as far as there is
 something to say: report.html (everything in one file, for a browser), report.json, frontier.svg, timeline.svg (one
-iteration before the plan and one under it, as measured), and trace.json, which https://ui.perfetto.dev opens. Of a job
-that still runs, or that was killed, it reports what there is.
+iteration before the plan and one under it, as measured), stragglers.svg (where a GPU was slow: each pipeline's time and
+energy, and what was done about it), and trace.json, which https://ui.perfetto.dev opens. Of a job that still runs, or
+that was killed, it reports what there is.
 """
 
 

@@ -5,12 +5,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.gpu import GpuState
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.presets import PRESETS
+from perseus_dist.simulator.throttle import ThrottleScript, parse_throttle
 from perseus_dist.simulator.work import work_environment
 
 LEFT_LOCKED_EXIT_CODE = 3
@@ -24,10 +25,14 @@ _EPILOG = """\
 example:
   perseus-dist sim --gpu a100 --count 4 -- python -c "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
   perseus-dist sim --count 4 --forward-ms 35 --backward-ms 65 -- deepspeed --perseus --num_gpus 4 train.py
+  perseus-dist sim --count 4 --throttle 3:1005@60 --throttle 3:none@120 --forward-ms 35 ... -- deepspeed ...
 
 With --forward-ms and --backward-ms, each forward and backward of a training job under Perseus also runs as a kernel on
 a simulated GPU: that of index i for local rank i. The real work happens on the CPU meanwhile; give longer times than
 that takes.
+
+With --throttle a GPU overheats so many seconds after COMMAND's start: NVML tells of it, and no kernel runs above that
+clock until another --throttle changes the cap, or lifts it with "none".
 
 COMMAND and its children find the simulated GPUs wherever they load libnvidia-ml.so.1 by name, as nvidia-ml-py does.
 When it has ended, this prints what each GPU consumed and whether its clock is still locked. A clock counts as left
@@ -58,6 +63,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--imbalance", type=float, metavar="SHARE", help="0.1: the last stage takes 10 %% longer than the first"
     )
+    parser.add_argument(
+        "--throttle",
+        action="append",
+        default=[],
+        metavar="GPU:MHZ@SECONDS",
+        help="overheat a GPU in mid-run; again for more",
+    )
     parser.add_argument("--unprivileged", action="store_true", help="nobody may set clocks")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
@@ -67,6 +79,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Run a command on simulated GPUs."""
     work = _work_environment(args)
+    throttles = [parse_throttle(text) for text in args.throttle]
     # The thread that waits takes signals itself. Those that numerical libraries have started before may get one first:
     # it is noted then, or, if it told the command's end, found out a moment later.
     strays: list[int] = []
@@ -75,9 +88,13 @@ def run(args: argparse.Namespace) -> int:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # the machine's thread inherits it
     try:
         with SimulatedMachine(args.gpu, count=args.count, unprivileged=args.unprivileged) as machine:
+            script = ThrottleScript(throttles, machine.gpus)
             started = [gpu.state() for gpu in machine.gpus]
             environment = {**os.environ, **machine.environment(cuda=args.cuda), **work}
-            exit_code = _run_command(args.command, environment, strays)
+            began_s = time.monotonic()
+            exit_code = _run_command(
+                args.command, environment, strays, lambda: script.apply_due(time.monotonic() - began_s)
+            )
             _wait_for_release(machine)
             report = _report(args.command, exit_code, machine, started)
     finally:
@@ -100,13 +117,16 @@ def _work_environment(args: argparse.Namespace) -> dict[str, str]:
     )
 
 
-def _run_command(command: Sequence[str], environment: dict[str, str], strays: list[int]) -> int:
-    """Spawn, and wait, passing signals on. The watched signals must be blocked."""
+def _run_command(
+    command: Sequence[str], environment: dict[str, str], strays: list[int], look: Callable[[], object]
+) -> int:
+    """Spawn, and wait, passing signals on and looking a few times a second. The watched signals must be blocked."""
     try:
         pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=(), setsigdef=_PYTHON_IGNORES)
     except OSError as error:
         raise SimulatorError(f"{command[0]}: cannot be run ({error.strerror}); name a command after --") from None
     while True:
+        look()
         info = signal.sigtimedwait(_WATCHED, _LOOK_S)
         # Sent by a process; what the terminal sends, the command gets as well.
         if info is not None and info.si_signo != signal.SIGCHLD and info.si_code <= 0:

@@ -10,7 +10,8 @@ example:
   perseus-dist straggler report llama-70b --id rack7 --pipeline 3 --degree 1.25
 
 While a pipeline's iterations take 1.25 times what they take at maximum clocks, all others wait for it: they get the
-plan that needs least energy in that time.
+plan that needs least energy in that time. Until it is cleared, the report wins over what the planner detects on that
+pipeline by itself: a degree of 1 says that it does not straggle.
 """
 _CLEAR_EPILOG = """\
 example:
@@ -37,7 +38,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     report.add_argument("job", metavar="JOB")
     report.add_argument("--id", required=True, help="a name of your own for the report; the same again replaces it")
     report.add_argument("--pipeline", required=True, type=int, metavar="DP_RANK", help="its data-parallel rank")
-    report.add_argument("--degree", required=True, type=float, metavar="X", help="how many times as long, above 1")
+    report.add_argument(
+        "--degree", required=True, type=float, metavar="X", help="how many times as long, from 1 to 100"
+    )
     report.set_defaults(run=run_report)
     clear = actions.add_parser(
         "clear", help="it no longer is", description="Clear a report.", epilog=_CLEAR_EPILOG, formatter_class=form

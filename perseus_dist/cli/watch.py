@@ -16,7 +16,8 @@ example:
   perseus-dist watch llama-70b
   perseus-dist watch llama-70b --json | jq .phase
 
-On a terminal the status is redrawn in place; elsewhere a line is printed for each change of phase, plan or straggler.
+On a terminal the status is redrawn in place; elsewhere a line is printed for each change of phase or plan, and for each
+straggler, report and switch. 'own time' is a pipeline's until it waits for gradient synchronisation.
 Ends when the planner forgets the job, or at Ctrl-C.
 """
 
@@ -53,27 +54,38 @@ def run(args: argparse.Namespace) -> int:
 
 def _on_terminal(status: "pb.JobStatus") -> None:
     from perseus_dist.cli.job_view import format_jobs, format_pipelines, format_troubles
+    from perseus_dist.cli.straggler_view import format_events, format_stragglers
 
     home_and_clear = "\x1b[H\x1b[2J"
     tables = f"{format_jobs([status])}\n{format_pipelines(status)}"
-    print(f"{home_and_clear}{tables}{format_troubles(status)}", end="", flush=True)
+    below = f"{format_troubles(status)}{format_stragglers(status)}{format_events(status)}"
+    print(f"{home_and_clear}{tables}{below}", end="", flush=True)
 
 
 class _Lines:
-    """A line for each decision; iterations alone are no news."""
+    """A line for each decision and each event; iterations alone are no news."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._said: tuple[str, ...] = ()
+        self._sequence = 0  # of the newest event that was told; a planner that begins anew ends the call
 
     def __call__(self, status: "pb.JobStatus") -> None:
         from perseus_dist.cli.job_view import format_target
+        from perseus_dist.cli.straggler_view import format_event
 
+        now_s = time.time()
         stragglers = "".join(f", {one.id}: pipeline {one.dp_rank} x {one.degree:g}" for one in status.stragglers)
-        line = (
-            f"{status.phase}: {status.reason} (table {status.table_revision}, switch {status.switch_revision}, "
-            f"target {format_target(status.target)}{stragglers})"
-        )
-        line = "\n  ".join((line, *status.troubles))
-        if line != self._said:
-            self._said = line
-            print(f"{time.strftime('%H:%M:%S')} {line}", flush=True)
+        wanted = f"target {format_target(status.target)}{stragglers}"
+        news = (f"{status.phase}: {status.reason}", f"table {status.table_revision}", wanted, *status.troubles)
+        if news != self._said:
+            self._said = news
+            decided = f"table {status.table_revision}, switch {status.switch_revision}, {wanted}"
+            _say(now_s, "\n  ".join((f"{news[0]} ({decided})", *status.troubles)))
+        for event in status.events:
+            if event.sequence > self._sequence:
+                self._sequence = event.sequence
+                _say(now_s - event.age_s, format_event(event))
+
+
+def _say(at_s: float, line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S', time.localtime(at_s))} {line}", flush=True)

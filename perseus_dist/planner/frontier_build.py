@@ -7,15 +7,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from perseus_dist.messages import PlannerMessage
-from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.frontier_summary import SLOW_FACTORS, FrontierSummary
 from perseus_dist.planner.measured_profile import profile_csv, profile_of_request
 from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.plan_table import plan_tables
 from perseus_dist.planning.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier_file import save_frontier
-from perseus_dist.planning.problem import make_problem
+from perseus_dist.planning.instruction import Kind
+from perseus_dist.planning.problem import PlanningProblem, make_problem
 from perseus_dist.planning.replay import replay_all_max
 from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.planning.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
 
 
@@ -37,6 +39,8 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
         blocking_uw_of_rank=uw_from_w(request.blocking_power_w).tolist(),
         tensor_parallel=request.tp_size,
     )
+    if request.slow_ranks:
+        problem = with_slow_ranks(problem, request.slow_ranks)
     all_max_ps = replay_all_max(problem).time_ps
     frontier = plan_frontier(
         problem,
@@ -52,22 +56,47 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
         return PlanResult(
             request_id=request.request_id,
             revision=request.revision,
-            summary=summarize(frontier),
-            tables=tuple(encode(table) for table in plan_tables(frontier, revision=request.revision)),
+            summary=summarize(frontier, knows_slow_ranks=not request.slow_ranks),
+            tables=tuple(
+                encode(table)
+                for table in plan_tables(frontier, revision=request.revision, base_revision=request.base_revision)
+            ),
             frontier_npz=frontier_npz.read_bytes(),
             profile_csv=profile_csv(profile),
         )
 
 
-def summarize(frontier: Frontier) -> FrontierSummary:
-    """What the planner's own process keeps of a frontier."""
+def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True) -> FrontierSummary:
+    """What the planner's own process keeps of a frontier.
+
+    Args:
+        frontier: As planned.
+        knows_slow_ranks: Whether to find out how long an iteration takes with one rank that is slow.
+    """
+    problem, baseline = frontier.problem, frontier.baseline
+    durations_ps = baseline.end_ps - baseline.start_ps
+    kinds = np.array([instruction.kind for instruction in problem.dag.instructions])
+    of_kinds_ps = np.array([durations_ps[kinds == kind].sum() for kind in Kind])
     return FrontierSummary(
         time_ps=tuple(frontier.time_ps.tolist()),
         total_uj=tuple(frontier.total_uj.tolist()),
         lower_bound_uj=tuple(np.rint(frontier.bound.total_uj(frontier.time_ps)).astype(np.int64).tolist()),
         baseline_time_ps=frontier.baseline.time_ps,
         baseline_uj=frontier.baseline.total_uj,
-        total_blocking_uw=frontier.problem.total_blocking_uw,
+        total_blocking_uw=problem.total_blocking_uw,
         solve_seconds=frontier.solve_seconds,
         realise_seconds=frontier.realise_seconds,
+        kind_shares=tuple((of_kinds_ps / of_kinds_ps.sum()).tolist()),
+        slow_rank_ps=_with_slow_ranks_ps(problem) if knows_slow_ranks else (),
+        tail_ps=int(baseline.time_ps - baseline.end_ps[np.isin(kinds, list(Kind))].max()),
+    )
+
+
+def _with_slow_ranks_ps(problem: PlanningProblem) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(
+            replay_all_max(with_slow_ranks(problem, [SlowRank(pp_rank=pp_rank, factor=factor)])).time_ps
+            for factor in SLOW_FACTORS
+        )
+        for pp_rank in range(len(problem.blocking_uw))
     )

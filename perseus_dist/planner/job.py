@@ -11,17 +11,23 @@ from typing import NamedTuple
 
 from perseus_dist.messages import NO_ITERATION, NO_POINT, T_MIN, Gpu, GpuSample, ProfileSamples, Rank, Target
 from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.job_history import JobHistory
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     JobRegistered,
+    OwnTableMade,
     StragglerKnown,
     SweepBegun,
     SwitchDecided,
     TargetChosen,
 )
+from perseus_dist.planner.straggler_watch import StragglerWatch
+from perseus_dist.planning.slow_rank import SlowRank
+from perseus_dist.straggler.verdict import Verdict
 
 NUM_RECENT = 15  # iterations behind an estimate of the iteration time
+NUM_RECENT_PIPELINE = 3  # the same, of what a pipeline takes just now
 NUM_ENFORCED = 64  # iterations behind the figures of the plan in force
 
 
@@ -91,6 +97,7 @@ class Iteration:
     Attributes:
         num_parts: Ranks, or pipelines, that have reported it.
         time_s: [s] the longest of theirs.
+        pipeline_time_s: [s] the same, until gradient synchronisation.
         energy_j: [J] of all theirs; None once one is not known.
         is_released: Whether all of them ran without a plan.
         is_enforced: Whether all of them followed the switch in force.
@@ -99,6 +106,7 @@ class Iteration:
     number: int
     num_parts: int
     time_s: float
+    pipeline_time_s: float
     energy_j: float | None
     is_released: bool
     is_enforced: bool
@@ -112,6 +120,7 @@ class Pipeline:
         iteration: The newest that any of its ranks reported.
         time_s: [s] that it took.
         latest: The newest that all its ranks reported.
+        recent_times_s: [s] of the latest of those, until gradient synchronisation.
         unfinished: Iterations that some rank has not reported yet, by number.
     """
 
@@ -119,6 +128,7 @@ class Pipeline:
     iteration: int = NO_ITERATION
     time_s: float = 0.0
     latest: Iteration | None = None
+    recent_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_RECENT_PIPELINE))
     unfinished: dict[int, Iteration] = field(default_factory=dict)
 
 
@@ -182,6 +192,23 @@ class JobPlan:
     profile_csv: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRequest:
+    """A plan that is, or was, asked for one pipeline alone.
+
+    Attributes:
+        request_id: None once it was answered.
+        base_revision: Of the table of all pipelines then.
+        slow_ranks: Which it is for.
+        asked_at_s: [s] when.
+    """
+
+    request_id: int | None
+    base_revision: int
+    slow_ranks: tuple[SlowRank, ...]
+    asked_at_s: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Job:
     """Everything that is known of a job; ``job_status`` says what to show of it.
@@ -205,12 +232,23 @@ class Job:
         ended_series: Those that no sample is awaited from.
         samples: By series, by rank, in the order of arrival.
         acked_samples: By (rank, incarnation), the highest sequence accepted.
-        drifted_pp_ranks: Whose instructions' times have left the profile.
+        drifted_ranks: Whose instructions' times have left the profile.
         planning: Request that is being planned.
         planning_attempts: Requests since the last plan.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
         plan_again_at_s: [s] when to ask the planning worker again.
         held_revision, held_switch_revision: Highest that any agent has said to hold, or that were ever given.
+        own_plans: By dp_rank, the newest made for a pipeline with slow ranks; of use while it has them.
+        own_requests: By dp_rank, the newest asked for.
+        given_revision: Highest table revision that was ever given to a request.
+        watch: Who is slow, by what ranks report; None before there is a plan and every rank's place is known.
+        verdicts: Who is held to be slow.
+        keeps_switch: The switch was decided before the planner was restarted, by evidence that is lost: it stays until
+            there is as much again.
+        saved_j: [J] saved since the first plan, by measurement.
+        num_refused_reports: Reports that were not taken.
+        history: What has happened, for whoever watches.
+        now_s: [s] of the latest event.
         num_messages: Messages of its ranks.
         num_changes: Counts whatever a watcher would want to see at once.
     """
@@ -245,7 +283,7 @@ class Job:
     ended_series: set[int] = field(default_factory=set)
     samples: dict[int, dict[int, list[TakenSamples]]] = field(default_factory=dict)
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
-    drifted_pp_ranks: set[int] = field(default_factory=set)
+    drifted_ranks: set[int] = field(default_factory=set)
     drift_since_s: float = 0.0
     reprofiled_at_s: float | None = None
 
@@ -256,6 +294,17 @@ class Job:
     plan_again_at_s: float | None = None
     plan: JobPlan | None = None
     held_revision: int = 0
+    own_plans: dict[int, OwnTableMade] = field(default_factory=dict)
+    own_requests: dict[int, OwnRequest] = field(default_factory=dict)
+    given_revision: int = 0
+
+    watch: StragglerWatch | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    keeps_switch: bool = False
+    saved_j: float = 0.0
+    num_refused_reports: int = 0
+    history: JobHistory = field(default_factory=JobHistory)
+    now_s: float = 0.0
 
     switch: SwitchDecided | None = None
     held_switch_revision: int = 0
@@ -299,6 +348,12 @@ class Job:
     def point(self, dp_rank: int) -> int:
         """Row of the table that a pipeline follows, or ``NO_POINT``."""
         return self.switch.points[dp_rank] if self.switch else NO_POINT
+
+    def own_plan_in_force(self, dp_rank: int) -> OwnTableMade | None:
+        """What a pipeline follows instead of the table of all, if it does."""
+        own = self.own_plans.get(dp_rank)
+        is_followed = own is not None and self.switch is not None and self.switch.revision_of(dp_rank) == own.revision
+        return own if is_followed else None
 
     def enter(self, phase: Phase, reason: str) -> None:
         """Change the phase, or the reason of being in it."""

@@ -1,11 +1,14 @@
 """A job's status, for operators and for the agent of its rank 0."""
 
-from perseus_dist.messages import NO_POINT, JobStatus, MeasuredIterations, PipelineStatus, Straggler
+from perseus_dist.messages import NO_POINT, JobStatus, MeasuredIterations, PipelineStatus, Straggler, StragglerVerdict
 from perseus_dist.planner.job import Job
+from perseus_dist.planner.lifecycle_choice import own_target_point, reported_pipelines, target_point
 from perseus_dist.planner.measured_iterations import measured_iterations
+from perseus_dist.planner.predicted_saving import predicted_saving
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
 MAX_TROUBLES = 8  # shown; a thousand ranks mostly share one cause
+MAX_VERDICTS = 256  # shown: the worst
 
 
 def job_status(job: Job) -> JobStatus:
@@ -28,7 +31,7 @@ def job_status(job: Job) -> JobStatus:
         t_star_s=summary.t_star_ps / PS_PER_S if summary else 0.0,
         baseline=_baseline(job),
         enforced=measured_iterations(job.enforced),
-        predicted_saving=_predicted_saving(job),
+        predicted_saving=predicted_saving(job),
         profiled_clocks=len(
             {one.clock_mhz for ranks in job.samples.values() for one in next(iter(ranks.values()), ())}
         ),
@@ -36,6 +39,36 @@ def job_status(job: Job) -> JobStatus:
         missed_clocks=job.num_missed_clocks,
         lost_boundaries=job.num_lost_boundaries,
         troubles=_troubles(job),
+        verdicts=_verdicts(job),
+        t_prime_s=job.switch.t_prime_s if job.switch else 0.0,
+        saved_j=job.saved_j,
+        refused_reports=job.num_refused_reports + (job.watch.num_refused if job.watch else 0),
+        events=job.history.events(job.now_s),
+    )
+
+
+def _verdicts(job: Job) -> tuple[StragglerVerdict, ...]:
+    """What the detector holds now, as old as it is at the latest event."""
+    reported = reported_pipelines(job)
+    worst = sorted(job.verdicts, key=lambda verdict: verdict.degree.value, reverse=True)[:MAX_VERDICTS]
+    return tuple(
+        StragglerVerdict(
+            rank=verdict.rank,
+            pp_rank=verdict.pp_rank,
+            dp_rank=verdict.dp_rank,
+            degree=verdict.degree.value,
+            low=verdict.degree.low,
+            high=verdict.degree.high,
+            cause=verdict.cause,
+            age_s=max(0.0, job.now_s - verdict.since_s),
+            is_whole_pipeline=verdict.is_whole_pipeline,
+            is_predicted=verdict.is_predicted,
+            is_flapping=verdict.is_flapping,
+            is_acted_upon=verdict.is_acted_upon,
+            is_muted=verdict.dp_rank in reported,
+            sentence=verdict.sentence,
+        )
+        for verdict in worst
     )
 
 
@@ -59,39 +92,28 @@ def _baseline(job: Job) -> MeasuredIterations:
 
 def _pipeline_status(job: Job, dp_rank: int) -> PipelineStatus:
     pipeline, point = job.pipelines[dp_rank], job.point(dp_rank)
-    planned = job.plan.summary if job.plan and point != NO_POINT else None
+    shared = job.plan.summary if job.plan and point != NO_POINT else None
+    own = job.own_plan_in_force(dp_rank)
+    planned = own.summary if own and shared else shared
     return PipelineStatus(
         dp_rank=dp_rank,
         attached_ranks=pipeline.num_attached,
         iteration=pipeline.iteration,
         time_s=pipeline.time_s,
         energy_j=(pipeline.latest.energy_j or 0.0) if pipeline.latest else 0.0,
-        table_revision=job.switch.table_revision if job.switch else 0,
+        table_revision=job.switch.revision_of(dp_rank) if job.switch else 0,
         point=point,
         planned_time_s=planned.time_ps[point] / PS_PER_S if planned else 0.0,
         planned_energy_j=planned.total_uj[point] / UJ_PER_J if planned else 0.0,
+        pipeline_time_s=pipeline.latest.pipeline_time_s if pipeline.latest else 0.0,
+        is_waiting=_is_waiting(job, dp_rank, point),
     )
 
 
-def _predicted_saving(job: Job) -> float:
-    """Share of energy, of the plans in force against all-maximum clocks, by the profile.
-
-    Pipelines end an iteration together, so all of them are counted until the slowest is through: a straggler, or with
-    plans that are meant to be slower, the slowest plan.
-    """
-    if job.plan is None or job.switch is None or NO_POINT in job.switch.points:
-        return 0.0
-    summary = job.plan.summary
-    slowest = max((known.degree for known in job.stragglers.values()), default=1.0)
-    baseline_until_ps = round(slowest * summary.baseline_time_ps)
-    until_ps = max(baseline_until_ps, *(summary.time_ps[point] for point in job.switch.points))
-    planned = sum(
-        summary.total_uj[point] + _waiting_uj(job, summary.time_ps[point], until_ps) for point in job.switch.points
-    )
-    baseline = summary.baseline_uj + _waiting_uj(job, summary.baseline_time_ps, baseline_until_ps)
-    return 1 - planned / (len(job.switch.points) * baseline)
-
-
-def _waiting_uj(job: Job, from_ps: int, until_ps: int) -> float:
-    assert job.plan is not None
-    return job.plan.summary.total_blocking_uw * (until_ps - from_ps) / PS_PER_S
+def _is_waiting(job: Job, dp_rank: int, point: int) -> bool:
+    if job.plan is None or point == NO_POINT:
+        return False
+    own, summary = job.own_plan_in_force(dp_rank), job.plan.summary
+    if own is not None:
+        return own.summary.time_ps[point] > own.summary.time_ps[own_target_point(job, own)]
+    return summary.time_ps[point] > summary.time_ps[target_point(job, summary)]

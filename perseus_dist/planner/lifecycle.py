@@ -33,6 +33,8 @@ from perseus_dist.planner.lifecycle_events import (
     TargetSet,
     Tick,
 )
+from perseus_dist.planner.lifecycle_judge import judge, judge_at_once
+from perseus_dist.planner.lifecycle_own_plan import is_own_request, take_own_failure, take_own_plan
 from perseus_dist.planner.lifecycle_plan import take_failure, take_plan
 from perseus_dist.planner.lifecycle_registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle_restore import restore
@@ -60,15 +62,19 @@ def step(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
     Returns:
         What to do, in order; mostly nothing.
     """
+    job.now_s = now_s
     if isinstance(event, RankMessage):
         job.num_messages += 1
         rank = job.rank_of_stream.get(event.stream)
         if rank is None:  # refused, or replaced
             return []
         if isinstance(event.message, Telemetry):  # a thousand a second, of which few matter
-            if not take_telemetry(job, job.ranks[rank], event.message, now_s):
-                return []
-            return _finished(job, job.phase, job.reason, advance(job, now_s))
+            phase, reason = job.phase, job.reason
+            matters = take_telemetry(job, job.ranks[rank], event.message, now_s)
+            effects = judge_at_once(job, now_s)
+            if matters:
+                effects += advance(job, now_s)
+            return _finished(job, phase, reason, effects)
     phase, reason = job.phase, job.reason
     effects = _take(job, event, now_s)
     if job.spec is None:
@@ -85,12 +91,14 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             return attach_rank(job, event, now_s)
         case RankDetached(stream=stream):
             return detach_rank(job, stream, now_s)
-        case PlanReady():
+        case PlanReady(result=result):
+            if is_own_request(job, result.request_id):
+                return take_own_plan(job, result, now_s)
             return take_plan(job, event, now_s)
-        case PlanFailed():
-            return take_failure(job, event, now_s)
+        case PlanFailed(request_id=request_id):
+            return take_own_failure(job, event) if is_own_request(job, request_id) else take_failure(job, event, now_s)
         case Tick():
-            return end_of_job(job, now_s)
+            return [*judge(job, now_s), *end_of_job(job, now_s)]
         case _ if job.spec is None:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():
@@ -116,9 +124,9 @@ def _take_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
                 why = f"rank {state.rank.rank} holds switch {seen.switch_revision}, which the planner does not know"
                 return decide(job, now_s, why, force=True)
         case Drift() as drift:
-            if not job.drifted_pp_ranks:
+            if not job.drifted_ranks:
                 job.drift_since_s = now_s
-            job.drifted_pp_ranks.add(state.rank.pp_rank)
+            job.drifted_ranks.add(state.rank.rank)
             return [
                 Log(
                     sentence=f"rank {state.rank.rank}: {drift.kind} of chunk {drift.chunk} takes "

@@ -138,24 +138,37 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         if now_s < job.plan_again_at_s:
             return []
         return start_planning(job, "planning again")
-    if job.phase is Phase.PLANNING or not job.drifted_pp_ranks:
+    if job.phase is Phase.PLANNING or not job.drifted_ranks:
         return []
     if now_s < job.drift_since_s + job.policy.drift_settle_s:
         return []
+    job.drifted_ranks -= _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
+    if not job.drifted_ranks:
+        return []
     if job.reprofiled_at_s is not None and now_s < job.reprofiled_at_s + job.policy.min_reprofile_interval_s:
         return []
+    drifted = {job.ranks[rank].rank.pp_rank for rank in job.drifted_ranks}
     concerned = [
-        rank
-        for rank, state in job.ranks.items()
-        if state.rank.pp_rank in job.drifted_pp_ranks and state.stream is not None
+        rank for rank, state in job.ranks.items() if state.rank.pp_rank in drifted and state.stream is not None
     ]
     setters = [rank for rank in concerned if job.ranks[rank].can_set_clocks]
     clocks_mhz = common_clocks_mhz(job, setters)
     if len(clocks_mhz) < _MIN_CLOCKS:
         return []
-    pp_ranks = ", ".join(map(str, sorted(job.drifted_pp_ranks)))
-    job.drifted_pp_ranks.clear()
+    pp_ranks = ", ".join(map(str, sorted(drifted)))
+    job.drifted_ranks.clear()
     job.reprofiled_at_s = now_s
     job.enter(Phase.REPROFILING, f"times of pp_rank {pp_ranks} have left the profile: sweeping it again")
     others = [rank for rank in concerned if rank not in setters]
     return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
+
+
+def _stragglers(job: Job) -> set[int]:
+    """Ranks that verdicts are about, acted upon or not: with those of its tensor-parallel group, or of its pipeline."""
+    places = {(verdict.dp_rank, verdict.pp_rank) for verdict in job.verdicts if not verdict.is_whole_pipeline}
+    pipelines = {verdict.dp_rank for verdict in job.verdicts if verdict.is_whole_pipeline}
+    return {
+        rank
+        for rank, state in job.ranks.items()
+        if (state.rank.dp_rank, state.rank.pp_rank) in places or state.rank.dp_rank in pipelines
+    }

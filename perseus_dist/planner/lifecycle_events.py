@@ -84,9 +84,10 @@ class TargetSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerReported:
-    """A pipeline's iterations last ``degree`` (above 1) times the time at all-maximum clocks. Answered with ``Answer``.
+    """A pipeline's iterations last ``degree`` times the time at all-maximum clocks. Answered with ``Answer``.
 
-    The same ``straggler_id`` again replaces the earlier report.
+    It wins over the detector, also with a degree of 1, which says that the pipeline does not straggle. The same
+    ``straggler_id`` again replaces the earlier report.
     """
 
     straggler_id: str

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from perseus_dist.messages import ProfileSamples, Target
 from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planning.slow_rank import SlowRank
 
 SAVED_PROFILE = 0
 """Series, and sweep id, of a saved profile."""
@@ -147,11 +148,39 @@ class TableMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTableMade:
+    """A frontier of one pipeline alone has been planned, which has slow ranks.
+
+    Attributes:
+        dp_rank: The pipeline.
+        revision: Of its tables, which count along with those of all pipelines.
+        base_revision: Of the table of all pipelines beside which it is held.
+        slow_ranks: Which, and how slow.
+        summary: What points are chosen by.
+        tables: (pp_size) encoded for the wire.
+    """
+
+    dp_rank: int
+    revision: int
+    base_revision: int
+    slow_ranks: tuple[SlowRank, ...]
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+
+    @property
+    def key(self) -> str:
+        """One per pipeline: the newest."""
+        return f"own/{self.dp_rank}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchDecided:
     """Each pipeline's point; ``switch_revision`` never goes back.
 
     Attributes:
         points: (dp_size) rows of the table, or ``NO_POINT``.
+        own_revisions: (dp_size) of the pipeline's own table; 0 for that of all. Empty where no pipeline has one.
+        t_prime_s: [s] what pipelines wait for; 0 where none waits.
     """
 
     table_revision: int
@@ -159,11 +188,17 @@ class SwitchDecided:
     effective_iteration: int
     points: tuple[int, ...]
     reason: str
+    own_revisions: tuple[int, ...] = ()
+    t_prime_s: float = 0.0
 
     @property
     def key(self) -> str:
         """One per job: the newest."""
         return "switch"
+
+    def revision_of(self, dp_rank: int) -> int:
+        """Of the table that a pipeline follows."""
+        return (self.own_revisions[dp_rank] if self.own_revisions else 0) or self.table_revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +236,7 @@ Fact = (
     | SweepEnded
     | SamplesReceived
     | TableMade
+    | OwnTableMade
     | SwitchDecided
     | TargetChosen
     | StragglerKnown

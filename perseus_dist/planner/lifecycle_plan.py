@@ -34,6 +34,7 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning_attempts += 1
     job.enter(Phase.PLANNING, why)
     request = planning_request(job)
+    job.given_revision = request.revision
     if not any(request.blocking_power_w):
         effects.append(Log(sentence="no rank has seen a GPU wait: planning with a blocking power of 0 W"))
     return [*effects, StartPlanning(request=request)]
@@ -45,7 +46,7 @@ def planning_request(job: Job) -> PlanningRequest:
     return PlanningRequest(
         request_id=job.request_id,
         job_id=job.job_id,
-        revision=max(job.plan.revision if job.plan else 0, job.held_revision) + 1,
+        revision=max(job.plan.revision if job.plan else 0, job.held_revision, job.given_revision) + 1,
         schedule_text=job.schedule_text,
         contributions=_contributions(job),
         blocking_power_w=_blocking_power_w(job),
@@ -70,7 +71,7 @@ def take_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     if result.request_id != job.planning:
         return []
     job.planning, job.planning_attempts = None, 0
-    job.drifted_pp_ranks.clear()  # agents compare with the new table from now on
+    job.drifted_ranks.clear()  # agents compare with the new table from now on
     if result.revision <= job.held_revision:  # an agent that follows a later one has attached meanwhile
         return start_planning(job, f"an agent holds table {job.held_revision}: planning again under a later revision")
     job.plan = JobPlan(

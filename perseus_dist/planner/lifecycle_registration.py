@@ -11,8 +11,22 @@ from perseus_dist.planner.lifecycle_sweep import resume_sweep
 from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run, release_all, switch_for
 
 # What a new schedule of the same job leaves as it is: revisions never go back, and the owner stays the owner.
-_KEPT = frozenset({"job_id", "policy", "sweep_id", "request_id", "num_messages", "num_changes", "chosen_target"})
-_OF_A_SCHEDULE = ("schedule", "baseline", "sweep/", "ended/", "samples/", "table", "switch", "straggler/")
+_KEPT = frozenset(
+    {
+        "job_id",
+        "policy",
+        "sweep_id",
+        "request_id",
+        "given_revision",
+        "num_messages",
+        "num_changes",
+        "num_refused_reports",
+        "history",
+        "now_s",
+        "chosen_target",
+    }
+)
+_OF_A_SCHEDULE = ("schedule", "baseline", "sweep/", "ended/", "samples/", "table", "own/", "switch", "straggler/")
 
 
 def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
@@ -66,7 +80,7 @@ def _register(job: Job, event: RankAttached) -> list[Effect]:
     """Begin the job, or begin it anew with another schedule: nobody is attached who runs the old one."""
     rank = event.attach.rank
     drop: tuple[str, ...] = ()
-    held_revision = max(job.held_revision, job.plan.revision if job.plan else 0)
+    held_revision = max(job.held_revision, job.given_revision, job.plan.revision if job.plan else 0)
     held_switch_revision = max(job.held_switch_revision, job.switch.switch_revision if job.switch else 0)
     effects: list[Effect] = []
     token_sha256 = event.token_sha256
@@ -229,6 +243,8 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
     if job.plan is not None and job.switch is not None:
         if attach.table_revision != revision:
             effects.append(SendTable(stream=stream, encoded=job.plan.tables[attach.rank.pp_rank]))
+        if own := job.own_plan_in_force(attach.rank.dp_rank):
+            effects.append(SendTable(stream=stream, encoded=own.tables[attach.rank.pp_rank]))
         if is_of_earlier_run(job, job.switch.effective_iteration):
             return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
         effects.append(Send(stream=stream, message=switch_for(job.switch, attach.rank.dp_rank)))

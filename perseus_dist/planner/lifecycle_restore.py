@@ -9,6 +9,7 @@ from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
     JobRegistered,
+    OwnTableMade,
     SamplesReceived,
     ScheduleReceived,
     StragglerKnown,
@@ -65,8 +66,12 @@ def _take(job: Job, fact: Fact) -> None:
             job.plan = JobPlan(
                 revision=fact.revision, summary=fact.summary, tables=fact.tables, profile_csv=fact.profile_csv
             )
+        case OwnTableMade():
+            job.own_plans[fact.dp_rank] = fact
+            job.given_revision = max(job.given_revision, fact.revision)
         case SwitchDecided():
             job.switch = fact
+            job.keeps_switch = fact.t_prime_s > 0 or bool(fact.own_revisions)
         case TargetChosen():
             job.chosen_target = fact
         case StragglerKnown():

@@ -2,22 +2,27 @@
 
 import math
 import statistics
+from dataclasses import replace
 
-from perseus_dist.messages import NO_ITERATION, NO_POINT, Switch, Target
-from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.messages import NO_ITERATION, NO_POINT, Switch
 from perseus_dist.planner.job import Job, Phase
+from perseus_dist.planner.lifecycle_choice import choose, deadline_ps, target_text
 from perseus_dist.planner.lifecycle_events import (
     Answer,
     Effect,
     Log,
     Persist,
     Send,
+    SendTable,
     StragglerCleared,
     StragglerReported,
     TargetSet,
 )
-from perseus_dist.planner.lifecycle_facts import StragglerKnown, SwitchDecided, TargetChosen
-from perseus_dist.units import PS_PER_S, deadline_ps_from_s
+from perseus_dist.planner.lifecycle_facts import OwnTableMade, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.units import PS_PER_S
+
+MAX_DEGREE = 100
+"""Of a report; what is slower stands still."""
 
 
 def iteration_time_s(job: Job) -> float | None:
@@ -51,14 +56,14 @@ def _num_ahead(job: Job, unreported_s: float) -> int:
 def switch_for(decided: SwitchDecided, dp_rank: int) -> Switch:
     """A pipeline's part of a decision."""
     return Switch(
-        table_revision=decided.table_revision,
+        table_revision=decided.revision_of(dp_rank),
         point=decided.points[dp_rank],
         effective_iteration=decided.effective_iteration,
         switch_revision=decided.switch_revision,
     )
 
 
-def decide(job: Job, now_s: float, why: str, *, force: bool = False) -> list[Effect]:
+def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine: bool = False) -> list[Effect]:
     """Choose every pipeline's point by target and stragglers.
 
     Args:
@@ -66,39 +71,72 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False) -> list[Eff
         now_s: [s] monotonic.
         why: What has happened, in a sentence without its end.
         force: Whether to switch even where no point changes.
+        is_routine: Whether it is not worth a word where no point changes.
     """
     if job.plan is None or job.phase is Phase.STALE:
         return []
-    points, choice = choose_points(job, job.plan.summary)
-    unchanged = job.switch is not None and (job.switch.table_revision, job.switch.points) == (job.plan.revision, points)
-    if unchanged and not force:
-        return [Log(sentence=f"{why}: {choice}, as before")]
-    return _switch(job, job.plan.revision, points, now_s, f"{why}: {choice}")
+    if job.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
+        kept = "the switch stays until it is known again who is slow"
+        return _switch(job, job.switch, now_s, f"{why}: {kept}") if force else [Log(sentence=f"{why}: {kept}")]
+    choice = choose(job)
+    wanted = SwitchDecided(
+        table_revision=job.plan.revision,
+        switch_revision=0,
+        effective_iteration=0,
+        points=choice.points,
+        reason="",
+        own_revisions=choice.own_revisions,
+        t_prime_s=choice.selection.t_prime_s or 0.0,
+    )
+    if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
+        return [] if is_routine else [Log(sentence=f"{why}: {choice.sentence}, as before")]
+    return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
 
 
 def release_all(job: Job, now_s: float) -> list[Effect]:
     """Have every pipeline run without a plan, if any has one."""
     if job.switch is None or set(job.switch.points) == {NO_POINT}:
         return []
-    return _switch(job, job.switch.table_revision, (NO_POINT,) * len(job.switch.points), now_s, job.reason)
+    points = (NO_POINT,) * len(job.switch.points)
+    return _switch(job, replace(job.switch, points=points, own_revisions=(), t_prime_s=0.0), now_s, job.reason)
 
 
-def _switch(job: Job, table_revision: int, points: tuple[int, ...], now_s: float, reason: str) -> list[Effect]:
-    revision = max(job.held_switch_revision, job.switch.switch_revision if job.switch else 0) + 1
-    decided = SwitchDecided(
-        table_revision=table_revision,
-        switch_revision=revision,
-        effective_iteration=effective_iteration(job, now_s),
-        points=points,
-        reason=reason,
-    )
+def _orders(decided: SwitchDecided) -> tuple[object, ...]:
+    """What pipelines do by it."""
+    return decided.table_revision, decided.points, decided.own_revisions
+
+
+def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[Effect]:
+    """Bring an order into force: everybody at the same iteration, own tables first."""
+    before = job.switch
+    revision = max(job.held_switch_revision, before.switch_revision if before else 0) + 1
+    effective = effective_iteration(job, now_s)
+    decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
     job.switch = decided
     job.enforced.clear()
     job.num_changes += 1
-    messages = [switch_for(decided, dp_rank) for dp_rank in range(len(points))]
+    job.history.add(
+        "switch",
+        reason,
+        now_s=now_s,
+        iteration=job.iteration,
+        effective_iteration=effective,
+        switch_revision=revision,
+        t_prime_s=decided.t_prime_s,
+        points=decided.points,
+    )
+    tables: list[Effect] = []
+    for dp_rank in range(len(decided.points)):
+        own = job.own_plan_in_force(dp_rank)
+        if own is not None and (before is None or before.revision_of(dp_rank) != own.revision):
+            tables += own_tables(job, own)
+            if job.watch is not None:
+                job.watch.change_plan(dp_rank, effective)
+    messages = [switch_for(decided, dp_rank) for dp_rank in range(len(decided.points))]
     return [
-        Log(sentence=f"switch {revision} from iteration {decided.effective_iteration} on: {reason}"),
+        Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),
         Persist(facts=(decided,)),
+        *tables,
         *(
             Send(stream=stream, message=messages[job.ranks[rank].rank.dp_rank])
             for stream, rank in job.rank_of_stream.items()
@@ -106,40 +144,28 @@ def _switch(job: Job, table_revision: int, points: tuple[int, ...], now_s: float
     ]
 
 
-def choose_points(job: Job, summary: FrontierSummary) -> tuple[tuple[int, ...], str]:
-    """Each pipeline's point, and why in a clause.
-
-    A pipeline that waits for a straggler until T' anyway takes the plan of least energy within T'; the straggler itself
-    keeps the target's plan, and so does everybody if the target is as slow as T'.
-    """
-    assert job.spec is not None
-    at_target = summary.point_for_deadline(_deadline_ps(job.target, summary))
-    target_s = summary.time_ps[at_target] / PS_PER_S
-    choice = f"{_target_text(job.target)} is point {at_target} at {target_s:.6f} s"
-    if not job.stragglers:
-        return (at_target,) * job.spec.dp_size, choice
-    t_prime_ps = round(max(known.degree for known in job.stragglers.values()) * summary.baseline_time_ps)
-    if t_prime_ps <= summary.time_ps[at_target]:
-        return (at_target,) * job.spec.dp_size, f"{choice}, no faster than the straggler"
-    waiting = summary.point_for_straggler(t_prime_ps)
-    straggling = {known.dp_rank for known in job.stragglers.values()}
-    points = tuple(at_target if dp_rank in straggling else waiting for dp_rank in range(job.spec.dp_size))
-    who = ", ".join(map(str, sorted(straggling)))
-    return (points, f"{choice}, all but pipeline {who} wait until {t_prime_ps / PS_PER_S:.6f} s at point {waiting}")
+def own_tables(job: Job, own: OwnTableMade) -> list[Effect]:
+    """A pipeline's own table, for each of its ranks that is attached."""
+    return [
+        SendTable(stream=stream, encoded=own.tables[job.places[rank].pp_rank])
+        for stream, rank in job.rank_of_stream.items()
+        if job.places[rank].dp_rank == own.dp_rank
+    ]
 
 
 def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
     """An operator's wish, which no later rank overrules."""
     if job.plan is not None and event.target.deadline_s is not None:
         fastest_s = job.plan.summary.t_min_ps / PS_PER_S
-        if _deadline_ps(event.target, job.plan.summary) < job.plan.summary.t_min_ps:
+        if deadline_ps(event.target, job.plan.summary) < job.plan.summary.t_min_ps:
             reason = (
                 f"a deadline of {event.target.deadline_s:g} s cannot be met: the fastest plan takes {fastest_s:.9f} s"
             )
             return [Answer(accepted=False, reason=reason)]
     job.chosen_target = TargetChosen(target=event.target, by_operator=True)
+    job.keeps_switch = False
     job.num_changes += 1
-    why = f"an operator wants {_target_text(event.target)}"
+    why = f"an operator wants {target_text(event.target)}"
     return [Persist(facts=(job.chosen_target,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
 
 
@@ -149,10 +175,15 @@ def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[E
     if not 0 <= event.dp_rank < job.spec.dp_size:
         reason = f"saw dp_rank {event.dp_rank}, expected 0 to {job.spec.dp_size - 1}; name the pipeline that straggles"
         return [Answer(accepted=False, reason=reason)]
+    if not 1 <= event.degree <= MAX_DEGREE:
+        reason = f"saw degree {event.degree:g}, expected 1 (it does not straggle) to {MAX_DEGREE}"
+        return [Answer(accepted=False, reason=reason)]
     known = StragglerKnown(straggler_id=event.straggler_id, degree=event.degree, dp_rank=event.dp_rank)
     job.stragglers[event.straggler_id] = known
+    job.keeps_switch = False
     job.num_changes += 1
     why = f"straggler {event.straggler_id}: pipeline {event.dp_rank} takes {event.degree:g} times as long"
+    job.history.add("reported", why, now_s=now_s, iteration=job.iteration, dp_rank=event.dp_rank, degree=event.degree)
     return [Persist(facts=(known,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
 
 
@@ -163,20 +194,8 @@ def clear_straggler(job: Job, event: StragglerCleared, now_s: float) -> list[Eff
         reported = ", ".join(sorted(job.stragglers)) or "none"
         reason = f"saw straggler {event.straggler_id!r}, expected one that was reported: {reported}"
         return [Answer(accepted=False, reason=reason)]
+    job.keeps_switch = False
     job.num_changes += 1
     why = f"straggler {event.straggler_id} is over"
+    job.history.add("cleared", why, now_s=now_s, iteration=job.iteration, dp_rank=known.dp_rank, degree=known.degree)
     return [Persist(drop=(known.key,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
-
-
-def _deadline_ps(target: Target, summary: FrontierSummary) -> int:
-    if target.deadline_s is not None:
-        return deadline_ps_from_s(target.deadline_s)
-    return round((target.slowdown or 1.0) * summary.baseline_time_ps)
-
-
-def _target_text(target: Target) -> str:
-    if target.deadline_s is not None:
-        return f"a deadline of {target.deadline_s:g} s"
-    if target.slowdown is not None:
-        return f"{target.slowdown:g} times the time at all-maximum clocks"
-    return "the time at all-maximum clocks"

@@ -6,7 +6,9 @@ This is the hot path: a thousand ranks, each second, in one process. A message c
 from perseus_dist.messages import NO_POINT, Telemetry
 from perseus_dist.planner.job import Iteration, Job, RankState
 from perseus_dist.planner.lifecycle_facts import BaselineMeasured
+from perseus_dist.planner.lifecycle_judge import observe
 from perseus_dist.planner.measured_iterations import measured_iterations
+from perseus_dist.units import UW_PER_W
 
 NUM_UNFINISHED = 128  # iterations that are kept for ranks that have not reported them
 
@@ -15,8 +17,12 @@ def take_telemetry(job: Job, state: RankState, message: Telemetry, now_s: float)
     """Take note of a report.
 
     Returns:
-        Whether something changed that decisions hang on: an iteration is whole, or what the rank can do.
+        Whether something changed that decisions hang on: an iteration is whole, or what the rank can do. A report that
+        is told again, or out of order, changes nothing but a count.
     """
+    if message.sequence <= state.telemetry_sequence:
+        job.num_refused_reports += 1
+        return False
     if state.telemetry_sequence:
         state.lost_messages += max(0, message.sequence - state.telemetry_sequence - 1)
     state.telemetry_sequence = message.sequence
@@ -31,14 +37,18 @@ def take_telemetry(job: Job, state: RankState, message: Telemetry, now_s: float)
         state.control, state.trouble = message.control, message.trouble
         job.num_changes += 1
         matters = True
-    return _take_iterations(job, state, message, now_s) or matters
+    observe(job, state, message, now_s)
+    is_whole = _take_iterations(job, state, message, now_s)
+    if message.iteration > job.iteration:
+        job.iteration, job.iteration_at_s = message.iteration, now_s
+    return is_whole or matters
 
 
 def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: float) -> bool:
     is_whole = False
     dp_rank = state.rank.dp_rank
     pipeline, switch = job.pipelines[dp_rank], job.switch
-    table_revision, point = (switch.table_revision, switch.points[dp_rank]) if switch else (0, NO_POINT)
+    table_revision, point = (switch.revision_of(dp_rank), switch.points[dp_rank]) if switch else (0, NO_POINT)
     for report in message.iterations:
         number = report.iteration
         if number >= pipeline.iteration:
@@ -50,6 +60,7 @@ def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: floa
             pipeline.unfinished,
             number,
             time_s=report.time_s,
+            pipeline_time_s=report.pipeline_time_s,
             energy_j=report.energy_j,
             is_released=report.point == NO_POINT,
             is_enforced=report.point == point and report.table_revision == table_revision,
@@ -58,10 +69,12 @@ def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: floa
             continue
         del pipeline.unfinished[number]
         pipeline.latest = of_pipeline
+        pipeline.recent_times_s.append(of_pipeline.pipeline_time_s)
         of_job = _join(
             job.unfinished,
             number,
             time_s=of_pipeline.time_s,
+            pipeline_time_s=of_pipeline.pipeline_time_s,
             energy_j=of_pipeline.energy_j,
             is_released=of_pipeline.is_released,
             is_enforced=of_pipeline.is_enforced,
@@ -78,6 +91,7 @@ def _join(
     number: int,
     *,
     time_s: float,
+    pipeline_time_s: float,
     energy_j: float | None,
     is_released: bool,
     is_enforced: bool,
@@ -87,10 +101,13 @@ def _join(
     if iteration is None:
         if len(unfinished) >= NUM_UNFINISHED:
             del unfinished[next(iter(unfinished))]
-        iteration = unfinished[number] = Iteration(number, 1, time_s, energy_j, is_released, is_enforced)
+        iteration = unfinished[number] = Iteration(
+            number, 1, time_s, pipeline_time_s, energy_j, is_released, is_enforced
+        )
         return iteration
     iteration.num_parts += 1
     iteration.time_s = max(iteration.time_s, time_s)
+    iteration.pipeline_time_s = max(iteration.pipeline_time_s, pipeline_time_s)
     iteration.energy_j = None if iteration.energy_j is None or energy_j is None else iteration.energy_j + energy_j
     iteration.is_released &= is_released
     iteration.is_enforced &= is_enforced
@@ -102,10 +119,20 @@ def _take_whole(job: Job, iteration: Iteration) -> None:
     job.num_changes += 1
     if iteration.is_enforced and job.switch is not None:
         job.enforced.append(iteration)
+    if job.plan is not None and job.switch is not None and job.baseline is not None and iteration.energy_j is not None:
+        job.saved_j += _saved_j(job.baseline, job.plan.summary.total_blocking_uw, len(job.pipelines), iteration)
     if job.baseline is None and not job.sweeps and iteration.is_released:
         job.num_warm += 1
         if job.num_warm > job.policy.num_warmup_iterations:
             job.baseline_iterations.append(iteration)
+
+
+def _saved_j(baseline: BaselineMeasured, blocking_uw: int, num_pipelines: int, iteration: Iteration) -> float:
+    """[J] that an iteration drew less than the baseline, which would have waited as long for the same straggler."""
+    if not baseline.energy_j or iteration.energy_j is None:
+        return 0.0
+    waiting_s = max(0.0, iteration.time_s - baseline.time_s)
+    return baseline.energy_j + num_pipelines * blocking_uw / UW_PER_W * waiting_s - iteration.energy_j
 
 
 def measured_baseline(job: Job) -> BaselineMeasured | None:

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from perseus_dist.planner.job import Phase
 from perseus_dist.planner.jobs import Jobs
+from perseus_dist.planner.metrics_stragglers import StragglerMetrics
 from perseus_dist.planner.store import Store
 
 
@@ -69,8 +70,10 @@ class _PlannerCollector(Collector):
         num_in_phase = Counter(job.phase for job in jobs)
         for phase in Phase:
             phases.add_metric([phase], num_in_phase[phase])
+        stragglers = StragglerMetrics()
         for job in jobs:
             labels = [job.job_id]
+            stragglers.add(job)
             attached.add_metric(labels, job.num_attached)
             ranks.add_metric(labels, job.num_ranks)
             table.add_metric(labels, job.plan.revision if job.plan else 0)
@@ -79,6 +82,7 @@ class _PlannerCollector(Collector):
             missed.add_metric(labels, job.num_missed_clocks)
             lost.add_metric(labels, job.num_lost_boundaries)
         yield from (phases, attached, ranks, table, switch, messages, missed, lost)
+        yield from stragglers.families
 
 
 def _counted(name: str, documentation: str, label: str, counts: "Counter[str]") -> Metric:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from perseus_dist.messages import Sample
 from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planning.slow_rank import SlowRank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,8 @@ class PlanningRequest:
         switch_latency_s: [s] that a clock change takes.
         deadlines_s: [s] times at which plans of their own are wanted.
         slowdowns: The same, as multiples of the time at all-maximum clocks.
+        slow_ranks: Ranks of one pipeline that a plan of its own is wanted for; empty for the plan of all.
+        base_revision: Of the plan of all then, beside which the other one is held.
     """
 
     request_id: int
@@ -47,6 +50,8 @@ class PlanningRequest:
     switch_latency_s: float
     deadlines_s: tuple[float, ...] = ()
     slowdowns: tuple[float, ...] = ()
+    slow_ranks: tuple[SlowRank, ...] = ()
+    base_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

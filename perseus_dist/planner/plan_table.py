@@ -12,11 +12,12 @@ from perseus_dist.planning.problem import concatenated_begin
 from perseus_dist.units import j_from_uj, s_from_ps
 
 
-def plan_tables(frontier: Frontier, *, revision: int) -> Iterator[PlanTable]:
+def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) -> Iterator[PlanTable]:
     """The table of each pp_rank, in order. All ranks of a pp_rank share one.
 
     A constant instruction has clock 0, which leaves the clock as it is. What an instruction is expected to take is that
-    of the slowest GPU of a tensor-parallel group, and its energy the mean GPU's.
+    of the slowest GPU of a tensor-parallel group, and its energy the mean GPU's; nothing is in a table beside another
+    one (``base_revision``), whose profile stays the one to compare with.
     """
     problem = frontier.problem
     schedule, instructions = problem.dag.schedule, problem.dag.instructions
@@ -29,7 +30,7 @@ def plan_tables(frontier: Frontier, *, revision: int) -> Iterator[PlanTable]:
     begin = 0
     for order, stages in zip(schedule.ranks, stages_of_ranks(schedule), strict=True):
         own = slice(begin, begin := begin + len(order))
-        computations = sorted({(i.stage, i.kind) for i in instructions[own] if not i.is_constant})
+        computations = sorted({(i.stage, i.kind) for i in instructions[own] if not i.is_constant and not base_revision})
         yield PlanTable(
             revision=revision,
             num_points=len(times_s),
@@ -43,6 +44,7 @@ def plan_tables(frontier: Frontier, *, revision: int) -> Iterator[PlanTable]:
             ),
             switch_latency_s=float(s_from_ps(frontier.switch_latency_ps)),
             schedule_digest=digest,
+            base_revision=base_revision,
         )
 
 

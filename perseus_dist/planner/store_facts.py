@@ -90,8 +90,12 @@ def _reader(hint: Any) -> _Reader:
 
 def _dataclass_reader(kind: Any) -> _Reader:
     readers = {name: _reader(hint) for name, hint in _field_types(kind).items()}
+    can_lack = {field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING}
 
     def read(values: Any, blob: BytesIO) -> Any:
-        return kind(**{name: read_field(values[name], blob) for name, read_field in readers.items()})
+        lacking = can_lack - values.keys()  # written before these fields were there
+        return kind(
+            **{name: read_field(values[name], blob) for name, read_field in readers.items() if name not in lacking}
+        )
 
     return read

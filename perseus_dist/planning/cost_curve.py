@@ -136,9 +136,30 @@ def cost_curve(
             f"{tensor_parallel} of the tensor-parallel group; profile every GPU of the group, or one of them"
         )
     time_s, energy_j = _as_one_node(times_s, energies_j, float(w_from_uw(blocking_uw)), tensor_parallel)
-    durations_ps, energies_uj = ps_from_s(time_s), uj_from_j(energy_j)
-    waiting_uj = np.rint(tensor_parallel * blocking_uw * s_from_ps(durations_ps)).astype(np.int64)
-    effective_uj = energies_uj - waiting_uj
+    return curve_of_choices(
+        stage=stage,
+        kind=kind,
+        clocks_mhz=clocks_mhz,
+        durations_ps=ps_from_s(time_s),
+        energies_uj=uj_from_j(energy_j),
+        blocking_uw=tensor_parallel * blocking_uw,
+    )
+
+
+def curve_of_choices(
+    *, stage: int, kind: str, clocks_mhz: IntArray, durations_ps: IntArray, energies_uj: IntArray, blocking_uw: int
+) -> CostCurve:
+    """The cost curve of what is known of a whole group.
+
+    Args:
+        stage: Of the instruction.
+        kind: The same.
+        clocks_mhz: (num_clocks) [MHz] descending; one 0 for a constant instruction.
+        durations_ps: (num_clocks) [ps].
+        energies_uj: (num_clocks) [uJ] of the whole group.
+        blocking_uw: [uW] of the whole group.
+    """
+    effective_uj = energies_uj - np.rint(blocking_uw * s_from_ps(durations_ps)).astype(np.int64)
     choices = _pareto(durations_ps, effective_uj)
     hull, slope_uw = _hull(choices, durations_ps.tolist(), effective_uj.tolist())
     return CostCurve(

@@ -34,6 +34,7 @@ p { margin: 8px 0; }
 .tile .value { font-size: 1.15rem; font-weight: 600; font-variant-numeric: tabular-nums; margin: 2px 0; }
 .tile.main .value { font-size: 1.9rem; line-height: 1.2; }
 ul { margin: 8px 0; padding-left: 20px; color: var(--muted); font-size: 0.92rem; }
+.key { color: var(--muted); font-size: 0.88rem; }
 ul.trouble { color: var(--warn); }
 .scroll { overflow-x: auto; margin: 8px 0; }
 table { border-collapse: collapse; font-size: 0.88rem; font-variant-numeric: tabular-nums; }

@@ -13,6 +13,7 @@ from perseus_dist.report.run_files import RunFiles, read_run
 from perseus_dist.report.run_gpus import GpuFigures, gpu_figures
 from perseus_dist.report.run_iterations import Iterations, iterations_of, summed_up
 from perseus_dist.report.run_job import JobRecord
+from perseus_dist.report.run_stragglers import StragglerFigures, straggler_figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,8 +28,10 @@ class RunReport:
         baseline: Before anybody held a clock.
         planned: Under the last plan.
         gpus: By rank.
+        stragglers: None where there were none.
         losses_equal: Whether the losses are those of a run without Perseus, bit by bit; None if nobody asked.
         clocks_left_locked: GPUs that were still locked afterwards; None if nobody looked.
+        straggler_notes: What was not detected, a sentence each.
         output_notes: What could not be drawn or replayed, a sentence each.
     """
 
@@ -39,8 +42,10 @@ class RunReport:
     baseline: MeasuredIterations
     planned: MeasuredIterations
     gpus: tuple[GpuFigures, ...]
+    stragglers: StragglerFigures | None
     losses_equal: bool | None
     clocks_left_locked: int | None
+    straggler_notes: tuple[str, ...] = ()
     output_notes: tuple[str, ...] = ()
 
     @property
@@ -99,7 +104,7 @@ class RunReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the report lacks, a sentence each."""
-        return tuple(dict.fromkeys((*self.run.notes, *self.kept.notes, *self.output_notes)))
+        return tuple(dict.fromkeys((*self.run.notes, *self.kept.notes, *self.straggler_notes, *self.output_notes)))
 
     def document(self) -> dict[str, Any]:
         """``report.json``. What is not known is null; spreads are interquartile ranges, energies of the whole job."""
@@ -131,6 +136,8 @@ class RunReport:
             "profiled_clocks": job.profiled_clocks,
             "t_min_s": job.t_min_s or None,
             "t_star_s": job.t_star_s or None,
+            "saved_j": job.saved_j or None,
+            "stragglers": None if self.stragglers is None else self.stragglers.document(),
             "gpus": [gpu.document() for gpu in self.gpus],
             "missed_clocks": job.missed_clocks,
             "lost_boundaries": job.lost_boundaries,
@@ -155,17 +162,21 @@ def build_report(folder: Path, *, losses_equal: bool | None = None, clocks_left_
     iterations = _energies_if_whole(
         iterations_of(run, sorted(run.iterations)), is_whole=len(run.iterations) == job.num_ranks
     )
+    pipelines = {dp_rank: iterations_of(run, ranks) for dp_rank, ranks in _ranks_of_pipelines(run).items()}
+    straggler_notes: list[str] = []
     of_ranks = {rank: iterations_of(run, [rank]) for rank in run.iterations}
     return RunReport(
         run=run,
         iterations=iterations,
-        pipelines={dp_rank: iterations_of(run, ranks) for dp_rank, ranks in _ranks_of_pipelines(run).items()},
+        pipelines=pipelines,
         kept=kept_pipelines(run),
         baseline=job.baseline if job.baseline.num_iterations else summed_up(iterations, iterations.is_baseline),
         planned=job.enforced if job.enforced.num_iterations else summed_up(iterations, iterations.is_in_force),
         gpus=gpu_figures(run, of_ranks),
+        stragglers=straggler_figures(run, pipelines, straggler_notes),
         losses_equal=losses_equal,
         clocks_left_locked=clocks_left_locked,
+        straggler_notes=tuple(straggler_notes),
     )
 
 

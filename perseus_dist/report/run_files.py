@@ -4,6 +4,7 @@
     rank-<r>.jsonl       a line for each iteration of a rank
     timeline-<r>.jsonl   a header, then a line for each iteration that was kept with all its instructions
     profile.csv, frontier.csv   what was planned from, and the plans
+    events.jsonl         stragglers, switches and reports; injected.jsonl, throttles put on simulated GPUs on purpose
 
 Only ``job.json`` is needed. What else is missing, cut off or not to be understood is left out, and a note says so: a
 job that was killed deserves a report too.
@@ -17,11 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from perseus_dist.messages import IterationReport
+from perseus_dist.report.run_events import Injection, KeptEvent, read_events, read_injections
 from perseus_dist.report.run_job import JobRecord, read_job
 from perseus_dist.report.run_ranks import RankTimeline, read_iterations, read_timeline
 from perseus_dist.units import FloatArray
 
 JOB_FILE, PROFILE_FILE, FRONTIER_FILE = "job.json", "profile.csv", "frontier.csv"
+EVENTS_FILE, INJECTED_FILE = "events.jsonl", "injected.jsonl"
 
 # Of all ranks together, so that weeks of training are summed up within seconds; a rank keeps its begin and its end.
 _MAX_LINES = 500_000
@@ -46,6 +49,8 @@ class RunFiles:
         timelines: By rank.
         profile: The profile's file; None where there is none.
         frontier: None where there is none.
+        events: As they were told.
+        injections: Of a test; in the order in which they were made.
         notes: What was left out, a sentence each.
     """
 
@@ -54,6 +59,8 @@ class RunFiles:
     timelines: Mapping[int, RankTimeline]
     profile: Path | None
     frontier: FrontierPoints | None
+    events: tuple[KeptEvent, ...]
+    injections: tuple[Injection, ...]
     notes: tuple[str, ...]
 
 
@@ -78,6 +85,8 @@ def read_run(folder: Path) -> RunFiles:
         timelines={rank: timeline for rank, timeline in timelines.items() if timeline is not None},
         profile=profile if profile.is_file() else None,
         frontier=_read_frontier(folder / FRONTIER_FILE, notes),
+        events=read_events(folder / EVENTS_FILE, notes),
+        injections=read_injections(folder / INJECTED_FILE, notes),
         notes=tuple(dict.fromkeys(notes)),
     )
 

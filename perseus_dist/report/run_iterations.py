@@ -11,6 +11,9 @@ from perseus_dist.messages import NO_POINT, IterationReport, MeasuredIterations
 from perseus_dist.report.run_files import RunFiles
 from perseus_dist.units import FloatArray, IntArray
 
+MIXED = -2
+"""The point of an iteration in which some ranks followed another plan than others."""
+
 _NUM_WARM_UP = 3  # iterations that are no baseline: the planner leaves out as many
 
 Ranks = Mapping[int, Sequence[IterationReport]]
@@ -39,14 +42,20 @@ class Iterations:
     Attributes:
         number: (num_iterations)
         time_s: (num_iterations) [s] the longest of the ranks'.
+        own_time_s: (num_iterations) [s] the same until a rank waits for gradient synchronisation.
         energy_j: (num_iterations) [J] of all the ranks; NaN where one does not know it.
+        table_revision, point: (num_iterations) what all of them followed: ``NO_POINT`` without a plan, else ``MIXED``
+            where they did not follow the same.
         under: (num_iterations) an ``Under`` each.
         is_in_force: (num_iterations) whether it ran under the last plan that there was.
     """
 
     number: IntArray
     time_s: FloatArray
+    own_time_s: FloatArray
     energy_j: FloatArray
+    table_revision: IntArray
+    point: IntArray
     under: IntArray
     is_in_force: NDArray[np.bool_]
 
@@ -73,12 +82,17 @@ def iterations_of(run: RunFiles, ranks: Sequence[int]) -> Iterations:
     last_row = next((row for row, planned in zip(reversed(rows), is_planned[::-1], strict=True) if planned), None)
     energies = [[part.energy_j for part in of_all] for of_all in parts]
     number = np.array(numbers, dtype=np.int64)
+    followed = [next(iter(row)) if len(row) == 1 else (0, MIXED) for row in rows]
+    table_revision, point = np.array(followed, dtype=np.int64).reshape(-1, 2).T
     return Iterations(
         number=number,
         time_s=np.array([max(part.time_s for part in of_all) for of_all in parts], dtype=np.float64),
+        own_time_s=np.array([max(part.pipeline_time_s for part in of_all) for of_all in parts], dtype=np.float64),
         energy_j=np.array([np.nan if None in of_all else sum(filter(None, of_all)) for of_all in energies]).astype(
             float
         ),
+        table_revision=table_revision,
+        point=point,
         under=_under(number, is_planned, last_free=_last_free(run)),
         is_in_force=np.array([row == last_row for row in rows], dtype=bool) & is_planned,
     )

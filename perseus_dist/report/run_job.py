@@ -35,6 +35,7 @@ class JobRecord:
         enforced: Iterations under the plan in force.
         predicted_saving: Share of energy, of the plan in force against all-maximum clocks.
         profiled_clocks: How many the sweep tried.
+        saved_j: [J] by measurement, since the first plan, against all-maximum clocks; 0 where it is not known.
         blocking_power_w: [W] of one GPU that waits, the mean of all.
         frontier_baseline_time_s, frontier_baseline_energy_j: One pipeline at all-maximum clocks, by the profile.
     """
@@ -56,6 +57,7 @@ class JobRecord:
     enforced: MeasuredIterations
     predicted_saving: float
     profiled_clocks: int
+    saved_j: float
     t_min_s: float
     t_star_s: float
     table_revision: int
@@ -110,6 +112,7 @@ def _job(fields: Fields) -> JobRecord:
         enforced=_measured(fields.inner("enforced")),
         predicted_saving=fields.real("predicted_saving", 0.0),
         profiled_clocks=fields.whole("profiled_clocks", 0),
+        saved_j=fields.real("saved_j", 0.0),
         t_min_s=fields.real("t_min_s", 0.0),
         t_star_s=fields.real("t_star_s", 0.0),
         table_revision=fields.whole("table_revision", 0),
@@ -127,6 +130,8 @@ def _job(fields: Fields) -> JobRecord:
                 point=one.whole("point", NO_POINT, low=NO_POINT),
                 planned_time_s=one.real("planned_time_s", 0.0),
                 planned_energy_j=one.real("planned_energy_j", 0.0),
+                pipeline_time_s=one.real("pipeline_time_s", 0.0),
+                is_waiting=one.flag("is_waiting"),
             )
             for one in fields.each("pipelines")
         ),

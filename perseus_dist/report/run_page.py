@@ -1,14 +1,24 @@
 """``report.html``: one file with everything inside, for any screen, in light and dark."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import perseus_dist
+from perseus_dist.report.page_parts import bullets, figure, section, table
 from perseus_dist.report.page_style import STYLE
+from perseus_dist.report.page_times import clock_time, duration, seconds_between
 from perseus_dist.report.run_figures import RunReport
 from perseus_dist.report.run_gpus import GpuFigures
+from perseus_dist.report.run_stragglers import StragglerFigures
 from perseus_dist.report.run_summary import HEADERS, checks, comparison, reality, shape, troubles, why_no_plan
+from perseus_dist.report.straggler_words import (
+    EPISODE_HEADERS,
+    MAX_ROWS,
+    PERIOD_HEADERS,
+    episode_rows,
+    period_rows,
+    sentences,
+)
 
 _MAX_GPUS = 256  # rows; report.json has them all
 
@@ -24,6 +34,18 @@ _CAPTIONS_WITHOUT_PLAN = _CAPTIONS | {
     "iterations": "Time and energy of every iteration. Triangles at an edge lie beyond it.",
     "timeline": "One iteration as measured. Colour is the clock of each computation; grey is waiting.",
 }
+_STRAGGLERS_CAPTION = (
+    "Above: what an iteration took, and how long each pipeline computed in it before it waited for gradient "
+    "synchronisation. Below: what each pipeline drew. T' is what the others were given plans for; the target is what "
+    "they are given plans for otherwise."
+)
+_STRAGGLERS_KEY = (
+    "Iterations are those of the newest that had begun, and in brackets how many after the injection, the detection or "
+    "the end. Times and energies are medians. Straggler, others: the slowest pipeline of each until it waits for "
+    "gradient synchronisation. Energies are those of the pipelines that waited, together. If only waiting: under the "
+    "plan of before, at blocking power for the rest of the iteration. Promised: by the frontier, for the best plan "
+    "within the time that the straggler really took."
+)
 
 
 def run_page(report: RunReport, pictures: Mapping[str, str], *, has_trace: bool) -> str:
@@ -31,7 +53,8 @@ def run_page(report: RunReport, pictures: Mapping[str, str], *, has_trace: bool)
 
     Args:
         report: Of the run.
-        pictures: Markup by name: ``iterations``, ``timeline``, ``frontier``, as far as there is something to draw.
+        pictures: Markup by name: ``iterations``, ``timeline``, ``frontier``, ``stragglers``, as far as there is
+            something to draw.
         has_trace: Whether there is a trace beside it.
     """
     job = report.job
@@ -40,13 +63,14 @@ def run_page(report: RunReport, pictures: Mapping[str, str], *, has_trace: bool)
         f"<h1>{escape(job.job_id)}</h1>",
         f'<p class="shape">{_badge(report)}{escape(shape(report))}{_when(report)}</p>',
         _headline(report),
-        _table(HEADERS, [list(row) for row in comparison(report)]),
-        _list([*reality(report), *checks(report)]),
-        _section("Troubles", _list(troubles(report), kind="trouble")) if troubles(report) else "",
-        *(_picture(pictures[name], name, caption) for name, caption in captions.items() if name in pictures),
-        _section("Phases", _phases(report)),
-        _section("GPUs", _gpus(report.gpus)),
-        _section("Left out", _list(report.notes)) if report.notes else "",
+        table(HEADERS, [list(row) for row in comparison(report)]),
+        bullets([*reality(report), *checks(report)]),
+        section("Troubles", bullets(troubles(report), kind="trouble")) if troubles(report) else "",
+        *(figure(pictures[name], name, caption) for name, caption in captions.items() if name in pictures),
+        _stragglers(report, pictures),
+        section("Phases", _phases(report)),
+        section("GPUs", _gpus(report.gpus)),
+        section("Left out", bullets(report.notes)) if report.notes else "",
         _foot(has_trace=has_trace),
     )
     content = "\n".join(part for part in parts if part)
@@ -74,9 +98,9 @@ def _badge(report: RunReport) -> str:
 
 def _when(report: RunReport) -> str:
     job = report.job
-    lasted = _seconds_between(job.started_at, job.updated_at)
-    when = f", {_clock_time(job.started_at, with_date=True)}" if job.started_at else ""
-    return escape(when + ("" if lasted is None else f", {_duration(lasted)}"))
+    lasted = seconds_between(job.started_at, job.updated_at)
+    when = f", {clock_time(job.started_at, with_date=True)}" if job.started_at else ""
+    return escape(when + ("" if lasted is None else f", {duration(lasted)}"))
 
 
 def _headline(report: RunReport) -> str:
@@ -131,8 +155,27 @@ def _tile(value: str, label: str, below: str, *, is_main: bool = False) -> str:
     )
 
 
-def _picture(markup: str, name: str, caption: str) -> str:
-    return f'<figure><div class="picture {name}">{markup}</div><figcaption>{escape(caption)}</figcaption></figure>'
+def _stragglers(report: RunReport, pictures: Mapping[str, str]) -> str:
+    """Each straggler's course, and what waiting for it took and saved; nothing where nobody straggled."""
+    figures = report.stragglers
+    if figures is None:
+        return ""
+    said = bullets(sentences(figures, is_simulated=report.job.is_simulated))
+    picture = figure(pictures["stragglers"], "stragglers", _STRAGGLERS_CAPTION) if "stragglers" in pictures else ""
+    return section("Stragglers", said + picture + _straggler_tables(figures))
+
+
+def _straggler_tables(figures: StragglerFigures) -> str:
+    parts = []
+    for headers, rows, texts in (
+        (EPISODE_HEADERS, episode_rows(figures), (0, 1)),
+        (PERIOD_HEADERS, period_rows(figures), (0,)),
+    ):
+        if rows:
+            parts.append(table(headers, rows[:MAX_ROWS], texts=texts))
+        if len(rows) > MAX_ROWS:
+            parts.append(f"<p>and {len(rows) - MAX_ROWS} more, in report.json</p>")
+    return "".join(parts) + f'<p class="key">{escape(_STRAGGLERS_KEY)}</p>'
 
 
 def _phases(report: RunReport) -> str:
@@ -141,12 +184,12 @@ def _phases(report: RunReport) -> str:
     ends = [*(phase.at for phase in phases[1:]), report.job.updated_at]
     rows = []
     for phase, end in zip(phases, ends, strict=True):
-        lasted = _seconds_between(phase.at, end)
+        lasted = seconds_between(phase.at, end)
         is_over = phase.phase == "done"
-        told = "" if lasted is None or is_over else _duration(lasted)
-        rows.append([phase.phase.replace("_", " "), _clock_time(phase.at), told, phase.reason])
+        told = "" if lasted is None or is_over else duration(lasted)
+        rows.append([phase.phase.replace("_", " "), clock_time(phase.at), told, phase.reason])
     return (
-        _table(("phase", "at (UTC)", "lasted", "because"), rows, texts=(0, 3), wide=3)
+        table(("phase", "at (UTC)", "lasted", "because"), rows, texts=(0, 3), wide=3)
         if rows
         else "<p>none was told</p>"
     )
@@ -185,7 +228,7 @@ def _gpus(gpus: Sequence[GpuFigures]) -> str:
         for gpu in gpus[:_MAX_GPUS]
     ]
     more = f"<p>and {len(gpus) - _MAX_GPUS} more, in report.json</p>" if len(gpus) > _MAX_GPUS else ""
-    return _table(headers, rows, texts=(1, 2, 3, 10)) + more
+    return table(headers, rows, texts=(1, 2, 3, 10)) + more
 
 
 def _foot(*, has_trace: bool) -> str:
@@ -195,71 +238,9 @@ def _foot(*, has_trace: bool) -> str:
     return f"<footer>perseus-dist {version}. Beside this page: report.json with every figure{trace}.</footer>"
 
 
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>{content}</section>"
-
-
-def _list(sentences: Iterable[str], *, kind: str = "") -> str:
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-    return f'<ul class="{kind}">{items}</ul>' if items else ""
-
-
-def _table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[int] = (0,), wide: int | None = None
-) -> str:
-    """A table that scrolls by itself where the screen is narrow.
-
-    Args:
-        headers: Of the columns.
-        rows: Their cells.
-        texts: Columns that stand to the left, as texts do.
-        wide: The column whose texts may break into lines.
-    """
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        classes = ["text" * (column in texts) + " wide" * (column == wide) for column in range(len(cells))]
-        return "".join(
-            f'<{tag} class="{kind.strip()}">{escape(cell)}</{tag}>' for kind, cell in zip(classes, cells, strict=True)
-        )
-
-    body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return (
-        f'<div class="scroll"><table><thead><tr>{line(headers, "th")}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-
-
 def _number(value: float | None, form: str, unit: str = "") -> str:
     return "" if value is None else f"{value:{form}}{unit}"
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %"
-
-
-def _moment(at: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(at)
-    except ValueError:
-        return None
-
-
-def _seconds_between(begin: str, end: str) -> float | None:
-    first, last = _moment(begin), _moment(end)
-    if first is None or last is None or (first.tzinfo is None) != (last.tzinfo is None):
-        return None
-    return max(0.0, (last - first).total_seconds())
-
-
-def _clock_time(at: str, *, with_date: bool = False) -> str:
-    moment = _moment(at)
-    if moment is None:
-        return at
-    return f"{moment:%Y-%m-%d %H:%M} UTC" if with_date else f"{moment:%H:%M:%S}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

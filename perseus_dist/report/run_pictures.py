@@ -13,6 +13,7 @@ from perseus_dist.report.measured_execution import PlacedIteration, execution_of
 from perseus_dist.report.run_figures import RunReport
 from perseus_dist.report.run_iterations import Iterations, summed_up
 from perseus_dist.report.run_job import JobRecord
+from perseus_dist.report.straggler_plot import plot_stragglers
 from perseus_dist.report.theme import figure_bytes
 from perseus_dist.report.timeline_plot import plot_timeline
 from perseus_dist.report.wording import energy_text, time_text
@@ -26,6 +27,7 @@ def run_pictures(report: RunReport) -> Mapping[str, bytes]:
         "frontier": _frontier(report),
         "timeline": _timeline(report),
         "iterations": _iterations(report),
+        "stragglers": _stragglers(report),
     }
     return {name: figure_bytes(figure) for name, figure in figures.items() if figure is not None}
 
@@ -42,7 +44,12 @@ def _frontier(report: RunReport) -> Figure | None:
         energy_j=job.frontier_baseline_energy_j,
         is_quiet=any(_told_there(job, point) for point in measured),
     )
-    followed = [one for one in job.pipelines if one.planned_time_s > 0 and one.planned_energy_j > 0]
+    followed = [
+        one
+        for one in job.pipelines
+        # A pipeline with a slow rank may follow a plan of its own, which is not on this frontier.
+        if one.planned_time_s > 0 and one.planned_energy_j > 0 and one.table_revision == job.table_revision
+    ]
     plan = MarkedPoint(
         name="plan, predicted",
         time_s=followed[0].planned_time_s if followed else 0.0,
@@ -92,6 +99,24 @@ def _iterations(report: RunReport) -> Figure | None:
         return None
     title = f"every iteration of {report.job.job_id}, measured on {_gpus(report)}"
     return plot_iterations(report.iterations, baseline=report.baseline, title=title)
+
+
+def _stragglers(report: RunReport) -> Figure | None:
+    figures = report.stragglers
+    if figures is None or not len(figures.pipelines.number):
+        return None
+    title = f"stragglers of {report.job.job_id}, measured on {_gpus(report)}"
+    return plot_stragglers(figures, target_time_s=_target_time_s(report), title=title)
+
+
+def _target_time_s(report: RunReport) -> float:
+    """[s] that the frontier promises for the plan that all pipelines followed when nobody straggled; 0 if unknown."""
+    frontier, figures = report.run.frontier, report.stragglers
+    usual = [one.event.points for one in figures.switches if not one.event.t_prime_s] if figures else []
+    points = [point for point in usual[-1] if point >= 0] if usual else []
+    if frontier is None or not points or max(points) >= len(frontier.times_s):
+        return 0.0
+    return float(frontier.times_s[min(points)])
 
 
 def _gpus(report: RunReport) -> str:

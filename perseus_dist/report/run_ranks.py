@@ -1,6 +1,5 @@
 """What each rank's agent has kept: how long its iterations took, and some of them instruction by instruction."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 from perseus_dist.messages import NO_POINT, IterationReport
 from perseus_dist.report.run_fields import Fields, FieldsError
+from perseus_dist.report.run_lines import objects_of, read_lines
 
 _MAX_ITERATION_NS = 10**15
 _MAX_CLOCK_MHZ = 100_000
@@ -73,19 +73,19 @@ class RankTimeline:
 
 
 def read_iterations(path: Path, notes: list[str], *, max_lines: int) -> tuple[IterationReport, ...]:
-    """The iterations of a rank, ascending; where one was begun twice, the last one counts.
+    """What the report needs of a rank's iterations, ascending; where one was begun twice, the last one counts.
 
     Args:
         path: The file; nothing where there is none.
         notes: Gets a sentence for everything that is left out.
         max_lines: More than these are left out in the middle of the run.
     """
-    lines = _read_lines(path, notes)
+    lines = read_lines(path, notes)
     if len(lines) > max_lines:
         notes.append(f"of each rank only the first and the last {max_lines // 2} iterations are read; there are more")
         lines = lines[: max_lines // 2] + lines[-(max_lines - max_lines // 2) :]
     found: dict[int, IterationReport] = {}
-    for fields in _objects(lines, path.name, notes):
+    for fields in objects_of(lines, path.name, notes):
         try:
             report = _report(fields)
         except FieldsError as error:
@@ -99,7 +99,7 @@ def _report(fields: Fields) -> IterationReport:
     return IterationReport(
         iteration=fields.whole("iteration"),
         time_s=fields.real("time_s", low=0.0, high=_MAX_ITERATION_NS / 1e9),
-        pipeline_time_s=fields.real("pipeline_time_s", 0.0),
+        pipeline_time_s=fields.real("pipeline_time_s", 0.0, low=0.0, high=_MAX_ITERATION_NS / 1e9),
         energy_j=fields.real_or_none("energy_j"),
         table_revision=fields.whole("table_revision", 0),
         point=fields.whole("point", NO_POINT, low=NO_POINT),
@@ -108,7 +108,7 @@ def _report(fields: Fields) -> IterationReport:
 
 def read_timeline(path: Path, notes: list[str]) -> RankTimeline | None:
     """What a rank kept; None, and a note, where that cannot be understood, and None where there is nothing."""
-    lines = _objects(_read_lines(path, notes), path.name, notes)
+    lines = objects_of(read_lines(path, notes), path.name, notes)
     if not lines:
         return None
     try:
@@ -157,26 +157,3 @@ def _kept_run(row: Sequence[Any], iteration_begin_ns: int) -> KeptRun:
     if not all(0 <= clock_mhz <= _MAX_CLOCK_MHZ for clock_mhz in (run.requested_mhz, run.observed_mhz)):
         raise FieldsError(f"'runs': saw {row}, expected clocks up to {_MAX_CLOCK_MHZ} MHz")
     return run
-
-
-def _read_lines(path: Path, notes: list[str]) -> list[bytes]:
-    try:
-        return path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        notes.append(f"{path.name} cannot be read: {error.strerror}")
-        return []
-
-
-def _objects(lines: Sequence[bytes], name: str, notes: list[str]) -> list[Fields]:
-    """The object of each line. An agent that was killed leaves its last line unfinished, which is left out."""
-    found = []
-    for line in lines:
-        try:
-            found.append(Fields(json.loads(line)))
-        except (ValueError, FieldsError):
-            continue
-    if len(found) < len(lines):
-        notes.append(f"{name}: {len(lines) - len(found)} of {len(lines)} lines are cut off or no JSON, and left out")
-    return found

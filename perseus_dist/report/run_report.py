@@ -15,11 +15,12 @@ from perseus_dist.report.trace import trace_bytes
 
 __all__ = ["REPORT_FILES", "RunReport", "build_report", "summary_text", "write_report"]
 
-REPORT_JSON, REPORT_HTML, FRONTIER_SVG, TIMELINE_SVG, TRACE_JSON = REPORT_FILES = (
+REPORT_JSON, REPORT_HTML, FRONTIER_SVG, TIMELINE_SVG, STRAGGLERS_SVG, TRACE_JSON = REPORT_FILES = (
     "report.json",
     "report.html",
     "frontier.svg",
     "timeline.svg",
+    "stragglers.svg",
     "trace.json",
 )
 
@@ -45,6 +46,7 @@ def write_report(report: RunReport, folder: Path) -> RunReport:
         REPORT_JSON: json.dumps(report.document(), indent=1).encode() + b"\n",
         REPORT_HTML: run_page(report, markup, has_trace=bool(events)).encode(),
         FRONTIER_SVG: svgs.get("frontier"),
+        STRAGGLERS_SVG: svgs.get("stragglers"),
         TIMELINE_SVG: svgs.get("timeline"),
         TRACE_JSON: trace_bytes(events) if events else None,
     }

@@ -5,6 +5,15 @@ from typing import NamedTuple
 
 from perseus_dist.messages import MeasuredIterations
 from perseus_dist.report.run_figures import RunReport
+from perseus_dist.report.run_stragglers import StragglerFigures
+from perseus_dist.report.straggler_words import (
+    EPISODE_HEADERS,
+    MAX_ROWS,
+    PERIOD_HEADERS,
+    episode_rows,
+    period_rows,
+    sentences,
+)
 
 HEADERS = ("", "iteration time [s]", "spread", "energy [J]", "spread", "saving", "slowdown", "iterations")
 
@@ -45,6 +54,8 @@ def summary_text(report: RunReport) -> str:
     if not report.is_planned:
         lines.append(why_no_plan(report))
     lines += [*reality(report), *checks(report)]
+    if report.stragglers is not None:
+        lines += ["", *_stragglers(report.stragglers, is_simulated=report.job.is_simulated)]
     if troubles(report):
         lines += ["", *(f"trouble: {line}" for line in troubles(report))]
     lines += [f"note: {line}" for line in report.notes[:_MAX_LINES]]
@@ -84,6 +95,8 @@ def checks(report: RunReport) -> list[str]:
         said.append(f"losses: {equal}, bit by bit, with and without Perseus")
     if report.clocks_left_locked is not None:
         said.append(f"clocks left locked: {report.clocks_left_locked}")
+    if report.job.saved_j:
+        said.append(f"saved since the first plan, against all-maximum clocks: {report.job.saved_j:,.0f} J")
     return said
 
 
@@ -103,6 +116,16 @@ def troubles(report: RunReport) -> list[str]:
     refused = [f"rank {gpu.rank}: its clocks are not set: {gpu.refusal}" for gpu in report.gpus if gpu.refusal]
     more = [f"{len(refused) - _MAX_LINES} more ranks whose clocks are not set"] if len(refused) > _MAX_LINES else []
     return [*job.troubles, *refused[:_MAX_LINES], *more, *(f"{count:,} {what}" for count, what in counts if count)]
+
+
+def _stragglers(figures: StragglerFigures, *, is_simulated: bool) -> list[str]:
+    lines = ["stragglers, by iteration:"]
+    for headers, rows in ((EPISODE_HEADERS, episode_rows(figures)), (PERIOD_HEADERS, period_rows(figures))):
+        if rows:
+            lines += [*_table((headers, *rows[:MAX_ROWS])), ""]
+        if len(rows) > MAX_ROWS:
+            lines[-1:] = [f"and {len(rows) - MAX_ROWS} more, in report.json", ""]
+    return lines + sentences(figures, is_simulated=is_simulated)
 
 
 def _measured(name: str, measured: MeasuredIterations, saving: float | None, slowdown: float | None) -> Row:

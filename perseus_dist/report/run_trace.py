@@ -2,7 +2,7 @@
 
 Two processes per pipeline: ``measured`` with the iterations that were kept, and ``planned`` with the replay of the plan
 on the measured profile, begun when each of these iterations began. A thread per rank (per model chunk where there are
-several), a counter with its clock.
+several), a counter with its clock. One process more for what happened to the job: verdicts, reports, switches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,9 @@ from perseus_dist.planning.problem import PlanningProblem, make_problem
 from perseus_dist.planning.profile import read_profile
 from perseus_dist.planning.replay import Execution, replay
 from perseus_dist.report.measured_execution import PlacedIteration
+from perseus_dist.report.run_events import KeptEvent
 from perseus_dist.report.run_figures import RunReport
+from perseus_dist.report.run_trace_instants import instants, wall_ns
 from perseus_dist.report.timeline_layout import chunks_of
 from perseus_dist.report.trace import CATEGORIES, Event
 from perseus_dist.units import PS_PER_NS, PS_PER_S, IntArray, j_from_uj, uw_from_w
@@ -25,6 +27,7 @@ from perseus_dist.units import PS_PER_NS, PS_PER_S, IntArray, j_from_uj, uw_from
 Iteration = tuple[PlacedIteration, ...]
 
 _TIDS = 10_000  # thread numbers of a process; those of the next one lie beyond them
+_MAX_RUN_NS = 366 * 24 * 3600 * 10**9
 
 
 def run_trace_events(report: RunReport, notes: list[str]) -> list[Event]:
@@ -32,7 +35,7 @@ def run_trace_events(report: RunReport, notes: list[str]) -> list[Event]:
 
     Args:
         report: Of the run.
-        notes: Gets a sentence where no plan can be replayed.
+        notes: Gets a sentence where no plan can be replayed, or events have no place on the time axis.
     """
     dag = report.kept.dag
     iterations = {dp_rank: kept for dp_rank, kept in report.kept.iterations.items() if kept}
@@ -40,13 +43,28 @@ def run_trace_events(report: RunReport, notes: list[str]) -> list[Event]:
         return []
     problem = _problem(report, dag, notes)
     origin_ns = min(rank.begin_ns for ranks in chain(*iterations.values()) for rank in ranks)
+    first = min(report.run.timelines.values(), key=lambda one: (one.dp_rank, one.pp_rank, one.tp_rank))
+    wall_ns_of_zero = first.wall_minus_monotonic_ns  # kept iterations are on this rank's clock
+    happened = _happened(report, origin_ns + wall_ns_of_zero, notes)
+    origin_ns = min([origin_ns, *(wall_ns(at) - wall_ns_of_zero for at, _ in happened if at is not None)])
     events: list[Event] = []
     for place, (dp_rank, kept) in enumerate(iterations.items()):
         tracks = _Tracks(dag, kept, pid=2 * place + 1, name=f"pipeline {dp_rank}", origin_ns=origin_ns)
         events += tracks.measured()
         if problem is not None:
             events += tracks.planned(problem, table_revision=report.job.table_revision)
+    pid = 2 * len(iterations) + 1
+    events += instants(happened, pid=pid, tid=_TIDS * pid, zero_ns=origin_ns + wall_ns_of_zero)
     return events
+
+
+def _happened(report: RunReport, near_ns: int, notes: list[str]) -> list[KeptEvent]:
+    """Events with a place on the time axis of the kept iterations; a host's clock may have been set meanwhile."""
+    events = report.run.events
+    found = [one for one in events if one.at is not None and abs(wall_ns(one.at) - near_ns) < _MAX_RUN_NS]
+    if len(found) < len(events):
+        notes.append(f"trace.json is without {len(events) - len(found)} events: they are far from all kept iterations")
+    return found
 
 
 def _problem(report: RunReport, dag: Dag, notes: list[str]) -> PlanningProblem | None:

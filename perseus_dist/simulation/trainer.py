@@ -40,13 +40,18 @@ class BoundaryHook(Protocol):
 
 
 class Trainer:
-    """One rank."""
+    """One rank.
+
+    Attributes:
+        slowness: So many times what they usually take its computations take from now on, and nothing says why.
+    """
 
     def __init__(self, config: TrainerConfig, stream: SimulatedStream, hook: BoundaryHook) -> None:
         schedule = parse_schedule(config.spec.schedule)
         self._config = config
         self._stream = stream
         self._hook = hook
+        self.slowness = 1.0
         self._order = schedule.ranks[config.spec.pp_rank]
         stages = sorted({instruction.stage for instruction in self._order})
         self._chunks = {stage: chunk for chunk, stage in enumerate(stages)}
@@ -91,7 +96,7 @@ class Trainer:
         if time.kernel_class is None:
             self._stream.fixed(time.seconds)
         else:
-            self._stream.kernel(time.kernel_class, time.seconds)
+            self._stream.kernel(time.kernel_class, self.slowness * time.seconds)
         self._synchronize_host()
         self._hook.end(instruction.kind, chunk, instruction.microbatch)
         semaphore = self._rendezvous.signal_after(instruction)

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from perseus_dist.simulation.errors import SimulationError
+from perseus_dist.simulation.injection import Injection
 from perseus_dist.simulation.processes import end_process
 from perseus_dist.simulator.machine import SimulatedMachine
+from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 from perseus_dist.simulator.work import work_environment
 
 JOB_FILE = "job.json"
@@ -51,6 +53,7 @@ class TrainingRun(ABC):
         imbalance: By how much the last stage is heavier than the first.
         options: More for the script.
         perseus_options: More for Perseus, such as ``--perseus-profile``.
+        throttles: Of simulated GPUs, in mid-run, counted in iterations; only where Perseus trains.
     """
 
     script: Path
@@ -62,6 +65,7 @@ class TrainingRun(ABC):
     imbalance: float
     options: tuple[str, ...] = ()
     perseus_options: tuple[str, ...] = ()
+    throttles: tuple[Throttle, ...] = ()
 
     @property
     @abstractmethod
@@ -96,14 +100,22 @@ class TrainingRun(ABC):
             How many clocks are still locked afterwards.
 
         Raises:
-            SimulatorError: No such preset, or too many GPUs.
+            SimulatorError: No such preset, too many GPUs, or throttles of GPUs that are not simulated.
             TrainingFailedError: The job failed.
         """
         machine: AbstractContextManager[SimulatedMachine | None] = nullcontext()
         if self.preset is not None:
             machine = SimulatedMachine(self.preset, count=self.num_ranks)
         with machine as simulated:
-            look = _JobFile(self.folder, watch).look
+            script = ThrottleScript(self.throttles, simulated.gpus if simulated else ())
+            injection = Injection(script, self.folder, self._newest_iteration)
+            job_file = _JobFile(self.folder, watch)
+            self.losses.unlink(missing_ok=True)  # of an earlier run
+
+            def look() -> None:
+                injection.look()
+                job_file.look()
+
             self._run(self.command(with_perseus=True), self.environment(simulated), "training.log", look)
             return 0 if simulated is None else _num_locked(simulated)
 
@@ -127,6 +139,10 @@ class TrainingRun(ABC):
                 forward_s=self.forward_s, backward_s=self.backward_s, imbalance=self.imbalance
             )
         return environment
+
+    def _newest_iteration(self) -> int:
+        """The newest begun: a step's loss is written as it ends. -1 before the first loss."""
+        return len(self.losses.read_bytes().splitlines()) if self.losses.exists() else -1
 
     def _run(self, command: list[str], environment: dict[str, str], log_name: str, look: Callable[[], None]) -> None:
         log_path = self.folder / log_name

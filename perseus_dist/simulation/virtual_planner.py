@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 
+from perseus_dist.errors import PerseusError
 from perseus_dist.messages import AgentMessage, Attach, PlannerMessage
 from perseus_dist.planner import lifecycle
 from perseus_dist.planner.frontier_build import build_plan
@@ -10,6 +11,7 @@ from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_events import (
     JobEvent,
     Log,
+    PlanFailed,
     PlanReady,
     RankAttached,
     RankMessage,
@@ -19,6 +21,7 @@ from perseus_dist.planner.lifecycle_events import (
     StartPlanning,
     Tick,
 )
+from perseus_dist.planner.plan_request import PlanningRequest
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
 
 _TICK_NS = 1_000_000_000
@@ -27,13 +30,20 @@ _PLANNING_NS = 3_000_000_000
 _log = logging.getLogger(__name__)
 
 
+def _planned(request: PlanningRequest) -> PlanReady | PlanFailed:
+    try:
+        return PlanReady(result=build_plan(request, encode=encode_planner_message))
+    except PerseusError as error:
+        return PlanFailed(request_id=request.request_id, reason=str(error))
+
+
 class VirtualPlanner:
     """Drives one job. A rank's number is the name of its stream."""
 
     def __init__(self, job_id: str, policy: Policy) -> None:
         self.job = lifecycle.new_job(job_id, policy)
         self._events: deque[JobEvent] = deque()
-        self._plan: tuple[int, PlanReady] | None = None
+        self._plans: list[tuple[int, PlanReady | PlanFailed]] = []
         self._tick_ns = 0
 
     def receive(self, rank: int, message: AgentMessage) -> None:
@@ -43,19 +53,22 @@ class VirtualPlanner:
         else:
             self._events.append(RankMessage(stream=rank, message=message))
 
+    def tell(self, event: JobEvent) -> None:
+        """An operator, or the invented world, says something; what it means comes with the next ``run_due``."""
+        self._events.append(event)
+
     @property
     def next_ns(self) -> int:
         """When something is due."""
-        return min(self._tick_ns, self._plan[0]) if self._plan else self._tick_ns
+        return min([self._tick_ns, *(due_ns for due_ns, _ in self._plans)])
 
     def run_due(self, now_ns: int) -> list[tuple[int, PlannerMessage]]:
         """Do whatever is due; what is to be said to which rank, in order."""
         if now_ns >= self._tick_ns:
             self._tick_ns = now_ns + _TICK_NS
             self._events.append(Tick())
-        if self._plan is not None and now_ns >= self._plan[0]:
-            self._events.append(self._plan[1])
-            self._plan = None
+        self._events.extend(event for due_ns, event in self._plans if now_ns >= due_ns)
+        self._plans = [(due_ns, event) for due_ns, event in self._plans if now_ns < due_ns]
         said: list[tuple[int, PlannerMessage]] = []
         while self._events:
             for effect in lifecycle.step(self.job, self._events.popleft(), now_ns / 1e9):
@@ -67,8 +80,7 @@ class VirtualPlanner:
                     case Refuse():
                         said.append((effect.stream, effect.refused))
                     case StartPlanning():
-                        result = build_plan(effect.request, encode=encode_planner_message)
-                        self._plan = (now_ns + _PLANNING_NS, PlanReady(result=result))
+                        self._plans.append((now_ns + _PLANNING_NS, _planned(effect.request)))
                     case Log():
                         _log.info("%8.3f s  %s", now_ns / 1e9, effect.sentence)
         return said

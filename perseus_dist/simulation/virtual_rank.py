@@ -60,6 +60,10 @@ class VirtualRank:
         """A stream to the planner is open."""
         self._do(self._core.on_connected(now_ns), now_ns)
 
+    def slow_down(self, slowness: float) -> None:
+        """What is launched from now on takes so many times the usual, and nothing says why; 1 ends it."""
+        self._trainer.slowness = slowness
+
     def enqueue_iteration(self, iteration: int) -> None:
         """The trainer launches an iteration."""
         self._trainer.enqueue_iteration(iteration)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
@@ -32,8 +32,9 @@ _LOOK_S = 0.2
 class SupervisedPlanner:
     """A planner that is started again whenever it dies, at the same address, as systemd would."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], *, options: Sequence[str] = ()) -> None:
         self._folder = folder
+        self._options = options
         self._environment = environment
         self._bind = "127.0.0.1:0"
         self.num_restarts = 0
@@ -59,6 +60,7 @@ class SupervisedPlanner:
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self._bind]
         command += ["--state-dir", str(self._folder / "planner"), "--address-file", str(self._address_file)]
+        command += self._options
         with (self._folder / "planner.log").open("ab") as log:
             return subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL, stderr=log)
 

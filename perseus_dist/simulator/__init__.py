@@ -7,6 +7,7 @@ from perseus_dist.simulator.gpu_preset import GpuPreset, KernelClass, Timing
 from perseus_dist.simulator.machine import SimulatedMachine, load_nvml
 from perseus_dist.simulator.presets import PRESETS, find_preset
 from perseus_dist.simulator.stream import SimulatedStream, StreamEvent
+from perseus_dist.simulator.throttle import Throttle, ThrottleScript, parse_throttle
 from perseus_dist.simulator.work import SimulatedWork, WorkTimes, work_environment
 
 __all__ = [
@@ -23,9 +24,12 @@ __all__ = [
     "SimulatedWork",
     "SimulatorError",
     "StreamEvent",
+    "Throttle",
+    "ThrottleScript",
     "Timing",
     "WorkTimes",
     "find_preset",
     "load_nvml",
+    "parse_throttle",
     "work_environment",
 ]

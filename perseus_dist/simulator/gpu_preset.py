@@ -104,6 +104,18 @@ class GpuPreset:
         """What a kernel draws at a locked clock, under the default power limit [W]. Raises as ``kernel_time_s``."""
         return self._regulated(kernel_class, clock_mhz)[1]
 
+    def check_clock(self, clock_mhz: int) -> None:
+        """Whether the GPU has a clock.
+
+        Raises:
+            SimulatorError: It has not.
+        """
+        if clock_mhz not in self.clocks_mhz:
+            raise SimulatorError(
+                f"clock {clock_mhz} MHz: {self.nvml_name} has {self.clocks_mhz[-1]} to {self.clocks_mhz[0]} MHz "
+                f"in steps of {self.clocks_mhz[0] - self.clocks_mhz[1]}; name one of them"
+            )
+
     def class_tables(self, kernel_class: str) -> tuple[list[float], list[float]]:
         """Relative times and powers [W] at all clocks, descending, as if there were no power limit.
 
@@ -121,11 +133,7 @@ class GpuPreset:
 
     def _regulated(self, kernel_class: str, clock_mhz: int) -> tuple[float, float]:
         self._class(kernel_class)
-        if clock_mhz not in self.clocks_mhz:
-            raise SimulatorError(
-                f"clock {clock_mhz} MHz: {self.nvml_name} has {self.clocks_mhz[-1]} to {self.clocks_mhz[0]} MHz "
-                f"in steps of {self.clocks_mhz[0] - self.clocks_mhz[1]}; name one of them"
-            )
+        self.check_clock(clock_mhz)
         times, powers = self._tables[kernel_class]
         index = self.clocks_mhz.index(clock_mhz)
         return _regulate(times, powers, index, self.regulated_share * self.power_limits_w[1])

@@ -10,6 +10,7 @@ from perseus_dist.straggler.policy import StragglerPolicy
 from perseus_dist.straggler.series import EvidenceSeries
 from perseus_dist.straggler.verdict import Degree
 
+_MIN_PIPELINE_ROWS = 2
 _MIN_LOG_EXCESS = 0.015  # [log] below it nothing is left of a straggler, however small it was
 
 
@@ -24,8 +25,10 @@ class Case:
         degree: As published; it moves only where the estimate has moved.
         pipeline_degree: The same of the pipeline's own time; None before it is known.
         came_too_often: Raised too often when it was raised.
+        was_acted_upon: It has been at some time; it is for as long as it stands then, however small it becomes.
         rank, reasons: The rank that NVML has shown to be throttled while the verdict stood, and why; None and 0 if
             none.
+        is_explained: NVML alone has been enough for it; so it is over when NVML says so.
         num_rows: Iterations that its estimate is taken over.
         num_recovered, num_moved: Iterations in a row that look recovered, or unlike the estimate.
     """
@@ -37,8 +40,10 @@ class Case:
     degree: Degree
     pipeline_degree: Degree | None = None
     came_too_often: bool = False
+    was_acted_upon: bool = False
     rank: int | None = None
     reasons: int = 0
+    is_explained: bool = False
     num_rows: int = 0
     num_recovered: int = 0
     num_moved: int = 0
@@ -74,12 +79,12 @@ class Case:
         """Take note of what the straggler costs its pipeline."""
         if self.series is None:
             return
-        new, old = degree_of(series, self.num_rows, dp_rank, policy), self.pipeline_degree
-        if new is None or old is None:
-            self.pipeline_degree = new
+        num_rows = min(self.num_rows, series.num_known(dp_rank))
+        new = degree_of(series, num_rows, dp_rank, policy) if num_rows >= _MIN_PIPELINE_ROWS else None
+        old = self.pipeline_degree
+        if new is None:
             return
-        moved = max(abs(new.value - old.value), abs(new.low - old.low), abs(new.high - old.high))
-        if moved >= policy.degree_step:
+        if old is None or _distance(new, old) >= policy.degree_step:
             self.pipeline_degree = new
 
     def is_over(self, now_s: float, policy: StragglerPolicy) -> bool:
@@ -91,8 +96,12 @@ class Case:
         return self.came_too_often and now_s - self.raised_at_s <= policy.flap_window_s
 
     def is_acted_upon(self, now_s: float, policy: StragglerPolicy) -> bool:
-        """Whether the others should wait for it."""
-        return self.degree.low > policy.min_degree and not self.is_flapping(now_s, policy)
+        """Whether the others should wait for it, if it costs them anything.
+
+        Once it is, it stays so: under another plan, which asks for other clocks, the same throttling is another degree.
+        """
+        self.was_acted_upon |= self.degree.low > policy.min_degree
+        return self.was_acted_upon and not self.is_flapping(now_s, policy)
 
     def _publish(self, policy: StragglerPolicy, *, force: bool = False) -> None:
         assert self.series is not None
@@ -102,6 +111,10 @@ class Case:
         crosses = (degree.low > policy.min_degree) != (self.degree.low > policy.min_degree)
         if force or crosses or abs(degree.value - self.degree.value) >= policy.degree_step:
             self.degree = degree
+
+
+def _distance(new: Degree, old: Degree) -> float:
+    return max(abs(new.value - old.value), abs(new.low - old.low), abs(new.high - old.high))
 
 
 def degree_of(series: EvidenceSeries, num_rows: int, place: int, policy: StragglerPolicy) -> Degree | None:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from perseus_dist.straggler.case import Case, FlapLimit
+from perseus_dist.straggler.causes import Cause, cause_of_throttling
 from perseus_dist.straggler.describe import verdict_of_cell, verdict_of_pipeline
 from perseus_dist.straggler.gpu_evidence import GpuEvidence
 from perseus_dist.straggler.layout import Layout
@@ -41,6 +42,17 @@ class Cases:
         flags[list(self._pipelines)] = True
         return flags
 
+    def throttled_cells(self, now_s: float) -> BoolArray:
+        """(num_cells) where NVML makes slow times credible."""
+        return _any_rank(self._layout, self._gpu.supports(self._gpu.loss(now_s)))
+
+    def change_plan(self, dp_rank: int, first_iteration: int) -> None:
+        """A pipeline's time says something else from this iteration on."""
+        self._time.forget_pipeline(dp_rank, first_iteration - 1)
+        for cell, case in self._cells.items():
+            if cell // self._layout.pp_size == dp_rank:
+                case.pipeline_degree = None
+
     def judge_times(self, now_s: float) -> None:
         """After one more iteration: follow what stands, end what is over, raise what is new."""
         for what, cases in (("cell", self._cells), ("pipeline", self._pipelines)):
@@ -49,7 +61,7 @@ class Cases:
                 if case.is_over(now_s, self._policy):
                     self._end(what, place, "is as fast as its likes again")
         time = self._time
-        excused = _any_rank(self._layout, self._gpu.supports(self._gpu.loss(now_s)))
+        excused = self.throttled_cells(now_s)
         for series in (time.adjusted, time.direct):
             for cell in np.flatnonzero(series.is_raised(excused)).tolist():
                 standing = self._cells.get(cell)
@@ -79,13 +91,31 @@ class Cases:
             rank = max(self._layout.ranks_of_cell(cell), key=loss.__getitem__)
             if supports[rank]:
                 case.rank, case.reasons = rank, case.reasons | int(self._gpu.reasons[rank])
+                case.is_explained |= bool(predicts[rank])
+        self._end_freed(now_s)
+
+    def _end_freed(self, now_s: float) -> None:
+        """What NVML explained is over when NVML says so; times of iterations that began before are not heard.
+
+        A power cap is not: whether a GPU is at it depends on what it computes at the instant of a reading.
+        """
+        for cell, case in list(self._cells.items()):
+            ranks, gpu = self._layout.ranks_of_cell(cell), self._gpu
+            if not case.is_explained or case.rank is None or now_s - case.raised_at_s < self._policy.gpu_hold_s:
+                continue
+            if cause_of_throttling(case.reasons, float(gpu.temperature_c[case.rank])) is Cause.POWER_CAP:
+                continue
+            if gpu.is_freed(case.rank) and not any(gpu.is_throttled(rank) for rank in ranks):
+                self._end("cell", cell, "runs free again")
+                self._time.forget_cell(cell, int(max(gpu.free_iteration[rank] for rank in ranks)))
 
     def _predict(self, loss: FloatArray, predicts: BoolArray, now_s: float) -> None:
         if not predicts.any() and all(case.series is not None for case in self._cells.values()):
             return
         layout, policy = self._layout, self._policy
         since_s = _most_of_ranks(layout, np.where(predicts, self._gpu.since_s, -np.inf))
-        is_predicted = _any_rank(layout, predicts) & ~self._time.contradicts(since_s)
+        since_iteration = _most_of_ranks(layout, np.where(predicts, self._gpu.since_iteration, -1.0))
+        is_predicted = _any_rank(layout, predicts) & ~self._time.contradicts(since_s, since_iteration)
         losses = _most_of_ranks(layout, np.where(predicts, loss, 0.0))
         for cell, case in list(self._cells.items()):
             is_held = now_s - case.raised_at_s < policy.min_hold_s
@@ -106,7 +136,7 @@ class Cases:
                     came_too_often=self._flaps.raised("cell", cell, now_s),
                 )
                 self.news.append(f"{self._name('cell', cell)} will be slower than its likes by {degree}, by NVML")
-            elif standing.series is None and abs(degree.value - standing.degree.value) >= policy.degree_step:
+            elif standing.series is None and not standing.degree.low <= degree.value <= standing.degree.high:
                 standing.degree = degree
 
     def end_silent(self, is_live: BoolArray) -> None:

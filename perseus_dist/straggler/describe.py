@@ -47,6 +47,7 @@ def verdict_of_cell(
         at_s=now_s,
         requested_mhz=requested_mhz,
         observed_mhz=observed_mhz,
+        throttled_mhz=round(float(gpu.throttled_mhz[rank])) if case.reasons else 0,
         temperature_c=temperature_c,
     )
 

@@ -61,6 +61,11 @@ class Detector:
         return dict(self._intake.refused)
 
     @property
+    def has_gpu_news(self) -> bool:
+        """Whether NVML has said something since the last judgement that may change it."""
+        return self._gpu.has_news
+
+    @property
     def num_jumps(self) -> int:
         """How often training went on at quite another iteration, as after a restart from a checkpoint."""
         return self._intake.num_jumps
@@ -93,6 +98,15 @@ class Detector:
         self._intake.last_seen_s[rank] = now_s
         return ""
 
+    def change_plan(self, dp_rank: int, first_iteration: int) -> None:
+        """A pipeline with a straggler follows a plan made for that: what it costs the pipeline is another thing now.
+
+        Args:
+            dp_rank: The pipeline.
+            first_iteration: Under the other plan.
+        """
+        self._cases.change_plan(dp_rank, first_iteration)
+
     def judge(self, now_s: float) -> Judgement:
         """Who is slow now; wanted about once a second.
 
@@ -103,8 +117,9 @@ class Detector:
             return self._judgement
         self._now_s = now_s
         cases = self._cases
+        self._gpu.has_news = False
         while (whole := self._intake.whole(now_s)) is not None:
-            self._time.take(whole, cases.flagged_cells(), cases.late_pipelines())
+            self._time.take(whole, cases.flagged_cells(), cases.late_pipelines(), cases.throttled_cells(now_s))
             self.num_iterations += 1
             cases.judge_times(now_s)
         cases.judge_gpus(now_s)

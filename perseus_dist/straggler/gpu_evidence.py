@@ -26,21 +26,32 @@ _MIN_LOSS = 0.02  # [log] a clock step or two below the one requested is within 
 
 
 class GpuEvidence:
-    """The latest reading of every GPU, and for how many readings in a row it has been throttled.
+    """The latest reading of every GPU that says something, and for how many of them in a row it has been throttled.
+
+    A throttled GPU that is asked for no more than it reaches says nothing: it may be free again, or not.
 
     Attributes:
         since_s: (num_ranks) [s] when the present throttling was first read; NaN where there is none.
         reasons: (num_ranks) bits read during it, joined.
+        throttled_mhz: (num_ranks) [MHz] that the latest throttling let it reach: the median of the last readings; 0
+            where there was none.
+        since_iteration: (num_ranks) the newest that had begun at ``since_s``; -1 if unknown.
+        free_iteration: (num_ranks) the newest that had begun when it was first read to be free again; -1 if unknown.
         requested_mhz, observed_mhz: (num_ranks) [MHz] of the latest reading.
         temperature_c, power_w: (num_ranks) of the latest reading.
+        has_news: Whether a GPU has been throttled, or free again, for long enough since this was last set to False.
     """
 
     def __init__(self, layout: Layout, policy: StragglerPolicy) -> None:
         num_ranks = layout.num_ranks
         self._policy = policy
         self._stage_of_rank = layout.cell_of % layout.pp_size
-        self._at_s = np.full(num_ranks, -np.inf)
-        self._num_throttled = np.zeros(num_ranks, dtype=np.intp)
+        self._at_s, self._told_at_s = np.full((2, num_ranks), -np.inf)
+        self._num_throttled, self._num_free = np.zeros((2, num_ranks), dtype=np.intp)
+        self._throttled_clocks = np.zeros((num_ranks, policy.min_gpu_samples))
+        self.throttled_mhz = np.zeros(num_ranks)
+        self.since_iteration, self.free_iteration = np.full((2, num_ranks), -1, dtype=np.int64)
+        self.has_news = False
         self.since_s = np.full(num_ranks, np.nan)
         self.reasons = np.zeros(num_ranks, dtype=np.int64)
         self.requested_mhz, self.observed_mhz, self.temperature_c, self.power_w = np.zeros((4, num_ranks))
@@ -50,21 +61,47 @@ class GpuEvidence:
         self.temperature_c[rank], self.power_w[rank] = seen.temperature_c, seen.power_w
         if seen.observed_mhz == 0 or seen.event_reasons & REASON_IDLE:
             return
-        is_new = now_s > self._at_s[rank]  # readings told together are one piece of evidence
-        self._at_s[rank] = now_s
-        self.requested_mhz[rank], self.observed_mhz[rank] = seen.requested_mhz, seen.observed_mhz
+        is_new = now_s > self._told_at_s[rank]  # readings told together are one piece of evidence
+        self._told_at_s[rank] = now_s
         reasons = seen.event_reasons & THROTTLE_REASONS
         is_below = seen.requested_mhz == 0 or seen.observed_mhz < (1 - _MIN_LOSS) * seen.requested_mhz
-        if not (reasons and is_below):
-            if self._num_throttled[rank]:
-                self._num_throttled[rank], self.since_s[rank] = 0, np.nan
+        is_throttled = reasons != 0 and is_below
+        if not is_throttled and seen.observed_mhz <= (1 + _MIN_LOSS) * self.throttled_mhz[rank]:
             return
-        if not is_new:
-            return
+        self._at_s[rank] = now_s
+        self.requested_mhz[rank], self.observed_mhz[rank] = seen.requested_mhz, seen.observed_mhz
+        if is_throttled and is_new:
+            self._take_throttled(rank, seen, reasons, now_s)
+        elif not is_throttled and self.throttled_mhz[rank]:
+            self._num_throttled[rank], self.since_s[rank] = 0, np.nan
+            if is_new:
+                self._take_free(rank, seen.iteration)
+
+    def _take_throttled(self, rank: int, seen: GpuObservation, reasons: int, now_s: float) -> None:
+        clocks = self._throttled_clocks[rank]
         if self._num_throttled[rank] == 0:
-            self.since_s[rank], self.reasons[rank] = now_s, 0
-        self._num_throttled[rank] += 1
+            self.since_s[rank], self.since_iteration[rank], self.reasons[rank] = now_s, seen.iteration, 0
+            clocks[:] = seen.observed_mhz
+        clocks[:-1], clocks[-1] = clocks[1:].copy(), seen.observed_mhz
+        self.throttled_mhz[rank] = np.median(clocks)
         self.reasons[rank] |= reasons
+        self._num_free[rank] = 0
+        self._num_throttled[rank] += 1
+        self.has_news |= bool(self._num_throttled[rank] == self._policy.min_gpu_samples)
+
+    def _take_free(self, rank: int, iteration: int) -> None:
+        if self._num_free[rank] == 0:
+            self.free_iteration[rank] = iteration
+        self._num_free[rank] += 1
+        self.has_news |= bool(self._num_free[rank] == self._policy.min_gpu_samples)
+
+    def is_freed(self, rank: int) -> bool:
+        """Whether a GPU that was throttled has been free for so many readings in a row as throttling would take."""
+        return bool(self._num_free[rank] >= self._policy.min_gpu_samples)
+
+    def is_throttled(self, rank: int) -> bool:
+        """Whether the latest reading that says something was of a throttled GPU."""
+        return bool(self._num_throttled[rank] > 0)
 
     def loss(self, now_s: float) -> FloatArray:
         """(num_ranks) logarithm of requested over observed clock, beyond the peers'; 0 where nothing throttles.

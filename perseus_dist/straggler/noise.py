@@ -42,12 +42,13 @@ class Noise:
         self.num_taken = np.zeros(num_places, dtype=np.intp)
         self._conclude()
 
-    def take(self, values: FloatArray, unusual: float) -> None:
+    def take(self, values: FloatArray, unusual: float, is_straggler: NDArray[np.bool_]) -> None:
         """Take note of one iteration.
 
         Args:
             values: (num_places) NaN where there is none.
             unusual: Values above this, and above 3 standard deviations, may be a straggler's.
+            is_straggler: (num_places) known ones: that their values resemble each other is no noise.
         """
         is_there = ~np.isnan(values)
         self.num_taken += is_there
@@ -56,7 +57,7 @@ class Noise:
         weights = 1 / (_PRIOR_WEIGHT + np.minimum(self.num_taken, _MEMORY))
         bounded = np.minimum(steps, 4 * self._difference)  # one outlier must not make a place deaf
         self._difference[is_pair] += (weights * (bounded - self._difference))[is_pair]
-        self._correlate(values, np.maximum(unusual, 3 * self.sigma))
+        self._correlate(values, np.where(is_straggler, 0.0, np.maximum(unusual, 3 * self.sigma)))
         self._last = np.where(is_there, values, self._last)
         self._conclude()
 

@@ -39,6 +39,7 @@ class GpuObservation:
         event_reasons: NVML's clock event reasons, bits.
         temperature_c: [degrees Celsius]; 0 where it is not known.
         power_w: [W]; 0 where it is not known.
+        iteration: The newest that the rank had begun; -1 where it is not known.
     """
 
     requested_mhz: int
@@ -46,6 +47,7 @@ class GpuObservation:
     event_reasons: int = 0
     temperature_c: float = 0.0
     power_w: float = 0.0
+    iteration: int = -1
 
 
 MAX_CLOCK_MHZ = 100_000
@@ -89,4 +91,6 @@ def refusal_of_gpu(seen: GpuObservation) -> str:
         return f"saw a temperature of {seen.temperature_c:g} degrees, expected -200 to 200"
     if not 0 <= seen.power_w <= MAX_POWER_W:
         return f"saw a power of {seen.power_w:g} W, expected 0 to {MAX_POWER_W:g} W"
+    if not -1 <= seen.iteration <= MAX_ITERATION:
+        return f"saw iteration {seen.iteration}, expected 0 to {MAX_ITERATION}, -1 for unknown"
     return ""

@@ -25,11 +25,12 @@ class StragglerPolicy:
         history_settle: Iterations at one clock before a rank's own history there is a reference.
         max_offset: How much slower than its peers a rank may always have been without being a straggler.
         work_doubt: Share of a correction for unequal work that may be wrong.
-        min_gpu_samples: NVML readings in a row before they predict by themselves.
+        min_gpu_samples: NVML readings in a row before they predict by themselves, or say that it is over.
         gpu_gain_share: Least share of a clock's loss that shows in time; the rest may be memory's or the network's.
         grace_s: An iteration that some rank has not reported is judged without it after this.
         stale_s: A rank is silent after this: nothing is known about it any more.
         min_hold_s: A verdict stands for this at least.
+        gpu_hold_s: The same, where NVML has said why and says that it is over.
         max_raises: Verdicts on one place within ``flap_window_s``; one more is not acted upon.
         flap_window_s: See there.
         degree_step: A published degree moves when the estimate is this far from it.
@@ -55,6 +56,7 @@ class StragglerPolicy:
     grace_s: float = 2.5
     stale_s: float = 10.0
     min_hold_s: float = 3.0
+    gpu_hold_s: float = 1.0
     max_raises: int = 3
     flap_window_s: float = 600.0
     degree_step: float = 0.01

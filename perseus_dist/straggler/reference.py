@@ -38,7 +38,12 @@ class Reference:
         self.num_others = np.zeros(len(stages), dtype=np.intp)
 
     def deviations(
-        self, values: FloatArray, clocks: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray
+        self,
+        values: FloatArray,
+        clocks: FloatArray,
+        is_straggler: BoolArray,
+        is_frozen: BoolArray,
+        is_profiled: BoolArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Compare, then learn.
 
@@ -47,6 +52,8 @@ class Reference:
             clocks: (num_places, num_kinds) what must be equal for two times to be compared.
             is_straggler: (num_places) known ones, whom nobody is compared with.
             is_frozen: (num_places) where nothing must be learned, because what is seen is not usual; these included.
+            is_profiled: (num_places) where the profile, 0, stands for a history that is not there yet and could not be
+                learned now; nowhere if left out.
 
         Returns:
             (num_places) logarithms; NaN where there is nothing to compare with. Where peers are few, the first is what
@@ -56,7 +63,7 @@ class Reference:
         has_many = self.num_others >= self._policy.min_peers
         # Beside a straggler its only peer looks fast; that is nothing usual either.
         self._level.learn(peers, ~is_frozen & (has_many | ~is_frozen.any()))
-        history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen)
+        history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen, is_profiled)
         # One's own history is less noisy than the only peer: the peer need agree by half, and only about being slow.
         agreed = np.where(history > 0, np.minimum(history, np.maximum(2 * peers, 0.0)), history)
         both = np.where(np.isnan(peers), history, agreed)
@@ -74,7 +81,12 @@ class Reference:
         return above
 
     def _above_history(
-        self, times: FloatArray, clocks: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray
+        self,
+        times: FloatArray,
+        clocks: FloatArray,
+        is_straggler: BoolArray,
+        is_frozen: BoolArray,
+        is_profiled: BoolArray | None,
     ) -> FloatArray:
         # Beside the profile's error at one clock stands another one at another clock: history begins anew.
         is_there = ~np.isnan(times)
@@ -83,12 +95,14 @@ class Reference:
         self._clocks[changed] = clocks[changed]
         is_settled = is_there & (self._num_history >= self._policy.history_settle)
         own = np.where(is_settled, times - self._history, np.nan)
+        if is_profiled is not None:
+            own = np.where(is_profiled & ~is_settled, times, own)
         common, num_others = median_of_others(own, np.zeros(len(own), dtype=np.intp), is_frozen)
         # One or two that become faster are not the whole job: who does not is no slower than before.
         common = np.where(num_others >= self._policy.min_peers, common, np.maximum(common, -_MAX_SPEED_UP))
         # With nobody to compare with, what has happened to the whole job cannot be told from what has happened here.
         above = own - np.where(is_straggler & (num_others == 0), 0.0, common)
-        learns = is_there & ~is_frozen
+        learns = is_there & ~is_frozen & ~changed  # the first iteration at other clocks may be of both
         step = np.where(
             is_settled,
             np.clip(np.nan_to_num(above), -_MAX_HISTORY_STEP, _MAX_HISTORY_STEP)

@@ -14,11 +14,11 @@ own.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from perseus_dist.straggler.layout import StragglerError
-from perseus_dist.straggler.verdict import Verdict
+from perseus_dist.straggler.verdict import Degree, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,8 @@ def select(
     dp_size: int,
     target_time_s: float,
     baseline_time_s: float,
+    tail_s: float = 0.0,
+    pipeline_cost: Callable[[int, float], float] = lambda _, degree: degree,
 ) -> Selection:
     """Choose for every pipeline.
 
@@ -86,6 +88,10 @@ def select(
         dp_size: Pipelines.
         target_time_s: [s] the iteration that the target's plan promises.
         baseline_time_s: [s] the iteration at all-maximum clocks.
+        tail_s: [s] of either that follows gradient synchronisation. No straggler slows it, so that a verdict's degree
+            counts for the rest alone; what operators report is of the whole iteration.
+        pipeline_cost: (stage, degree of its rank) -> how many times as long its pipeline takes at least. A stage may
+            have time to spare; where nobody knows, it has none.
 
     Raises:
         StragglerError: Numbers that cannot be.
@@ -94,7 +100,8 @@ def select(
         raise StragglerError(
             f"saw a target of {target_time_s} s and a baseline of {baseline_time_s} s; give finite times above 0"
         )
-    slowdowns = _by_verdicts(verdicts, dp_size)
+    tail_share = min(max(tail_s / target_time_s, 0.0), 1.0)
+    slowdowns = _by_verdicts(verdicts, dp_size, tail_share, pipeline_cost)
     slowdowns.update(_by_operators(reported, dp_size, baseline_time_s / target_time_s))
     usual = _Slowdown()
     every = [slowdowns.get(dp_rank, usual) for dp_rank in range(dp_size)]
@@ -134,11 +141,13 @@ class _Slowdown:
     why: str = ""
 
 
-def _by_verdicts(verdicts: Iterable[Verdict], dp_size: int) -> dict[int, _Slowdown]:
+def _by_verdicts(
+    verdicts: Iterable[Verdict], dp_size: int, tail_share: float, pipeline_cost: Callable[[int, float], float]
+) -> dict[int, _Slowdown]:
     found: dict[int, _Slowdown] = {}
     for verdict in verdicts:
         dp_rank = _checked(verdict.dp_rank, dp_size)
-        low, high = _of_pipeline(verdict)
+        low, high = (tail_share + degree * (1 - tail_share) for degree in _of_pipeline(verdict, pipeline_cost))
         known = found.get(dp_rank, _Slowdown())
         counts = verdict.is_acted_upon and low > known.least
         found[dp_rank] = _Slowdown(
@@ -170,13 +179,16 @@ def _checked(dp_rank: int, dp_size: int) -> int:
     return dp_rank
 
 
-def _of_pipeline(verdict: Verdict) -> tuple[float, float]:
+def _of_pipeline(verdict: Verdict, pipeline_cost: Callable[[int, float], float]) -> tuple[float, float]:
     """The least and the most that a verdict slows its pipeline by.
 
     A slow rank slows its pipeline by no more than its own degree, and by less where its stage has time to spare: what
-    the pipeline's own time says bounds that, as far as it is known.
+    the pipeline's own time says bounds that, as far as it is known. Where that is less, it alone counts.
     """
     degree = verdict.degree
-    pipeline = verdict.pipeline_degree or degree
-    low = min(max(degree.low, pipeline.low), pipeline.high)
+    least = degree.low if verdict.is_whole_pipeline else pipeline_cost(verdict.pp_rank, degree.low)
+    pipeline = verdict.pipeline_degree or Degree(
+        value=max(least, degree.value), low=least, high=max(least, degree.high)
+    )
+    low = pipeline.low if least > pipeline.high else max(least, pipeline.low)
     return max(1.0, low), max(1.0, low, min(degree.high, pipeline.high))

@@ -58,19 +58,22 @@ class EvidenceSeries:
         self._doubts = np.zeros((policy.windows[-1], num_places))
         self._num_passes = np.zeros(num_places, dtype=np.intp)
         self._num_excused_passes = np.zeros(num_places, dtype=np.intp)
+        self._num_known = np.zeros(num_places, dtype=np.intp)
         self.noise = Noise(groups)
 
-    def take(self, values: FloatArray, doubts: FloatArray | float = 0.0) -> None:
+    def take(self, values: FloatArray, is_straggler: BoolArray, doubts: FloatArray | float = 0.0) -> None:
         """Take note of one iteration.
 
         Args:
             values: (num_places) above what is usual; NaN where there is none.
+            is_straggler: (num_places) known ones.
             doubts: (num_places) how wrong a value may be for reasons that more iterations do not mend.
         """
         self._values[:-1], self._doubts[:-1] = self._values[1:].copy(), self._doubts[1:].copy()
         self._values[-1], self._doubts[-1] = values, doubts
+        self._num_known = np.minimum(self._num_known + ~np.isnan(values), len(self._values))
         need = math.log(self._policy.min_degree)
-        self.noise.take(values, need)
+        self.noise.take(values, need, is_straggler)
         latest = self.estimate(self._policy.latest_window)
         is_ripe = self.noise.num_taken >= self._policy.min_history
         candidates = np.flatnonzero(is_ripe & (latest.median > need))  # NaN compares false; what is over is none
@@ -111,7 +114,11 @@ class EvidenceSeries:
     def forget(self, place: int) -> None:
         """Evidence of what is over must not count again; the usual level and the noise stay known."""
         self._values[:, place] = np.nan
-        self._num_passes[place] = self._num_excused_passes[place] = 0
+        self._num_passes[place] = self._num_excused_passes[place] = self._num_known[place] = 0
+
+    def num_known(self, place: int) -> int:
+        """Values of one place since what was before was forgotten, as far back as any are kept."""
+        return int(self._num_known[place])
 
     @property
     def is_suspect(self) -> BoolArray:

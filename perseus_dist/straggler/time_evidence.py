@@ -31,6 +31,7 @@ class TimeEvidence:
         direct, adjusted: (num_cells) series.
         pipeline_direct, pipeline_adjusted: (dp_size) series.
         at_s: [s] when each of the latest iterations was first reported, ascending.
+        iterations: Their numbers.
         input_share: (dp_size) excess of waiting for input over that of the other pipelines, as a share of the
             iteration; NaN where it is not known.
     """
@@ -48,19 +49,33 @@ class TimeEvidence:
         self.direct, self.adjusted = EvidenceSeries(stages, policy), EvidenceSeries(stages, policy)
         self.pipeline_direct = EvidenceSeries(all_alike, policy)
         self.pipeline_adjusted = EvidenceSeries(all_alike, policy)
+        self._iteration = -1
+        # Iterations up to these are of what is over, or of another plan.
+        self._cell_until = np.full(layout.num_cells, -1, dtype=np.int64)
+        self._pipeline_until = np.full(layout.dp_size, -1, dtype=np.int64)
         self.at_s: list[float] = []
+        self.iterations: list[int] = []
         self.input_share = np.full(layout.dp_size, np.nan)
 
-    def take(self, whole: WholeIteration, is_flagged: BoolArray, is_late: BoolArray) -> None:
+    def take(self, whole: WholeIteration, is_flagged: BoolArray, is_late: BoolArray, is_throttled: BoolArray) -> None:
         """Take note of one iteration.
 
         Args:
             whole: What all ranks reported.
             is_flagged: (num_cells) cells that are stragglers; nothing usual is learned from them.
             is_late: (dp_size) pipelines that are, or hold one.
+            is_throttled: (num_cells) cells that NVML says to be below the clock requested.
         """
-        self.at_s = [*self.at_s, whole.at_s][-self._policy.windows[-1] :]
-        explained = self._take_cells(whole, is_flagged, is_late[self._pipeline_of_cell])
+        if whole.iteration < self._iteration:  # training goes on from earlier
+            self._cell_until.fill(-1)
+            self._pipeline_until.fill(-1)
+        self._iteration = whole.iteration
+        whole.log_ratios[whole.iteration <= self._cell_until] = np.nan
+        whole.pipeline_s[whole.iteration <= self._pipeline_until] = np.nan
+        num_kept = self._policy.windows[-1]
+        self.at_s = [*self.at_s, whole.at_s][-num_kept:]
+        self.iterations = [*self.iterations, whole.iteration][-num_kept:]
+        explained = self._take_cells(whole, is_flagged, is_late[self._pipeline_of_cell], is_throttled)
         self._take_pipelines(whole, explained, is_late)
         if not np.isnan(whole.input_wait_s).all():
             self._take_input_wait(whole.input_wait_s / whole.pipeline_s)
@@ -71,12 +86,16 @@ class TimeEvidence:
         known = np.where(np.isnan(self.input_share), excess, self.input_share)
         self.input_share = np.where(np.isnan(excess), known, known + _WAIT_MEMORY * (excess - known))
 
-    def _take_cells(self, whole: WholeIteration, is_flagged: BoolArray, is_late: BoolArray) -> FloatArray:
+    def _take_cells(
+        self, whole: WholeIteration, is_flagged: BoolArray, is_late: BoolArray, is_throttled: BoolArray
+    ) -> FloatArray:
         """The two series of cells; returns (dp_size) how much slower a pipeline's instructions were."""
         layout, doubt = self._layout, self._policy.work_doubt
-        is_frozen = is_flagged | self.direct.is_suspect | self.adjusted.is_suspect
-        agreed, above = self._cells.deviations(whole.log_ratios, whole.requested_mhz, is_flagged, is_frozen)
-        self.direct.take(agreed)
+        is_frozen = is_flagged | is_throttled | self.direct.is_suspect | self.adjusted.is_suspect
+        agreed, above = self._cells.deviations(
+            whole.log_ratios, whole.requested_mhz, is_flagged, is_frozen, is_throttled
+        )
+        self.direct.take(agreed, is_flagged)
 
         usual = ~(is_late | is_frozen)
         tokens = whole.log_tokens - median_of_others(whole.log_tokens, layout.stage_of_cell)[0]
@@ -92,7 +111,7 @@ class TimeEvidence:
         left[~(knows | knows_tokens)] = np.nan
         self._cell_level.learn(left, ~is_frozen)
         doubts = doubt * (_size(by_tokens) + _size(by_neighbours))
-        self.adjusted.take(left, doubts)
+        self.adjusted.take(left, is_flagged, doubts)
 
         by_pipeline = above.reshape(layout.dp_size, layout.pp_size)
         num = np.count_nonzero(~np.isnan(by_pipeline), axis=1)
@@ -104,31 +123,34 @@ class TimeEvidence:
         planned_s = np.where(np.isnan(whole.planned_s), 1.0, whole.planned_s)
         times = np.log(whole.pipeline_s / planned_s)[:, None]
         agreed, above = self._pipelines.deviations(times, planned_s[:, None], is_late, is_frozen)
-        self.pipeline_direct.take(agreed)
+        self.pipeline_direct.take(agreed, is_late)
         explained = _not_too_fast(explained, self.pipeline_direct)
         by_instructions = self._instructions.correction(explained)
         self._instructions.learn(explained, above, ~is_frozen)
         doubts = self._policy.work_doubt * _size(by_instructions)
         left = above - by_instructions - self._pipeline_level.offset
         self._pipeline_level.learn(left, ~is_frozen)
-        self.pipeline_adjusted.take(left, doubts)
+        self.pipeline_adjusted.take(left, is_late, doubts)
 
-    def forget_cell(self, cell: int) -> None:
-        """What slowed a cell, and its pipeline, is over."""
+    def forget_cell(self, cell: int, until_iteration: int = -1) -> None:
+        """What slowed a cell, and its pipeline, is over; iterations up to one that may not be reported yet count in."""
         self.direct.forget(cell)
         self.adjusted.forget(cell)
-        self.forget_pipeline(cell // self._layout.pp_size)
+        self._cell_until[cell] = max(self._cell_until[cell], until_iteration)
+        self.forget_pipeline(cell // self._layout.pp_size, until_iteration)
 
-    def forget_pipeline(self, dp_rank: int) -> None:
-        """What slowed a pipeline is over."""
+    def forget_pipeline(self, dp_rank: int, until_iteration: int = -1) -> None:
+        """What slowed a pipeline is over, or is another thing from now on."""
         self.pipeline_direct.forget(dp_rank)
         self.pipeline_adjusted.forget(dp_rank)
+        self._pipeline_until[dp_rank] = max(self._pipeline_until[dp_rank], until_iteration)
 
-    def contradicts(self, since_s: FloatArray) -> BoolArray:
+    def contradicts(self, since_s: FloatArray, since_iteration: FloatArray) -> BoolArray:
         """(num_cells) where iterations that all began after an instant show that a cell is as fast as its likes.
 
         Args:
-            since_s: (num_cells) [s] instants.
+            since_s: (num_cells) [s] instants. Reports may be late: what comes after it may have begun long before.
+            since_iteration: (num_cells) the newest that had begun then; -1 where it is not known.
         """
         window = self._policy.latest_window
         if len(self.at_s) < window:
@@ -137,7 +159,8 @@ class TimeEvidence:
         is_fast = np.zeros(len(since_s), dtype=bool)
         for series in (self.direct, self.adjusted):
             is_fast |= series.estimate(window).upper(self._policy.excused_z) < need  # NaN compares false
-        contradicted: BoolArray = is_fast & (self.at_s[-window] >= since_s)
+        is_later = (self.at_s[-window] >= since_s) & (self.iterations[-window] > since_iteration)
+        contradicted: BoolArray = is_fast & is_later
         return contradicted
 
 

@@ -58,6 +58,7 @@ class Verdict:
         num_held_up: Ranks of its tensor-parallel group, which are as slow because they wait for it.
         at_s: [s] when this was judged.
         requested_mhz, observed_mhz: [MHz] of its GPU; 0 where not known.
+        throttled_mhz: [MHz] that its GPU reaches while NVML says that it is throttled; 0 where it does not.
         temperature_c: [degrees Celsius] of its GPU; 0 where not known.
     """
 
@@ -76,6 +77,7 @@ class Verdict:
     at_s: float = field(compare=False)
     requested_mhz: int = field(default=0, compare=False)
     observed_mhz: int = field(default=0, compare=False)
+    throttled_mhz: int = field(default=0, compare=False)
     temperature_c: float = field(default=0.0, compare=False)
 
     @property

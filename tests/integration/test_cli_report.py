@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from contextlib import ExitStack
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -23,21 +23,21 @@ from perseus_dist.agent.report_folder import ReportFolder, timeline_header
 from perseus_dist.cli import main
 from perseus_dist.messages import FrontierPoint, Gpu, JobFrontier, JobProfile
 from perseus_dist.planner.job import JobPlan
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.job_status import job_status
 from perseus_dist.planning.schedule import Schedule, one_f_one_b
-from perseus_dist.report.run_report import REPORT_FILES
+from perseus_dist.report.run_report import REPORT_FILES, STRAGGLERS_SVG
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.trainer_config import TrainerConfig
-from perseus_dist.simulation.virtual_planner import VirtualPlanner
 from perseus_dist.simulation.virtual_rank import VirtualRank
-from perseus_dist.simulation.virtual_run import _pass_time
+from perseus_dist.simulation.virtual_run import virtual_job
 from perseus_dist.simulator.gpu import SimulatedGpu
-from perseus_dist.simulator.machine import SimulatedMachine, load_nvml
+from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 from perseus_dist.units import PS_PER_S, UJ_PER_J, UW_PER_W
 
 START = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
+START_NS = round(START.timestamp()) * 10**9
 JOB_ID = "gpt-1f2e3d4c"
+SLOW_RANK = 3
+CAPPED, DEEPENED, LIFTED = 70, 95, 120  # iterations; the plan comes at about 45
 
 
 class RecordingRank(VirtualRank):
@@ -59,59 +59,52 @@ class RecordingRank(VirtualRank):
             elif isinstance(action, KeepTimeline):
                 latency_s = action.switch_latency_s
                 header = timeline_header(self.spec, self._nvml_gpu, is_simulated=True, switch_latency_s=latency_s)
-                self.folder.replace_timeline({**header, "wall_minus_monotonic_ns": 10**18}, action.iterations)
+                self.folder.replace_timeline({**header, "wall_minus_monotonic_ns": START_NS}, action.iterations)
 
 
-def record(folder: Path, schedule: Schedule, *, num_pipelines: int, num_iterations: int, target: str | None) -> None:
+def record(
+    folder: Path, schedule: Schedule, *, num_pipelines: int, num_iterations: int, throttles: Sequence[Throttle] = ()
+) -> None:
     """Train a job in virtual time, and leave its report folder."""
     simulated = SimulatedJob(
-        schedule=schedule,
-        num_pipelines=num_pipelines,
-        num_iterations=num_iterations,
-        imbalance=0.1,
-        job_id=JOB_ID,
-        target=target,
+        schedule=schedule, num_pipelines=num_pipelines, num_iterations=num_iterations, imbalance=0.1, job_id=JOB_ID
     )
-    with ExitStack() as stack:
-        machine = stack.enter_context(SimulatedMachine("a100", count=simulated.num_ranks, virtual=True))
-        stack.enter_context(load_nvml(machine))
-        configs = simulated.trainers(tuple(gpu.uuid for gpu in machine.gpus))
-        ranks = [RecordingRank(config, gpu, folder) for config, gpu in zip(configs, machine.gpus, strict=True)]
-        planner = VirtualPlanner(JOB_ID, Policy())
-        job = JobReport(configs[0].spec, ranks[0].folder, is_simulated=True, now=START)
+    ranks: list[RecordingRank] = []
 
-        seen = ""
+    def recording_rank(config: TrainerConfig, gpu: SimulatedGpu) -> RecordingRank:
+        ranks.append(RecordingRank(config, gpu, folder))
+        return ranks[-1]
 
-        def pass_some_time() -> None:
-            nonlocal seen
-            _pass_time(machine, [*ranks], planner)
-            if planner.job.reason != seen:
-                seen = planner.job.reason
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perseus_dist.simulation.virtual_run.VirtualRank", recording_rank)
+        with virtual_job(simulated, "a100") as job:
+            report = JobReport(ranks[0].spec, ranks[0].folder, is_simulated=True, now=START)
+            table_revision = 0
+
+            def now() -> datetime:
+                return START + timedelta(microseconds=job.machine.now_ns / 1e3)
+
+            def tell() -> None:
+                nonlocal table_revision
+                plan = job.planner.job.plan
+                if plan is not None and plan.revision != table_revision:
+                    table_revision = plan.revision
+                    report.take(TableSeen(frontier_of(plan), profile_of(plan, schedule.num_ranks)), now())
+                report.take(JobSeen(job.status), now())
+
+            script = ThrottleScript(throttles, job.machine.gpus)
+            for iteration in range(num_iterations):
+                injected = script.apply_due(iteration)
+                lines = ({"iteration": iteration, "gpu": one.gpu, "thermal_cap_mhz": one.cap_mhz} for one in injected)
+                with (folder / "injected.jsonl").open("a") as file:
+                    file.writelines(json.dumps(line) + "\n" for line in lines)
+                job.run_iteration()
                 tell()
-
-        def tell() -> None:
-            now = START + timedelta(microseconds=machine.now_ns / 1e3)
-            job.take(JobSeen(job_status(planner.job)), now)
-            plan = planner.job.plan
-            if plan is not None:
-                job.take(TableSeen(frontier_of(plan), profile_of(plan, schedule.num_ranks)), now)
-
-        for rank in ranks:
-            rank.connect(machine.now_ns)
-        for iteration in range(num_iterations):
+            job.end()
+            tell()
+            report.write(now(), is_over=True)
             for rank in ranks:
-                rank.enqueue_iteration(iteration)
-            while any(rank.is_training for rank in ranks):
-                pass_some_time()
-        for rank in ranks:
-            rank.end(machine.now_ns)
-        until_ns = machine.now_ns + 1_000_000_000
-        while machine.now_ns < until_ns:
-            pass_some_time()
-        tell()
-        job.write(START + timedelta(microseconds=machine.now_ns / 1e3), is_over=True)
-        for rank in ranks:
-            rank.folder.close()
+                rank.folder.close()
 
 
 def frontier_of(plan: JobPlan) -> JobFrontier:
@@ -139,7 +132,7 @@ def profile_of(plan: JobPlan, num_gpus: int) -> JobProfile:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    record(folder, one_f_one_b(pp=2, microbatches=4), num_pipelines=2, num_iterations=70, target=None)
+    record(folder, one_f_one_b(pp=2, microbatches=4), num_pipelines=2, num_iterations=70)
     return folder
 
 
@@ -147,6 +140,19 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(recorded: Path, tmp_path: Path) -> Path:
     """A copy to spoil."""
     return Path(shutil.copytree(recorded, tmp_path / "report"))
+
+
+@pytest.fixture(scope="module")
+def straggled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last GPU overheats, overheats more, and cools down: what agents and planner make of it by themselves."""
+    folder = tmp_path_factory.mktemp("straggled")
+    throttles = [
+        Throttle(at=at, gpu=SLOW_RANK, cap_mhz=cap_mhz)
+        for at, cap_mhz in ((CAPPED, 1095), (DEEPENED, 900), (LIFTED, None))
+    ]
+    schedule = one_f_one_b(pp=2, microbatches=4)
+    record(folder, schedule, num_pipelines=2, num_iterations=LIFTED + 20, throttles=throttles)
+    return folder
 
 
 def reported(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
@@ -240,7 +246,7 @@ def test_writes_pictures_a_trace_and_a_page_that_fetches_nothing(
     assert "predicted plan" in out
     assert "simulated: the GPUs" in out
     assert str(folder / "report.html") in out
-    assert all((folder / name).is_file() for name in REPORT_FILES)
+    assert [name for name in REPORT_FILES if not (folder / name).is_file()] == [STRAGGLERS_SVG]
     for name in ("frontier.svg", "timeline.svg"):
         assert ET.parse(folder / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     page = Page(folder / "report.html")
@@ -261,7 +267,10 @@ def test_the_trace_has_the_plan_beside_what_ran(folder: Path, capsys: pytest.Cap
     reported(folder, capsys)
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    assert sorted(names.values()) == [f"pipeline {d}, {what}" for d in (0, 1) for what in ("measured", "planned")]
+    assert sorted(names.values()) == [
+        "job",
+        *(f"pipeline {d}, {what}" for d in (0, 1) for what in ("measured", "planned")),
+    ]
     boxes: dict[str, dict[tuple[int, str], dict[str, Any]]] = defaultdict(dict)
     threads: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for event in events:
@@ -283,11 +292,43 @@ def test_the_trace_has_the_plan_beside_what_ran(folder: Path, capsys: pytest.Cap
     assert {event["name"] for event in counters} == {"pp_rank 0 clock", "pp_rank 1 clock"}
 
 
+def test_a_straggler_is_reported_from_its_injection_to_full_speed(
+    straggled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = reported(straggled, capsys)
+    assert document["notes"] == []
+    (episode,) = document["stragglers"]["episodes"]
+    assert (episode["rank"], episode["dp_rank"], episode["cause"]) == (SLOW_RANK, 1, "thermal")
+    assert [step["injected_iteration"] for step in episode["steps"]] == [CAPPED, DEEPENED]
+    for step in episode["steps"]:
+        assert 0 <= step["detected_after_iterations"] <= step["switched_after_iterations"] <= 6
+    assert episode["lifted_iteration"] == LIFTED
+    assert 0 <= episode["full_speed_after_iterations"] <= 3
+    (period,) = document["stragglers"]["periods"]
+    assert (period["straggling"], period["others"]) == ([1], [0])
+    assert period["share_of_promise"] > 0.9
+    assert sum(wait["num_later"] for wait in period["waits"]) == 0
+    assert max(wait["measured"]["time_s"] / wait["straggler_time_s"] for wait in period["waits"]) < 1.01
+    assert period["after"]["energy_j"] == pytest.approx(period["before"]["energy_j"], rel=0.01)
+    assert document["saved_j"] > 0
+
+    assert (straggled / STRAGGLERS_SVG).is_file()
+    page = Page(straggled / "report.html")
+    assert page.fetched == []
+    assert len(page.ids) == len(set(page.ids))
+    assert "all of this on simulated GPUs" in page.text
+    events = json.loads((straggled / "trace.json").read_text())["traceEvents"]
+    kept = [event["ts"] for event in events if event["ph"] == "X"]
+    instants = {event["cat"]: event["ts"] for event in events if event["ph"] == "i"}
+    assert instants.keys() == {"verdict", "switch", "recovered"}
+    assert min(kept) < instants["verdict"] < instants["recovered"] < max(kept)
+
+
 def test_reporting_twice_writes_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reported(folder, capsys)
-    first = {name: (folder / name).read_bytes() for name in REPORT_FILES}
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
     reported(folder, capsys)
-    assert {name: (folder / name).read_bytes() for name in REPORT_FILES} == first
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
 
 
 def test_losses_are_compared_bit_by_bit(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

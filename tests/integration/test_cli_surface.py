@@ -24,7 +24,7 @@ SURFACE = {
     "lookup": f"frontier {DEADLINE} --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
-    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --address-file --embedded",
+    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --stragglers --address-file --embedded",
     "jobs": f"--json {PLANNER}",
     "watch": f"job --json {PLANNER}",
     "target": f"job --t-min --slowdown --deadline-s --json {PLANNER}",
@@ -39,7 +39,7 @@ SURFACE = {
     "disable": "framework --shim",
     "report": "folder --losses --reference-losses --clocks-left-locked --json",
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
-    "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --unprivileged --json command",
+    "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --throttle --unprivileged --json command",
     "simulate": f"{SCHEDULE} --dp --iterations --gpu --imbalance --target --profile --virtual-time --log-dir --json",
 }
 

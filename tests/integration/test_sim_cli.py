@@ -90,6 +90,23 @@ def test_without_times_there_is_no_simulated_work() -> None:
     assert sim("--", sys.executable, "-c", code).stdout.splitlines()[0] == "None"
 
 
+def test_a_gpu_overheats_and_cools_down() -> None:
+    code = (
+        PYNVML + "import time; n.nvmlDeviceSetGpuLockedClocks(h, 1410, 1410)\n"
+        "seen = []\n"
+        "until_s = time.monotonic() + 20\n"
+        "while len(seen) < 3 and time.monotonic() < until_s:\n"
+        "    now = n.nvmlDeviceGetCurrentClocksEventReasons(h) & 0x20\n"
+        "    seen += [now] if seen[-1:] != [now] else []\n"
+        "    time.sleep(0.02)\n"
+        "print(seen)\n"
+        "n.nvmlDeviceResetGpuLockedClocks(h)"
+    )
+    done = sim("--throttle", "0:none@1.5", "--throttle", "0:1005@0.8", "--", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "[0, 32, 0]"
+
+
 def test_unprivileged() -> None:
     code = PYNVML + "n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)"
     done = sim("--unprivileged", "--", sys.executable, "-c", code)
@@ -150,6 +167,9 @@ def test_bad_input_is_one_line_and_2() -> None:
         (["--imbalance", "0.1", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--forward-ms", "35", "--backward-ms", "0", "--", "true"], "a simulated backward of 0 ms"),
         (["--forward-ms", "nan", "--backward-ms", "65", "--", "true"], "a simulated forward of nan ms"),
+        (["--throttle", "0:1005", "--", "true"], "throttle '0:1005'; give GPU:MHZ@WHEN"),
+        (["--throttle", "1:1005@3", "--", "true"], "throttle of GPU 1; there are 0 to 0"),
+        (["--throttle", "0:1007@3", "--", "true"], "clock 1007 MHz"),
         ([], "COMMAND"),
     ):
         done = sim(*arguments)

@@ -14,6 +14,7 @@ from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
     JobRegistered,
+    OwnTableMade,
     SamplesReceived,
     ScheduleReceived,
     StragglerKnown,
@@ -25,6 +26,7 @@ from perseus_dist.planner.lifecycle_facts import (
 )
 from perseus_dist.planner.store import Store, StoreError
 from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
+from perseus_dist.planning.slow_rank import SlowRank
 
 
 def baseline(time_s: float) -> BaselineMeasured:
@@ -82,7 +84,33 @@ FACTS: tuple[Fact, ...] = (
         frontier_npz=b"PK",
         profile_csv=b"stage",
     ),
-    SwitchDecided(table_revision=2, switch_revision=9, effective_iteration=30, points=(1, -1), reason="because"),
+    OwnTableMade(
+        dp_rank=1,
+        revision=3,
+        base_revision=2,
+        slow_ranks=(SlowRank(pp_rank=0, cap_mhz=1005), SlowRank(pp_rank=1, factor=1.25)),
+        summary=FrontierSummary(
+            time_ps=(2, 3),
+            total_uj=(5, 4),
+            lower_bound_uj=(4, 4),
+            baseline_time_ps=2,
+            baseline_uj=9,
+            total_blocking_uw=1,
+            kind_shares=(0.25, 0.75, 0.0, 0.0),
+            tail_ps=1,
+            slow_rank_ps=((1, 2), (3, 4)),
+        ),
+        tables=(b"own", b"\x00"),
+    ),
+    SwitchDecided(
+        table_revision=2,
+        switch_revision=9,
+        effective_iteration=30,
+        points=(1, -1),
+        reason="because",
+        own_revisions=(0, 3),
+        t_prime_s=1.25,
+    ),
     StragglerKnown(straggler_id="node/7 'x'", degree=1.25, dp_rank=1),
 )
 
@@ -157,6 +185,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
         "sweep/4/",
         "ended/3/",
         "table",
+        "own/1/",
         "switch",
         "straggler/node/",
         "baseline",

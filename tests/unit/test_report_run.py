@@ -298,7 +298,10 @@ def iterations(num: int, *, slow: int | None = None) -> Iterations:
     return Iterations(
         number=np.arange(num),
         time_s=time_s,
+        own_time_s=time_s,
         energy_j=np.full(num, np.nan),
+        table_revision=np.zeros(num, dtype=np.int64),
+        point=np.full(num, -1),
         under=np.full(num, Under.NO_CLOCK),
         is_in_force=np.zeros(num, dtype=bool),
     )

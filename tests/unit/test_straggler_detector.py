@@ -331,6 +331,106 @@ def test_a_clock_that_is_not_reached_for_no_reason_is_told() -> None:
     assert "1200 MHz of 1410 MHz requested" in verdict.sentence
 
 
+def test_what_nvml_explained_is_over_when_nvml_says_so_and_late_reports_are_not_heard() -> None:
+    for dp_size in (2, 8):
+        job = Job(dp_size=dp_size)
+        job.run(30)
+        assert not only(job.run(8, {3: 1.2}, gpus={3: HOT})[-1]).is_predicted
+        begun = job.iteration + 1
+        now_s = job.iteration - 0.45
+        for _ in range(3):
+            assert not job.detector.has_gpu_news
+            assert only(job.detector.judge(now_s)).rank == 3
+            now_s += 0.15
+            assert job.detector.observe_gpu(3, replace(COOL, iteration=begun), now_s) == ""
+        assert job.detector.has_gpu_news
+        assert not job.detector.judge(now_s).verdicts
+        assert not job.detector.has_gpu_news
+        assert not any(judgement.verdicts for judgement in job.run(2, {3: 1.2})), "ran before it was free"
+        assert not any(judgement.verdicts for judgement in job.run(20))
+        assert only(job.run(6, {3: 1.2})[-1]).rank == 3, "it can come again"
+
+
+def test_a_power_cap_is_over_when_times_say_so() -> None:
+    job = Job()
+    job.run(30)
+    assert not only(
+        job.run(8, {3: 1.2}, gpus={3: replace(HOT, event_reasons=0x4, temperature_c=60.0)})[-1]
+    ).is_predicted
+    cheap_kernels = job.run(8, {3: 1.2}, gpus={3: COOL})
+    assert {only(judgement).cause for judgement in cheap_kernels} == {Cause.POWER_CAP}
+    assert num_until(job.run(6, gpus={3: COOL}), lambda judgement: not judgement.verdicts) <= 3
+
+
+def test_a_reading_at_a_clock_that_the_throttled_gpu_reaches_proves_nothing() -> None:
+    job = Job()
+    job.run(30)
+    low = replace(COOL, requested_mhz=1100, observed_mhz=1100)
+    readings = [HOT, low, HOT, low, HOT]
+    for number, reading in enumerate(readings):
+        assert not job.detector.judge(30 + number).verdicts
+        assert job.detector.observe_gpu(6, reading, 30 + number) == ""
+    verdict = only(job.detector.judge(35.0))
+    assert (verdict.rank, verdict.throttled_mhz) == (6, 1200)
+    for number in range(8):  # asked for less: it may be free, or not
+        job.detector.observe_gpu(6, low, 36.0 + number)
+        assert only(job.detector.judge(36.1 + number)).rank == 6
+    for number in range(3):
+        job.detector.observe_gpu(6, COOL, 45.0 + number)
+    assert not job.detector.judge(48.0).verdicts
+
+
+def test_one_free_reading_among_others_ends_nothing() -> None:
+    job = Job()
+    job.run(30)
+    for reading in (HOT, HOT, HOT, COOL, COOL, HOT, COOL, COOL, HOT, HOT):
+        judgement = job.step({6: 1.17}, gpus={6: reading})
+    assert only(judgement).rank == 6
+
+
+def test_the_clock_that_throttling_leaves_is_the_median_of_readings() -> None:
+    job = Job()
+    for number, observed_mhz in enumerate((1200, 1215, 1005, 1200, 1185, 990, 990, 990)):
+        job.detector.observe_gpu(6, replace(HOT, observed_mhz=observed_mhz), float(number))
+        throttled_mhz = [verdict.throttled_mhz for verdict in job.detector.judge(number + 0.5).verdicts]
+        expected = {2: [1200], 3: [1200], 4: [1185], 5: [1185], 6: [990], 7: [990]}
+        assert number < 2 or throttled_mhz == expected[number]
+
+
+def test_who_is_throttled_from_the_beginning_is_held_against_the_profile_where_peers_are_few() -> None:
+    job = Job(dp_size=2)
+    seen = job.run(30, {3: 1.17}, gpus={3: HOT})
+    assert all(only(judgement).rank == 3 for judgement in seen[12:])
+    assert not only(seen[-1]).is_predicted
+    assert only(seen[-1]).degree.value == pytest.approx(1.17, abs=0.01)
+    fast = Job(dp_size=2)  # throttled, but as fast as profiled: something else bounds it
+    assert not any(judgement.verdicts for judgement in fast.run(30, gpus={3: HOT})[12:])
+
+
+def test_a_straggler_that_its_own_plan_slows_no_more_than_others_is_acted_upon_until_it_is_over() -> None:
+    job = Job()
+    job.run(30)
+    assert only(job.run(8, {3: 1.1})[-1]).is_acted_upon
+    verdict = only(job.run(10, {3: 1.033})[-1])
+    assert verdict.degree.low < 1.03
+    assert verdict.is_acted_upon
+
+
+def test_what_a_straggler_costs_its_pipeline_is_measured_anew_under_another_plan() -> None:
+    job = Job(dp_size=2)
+    job.run(30)
+    before = only(job.run(16, {3: 1.2})[-1]).pipeline_degree
+    assert before is not None
+    assert before.value == pytest.approx(1.2, abs=0.02)
+    first = job.iteration + 1
+    job.detector.change_plan(1, first)
+    assert only(job.detector.judge(float(job.iteration))).pipeline_degree is None
+    job.late[1] = 0.9  # the rest of the pipeline makes up for it
+    found = [only(judgement).pipeline_degree for judgement in job.run(6, {3: 1.2})]
+    assert found[:2] == [None, None]
+    assert all(degree is not None and degree.value == pytest.approx(1.08, abs=0.02) for degree in found[2:])
+
+
 # ---- the life of a verdict -------------------------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ def test_sigma_is_that_of_single_values_and_blind_to_what_comes_and_stays() -> N
     for t in range(100):
         values = rng.normal(0, 0.01, 8)
         values[3] += 0.3 * (t >= 60)
-        series.take(values)
+        series.take(values, np.zeros(8, dtype=bool))
     assert series.noise.sigma == pytest.approx(np.full(8, 0.01), rel=0.25)
     estimate = series.estimate(16)
     assert estimate.median[3] == pytest.approx(0.3, abs=0.01)
@@ -78,12 +78,15 @@ def test_sigma_is_that_of_single_values_and_blind_to_what_comes_and_stays() -> N
     assert math.isnan(series.estimate(3).median[3])
 
 
+NOBODY = np.zeros(1, dtype=bool)
+
+
 def test_medians_need_half_of_their_window() -> None:
     series = EvidenceSeries(np.zeros(1, dtype=np.intp), POLICY)
     for value in (math.nan, 1.0, math.nan, 3.0, math.nan):
-        series.take(np.array([value]))
+        series.take(np.array([value]), NOBODY)
     assert math.isnan(series.estimate(5).median[0])
-    series.take(np.array([2.0]))
+    series.take(np.array([2.0]), NOBODY)
     assert series.estimate(5).median[0] == 2.0
 
 

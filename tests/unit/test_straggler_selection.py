@@ -87,7 +87,7 @@ def test_two_alike_do_not_wait_for_each_other() -> None:
     [
         (None, 1.19),  # not known
         (degree(1.2, 0.15), 1.19),  # known too badly to say anything
-        (degree(1.08), 1.09),  # the stage had time to spare
+        (degree(1.08), 1.07),  # the stage had time to spare
         (degree(1.25), 1.24),  # more than this rank is slow
         (degree(0.99), 1.0),  # nobody has to wait for it at all
     ],
@@ -137,3 +137,33 @@ def test_degrees_that_cannot_be() -> None:
     for low, value, high in ((1.2, 1.1, 1.3), (1.0, math.nan, 1.1), (0.0, 1.0, 1.1), (1.0, 1.1, math.inf)):
         with pytest.raises(StragglerError, match="low <= value <= high"):
             Degree(value=value, low=low, high=high)
+
+
+def test_what_follows_gradient_synchronisation_is_not_slowed_by_a_straggler_but_reported_with_it() -> None:
+    def t_prime_s(*verdicts: Verdict, reported: tuple[ReportedStraggler, ...] = ()) -> float | None:
+        selection = select(
+            verdicts, reported, dp_size=2, target_time_s=TARGET_S, baseline_time_s=BASELINE_S, tail_s=0.3
+        )
+        return selection.t_prime_s
+
+    assert t_prime_s(verdict(1, degree(1.2))) == pytest.approx(0.3 + 1.19 * (TARGET_S - 0.3))
+    reported = (ReportedStraggler(straggler_id="a", dp_rank=1, degree=1.3),)
+    assert t_prime_s(reported=reported) == pytest.approx(1.3 * BASELINE_S)
+
+
+def test_a_stage_with_time_to_spare_costs_its_pipeline_less_than_its_own_degree() -> None:
+    def t_prime_s(*verdicts: Verdict) -> float:
+        selection = select(
+            verdicts,
+            (),
+            dp_size=2,
+            target_time_s=TARGET_S,
+            baseline_time_s=BASELINE_S,
+            pipeline_cost=lambda pp_rank, degree: degree - 0.1 if pp_rank == 0 else degree,
+        )
+        return (selection.t_prime_s or TARGET_S) / TARGET_S
+
+    assert t_prime_s(verdict(1, degree(1.2), pp_rank=1)) == pytest.approx(1.19)
+    assert t_prime_s(verdict(1, degree(1.2))) == pytest.approx(1.09)
+    assert t_prime_s(verdict(1, degree(1.2), degree(1.15))) == pytest.approx(1.14)  # measured to be more
+    assert t_prime_s(verdict(1, degree(1.2), degree(1.05))) == pytest.approx(1.04)  # measured to be less

@@ -1,0 +1,47 @@
+"""The profile that a sweep of simulated GPUs would find: it spares a run on them the sweep."""
+
+import csv
+from collections.abc import Mapping
+from io import StringIO
+
+from perseus_dist.planning.instruction import Kind, profile_name
+from perseus_dist.simulator.gpu_preset import GpuPreset
+from perseus_dist.simulator.work import WorkTimes
+
+_NUM_CLOCKS = 10
+_STEP = 4  # of the GPU's clocks
+
+
+def simulated_profile(
+    preset: GpuPreset, work: WorkTimes, *, pp_size: int, num_chunks: int = 1, constants_s: Mapping[str, float]
+) -> str:
+    """A profile as CSV, as ``planning.profile`` reads it.
+
+    Args:
+        preset: The GPUs.
+        work: What is computed on them.
+        pp_size: Ranks of a pipeline.
+        num_chunks: Virtual stages on each of them.
+        constants_s: [s] what each rank's other instructions take, by kind, waiting.
+
+    Raises:
+        SimulatorError: A number of stages that cannot be.
+    """
+    num_stages = pp_size * num_chunks
+    clocks_mhz = preset.clocks_mhz[: _NUM_CLOCKS * _STEP : _STEP]
+    text = StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(("stage", "instruction", "frequency", "time", "energy"))
+    for stage in range(num_stages):
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
+            kernel = work.kernel(kind, stage, num_stages=num_stages, num_chunks=num_chunks)
+            assert kernel is not None, "computations are kernels"
+            for clock_mhz in clocks_mhz:
+                time_s = preset.kernel_time_s(*kernel, clock_mhz)
+                energy_j = time_s * preset.kernel_power_w(kernel[0], clock_mhz)
+                writer.writerow((stage, profile_name(kind), clock_mhz, time_s, energy_j))
+    for pp_rank in range(pp_size):
+        for constant, time_s in constants_s.items():
+            energy_j = time_s * preset.blocking_power_w
+            writer.writerow((pp_rank, profile_name(constant), clocks_mhz[0], time_s, energy_j))
+    return text.getvalue()
