@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 import grpc
 
 from perseus_dist.messages import (
+    NO_POINT,
     AgentMessage,
     Attach,
     Attached,
     Gpu,
     GpuSample,
     IterationReport,
+    KindTime,
     PlannerMessage,
     PlanTable,
     ProfileSamples,
@@ -35,6 +37,7 @@ from perseus_dist.rpc.connection import ATTACH, CHANNEL_OPTIONS
 
 CLOCKS_MHZ = tuple(range(1410, 1110, -15))
 ITERATION_S = 0.5
+_AT_MAXIMUM = GpuSample(power_w=300.0, clock_mhz=CLOCKS_MHZ[0], requested_mhz=CLOCKS_MHZ[0], temperature_c=60.0)
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 1.5
 
@@ -73,6 +76,9 @@ class LoadAgent:
         attached_at_s: [s] monotonic, of the latest time that it was accepted.
         switches: (switch revision, monotonic time [s]) of every switch that it was told.
         num_telemetry: Telemetry messages that gRPC has taken.
+        gpu: What it says of its GPU.
+        ratio: Its computations' time over the profile's.
+        pipeline_ratio: Its pipeline's time over the usual.
     """
 
     job: LoadJob
@@ -83,6 +89,10 @@ class LoadAgent:
     switches: list[tuple[int, float]] = field(default_factory=list)
     num_telemetry: int = 0
     table_revision: int = 0
+    gpu: GpuSample = _AT_MAXIMUM
+    ratio: float = 1.0
+    pipeline_ratio: float = 1.0
+    _switch: Switch | None = None
     _iteration: int = 0
     _sequence: int = 0
     _sample_sequence: int = 0
@@ -116,16 +126,30 @@ class LoadAgent:
         self._sequence += 1
         message = Telemetry(
             sequence=self._sequence,
-            iterations=tuple(
-                IterationReport(iteration=number, time_s=ITERATION_S, pipeline_time_s=ITERATION_S, energy_j=150.0)
-                for number in range(first, self._iteration)
-            ),
-            gpu=GpuSample(power_w=300.0, clock_mhz=1410, temperature_c=60.0),
+            iteration=self._iteration - 1,
+            iterations=tuple(self._iteration_report(number) for number in range(first, self._iteration)),
+            gpu=self.gpu,
             control="clockd",
         )
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the stream has ended, as ``run`` will see
             await self._send(message)
             self.num_telemetry += 1
+
+    def _iteration_report(self, number: int) -> IterationReport:
+        planned = self._switch
+        point = NO_POINT if planned is None or number < planned.effective_iteration else planned.point
+        clock_mhz = CLOCKS_MHZ[0] - max(0, point)  # the same at the same point, which is all that is compared
+        return IterationReport(
+            iteration=number,
+            time_s=ITERATION_S * self.pipeline_ratio,
+            pipeline_time_s=ITERATION_S * self.pipeline_ratio,
+            energy_j=150.0,
+            table_revision=0 if planned is None or point == NO_POINT else planned.table_revision,
+            point=point,
+            kind_times=()
+            if point == NO_POINT
+            else tuple(KindTime(kind=kind, time_ratio=self.ratio, requested_mhz=clock_mhz) for kind in ("F", "B")),
+        )
 
     async def _send(self, message: AgentMessage) -> None:
         async with self._writing:  # gRPC takes one message of a stream at a time
@@ -160,9 +184,11 @@ class LoadAgent:
                 for step, clock_mhz in enumerate(message.clocks_mhz):
                     await self._send(self._samples(message.sweep_id, step, clock_mhz))
             case PlanTable():
-                self.table_revision = message.revision
+                if message.base_revision == 0:
+                    self.table_revision = message.revision
             case Switch():
                 self.switches.append((message.switch_revision, time.monotonic()))
+                self._switch = message
                 seen = SwitchSeen(table_revision=message.table_revision, switch_revision=message.switch_revision)
                 await self._send(seen)
             case _:

@@ -78,6 +78,10 @@ class PlannerProcess:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def log(self) -> str:
+        """What it has logged so far."""
+        return (self._folder / "planner.log").read_text()
+
     async def metric(self, name: str) -> float:
         """One of its metrics, by its name and labels."""
 
@@ -133,7 +137,7 @@ async def telemetry(num_agents: int, seconds: int) -> list[str]:
     job = LoadJob(job_id=JOB_ID, schedule=one_f_one_b(pp=PP_SIZE, microbatches=12), dp_size=num_agents // PP_SIZE)
     counter = 'perseus_received_messages_total{kind="Telemetry"}'
     async with planner_with([job]) as (planner, agents):
-        await _until_planned(agents)
+        await until_planned(agents)
         await asyncio.sleep(SETTLE_S)
         before, before_s = sum(agent.num_telemetry for agent in agents), planner.cpu_s()
         await report_for(agents, seconds)
@@ -171,11 +175,11 @@ async def switch(num_agents: int, rounds: int) -> list[list[str]]:
     async with planner_with([small, large]) as (planner, agents):
         ours = [agent for agent in agents if agent.job is small]
         others = [agent for agent in agents if agent.job is large]
-        await _until_planned(ours)
+        await until_planned(ours)
         async with grpc.aio.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as channel:
             stub = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
             rows.append(["planner idle", _told(await _rounds(stub, ours, rounds))])
-            planning = asyncio.create_task(_until_planned(others))
+            planning = asyncio.create_task(until_planned(others))
             await _until_phase(stub, "planning")
             begin_s = time.monotonic()
             latencies_s: list[float] = []
@@ -187,7 +191,7 @@ async def switch(num_agents: int, rounds: int) -> list[list[str]]:
     return [[f"{num_agents} agents, {row[0]}", row[1]] for row in rows]
 
 
-async def _until_planned(agents: Sequence[LoadAgent]) -> None:
+async def until_planned(agents: Sequence[LoadAgent]) -> None:
     """Report quickly, so that warm-up and sweep are over soon, until every agent has a switch."""
     async with asyncio.timeout(PATIENCE_S):
         while not all(agent.switches for agent in agents):

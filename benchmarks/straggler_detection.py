@@ -12,12 +12,13 @@ FOLDER holds SE.parquet and ST.parquet (ByteDance-Seed/StragglerAnalysis); they 
   is the same with Student's t of 3 degrees of freedom; *alone* as well, with all of it in each rank by itself.
 - recall: one rank becomes slower by 5, 10 or 20 % for 12 iterations, in the traces themselves (tiled, in another order
   each time) and in drawn noise; with and without NVML's word.
-- cost: 4,096 ranks that report once a second.
+- cost: 4,096 ranks that report once a second, and what is kept of that in memory.
 """
 
 import argparse
 import importlib
 import itertools
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ KINDS = ("F", "B")
 # Of each trace and number of pipelines the share of the worker-steps: many peers, and a single one.
 FALSE_SHARES = {("SE", 512): 0.48, ("SE", 2): 0.01, ("ST", 64): 0.49, ("ST", 2): 0.02}
 NUM_BEFORE, NUM_SLOW, NUM_AFTER = 40, 12, 8
+COST_S = (60, 600)
 CLOCK_MHZ, THROTTLED_MHZ = 1410, 1365  # so small a loss that NVML by itself predicts nothing
 TRACE_HEADS = ("trace", "ranks", "steps", "false verdicts")
 FALSE_HEADS = ("after", "noise", "ranks", "worker-steps", "false", "acted upon", "per 10^6", "processor time")
@@ -244,10 +246,11 @@ def _reading(*, is_throttled: bool) -> GpuObservation:
 
 
 def cost_row(dp_size: int, pp_size: int) -> Sequence[str]:
-    """Processor time of a second in which every rank reports an iteration and a reading."""
+    """Processor time of a second in which every rank reports an iteration and a reading; memory of the process."""
+    resident = [resident_mib()]
     told, rng = detector(dp_size, pp_size), np.random.default_rng(0)
     num_ranks, spent_s = dp_size * pp_size, []
-    for t in range(30):
+    for t in range(COST_S[-1]):
         ratios = np.exp(rng.normal(0, 0.01, (num_ranks, len(KINDS)))).tolist()
         clocks = (CLOCK_MHZ,) * len(KINDS)
         seen = [IterationObservation(iteration=t, time_ratios=tuple(r), requested_mhz=clocks) for r in ratios]
@@ -258,7 +261,16 @@ def cost_row(dp_size: int, pp_size: int) -> Sequence[str]:
             told.observe_gpu(rank, reading, float(t))
         told.judge(t + 0.5)
         spent_s.append(time.process_time() - began)
-    return f"{num_ranks}", f"{100 * np.median(spent_s):.1f} %", f"{100 * max(spent_s):.1f} %"
+        if t + 1 in COST_S:
+            resident.append(resident_mib())
+    of_a_core = (f"{100 * spent:.1f} %" for spent in (np.median(spent_s), max(spent_s)))
+    return f"{num_ranks}", *of_a_core, *(f"{mib - resident[0]:.0f} MiB" for mib in resident[1:])
+
+
+def resident_mib() -> float:
+    """[MiB] of this process, in memory now."""
+    num_pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return num_pages * resource.getpagesize() / 2**20
 
 
 def main() -> None:
@@ -291,7 +303,8 @@ def main() -> None:
         print_table(RECALL_HEADS, rows)
         print()
     if "cost" in parts:
-        print_table(("ranks", "of a core, median", "most"), [cost_row(256, 16)])
+        kept = (f"kept after {seconds} s" for seconds in COST_S)
+        print_table(("ranks", "of a core, median", "most", *kept), [cost_row(256, 16)])
 
 
 if __name__ == "__main__":
