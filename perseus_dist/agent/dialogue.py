@@ -60,8 +60,9 @@ class Dialogue:
         return [Send(message)] if self.is_connected else []
 
     def put(self, samples: ProfileSamples) -> list[Action]:
-        """Number samples, and send them until they are acknowledged."""
-        return self.say(self._outbox.put(samples))
+        """Number samples, and send them until they are acknowledged; in order, so what a break left comes first."""
+        numbered = self._outbox.put(samples)
+        return self.say(numbered) if self.is_attached else []
 
     def acknowledge(self, sequence: int) -> None:
         """All samples up to this one are durable."""

@@ -44,6 +44,7 @@ class EmbeddedPlanner:
         self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
         self._command += ["--address-file", str(self._address_file), "--state-dir", str(self._state)]
         self._command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
+        self._command += ["--stragglers", spec.options.get("planner_stragglers", "act")]
         self._num_restarts = 0
         self._restart_ns: int | None = None
         self._started_ns = now_ns

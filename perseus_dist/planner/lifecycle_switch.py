@@ -22,6 +22,7 @@ from perseus_dist.planner.lifecycle_facts import OwnTableMade, StragglerKnown, S
 from perseus_dist.units import PS_PER_S
 
 MAX_DEGREE = 100
+_TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 """Of a report; what is slower stands still."""
 
 
@@ -71,7 +72,7 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         now_s: [s] monotonic.
         why: What has happened, in a sentence without its end.
         force: Whether to switch even where no point changes.
-        is_routine: Whether it is not worth a word where no point changes.
+        is_routine: Whether it is worth neither a word nor a switch where plans' times hardly change.
     """
     if job.plan is None or job.phase is Phase.STALE:
         return []
@@ -88,8 +89,10 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         own_revisions=choice.own_revisions,
         t_prime_s=choice.selection.t_prime_s or 0.0,
     )
+    if is_routine and _barely_differs(job, wanted):
+        return []
     if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
-        return [] if is_routine else [Log(sentence=f"{why}: {choice.sentence}, as before")]
+        return [Log(sentence=f"{why}: {choice.sentence}, as before")]
     return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
 
 
@@ -104,6 +107,23 @@ def release_all(job: Job, now_s: float) -> list[Effect]:
 def _orders(decided: SwitchDecided) -> tuple[object, ...]:
     """What pipelines do by it."""
     return decided.table_revision, decided.points, decided.own_revisions
+
+
+def _barely_differs(job: Job, wanted: SwitchDecided) -> bool:
+    """Whether no plan's time would change by what a switch is worth: T' is measured, and never quite the same."""
+    before = job.switch
+    if job.plan is None or before is None or NO_POINT in before.points:
+        return False
+    if (before.table_revision, before.own_revisions) != (wanted.table_revision, wanted.own_revisions):
+        return False
+    if bool(before.t_prime_s) != bool(wanted.t_prime_s):
+        return False
+    for dp_rank, (old, new) in enumerate(zip(before.points, wanted.points, strict=True)):
+        own = job.own_plan_in_force(dp_rank)
+        time_ps = (own or job.plan).summary.time_ps
+        if abs(time_ps[new] - time_ps[old]) > _TIME_STEP * time_ps[old]:
+            return False
+    return True
 
 
 def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[Effect]:

@@ -150,8 +150,10 @@ def _draw_energies(ax: Axes, figures: StragglerFigures, sorts: Sequence[_Sort], 
 
 
 def _say(ax: Axes, at: tuple[float, float], text: str) -> None:
-    """Text just above a line."""
-    ax.annotate(text, at, (2, 3), textcoords="offset points", size=theme.SMALL_PT, color=theme.MUTED, zorder=4)
+    """Text just below a line: what is measured lies mostly above what was planned."""
+    ax.annotate(
+        text, at, (2, -3), textcoords="offset points", va="top", size=theme.SMALL_PT, color=theme.MUTED, zorder=4
+    )
 
 
 def _draw_promise(ax: Axes, wait: Wait, num_others: int) -> None:

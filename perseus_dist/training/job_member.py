@@ -238,6 +238,11 @@ class JobMember:
             if not self._device.has_clock and self._place.rank == 0:
                 _log.warning("perseus: training does not run on a GPU: there is no clock to plan, and none is set")
         place, options = self._place, self._options
+        if options.planner is not None and options.stragglers is not None and place.rank == 0:
+            _log.warning(
+                "perseus: what is done about stragglers is up to the planner that was named: start that one "
+                "with --stragglers"
+            )
         is_observing = not self._device.has_clock or not identity.is_within_reach
         spec = RankSpec(
             job_id=identity.job,
@@ -259,7 +264,7 @@ class JobMember:
             report=options.report,
             control="observe" if is_observing else options.control or "auto",
             shows_job=self._framework.shows_job,
-            options=_tls_options(options),
+            options=_agent_options(options),
         )
         hook = hooks.attach(spec, device_stream=self._device.device_stream)
         if hook.enabled:
@@ -267,6 +272,11 @@ class JobMember:
         return hook
 
 
-def _tls_options(options: PerseusOptions) -> dict[str, str]:
-    files = {"tls_ca": options.tls_ca, "tls_cert": options.tls_cert, "tls_key": options.tls_key}
-    return {name: path for name, path in files.items() if path is not None}
+def _agent_options(options: PerseusOptions) -> dict[str, str]:
+    said = {
+        "tls_ca": options.tls_ca,
+        "tls_cert": options.tls_cert,
+        "tls_key": options.tls_key,
+        "planner_stragglers": options.stragglers,
+    }
+    return {name: value for name, value in said.items() if value is not None}

@@ -65,6 +65,10 @@ def _control(text: str) -> str | None:
     return text if text in _CONTROLS else None
 
 
+def _reaction(text: str) -> str | None:
+    return text if text in ("act", "show") else None
+
+
 OPTIONS: dict[str, Option] = {
     "planner": Option(
         "HOST:PORT",
@@ -92,6 +96,12 @@ OPTIONS: dict[str, Option] = {
         f"how clocks are set: {', '.join(_CONTROLS)} (measure, set nothing)",
         f"one of {', '.join(_CONTROLS)}",
         _control,
+    ),
+    "stragglers": Option(
+        "HOW",
+        "act: pipelines wait for stragglers (the default), or show: they are told of; a named planner has its own word",
+        "act or show",
+        _reaction,
     ),
     "tls_ca": Option("FILE", "certificate of the planner's authority", "a file's path", _path),
     "tls_cert": Option("FILE", "this job's certificate for the planner", "a file's path", _path),

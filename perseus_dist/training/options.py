@@ -28,6 +28,7 @@ class PerseusOptions:
         job: The job's name at the planner; made by rank 0 otherwise.
         token_file: File with the job's token at the planner.
         control: How clocks are set: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
+        stragglers: Whether the job's own planner has pipelines wait for stragglers: ``act``, or ``show``.
         tls_ca, tls_cert, tls_key: Files for TLS towards the planner.
     """
 
@@ -38,6 +39,7 @@ class PerseusOptions:
     job: str | None = None
     token_file: str | None = None
     control: str | None = None
+    stragglers: str | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None

@@ -110,7 +110,7 @@ class Job:
             profile=str(profile),
             report=str(self.report),
             control="direct",
-            options={"blocking_power_w": "83.6"},
+            options={"blocking_power_w": "83.6", "planner_stragglers": "show"},
         )
         times = tuple(InstructionTime(stage=rank, kind=kind, seconds=seconds_of(rank, kind)) for kind in SECONDS)
         config = TrainerConfig(spec=spec, gpu=rank, times=times, num_iterations=100_000, device_ordered=False)
@@ -151,6 +151,7 @@ def test_a_planner_that_is_killed_comes_back_with_its_plan_and_goes_with_the_job
     wait_until(job.are_locked)
     planner = job.pid_of_planner()
     assert planner is not None
+    assert b"--stragglers\0show\0" in Path(f"/proc/{planner}/cmdline").read_bytes()
     assert stat.S_IMODE((job.rendezvous / "perseus-planner-job.json").stat().st_mode) == 0o600
     wait_until(lambda: job.told()["phase"] == "enforcing" and job.told()["enforced"]["num_iterations"] >= 5)
     os.kill(planner, signal.SIGKILL)

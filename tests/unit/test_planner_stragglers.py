@@ -158,6 +158,8 @@ class World:
         cap_mhz: By rank, the clock that its GPU is held to.
         factor: By rank, how many times as long its computations take.
         mute: Ranks whose agents say nothing.
+        noise: Relative, of a pipeline's time.
+        reason: NVML's for a cap.
         shows_gpus: Whether NVML can be read.
         fails_own_plans: Whether the planning worker cannot make them.
     """
@@ -167,6 +169,8 @@ class World:
     cap_mhz: dict[int, int] = field(default_factory=dict)
     factor: dict[int, float] = field(default_factory=dict)
     mute: set[int] = field(default_factory=set)
+    noise: float = 0.0005
+    reason: int = THERMAL
     shows_gpus: bool = True
     fails_own_plans: bool = False
 
@@ -314,7 +318,7 @@ class World:
         slow = [SlowRank(pp_rank=rank % 2, factor=self.factor[rank]) for rank in ranks if rank in self.factor]
         indices = [CLOCKS_MHZ.index(clock) for rank in ranks for clock in self._reached(rank)]
         played = replay(with_slow_ranks(self.problem, slow), np.array(indices, dtype=np.int32))
-        return played.time_ps / 1e12 * (1 + self.rng.normal(0, 0.0005))
+        return played.time_ps / 1e12 * (1 + self.rng.normal(0, self.noise))
 
     def telemetry(self, rank: int, pipeline_time_s: float) -> Telemetry:
         switch, asked, reached = self.followed(rank), self.clocks(rank), self._reached(rank)
@@ -337,7 +341,7 @@ class World:
         gpu = GpuSample(
             requested_mhz=max(asked),
             clock_mhz=max(reached),
-            event_reasons=THERMAL if is_capped else FREE,
+            event_reasons=self.reason if is_capped else FREE,
             temperature_c=88.0 if is_capped else 60.0,
         )
         self.sequence += 1
@@ -457,6 +461,32 @@ def test_a_deeper_cap_is_planned_for_and_the_plan_in_force_stays_meanwhile() -> 
     world.iterate(20)
     assert world.status.t_prime_s == pytest.approx(t_prime_s, rel=0.02)
     assert len([request for request in world.requests if request.slow_ranks]) == 3
+
+
+def test_a_clock_that_is_granted_and_not_reached_is_a_straggler_by_time() -> None:
+    world = World(reason=0)
+    world.iterate(20)
+    usual = world.points
+    world.cap_mhz[3] = 1100
+    world.until(lambda: world.points[0] > usual[0])
+    (verdict,) = world.status.verdicts
+    assert (verdict.rank, verdict.cause) == (3, "unknown")
+    assert "the cause is not known (1100 MHz of 1400 MHz requested)" in verdict.sentence
+    world.until(lambda: own(world, 1) > 0)
+    world.iterate(10)
+    assert world.times_s[-1] <= world.pipeline_time_s(1) * 1.003 + 0.01
+    del world.cap_mhz[3]
+    world.until(lambda: world.points == usual and own(world, 1) == 0)
+
+
+def test_what_noise_makes_of_t_prime_is_not_worth_a_switch() -> None:
+    world = World(noise=0.005)
+    world.iterate(20)
+    world.cap_mhz[3] = 1000
+    world.iterate(20)
+    settled = world.status.switch_revision
+    world.iterate(60)
+    assert world.status.switch_revision == settled
 
 
 def test_slow_instructions_without_a_reason_are_detected_by_time() -> None:

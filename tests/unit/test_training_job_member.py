@@ -189,6 +189,18 @@ def test_a_named_planner_needs_no_rendezvous(job: Job, tmp_path: Path) -> None:
     first.close()
 
 
+def test_a_planner_of_its_own_is_told_what_to_do_about_stragglers(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    first = job.member(0, PerseusOptions(stragglers="show"))
+    assert job.run(first)
+    assert job.specs[-1].options == {"planner_stragglers": "show"}
+    first.close()
+    assert "up to the planner" not in caplog.text
+    first = job.member(0, PerseusOptions(planner="127.0.0.1:1", job="mine", stragglers="show"))
+    assert job.run(first)
+    assert "up to the planner that was named: start that one with --stragglers" in caplog.text
+    first.close()
+
+
 @pytest.mark.parametrize(
     ("argument", "stem"),
     [("/home/me/train gpt.py", "train-gpt"), ("", "job"), ("-c", "c"), ("größe.py", "gr-e"), ("x" * 300, "x" * 100)],

@@ -38,6 +38,7 @@ def values(folder: Path) -> dict[str, str]:
         "report": str(folder / "report"),
         "job": "gpt-3_a.b",
         "control": "observe",
+        "stragglers": "show",
         **files,
     }
 
