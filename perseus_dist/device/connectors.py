@@ -28,6 +28,8 @@ def zeusd_socket(environ: Mapping[str, str]) -> str:
 class SocketConnector:
     """To the node's daemon."""
 
+    answer_s = 3.0
+
     def __init__(self, path: str) -> None:
         self._path = path
 
@@ -48,6 +50,8 @@ class SocketConnector:
 
 class ProcessConnector:
     """To a private lease process, a new one after every loss: it then restores first what the lost one left."""
+
+    answer_s = 10.0  # a second is usual; a machine that starts hundreds of ranks at once takes longer
 
     def __init__(self, name: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> None:
         """Prepare.

@@ -21,7 +21,6 @@ from perseus_dist.device.lease_wire import (
 
 _log = logging.getLogger(__name__)
 
-OPEN_TIMEOUT_S = 3.0
 CLOSE_TIMEOUT_S = 1.0
 _REFUSED_RETRY_FIRST_S = 0.05
 _REFUSED_RETRY_LONGEST_S = 0.4
@@ -33,7 +32,13 @@ _READ_BYTES = 65536
 
 
 class Connector(Protocol):
-    """The way to a lease daemon."""
+    """The way to a lease daemon.
+
+    Attributes:
+        answer_s: [s] within which it answers, if it does: longer where it has to start first.
+    """
+
+    answer_s: float
 
     def connect(self) -> socket.socket:
         """A newly connected stream socket; called again after every loss.
@@ -81,8 +86,11 @@ class LeaseClient:
         self._num_losses = 0
         self._is_doubted = False
 
-    def open(self, timeout_s: float = OPEN_TIMEOUT_S) -> bool:
+    def open(self, timeout_s: float | None = None) -> bool:
         """Connect and acquire, waiting for the answer. What a GPU's last holder still restores is waited for, too.
+
+        Args:
+            timeout_s: How long; None for as long as the connector says.
 
         Returns:
             Whether the lease is held; otherwise ``refusal`` says why not, and the client is to be closed.
@@ -90,6 +98,7 @@ class LeaseClient:
         Raises:
             OSError: There is nobody to connect to.
         """
+        timeout_s = self._connector.answer_s if timeout_s is None else timeout_s
         until = time.monotonic() + timeout_s
         retry_s = _REFUSED_RETRY_FIRST_S
         while True:
