@@ -1,5 +1,8 @@
 """Fixtures and settings for all tests."""
 
+import signal
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,18 @@ from hypothesis import settings
 settings.register_profile("shared_machine", deadline=None)  # how long one example takes says nothing on a busy machine
 settings.load_profile("shared_machine")
 
+SEES_PARENT = """\
+import os, site, sys
+sys.path.append({ours!r})
+for name in sorted(os.listdir({ours!r})):
+    if name.endswith(".pth") and not name.startswith("perseus_dist_"):
+        site.addpackage({ours!r}, name, None)
+"""
+
+# Under nohup, and in the background of many CI runners, SIGINT is ignored, by every process that a test starts as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
@@ -15,4 +30,15 @@ def shared_data() -> Path:
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("no ../shared/data beside this checkout: third-party measurements are not shipped with the project")
+    return folder
+
+
+@pytest.fixture
+def child_venv(tmp_path: Path) -> Path:
+    """A virtual environment that sees what this one has installed, and not what this one was enabled for."""
+    folder = tmp_path / "venv"
+    venv.create(folder, with_pip=False)
+    (site_packages,) = folder.glob("lib/python3*/site-packages")
+    code = SEES_PARENT.format(ours=sysconfig.get_path("purelib"))
+    (site_packages / "parent.pth").write_text(f"import sys; exec({code!r}, {{}})\n")
     return folder

@@ -8,9 +8,8 @@ from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.device.control import ClockControl, open_clock_control
 from perseus_dist.device.discovery import find_gpu
 from perseus_dist.device.meter import GpuMeter
+from perseus_dist.device.rights import SIMULATED_GPUS
 from perseus_dist.messages import Gpu
-
-_SIMULATED = "PERSEUS_SIM_STATE"  # the simulator's name for it; importing that package would slow every agent's start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +55,4 @@ def open_devices(spec: RankSpec, own_pids: Sequence[int]) -> Devices:
         refusal=trouble or control.refusal,
         energy_period_s=meter.energy_period_s() if meter is not None else 0.0,
     )
-    return Devices(control=control, meter=meter, gpu=gpu, is_simulated=bool(os.environ.get(_SIMULATED)))
+    return Devices(control=control, meter=meter, gpu=gpu, is_simulated=bool(os.environ.get(SIMULATED_GPUS)))

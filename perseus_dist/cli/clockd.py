@@ -14,6 +14,7 @@ from perseus_dist.device.clockd import (
 )
 from perseus_dist.device.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
 from perseus_dist.device.lease_file import SYSTEM_FOLDER, lease_folder
+from perseus_dist.device.rights import may_set_clocks
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         bounds_mhz=(args.min_mhz, args.max_mhz),
     )
     _log.info("%s", config)
-    if os.geteuid() != 0:
+    if not may_set_clocks(os.environ):
         _log.warning("not root: the driver may refuse to set clocks")
     left = run_clockd(config)
     if left:

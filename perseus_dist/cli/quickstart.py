@@ -1,7 +1,9 @@
 """``perseus-dist quickstart``: the main job, a small GPT under ``deepspeed --perseus``, from baseline to report."""
 
 import argparse
+import fcntl
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +17,7 @@ from perseus_dist.errors import OutputError
 from perseus_dist.simulator.presets import PRESETS
 
 if TYPE_CHECKING:
+    from perseus_dist.report.run_figures import RunReport
     from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
 
 Watch = Callable[[Mapping[str, Any]], None]
@@ -23,6 +26,7 @@ _FORWARD_S, _BACKWARD_S = 0.035, 0.065
 _IMBALANCE = 0.15  # the last stage has the head; no partition of whole layers is even
 _FOR_A_GPU = ("--hidden", "2048", "--layers", "32", "--heads", "16", "--sequence-length", "1024")
 """A model whose instructions keep a real GPU busy for some ten milliseconds."""
+_SIMULATED = "a100"
 _LINE_EVERY = 10  # iterations, where there is no terminal
 
 _EPILOG = """\
@@ -30,9 +34,10 @@ example:
   perseus-dist quickstart --stages 2 --pipelines 2 --out perseus-report
 
 Trains examples/deepspeed_gpt.py twice: with 'deepspeed --perseus' and, to compare the losses, without. On NVIDIA
-GPUs, if there are as many as ranks; otherwise on simulated ones, whose clocks, times and energies are a model while
-DeepSpeed, PyTorch, agents and planner are the real ones. The exit code is 0 if the job ran under a plan, left no clock
-locked, and its losses are those of the job without Perseus, bit by bit.
+GPUs, if there are as many as ranks and you may set their clocks, as root or through 'perseus-dist clockd'; otherwise on
+simulated ones, whose clocks, times and energies are a model while DeepSpeed, PyTorch, agents and planner are the real
+ones. The exit code is 0 if the job ran under a plan, left no clock locked, and its losses are those of the job without
+Perseus, bit by bit.
 """
 
 
@@ -49,7 +54,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--pipelines", type=positive_int, default=1, metavar="D", help="replicas (default: 1)")
     parser.add_argument("--steps", type=positive_int, default=60, metavar="N", help="iterations (default: %(default)s)")
     parser.add_argument(
-        "--gpu", choices=("auto", *PRESETS), default="auto", help="simulate this GPU, whatever there is (default: auto)"
+        "--gpu",
+        choices=("auto", "real", *PRESETS),
+        default="auto",
+        help="train on this machine's GPUs (real), or simulate this model, whatever there is (default: auto)",
     )
     parser.add_argument(
         "--examples", type=Path, default=Path("examples"), metavar="DIR", help="where deepspeed_gpt.py is"
@@ -61,11 +69,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Train, compare, report."""
+    training = _training(args)
+    with _alone_in(args.out):
+        return _run(args, training)
+
+
+def _run(args: argparse.Namespace, training: "DeepSpeedRun") -> int:
     from perseus_dist.report.losses import losses_equal
     from perseus_dist.report.run_report import build_report, summary_text, write_report
     from perseus_dist.simulation.training_run import TrainingFailedError
 
-    training = _training(args)
     _say(f"this job trains on {'NVIDIA' if training.preset is None else f'simulated {training.preset.upper()}'} GPUs:")
     _say(f"  {shlex.join(training.command(with_perseus=True))}")
     try:
@@ -83,9 +96,15 @@ def run(args: argparse.Namespace) -> int:
     )
     report = write_report(report, args.out)
     print(json.dumps(report.document()) if args.json else summary_text(report), flush=True)
-    if not report.is_planned:
+    if not report.is_planned and _was_on_its_way(report):
         _say("the job ended before its plan: give more --steps")
     return 0 if report.is_planned and report.losses_equal and not num_locked else 1
+
+
+def _was_on_its_way(report: "RunReport") -> bool:
+    """Whether a longer job would have had a plan: what was missing was time, and no right or daemon."""
+    phases = [entered.phase for entered in report.job.phases if entered.phase != "done"]
+    return phases[-1:] in ([phase] for phase in ("warming_up", "profiling", "planning"))
 
 
 def _training(args: argparse.Namespace) -> "DeepSpeedRun":
@@ -125,18 +144,58 @@ def _training(args: argparse.Namespace) -> "DeepSpeedRun":
 
 
 def _preset(wanted: str, num_ranks: int) -> str | None:
-    """The GPU to simulate; None where the machine has enough of its own."""
-    if wanted != "auto":
-        return wanted
-    from perseus_dist.device.nvml import Nvml, NvmlError
+    """The GPU to simulate; None where the machine has enough of its own, and we may set their clocks.
 
+    Raises:
+        SimulationError: The machine's own are asked for, and would show nothing.
+    """
+    from perseus_dist.device.nvml import Nvml, NvmlError
+    from perseus_dist.device.trial import why_clocks_stay
+    from perseus_dist.simulation.errors import SimulationError
+
+    if wanted in PRESETS:
+        return wanted
+    has_gpus, trouble, remedy = True, "", f"give --gpu {_SIMULATED}"
     try:
-        num_gpus = len(Nvml().uuids())
-    except NvmlError:
-        num_gpus = 0
-    if 0 < num_gpus < num_ranks:
-        _say(f"this machine has {num_gpus} NVIDIA GPUs and the job {num_ranks} ranks, so GPUs are simulated")
-    return None if num_gpus >= num_ranks else "a100"
+        uuids = Nvml().uuids()
+    except NvmlError as error:
+        has_gpus, trouble = False, f"this machine has no NVIDIA GPU that can be used: {error}"
+    else:
+        if len(uuids) < num_ranks:
+            trouble = f"this machine has {len(uuids)} NVIDIA GPUs and the job {num_ranks} ranks"
+        elif refusal := next(filter(None, (why_clocks_stay(uuid, os.environ) for uuid in uuids[:num_ranks])), ""):
+            trouble = f"you may not set the clocks of this machine's GPUs, and without that nothing is saved: {refusal}"
+            remedy = "run 'perseus-dist clockd --group GROUP' as root, with a group of yours, and try again"
+    if not trouble:
+        return None
+    if wanted == "real":
+        raise SimulationError(f"--gpu real: {trouble}; {remedy}")
+    if has_gpus:
+        _say(f"{trouble}; so GPUs are simulated (for your own: {remedy})")
+    return _SIMULATED
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Two quickstarts must not write the same report.
+
+    Raises:
+        OutputError: Another one does, or we cannot.
+    """
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"--out {folder}: cannot be written to; name another folder")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise OutputError(f"--out {folder}: another quickstart writes its report there; name another folder") from None
+    except OSError:  # a file system that locks no folders
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

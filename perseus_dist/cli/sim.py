@@ -11,6 +11,7 @@ from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.gpu import GpuState
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.presets import PRESETS
+from perseus_dist.simulator.search_path import searchable_path
 from perseus_dist.simulator.throttle import ThrottleScript, parse_throttle
 from perseus_dist.simulator.work import work_environment
 
@@ -90,7 +91,12 @@ def run(args: argparse.Namespace) -> int:
         with SimulatedMachine(args.gpu, count=args.count, unprivileged=args.unprivileged) as machine:
             script = ThrottleScript(throttles, machine.gpus)
             started = [gpu.state() for gpu in machine.gpus]
-            environment = {**os.environ, **machine.environment(cuda=args.cuda), **work}
+            environment = {
+                **os.environ,
+                "PATH": searchable_path(),
+                **machine.environment(cuda=args.cuda),
+                **work,
+            }
             began_s = time.monotonic()
             exit_code = _run_command(
                 args.command, environment, strays, lambda: script.apply_due(time.monotonic() - began_s)

@@ -31,7 +31,7 @@ class ClockSetter(Protocol):
 
 
 class NvmlSetter:
-    """Writes by itself: needs root."""
+    """Writes by itself: needs the rights that ``rights.may_set_clocks`` tells of."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

@@ -4,7 +4,7 @@ Four ways lead to a clock, all behind ``ClockControl``:
 
     clockd    the lease daemon of this node; the trainer needs no rights
     zeusd     an existing zeusd sets, a private lease process of ours sees to the restore
-    direct    a private lease process sets by itself; needs root
+    direct    a private lease process sets by itself; needs root, or simulated GPUs of one's own
     observe   nothing is set; ``refusal`` says why
 
 Whatever happens to the process that holds a control, its GPU is unlocked again: the end of the connection does it. Only

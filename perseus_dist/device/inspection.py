@@ -12,6 +12,7 @@ from perseus_dist.device.connectors import SocketConnector, clockd_socket, zeusd
 from perseus_dist.device.discovery import find_gpu
 from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
 from perseus_dist.device.nvml import NOT_SUPPORTED, REASON_CLOCKS_SETTING, Gpu, Nvml, NvmlError
+from perseus_dist.device.rights import may_set_clocks
 
 # A GPU that does not answer for so long is called hung.
 _PATIENCE_S = 5.0
@@ -118,8 +119,9 @@ def _inspect_control(environ: Mapping[str, str]) -> Iterator[Finding]:
         else:
             answers = True
             yield Finding(level=Level.OK, subject=name, what=f"answers on {path}")
-    if os.geteuid() == 0:
-        yield Finding(level=Level.OK, subject="rights", what="root: clocks can be set directly")
+    if may_set_clocks(environ):
+        who = "root" if os.geteuid() == 0 else "these simulated GPUs are yours"
+        yield Finding(level=Level.OK, subject="rights", what=f"{who}: clocks can be set directly")
     elif not answers:
         yield Finding(
             level=Level.WARN,

@@ -1,6 +1,5 @@
 """Which clock control a GPU gets: the first that is there, and observation where none is."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from perseus_dist.device.control import ClockControl
 from perseus_dist.device.lease_client import Connector, LeaseClient
 from perseus_dist.device.lease_file import LeaseFileError, lease_folder, prepare_lease_folder
 from perseus_dist.device.observe import ObserveOnly
+from perseus_dist.device.rights import may_set_clocks
 
 MODES = ("auto", "clockd", "zeusd", "direct", "observe")
 
@@ -60,7 +60,7 @@ def _connector(name: str, socket_path: str | None, environ: Mapping[str, str]) -
         except OSError as error:
             return None, f"{path} cannot be reached ({error.strerror or error})"
         arguments = [path]
-    elif os.geteuid() != 0:
+    elif not may_set_clocks(environ):
         return None, "setting clocks needs root"
     try:
         prepare_lease_folder(folder)

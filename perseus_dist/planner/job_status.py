@@ -5,6 +5,7 @@ from perseus_dist.planner.job import Job
 from perseus_dist.planner.lifecycle_choice import own_target_point, reported_pipelines, target_point
 from perseus_dist.planner.measured_iterations import measured_iterations
 from perseus_dist.planner.predicted_saving import predicted_saving
+from perseus_dist.rank_text import told_once
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
 MAX_TROUBLES = 8  # shown; a thousand ranks mostly share one cause
@@ -73,8 +74,7 @@ def _verdicts(job: Job) -> tuple[StragglerVerdict, ...]:
 
 
 def _troubles(job: Job) -> tuple[str, ...]:
-    in_trouble = [rank for rank in sorted(job.ranks) if job.ranks[rank].trouble]
-    return tuple(f"rank {rank}: {job.ranks[rank].trouble}" for rank in in_trouble[:MAX_TROUBLES])
+    return tuple(told_once({rank: state.trouble for rank, state in job.ranks.items()})[:MAX_TROUBLES])
 
 
 def _baseline(job: Job) -> MeasuredIterations:

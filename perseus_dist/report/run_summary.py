@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from perseus_dist.messages import MeasuredIterations
+from perseus_dist.rank_text import told_once
 from perseus_dist.report.run_figures import RunReport
 from perseus_dist.report.run_stragglers import StragglerFigures
 from perseus_dist.report.straggler_words import (
@@ -104,17 +105,20 @@ def why_no_plan(report: RunReport) -> str:
     """Why no iteration ran under a plan."""
     job = report.job
     reason = f"{job.phase}: {job.reason}" if job.reason else job.phase
-    decided = [f"{one.phase}: {one.reason}" for one in job.phases if one.phase not in ("done", "registering")]
-    before = f" (before: {decided[-1]})" if decided and decided[-1] != reason else ""
-    return f"no iteration ran under a plan; {reason}{before}"
+    decided = [one for one in job.phases if one.phase not in ("done", "registering")][-1:]
+    before = [f" (before: {one.phase}: {one.reason})" for one in decided if one.reason not in reason]
+    return "".join([f"no iteration ran under a plan; {reason}", *before])
 
 
 def troubles(report: RunReport) -> list[str]:
     """What went wrong, a sentence each."""
     job = report.job
     counts = ((job.missed_clocks, "clocks came too late"), (job.lost_boundaries, "boundaries were lost"))
-    refused = [f"rank {gpu.rank}: its clocks are not set: {gpu.refusal}" for gpu in report.gpus if gpu.refusal]
-    more = [f"{len(refused) - _MAX_LINES} more ranks whose clocks are not set"] if len(refused) > _MAX_LINES else []
+    told = " ".join(job.troubles)  # the planner has often been told the same
+    refused = told_once(
+        {gpu.rank: f"its clocks are not set: {gpu.refusal}" for gpu in report.gpus if gpu.refusal not in told}
+    )
+    more = [f"{len(refused) - _MAX_LINES} more reasons why clocks are not set"] if len(refused) > _MAX_LINES else []
     return [*job.troubles, *refused[:_MAX_LINES], *more, *(f"{count:,} {what}" for count, what in counts if count)]
 
 

@@ -18,6 +18,7 @@ from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.injection import Injection
 from perseus_dist.simulation.processes import end_process
 from perseus_dist.simulator.machine import SimulatedMachine
+from perseus_dist.simulator.search_path import searchable_path
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 from perseus_dist.simulator.work import work_environment
 
@@ -129,7 +130,7 @@ class TrainingRun(ABC):
 
     def environment(self, machine: SimulatedMachine | None) -> dict[str, str]:
         """What the job's processes find in theirs."""
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        environment = {**os.environ, "PATH": searchable_path(str(Path(sys.executable).parent))}
         environment |= self.framework_environment()
         if self.preset is not None:
             environment["OMP_NUM_THREADS"] = "1"

@@ -26,10 +26,18 @@ from perseus_dist.simulator.presets import find_preset
 from perseus_dist.simulator.stream import STATE_VARIABLE, open_machine
 
 MAX_GPUS = 64
-_SHARED_MEMORY = Path("/dev/shm")  # keeps the state off the disk
+_SHARED_MEMORY = "/dev/shm"  # keeps the state off the disk
+_STATE_FILE = "state"
 _CALLS_PER_READ = 1024
-LEASE_VARIABLE = "PERSEUS_LEASE_DIR"
-"""Leases of simulated GPUs must not meet those of other machines' GPUs, which have the same UUIDs."""
+_OWN_FILES = {
+    "PERSEUS_LEASE_DIR": "leases",
+    "PERSEUS_CLOCKD_SOCKET": "clockd.sock",
+    "ZEUSD_SOCK_PATH": "zeusd.sock",
+}
+"""Where clock control looks, in the machine's folder: never at the daemons and leases of the real machine, nor at those
+of another simulated one, whose GPUs have the same UUIDs."""
+_NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
+"""A CUDA build of PyTorch must not take GPUs that NVML lists for CUDA devices: DeepSpeed would have it ask NVML."""
 
 
 class SimulatedMachine:
@@ -62,16 +70,8 @@ class SimulatedMachine:
         if not 1 <= count <= MAX_GPUS:
             raise SimulatorError(f"{count} simulated GPUs; expected 1 to {MAX_GPUS}")
         self.is_virtual = virtual
-        parent = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
-        self._folder = TemporaryDirectory(prefix="perseus-sim-", dir=parent, ignore_cleanup_errors=True)
-        Path(self._folder.name).chmod(0o711)  # other users may find the file in it, not list it
-        self.state_path = Path(self._folder.name) / "state"
-        error = native().perseus_sim_create(
-            os.fsencode(self.state_path), native_preset(self.preset), count, virtual, unprivileged
-        )
-        if error:
-            self._folder.cleanup()
-            raise SimulatorError(f"{self.state_path}: cannot make a simulated machine ({os.strerror(error)})")
+        self._folder = self._make_state(count, unprivileged=unprivileged)
+        self.state_path = Path(self._folder.name) / _STATE_FILE
         self._machine: int = open_machine(self.state_path)
         self.gpus = tuple(SimulatedGpu(self._machine, index, self.preset) for index in range(count))
         self._stop = ctypes.c_uint32(0)
@@ -84,6 +84,32 @@ class SimulatedMachine:
                 daemon=True,
             )
             self._engine.start()
+
+    def _make_state(self, count: int, *, unprivileged: bool) -> "TemporaryDirectory[str]":
+        """The folder with the state in it: in shared memory, and on disk where that has no room or is not there."""
+        troubles = []
+        for parent in (_SHARED_MEMORY, None):
+            try:
+                folder = TemporaryDirectory(prefix="perseus-sim-", dir=parent, ignore_cleanup_errors=True)
+                Path(folder.name).chmod(0o711)  # other users may find the file in it, not list it
+            except OSError as error:
+                troubles.append(f"{parent or 'TMPDIR'}: {error.strerror}")
+                continue
+            failure = native().perseus_sim_create(
+                os.fsencode(Path(folder.name, _STATE_FILE)),
+                native_preset(self.preset),
+                count,
+                self.is_virtual,
+                unprivileged,
+            )
+            if not failure:
+                return folder
+            folder.cleanup()
+            troubles.append(f"{folder.name}: {os.strerror(failure)}")
+        raise SimulatorError(
+            f"no room for the state of {count} simulated GPUs ({'; '.join(troubles)}); set TMPDIR to a folder with "
+            f"{count + 4} MB of space"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +138,8 @@ class SimulatedMachine:
         return {
             "LD_LIBRARY_PATH": ":".join(filter(None, folders)),
             STATE_VARIABLE: str(self.state_path),
-            LEASE_VARIABLE: str(self.state_path.with_name("leases")),
+            **_NO_CUDA,
+            **{variable: str(self.state_path.with_name(name)) for variable, name in _OWN_FILES.items()},
         }
 
     def gpu(self, index: int) -> SimulatedGpu:

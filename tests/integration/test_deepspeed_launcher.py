@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 
 from perseus_dist.deepspeed.launcher.runner_patch import LauncherError, patch_runner
+from perseus_dist.simulation.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
+PORT = str(free_port())
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
 STANDINS = Path(__file__).parent / "launcher_standins"
@@ -323,7 +325,7 @@ def test_a_launcher_of_another_kind_is_refused() -> None:
 
 
 def local() -> list[str]:
-    return ["--num_gpus", "2", "--master_port", "29731"]
+    return ["--num_gpus", "2", "--master_port", PORT]
 
 
 def _assert_as_plain(ours: dict[str, Any], plain: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from perseus_dist.simulation.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
@@ -87,11 +87,8 @@ except PerseusError as error:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    made = Environment(tmp_path / "venv", tmp_path / "work")
-    venv.create(made.folder, with_pip=False)
-    ours = sysconfig.get_path("purelib")
-    (made.site / "parent.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+def environment(child_venv: Path, tmp_path: Path) -> Environment:
+    made = Environment(child_venv, tmp_path / "work")
     command = (Path(sysconfig.get_path("scripts")) / "deepspeed").read_text().split("\n", 1)[1]
     (made.folder / "bin" / "deepspeed").write_text(f"#!{made.python}\n{command}")
     (made.folder / "bin" / "deepspeed").chmod(0o755)
@@ -101,7 +98,7 @@ def environment(tmp_path: Path) -> Environment:
 
 
 def on(*argv: str) -> Sequence[str]:
-    return ("--num_gpus", "2", "--master_port", "29741", *argv)
+    return ("--num_gpus", "2", "--master_port", str(free_port()), *argv)
 
 
 def test_an_enabled_environment(environment: Environment) -> None:

@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
-import venv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perseus_dist.simulation.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 VERSION = "0.17.1"
@@ -82,10 +81,8 @@ class Environment:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
-    made = Environment(tmp_path / "venv", tmp_path / "work")
-    venv.create(made.folder, with_pip=False)
-    (made.pth.parent / "parent.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+def environment(child_venv: Path, tmp_path: Path) -> Environment:
+    made = Environment(child_venv, tmp_path / "work")
     made.work.mkdir()
     (made.work / "look.py").write_text(LOOK)
     return made
@@ -135,7 +132,7 @@ def test_an_enabled_environment(environment: Environment) -> None:
     ]
     modules = "import sys; print([name for name in sys.modules if name.startswith(('perseus', 'megatron', 'torch'))])"
     assert environment.python("-c", modules).stdout == "[]\n"
-    torchrun = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29751", *ON_CPU)
+    torchrun = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port()), *ON_CPU)
     for found in environment.look(*torchrun, "look.py", "--perseus-job", "enabled"):
         assert found == {"options": PerseusOptions(job="enabled").to_text(), "early": [], "hooked": [True, True]}
     disabled = environment.perseus("disable", "megatron")

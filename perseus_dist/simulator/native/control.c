@@ -31,6 +31,8 @@ SIM_EXPORT int perseus_sim_create(const char *path, const struct sim_preset *pre
   bool is_written = fchmod(file, 0666) == 0 && ftruncate(file, (off_t)size) == 0 &&
                     pwrite(file, header, sizeof header, 0) == sizeof header;
   int error = is_written ? 0 : errno;
+  /* Where memory is scarce this fails now; a page that is missing later would kill whoever touches it. */
+  if (!error && !is_virtual) error = posix_fallocate(file, 0, (off_t)size);
   close(file);
   if (error) return error;
   struct sim_machine *machine = sim_map(path);
