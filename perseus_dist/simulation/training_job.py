@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perseus_dist.simulation.errors import SimulationError
-from perseus_dist.simulation.training_run import JOB_FILE, TrainingRun
+from perseus_dist.simulation.training_run import JOB_FILE, TrainingRun, as_started
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.stream import STATE_VARIABLE
 
@@ -111,7 +111,7 @@ def running_job(run: TrainingRun) -> Iterator[TrainingJob]:
     assert run.preset is not None, "its processes are told by their simulated machine"
     with SimulatedMachine(run.preset, count=run.num_ranks) as machine, (run.folder / "training.log").open("wb") as log:
         process = subprocess.Popen(
-            run.command(with_perseus=True),
+            as_started(run.command(with_perseus=True)),
             env=run.environment(machine),
             stdin=subprocess.DEVNULL,
             stdout=log,

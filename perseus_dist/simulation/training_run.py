@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +149,7 @@ class TrainingRun(ABC):
         log_path = self.folder / log_name
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                as_started(command), env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
             try:
                 while process.poll() is None:
@@ -179,6 +179,15 @@ class _JobFile:
         if written_ns != self._seen_ns:
             self._seen_ns = written_ns
             self._watch(json.loads(self._path.read_text()))
+
+
+def as_started(command: Sequence[str]) -> list[str]:
+    """A command with this environment's interpreter before a script of this environment.
+
+    In the first line of a script a system reads no path of an interpreter with a space in it.
+    """
+    script = Path(sys.executable).with_name(command[0])
+    return [sys.executable, str(script), *command[1:]] if script.is_file() else list(command)
 
 
 def free_port() -> int:
