@@ -254,6 +254,14 @@ class StopSweep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Run these iterations without a plan, whatever is in force, and go on with it afterwards."""
+
+    first_iteration: int
+    num_iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
     """A rank's slice of the profile: what one kind of one chunk takes at each clock."""
 
@@ -320,7 +328,9 @@ class Refused:
     retry: bool
 
 
-PlannerMessage = Attached | ScheduleWanted | Sweep | StopSweep | PlanTable | Switch | ProfileAck | Release | Refused
+PlannerMessage = (
+    Attached | ScheduleWanted | Sweep | StopSweep | Probe | PlanTable | Switch | ProfileAck | Release | Refused
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,7 +418,7 @@ class JobEvent:
 
     Attributes:
         sequence: Counts the job's events from 1, in this life of the planner.
-        kind: ``verdict``, ``recovered``, ``reported``, ``cleared`` or ``switch``.
+        kind: ``verdict``, ``recovered``, ``reported``, ``cleared``, ``switch``, or ``fall``: a plan was given up.
         age_s: How long ago it happened.
         iteration: The newest one begun then.
         effective_iteration: Of a switch; otherwise -1.
@@ -438,6 +448,23 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GuardFigures:
+    """What the guard of the promise has seen; 0 where there is nothing yet.
+
+    Attributes:
+        reference_s: [s] an iteration at full clocks, by the newest that ran so.
+        lost_s: [s] by which iterations under plans took longer than the target allows, as far as probes confirmed it.
+        probes: Ordered, a few iterations each at full clocks.
+        falls: Plans that were given up because they took too long.
+    """
+
+    reference_s: float = 0.0
+    lost_s: float = 0.0
+    probes: int = 0
+    falls: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     """A job; figures are 0 where there is nothing yet.
 
@@ -449,6 +476,7 @@ class JobStatus:
             waiting for the same straggler, minus what they drew. 0 where it is not known.
         refused_reports: Ranks' reports that the detector could not take, since it began.
         events: The newest ones, ascending.
+        guard: Whether the plan keeps the promise.
     """
 
     job_id: str
@@ -475,6 +503,7 @@ class JobStatus:
     saved_j: float = 0.0
     refused_reports: int = 0
     events: tuple[JobEvent, ...] = ()
+    guard: GuardFigures = GuardFigures()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ from perseus_dist.messages import (
     Gpu,
     PlannerMessage,
     PlanTable,
+    Probe,
     ProfileAck,
     Rank,
     Refused,
@@ -237,7 +238,7 @@ class AgentCore:
                 self._actions += self._dialogue.attached(message, self._reporter.unresolved)
             case ScheduleWanted():
                 self._actions += self._dialogue.say(ScheduleText(text=self._schedule))
-            case Sweep() | StopSweep() | PlanTable() | Switch():
+            case Sweep() | StopSweep() | Probe() | PlanTable() | Switch():
                 table = self._orders.plan.newest_table
                 self._actions += self._orders.take(message, self._position.iteration)
                 newest = self._orders.plan.newest_table

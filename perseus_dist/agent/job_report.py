@@ -108,6 +108,7 @@ class JobReport:
             "verdicts": [asdict(verdict) for verdict in status.verdicts] if status else [],
             "num_events": self._events.num_seen,
             "refused_reports": status.refused_reports if status else 0,
+            "guard": asdict(status.guard) if status else {},
             "table_revision": status.table_revision if status else 0,
             "missed_clocks": status.missed_clocks if status else 0,
             "lost_boundaries": status.lost_boundaries if status else 0,

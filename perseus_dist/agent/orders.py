@@ -1,11 +1,11 @@
 """What the planner has told a rank to run at: the clock of a sweep where there is one, otherwise the plan's."""
 
 from perseus_dist.agent.actions import Action, Say, Send
-from perseus_dist.agent.plan_view import PlanView, Row
+from perseus_dist.agent.plan_view import RELEASED, PlanView, Row
 from perseus_dist.agent.sweep import Sweeper
-from perseus_dist.messages import Gpu, PlanTable, Rank, StopSweep, Sweep, Switch, SwitchSeen
+from perseus_dist.messages import Gpu, PlanTable, Probe, Rank, StopSweep, Sweep, Switch, SwitchSeen
 
-Order = Sweep | StopSweep | PlanTable | Switch
+Order = Sweep | StopSweep | Probe | PlanTable | Switch
 
 
 class Orders:
@@ -22,11 +22,14 @@ class Orders:
             num_instructions=num_instructions, schedule_digest=rank.schedule_digest, clocks_mhz=gpu.clocks_mhz
         )
         self.sweeper = Sweeper(round(gpu.energy_period_s * 1e9))
+        self._probed = range(0)  # iterations
 
     def row(self, iteration: int) -> Row:
         """The clocks of an iteration."""
         clock_mhz = self.sweeper.clock_mhz(iteration)
-        return self.plan.row(iteration) if clock_mhz is None else Row(clocks_mhz=(clock_mhz,) * self._num_instructions)
+        if clock_mhz is not None:
+            return Row(clocks_mhz=(clock_mhz,) * self._num_instructions)
+        return RELEASED if iteration in self._probed else self.plan.row(iteration)
 
     def take(self, order: Order, iteration: int) -> list[Action]:
         """Follow an order, unless a newer one is known.
@@ -42,6 +45,11 @@ class Orders:
             case StopSweep():
                 self.sweeper.stop(order)
                 return []
+            case Probe():
+                # An iteration that has begun goes on as it is.
+                end = order.first_iteration + order.num_iterations
+                self._probed = range(max(order.first_iteration, iteration + 1), end)
+                return []
         before = self.plan.followed
         if isinstance(order, PlanTable):
             self.plan.take_table(order, iteration)
@@ -51,6 +59,7 @@ class Orders:
 
     def release(self) -> None:
         """No clocks at once, until the next switch or sweep."""
+        self._probed = range(0)
         self.plan.release()
         self.sweeper.abandon()
 

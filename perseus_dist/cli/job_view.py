@@ -47,6 +47,8 @@ def status_document(status: pb.JobStatus) -> dict[str, Any]:
     counts = ("table_revision", "switch_revision", "messages", "missed_clocks", "lost_boundaries", "refused_reports")
     for count in counts:
         document[count] = getattr(status, count)
+    document.setdefault("guard", {})
+    document["guard"] |= {count: getattr(status.guard, count) for count in ("probes", "falls")}
     for pipeline, shown in zip(status.pipelines, document["pipelines"], strict=True):
         shown.update(iteration=pipeline.iteration, table_revision=pipeline.table_revision)
     for event, shown in zip(status.events, document["events"], strict=True):
@@ -85,10 +87,19 @@ def _told_of_pipelines(status: pb.JobStatus) -> dict[int, list[str]]:
 
 
 def format_troubles(status: pb.JobStatus) -> str:
-    """A line for each rank in trouble, and one for what has been lost; nothing where all is well."""
+    """A line for each trouble with its ranks, and for what has been lost; nothing where all is well."""
     counts = ((status.missed_clocks, "clocks missed"), (status.lost_boundaries, "boundaries lost"))
     lost = ", ".join(f"{count} {what}" for count, what in counts if count)
-    return "".join(f"{line}\n" for line in (*status.troubles, lost) if line)
+    return "".join(f"{line}\n" for line in (*status.troubles, lost, _format_guard(status.guard)) if line)
+
+
+def _format_guard(guard: pb.GuardFigures) -> str:
+    """What plans have cost in time; nothing before the first probe."""
+    if not guard.probes:
+        return ""
+    given_up = f"; {guard.falls} plans given up" if guard.falls else ""
+    free = f"{guard.reference_s:.4f} s at full clocks by probe {guard.probes}"
+    return f"{guard.lost_s:.2f} s lost under plans, {free}{given_up}"
 
 
 def format_target(target: pb.Target) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from perseus_dist.messages import NO_ITERATION, NO_POINT, T_MIN, Gpu, GpuSample, ProfileSamples, Rank, Target
 from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.guard_watch import GuardWatch
 from perseus_dist.planner.job_history import JobHistory
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_facts import (
@@ -47,6 +48,7 @@ class Phase(StrEnum):
     PROFILING = "profiling"
     PLANNING = "planning"
     ENFORCING = "enforcing"
+    RELEASED = "released"
     REPROFILING = "re-profiling"
     OBSERVING = "observing"
     STALE = "stale"
@@ -245,6 +247,7 @@ class Job:
         verdicts: Who is held to be slow.
         keeps_switch: The switch was decided before the planner was restarted, by evidence that is lost: it stays until
             there is as much again.
+        guard: Whether the plan keeps the promise, and what has come of it.
         saved_j: [J] saved since the first plan, by measurement.
         num_refused_reports: Reports that were not taken.
         history: What has happened, for whoever watches.
@@ -301,6 +304,7 @@ class Job:
     watch: StragglerWatch | None = None
     verdicts: tuple[Verdict, ...] = ()
     keeps_switch: bool = False
+    guard: GuardWatch = field(default_factory=GuardWatch)
     saved_j: float = 0.0
     num_refused_reports: int = 0
     history: JobHistory = field(default_factory=JobHistory)

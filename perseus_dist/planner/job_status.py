@@ -45,6 +45,7 @@ def job_status(job: Job) -> JobStatus:
         saved_j=job.saved_j,
         refused_reports=job.num_refused_reports + (job.watch.num_refused if job.watch else 0),
         events=job.history.events(job.now_s),
+        guard=job.guard.figures,
     )
 
 

@@ -1,7 +1,10 @@
 """What comes next: the phase that a job goes on to once what it waited for is there."""
 
+from collections.abc import Collection
+
 from perseus_dist.planner.job import Job, Phase
 from perseus_dist.planner.lifecycle_events import Effect, Forget, Persist
+from perseus_dist.planner.lifecycle_guard import keep_promise
 from perseus_dist.planner.lifecycle_plan import (
     cancel_planning,
     do_without_choice,
@@ -31,7 +34,9 @@ def advance(job: Job, now_s: float) -> list[Effect]:
             case Phase.PROFILING | Phase.REPROFILING:
                 effects += _profiling(job, now_s)
             case Phase.PLANNING | Phase.ENFORCING:
-                effects += _enforcing(job, now_s)
+                effects += [*keep_promise(job, now_s), *_enforcing(job, now_s)]
+            case Phase.RELEASED:
+                effects += _released(job, now_s)
             case Phase.STALE | Phase.DONE:
                 pass
         if (job.phase, job.sweep, job.planning) == before:
@@ -147,18 +152,48 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return []
     if job.reprofiled_at_s is not None and now_s < job.reprofiled_at_s + job.policy.min_reprofile_interval_s:
         return []
-    drifted = {job.ranks[rank].rank.pp_rank for rank in job.drifted_ranks}
+    drifted = _agreed(job)
+    if not drifted:
+        return []
+    pp_ranks = ", ".join(map(str, sorted(drifted)))
+    return _measure_again(job, drifted, now_s, f"times of pp_rank {pp_ranks} have left the profile: sweeping it again")
+
+
+def _agreed(job: Job) -> set[int]:
+    """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast."""
+    stays = {
+        state.rank.pp_rank
+        for rank, state in job.ranks.items()
+        if state.stream is not None and rank not in job.drifted_ranks
+    }
+    return {job.ranks[rank].rank.pp_rank for rank in job.drifted_ranks} - stays
+
+
+def _released(job: Job, now_s: float) -> list[Effect]:
+    """A plan was given up: measure again what it was made of, or, if that was in vain, try it again later."""
+    if job.num_attached < job.num_ranks or not job.guard.has_held(job.iteration):
+        return []
+    assert job.spec is not None
+    if job.guard.num_plan_falls % 2:
+        effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
+        if effects:
+            return effects
+    job.enter(Phase.ENFORCING, "the plan is tried again")
+    return decide(job, now_s, job.reason, force=True)
+
+
+def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -> list[Effect]:
+    """Sweep the ranks of some stages; nothing where they have no choice of clocks."""
     concerned = [
-        rank for rank, state in job.ranks.items() if state.rank.pp_rank in drifted and state.stream is not None
+        rank for rank, state in job.ranks.items() if state.rank.pp_rank in pp_ranks and state.stream is not None
     ]
     setters = [rank for rank in concerned if job.ranks[rank].can_set_clocks]
     clocks_mhz = common_clocks_mhz(job, setters)
     if len(clocks_mhz) < _MIN_CLOCKS:
         return []
-    pp_ranks = ", ".join(map(str, sorted(drifted)))
     job.drifted_ranks.clear()
     job.reprofiled_at_s = now_s
-    job.enter(Phase.REPROFILING, f"times of pp_rank {pp_ranks} have left the profile: sweeping it again")
+    job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if rank not in setters]
     return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
 

@@ -77,8 +77,8 @@ def choose(job: Job) -> Choice:
 
 
 def judged_slow(job: Job) -> tuple[Verdict, ...]:
-    """The verdicts that plans follow: none where the detector is only to be looked at."""
-    return job.verdicts if job.policy.acts_on_stragglers else ()
+    """The verdicts that plans follow: none where the detector is only to be looked at, or was wrong just now."""
+    return job.verdicts if job.policy.acts_on_stragglers and job.iteration >= job.guard.held_until else ()
 
 
 def reported_pipelines(job: Job) -> frozenset[int]:

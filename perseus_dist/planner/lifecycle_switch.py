@@ -133,6 +133,7 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
     effective = effective_iteration(job, now_s)
     decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
     job.switch = decided
+    job.guard.begin_plan(effective)
     job.enforced.clear()
     job.num_changes += 1
     job.history.add(

@@ -6,6 +6,7 @@ This is the hot path: a thousand ranks, each second, in one process. A message c
 from perseus_dist.messages import NO_POINT, Telemetry
 from perseus_dist.planner.job import Iteration, Job, RankState
 from perseus_dist.planner.lifecycle_facts import BaselineMeasured
+from perseus_dist.planner.lifecycle_guard import guard_iteration
 from perseus_dist.planner.lifecycle_judge import observe
 from perseus_dist.planner.measured_iterations import measured_iterations
 from perseus_dist.units import UW_PER_W
@@ -38,14 +39,15 @@ def take_telemetry(job: Job, state: RankState, message: Telemetry, now_s: float)
         job.num_changes += 1
         matters = True
     observe(job, state, message, now_s)
-    is_whole = _take_iterations(job, state, message, now_s)
+    is_known = _take_iterations(job, state, message, now_s)
     if message.iteration > job.iteration:
         job.iteration, job.iteration_at_s = message.iteration, now_s
-    return is_whole or matters
+    return is_known or matters
 
 
 def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: float) -> bool:
-    is_whole = False
+    """Put iterations together; whether one is known, of all ranks or as far as can be expected."""
+    is_known = False
     dp_rank = state.rank.dp_rank
     pipeline, switch = job.pipelines[dp_rank], job.switch
     table_revision, point = (switch.revision_of(dp_rank), switch.points[dp_rank]) if switch else (0, NO_POINT)
@@ -56,6 +58,8 @@ def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: floa
         if number >= job.iteration:
             job.iteration, job.iteration_at_s = number + 1, now_s
             job.recent_times_s.append(report.time_s)
+        is_enforced = report.point == point and report.table_revision == table_revision
+        is_known |= guard_iteration(job, state, report, is_planned=is_enforced)
         of_pipeline = _join(
             pipeline.unfinished,
             number,
@@ -63,7 +67,7 @@ def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: floa
             pipeline_time_s=report.pipeline_time_s,
             energy_j=report.energy_j,
             is_released=report.point == NO_POINT,
-            is_enforced=report.point == point and report.table_revision == table_revision,
+            is_enforced=is_enforced,
         )
         if of_pipeline.num_parts < job.ranks_per_pipeline:
             continue
@@ -82,8 +86,8 @@ def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: floa
         if of_job.num_parts == len(job.pipelines):
             del job.unfinished[number]
             _take_whole(job, of_job)
-            is_whole = True
-    return is_whole
+            is_known = True
+    return is_known
 
 
 def _join(

@@ -66,6 +66,11 @@ class _PlannerCollector(Collector):
         lost = CounterMetricFamily(
             "perseus_job_lost_boundaries", "Boundaries that agents were too late to read.", labels=["job"]
         )
+        lost_s = CounterMetricFamily(
+            "perseus_job_lost_seconds", "By which iterations under plans took longer than allowed.", labels=["job"]
+        )
+        probes = CounterMetricFamily("perseus_job_probes", "Probes at full clocks.", labels=["job"])
+        falls = CounterMetricFamily("perseus_job_falls", "Plans given up because they took too long.", labels=["job"])
         jobs = [actor.job for actor in self._jobs.all()]
         num_in_phase = Counter(job.phase for job in jobs)
         for phase in Phase:
@@ -81,7 +86,11 @@ class _PlannerCollector(Collector):
             messages.add_metric(labels, job.num_messages)
             missed.add_metric(labels, job.num_missed_clocks)
             lost.add_metric(labels, job.num_lost_boundaries)
-        yield from (phases, attached, ranks, table, switch, messages, missed, lost)
+            guard = job.guard.figures
+            lost_s.add_metric(labels, guard.lost_s)
+            probes.add_metric(labels, guard.probes)
+            falls.add_metric(labels, guard.falls)
+        yield from (phases, attached, ranks, table, switch, messages, missed, lost, lost_s, probes, falls)
         yield from stragglers.families
 
 

@@ -67,6 +67,12 @@ def status_to_wire(status: JobStatus) -> pb.JobStatus:
         saved_j=status.saved_j,
         refused_reports=status.refused_reports,
         events=[_event_to_wire(event) for event in status.events[-limits.MAX_EVENTS :]],
+        guard=pb.GuardFigures(
+            reference_s=status.guard.reference_s,
+            lost_s=status.guard.lost_s,
+            probes=status.guard.probes,
+            falls=status.guard.falls,
+        ),
     )
 
 

@@ -1,7 +1,7 @@
 """A job's report: what it took before any plan, what it took under the plan, and what was predicted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,7 @@ class RunReport:
             "t_min_s": job.t_min_s or None,
             "t_star_s": job.t_star_s or None,
             "saved_j": job.saved_j or None,
+            "guard": asdict(job.guard),
             "stragglers": None if self.stragglers is None else self.stragglers.document(),
             "gpus": [gpu.document() for gpu in self.gpus],
             "missed_clocks": job.missed_clocks,

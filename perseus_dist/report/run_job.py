@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.messages import NO_POINT, MeasuredIterations, PipelineStatus
+from perseus_dist.messages import NO_POINT, GuardFigures, MeasuredIterations, PipelineStatus
 from perseus_dist.report.run_fields import Fields, FieldsError
 
 _MAX_RANKS = 100_000
@@ -36,6 +36,7 @@ class JobRecord:
         predicted_saving: Share of energy, of the plan in force against all-maximum clocks.
         profiled_clocks: How many the sweep tried.
         saved_j: [J] by measurement, since the first plan, against all-maximum clocks; 0 where it is not known.
+        guard: Whether plans kept the promise.
         blocking_power_w: [W] of one GPU that waits, the mean of all.
         frontier_baseline_time_s, frontier_baseline_energy_j: One pipeline at all-maximum clocks, by the profile.
     """
@@ -58,6 +59,7 @@ class JobRecord:
     predicted_saving: float
     profiled_clocks: int
     saved_j: float
+    guard: GuardFigures
     t_min_s: float
     t_star_s: float
     table_revision: int
@@ -113,6 +115,7 @@ def _job(fields: Fields) -> JobRecord:
         predicted_saving=fields.real("predicted_saving", 0.0),
         profiled_clocks=fields.whole("profiled_clocks", 0),
         saved_j=fields.real("saved_j", 0.0),
+        guard=_guard(fields.inner("guard")),
         t_min_s=fields.real("t_min_s", 0.0),
         t_star_s=fields.real("t_star_s", 0.0),
         table_revision=fields.whole("table_revision", 0),
@@ -138,6 +141,15 @@ def _job(fields: Fields) -> JobRecord:
         blocking_power_w=fields.real("blocking_power_w", 0.0, low=0.0, high=_MAX_POWER_W),
         frontier_baseline_time_s=fields.real("frontier_baseline_time_s", 0.0),
         frontier_baseline_energy_j=fields.real("frontier_baseline_energy_j", 0.0),
+    )
+
+
+def _guard(fields: Fields) -> GuardFigures:
+    return GuardFigures(
+        reference_s=fields.real("reference_s", 0.0),
+        lost_s=fields.real("lost_s", 0.0),
+        probes=fields.whole("probes", 0),
+        falls=fields.whole("falls", 0),
     )
 
 

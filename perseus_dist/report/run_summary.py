@@ -98,6 +98,10 @@ def checks(report: RunReport) -> list[str]:
         said.append(f"clocks left locked: {report.clocks_left_locked}")
     if report.job.saved_j:
         said.append(f"saved since the first plan, against all-maximum clocks: {report.job.saved_j:,.0f} J")
+    guard = report.job.guard
+    if guard.probes:
+        lost = f"time lost under plans, against full clocks: {guard.lost_s:.2f} s, by {guard.probes} probes"
+        said.append(f"{lost}; plans given up for it: {guard.falls}")
     return said
 
 

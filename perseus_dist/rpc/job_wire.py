@@ -7,6 +7,7 @@ from perseus_dist.messages import (
     NO_ITERATION,
     NO_POINT,
     FrontierPoint,
+    GuardFigures,
     JobEvent,
     JobFrontier,
     JobProfile,
@@ -25,6 +26,7 @@ from perseus_dist.rpc.violations import Checker
 _MAX_WORD_LENGTH = 16
 # Of all GPUs of a job, each of which may report as much as the limit.
 _MAX_JOB_JOULES = limits.MAX_JOULES * limits.MAX_SIZE
+_MAX_LOST_S = 1e9
 
 
 def watch_request(job_id: str) -> bytes:
@@ -82,6 +84,12 @@ def decode_job_status(data: bytes) -> JobStatus:
         saved_j=_joules(check, "saved_j", wire.saved_j, low=-_MAX_JOB_JOULES),
         refused_reports=wire.refused_reports,
         events=tuple(_event(check, f"events[{index}].", one) for index, one in enumerate(wire.events)),
+        guard=GuardFigures(
+            reference_s=_seconds(check, "guard.reference_s", wire.guard.reference_s),
+            lost_s=check.number("guard.lost_s", wire.guard.lost_s, _MAX_LOST_S),
+            probes=wire.guard.probes,
+            falls=wire.guard.falls,
+        ),
     )
     check.finish()
     return status

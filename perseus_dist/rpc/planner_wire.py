@@ -9,6 +9,7 @@ from perseus_dist.messages import (
     Expected,
     PlannerMessage,
     PlanTable,
+    Probe,
     ProfileAck,
     Refused,
     Release,
@@ -49,6 +50,9 @@ def planner_message_to_wire(message: PlannerMessage) -> pb.PlannerMessage:
         case StopSweep():
             stop = pb.StopSweep(sweep_id=message.sweep_id, first_iteration=message.first_iteration)
             return pb.PlannerMessage(stop_sweep=stop)
+        case Probe():
+            probe = pb.Probe(first_iteration=message.first_iteration, num_iterations=message.num_iterations)
+            return pb.PlannerMessage(probe=probe)
         case PlanTable():
             return pb.PlannerMessage(table=_table_to_wire(message))
         case Switch():
@@ -92,6 +96,11 @@ def planner_message_from_wire(check: Checker, wire: pb.PlannerMessage) -> Planne
             return StopSweep(
                 sweep_id=check_count(check, "stop_sweep.sweep_id", wire.stop_sweep.sweep_id),
                 first_iteration=_iteration(check, "stop_sweep.first_iteration", wire.stop_sweep.first_iteration),
+            )
+        case "probe":
+            return Probe(
+                first_iteration=_iteration(check, "probe.first_iteration", wire.probe.first_iteration),
+                num_iterations=check.integer("probe.num_iterations", wire.probe.num_iterations, 1, limits.MAX_RUNS),
             )
         case "table":
             return _table_from_wire(check, wire.table)

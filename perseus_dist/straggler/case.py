@@ -31,6 +31,7 @@ class Case:
         is_explained: NVML alone has been enough for it; so it is over when NVML says so.
         num_rows: Iterations that its estimate is taken over.
         num_recovered, num_moved: Iterations in a row that look recovered, or unlike the estimate.
+        num_blind: Iterations in a row that say nothing about it: it has nobody to be compared with.
     """
 
     place: int
@@ -47,6 +48,7 @@ class Case:
     num_rows: int = 0
     num_recovered: int = 0
     num_moved: int = 0
+    num_blind: int = 0
 
     def follow(self, policy: StragglerPolicy) -> None:
         """Take note of one more iteration."""
@@ -54,7 +56,8 @@ class Case:
             return
         latest = self.series.estimate(policy.latest_window, np.array([self.place]))
         median = float(latest.median[0])
-        if math.isnan(median):
+        self.num_blind = self.num_blind + 1 if math.isnan(median) else 0
+        if self.num_blind:
             return
         excess = math.log(self.degree.value)
         left = max(_MIN_LOG_EXCESS, min(policy.release_share * excess, math.log(policy.min_degree)))
@@ -90,6 +93,10 @@ class Case:
     def is_over(self, now_s: float, policy: StragglerPolicy) -> bool:
         """Whether times have recovered for long enough."""
         return self.num_recovered >= policy.num_passes and now_s - self.raised_at_s >= policy.min_hold_s
+
+    def is_fresh(self, policy: StragglerPolicy) -> bool:
+        """Whether what it is held to be by has been heard of lately."""
+        return self.num_blind < policy.max_blind
 
     def is_flapping(self, now_s: float, policy: StragglerPolicy) -> bool:
         """Whether it comes and goes; no more so once it has stayed for long."""

@@ -43,6 +43,7 @@ def verdict_of_cell(
         is_predicted=case.series is None,
         is_flapping=case.is_flapping(now_s, policy),
         is_acted_upon=case.is_acted_upon(now_s, policy),
+        is_fresh=case.is_fresh(policy),
         num_held_up=len(ranks) - 1,
         at_s=now_s,
         requested_mhz=requested_mhz,
@@ -72,6 +73,7 @@ def verdict_of_pipeline(
         is_predicted=False,
         is_flapping=case.is_flapping(now_s, policy),
         is_acted_upon=case.is_acted_upon(now_s, policy),
+        is_fresh=case.is_fresh(policy),
         at_s=now_s,
     )
 

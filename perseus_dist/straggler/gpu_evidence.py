@@ -1,7 +1,8 @@
 """The evidence of NVML: which GPUs run below the clock requested, for how long and for which reason.
 
 A power cap that all GPUs of a stage share is how this job runs, not a straggler: what counts is the loss of clock
-beyond that of the peers.
+beyond that of the peers. Where those are few, a power cap predicts nothing, since the profile was measured under it:
+times must say that it has become a lower one.
 """
 
 import numpy as np
@@ -129,6 +130,8 @@ class GpuEvidence:
 
     def predicts(self, loss: FloatArray) -> BoolArray:
         """(num_ranks) where a throttled clock alone says that times will be slow, whatever else bounds them."""
-        is_lasting = self._num_throttled >= self._policy.min_gpu_samples
+        is_beyond_power = (self.reasons & ~REASON_POWER_CAP) != 0
+        has_peers = np.bincount(self._stage_of_rank)[self._stage_of_rank] > self._policy.min_peers
+        is_lasting = (self._num_throttled >= self._policy.min_gpu_samples) & (is_beyond_power | has_peers)
         lasting: BoolArray = is_lasting & (self._policy.gpu_gain_share * loss > np.log(self._policy.min_degree))
         return lasting

@@ -16,6 +16,7 @@ class StragglerPolicy:
         interval_z: Standard errors between a degree and either end of its interval.
         excused_z: The same, while evidence is collected, where NVML says that a GPU is throttled.
         num_passes: Iterations in a row at which the evidence must suffice.
+        max_blind: Iterations in a row that may say nothing about a straggler, before its evidence is no longer fresh.
         latest_window: Iterations that recovery is judged by, and slowness where NVML says that a GPU is throttled:
             their median, ``num_passes`` times in a row.
         release_share: A straggler has recovered where less than this share of its excess is left.
@@ -44,6 +45,7 @@ class StragglerPolicy:
     interval_z: float = 3.0
     excused_z: float = 2.5
     num_passes: int = 2
+    max_blind: int = 6
     latest_window: int = 3
     release_share: float = 0.5
     min_history: int = 8

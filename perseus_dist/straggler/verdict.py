@@ -55,6 +55,7 @@ class Verdict:
         is_predicted: NVML alone says so; times do not speak yet.
         is_flapping: It has come and gone too often to be acted upon.
         is_acted_upon: Whether the other pipelines should wait for it.
+        is_fresh: Whether what it is held to be by has been heard of lately.
         num_held_up: Ranks of its tensor-parallel group, which are as slow because they wait for it.
         at_s: [s] when this was judged.
         requested_mhz, observed_mhz: [MHz] of its GPU; 0 where not known.
@@ -74,6 +75,7 @@ class Verdict:
     is_flapping: bool
     is_acted_upon: bool
     num_held_up: int = 0
+    is_fresh: bool = field(default=True, compare=False)
     at_s: float = field(compare=False)
     requested_mhz: int = field(default=0, compare=False)
     observed_mhz: int = field(default=0, compare=False)

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from perseus_dist.messages import JobStatus, Target
+from perseus_dist.messages import NO_POINT, JobStatus, Target
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.planning.schedule import one_f_one_b
@@ -165,7 +165,8 @@ def test_what_the_frontier_promises_is_saved(acting: Seen, showing: Seen) -> Non
 def test_full_speed_is_back_within_three_iterations(acting: Seen) -> None:
     usual = acting.followed(0, CAPPED)
     for iteration in range(LIFTED + 3, END):
-        assert [acting.followed(rank, iteration) for rank in range(4)] == [usual] * 4, iteration
+        followed = {acting.followed(rank, iteration) for rank in range(4)}
+        assert followed in ({usual}, {(0, NO_POINT)}), iteration
     assert acting.statuses[-1].verdicts == ()
     assert acting.time_s(LIFTED + 3) == pytest.approx(acting.time_s(CAPPED - 1), rel=0.005)
 

@@ -1029,6 +1029,9 @@ def test_drift_sweeps_the_ranks_concerned_again_and_a_new_table_follows() -> Non
     fleet = Fleet(dp=2).to_enforcing()
     fleet.say(fleet.stream_of[3], DRIFT)
     fleet.iterate(7)
+    assert fleet.phase() is Phase.ENFORCING, "its replica has not left the profile: one of them is slow, or fast"
+    fleet.say(fleet.stream_of[1], DRIFT)
+    fleet.iterate(1)
     assert fleet.phase() is Phase.REPROFILING
     assert [fleet.sweep(rank).sweep_id for rank in range(4)] == [1, 2, 1, 2]  # type: ignore[union-attr]
     fleet.energy_j = lambda _clock_mhz: 7.0

@@ -237,7 +237,7 @@ class Goodbye(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class PlannerMessage(_message.Message):
-    __slots__ = ("attached", "schedule_wanted", "sweep", "stop_sweep", "table", "switch", "profile_ack", "release", "refused")
+    __slots__ = ("attached", "schedule_wanted", "sweep", "stop_sweep", "table", "switch", "profile_ack", "release", "refused", "probe")
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_WANTED_FIELD_NUMBER: _ClassVar[int]
     SWEEP_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class PlannerMessage(_message.Message):
     PROFILE_ACK_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
     attached: Attached
     schedule_wanted: ScheduleWanted
     sweep: Sweep
@@ -256,7 +257,8 @@ class PlannerMessage(_message.Message):
     profile_ack: ProfileAck
     release: Release
     refused: Refused
-    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., schedule_wanted: _Optional[_Union[ScheduleWanted, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., stop_sweep: _Optional[_Union[StopSweep, _Mapping]] = ..., table: _Optional[_Union[PlanTable, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., profile_ack: _Optional[_Union[ProfileAck, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    probe: Probe
+    def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., schedule_wanted: _Optional[_Union[ScheduleWanted, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., stop_sweep: _Optional[_Union[StopSweep, _Mapping]] = ..., table: _Optional[_Union[PlanTable, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., profile_ack: _Optional[_Union[ProfileAck, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ...) -> None: ...
 
 class Attached(_message.Message):
     __slots__ = ("phase", "table_revision", "acked_samples")
@@ -291,6 +293,14 @@ class StopSweep(_message.Message):
     sweep_id: int
     first_iteration: int
     def __init__(self, sweep_id: _Optional[int] = ..., first_iteration: _Optional[int] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ("first_iteration", "num_iterations")
+    FIRST_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    NUM_ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    first_iteration: int
+    num_iterations: int
+    def __init__(self, first_iteration: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
 
 class PlanTable(_message.Message):
     __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest", "base_revision")
@@ -490,8 +500,20 @@ class JobEvent(_message.Message):
     points: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, sequence: _Optional[int] = ..., kind: _Optional[str] = ..., age_s: _Optional[float] = ..., iteration: _Optional[int] = ..., sentence: _Optional[str] = ..., effective_iteration: _Optional[int] = ..., switch_revision: _Optional[int] = ..., rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., degree: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., cause: _Optional[str] = ..., t_prime_s: _Optional[float] = ..., points: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class GuardFigures(_message.Message):
+    __slots__ = ("reference_s", "lost_s", "probes", "falls")
+    REFERENCE_S_FIELD_NUMBER: _ClassVar[int]
+    LOST_S_FIELD_NUMBER: _ClassVar[int]
+    PROBES_FIELD_NUMBER: _ClassVar[int]
+    FALLS_FIELD_NUMBER: _ClassVar[int]
+    reference_s: float
+    lost_s: float
+    probes: int
+    falls: int
+    def __init__(self, reference_s: _Optional[float] = ..., lost_s: _Optional[float] = ..., probes: _Optional[int] = ..., falls: _Optional[int] = ...) -> None: ...
+
 class JobStatus(_message.Message):
-    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events")
+    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events", "guard")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -516,6 +538,7 @@ class JobStatus(_message.Message):
     SAVED_J_FIELD_NUMBER: _ClassVar[int]
     REFUSED_REPORTS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    GUARD_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     phase: str
     reason: str
@@ -540,7 +563,8 @@ class JobStatus(_message.Message):
     saved_j: float
     refused_reports: int
     events: _containers.RepeatedCompositeFieldContainer[JobEvent]
-    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ...) -> None: ...
+    guard: GuardFigures
+    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., guard: _Optional[_Union[GuardFigures, _Mapping]] = ...) -> None: ...
 
 class MeasuredIterations(_message.Message):
     __slots__ = ("num_iterations", "time_s", "time_spread_s", "energy_j", "energy_spread_j")

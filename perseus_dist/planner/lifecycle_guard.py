@@ -1,0 +1,79 @@
+"""What the guard's probes and breaches lead to: a plan that does not keep the promise is given up, then mended."""
+
+from collections.abc import Callable
+
+from perseus_dist.messages import NO_POINT, IterationReport, Probe
+from perseus_dist.planner.guard import Waiting
+from perseus_dist.planner.job import Job, Phase, RankState
+from perseus_dist.planner.lifecycle_events import Effect, Log, Send
+from perseus_dist.planner.lifecycle_switch import decide, effective_iteration, release_all
+
+
+def guard_iteration(job: Job, state: RankState, report: IterationReport, *, is_planned: bool) -> bool:
+    """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
+    return job.guard.observe(
+        state.rank.rank,
+        report,
+        is_free=report.point == NO_POINT,
+        is_planned=is_planned and report.point != NO_POINT,
+        num_attached=job.num_attached,
+        allowed=_allowance(job),
+    )
+
+
+def keep_promise(job: Job, now_s: float) -> list[Effect]:
+    """Probe where the guard wants to know, give the plan up where it is in breach."""
+    if job.phase is not Phase.ENFORCING or job.switch is None:
+        return []
+    if NO_POINT in job.switch.points:  # it was given up, and nothing better could be planned
+        job.enter(Phase.RELEASED, job.reason)
+        return []
+    watch = job.guard
+    if watch.guard.breach is not None:
+        return _fall(job, now_s)
+    if watch.has_held(job.iteration) and job.verdicts:
+        return decide(job, now_s, "stragglers are waited for again")
+    if why := watch.guard.wanted_probe(job.iteration, _waiting(job)):
+        probed = watch.guard.order_probe(effective_iteration(job, now_s))
+        probe = Probe(first_iteration=probed.start, num_iterations=len(probed))
+        return [
+            Log(sentence=f"probe at full clocks from iteration {probed.start} on: {why}"),
+            *(Send(stream=stream, message=probe) for stream in job.rank_of_stream),
+        ]
+    return []
+
+
+def _fall(job: Job, now_s: float) -> list[Effect]:
+    """Give up what is in breach: first whatever makes pipelines wait, then the plan itself."""
+    assert job.switch is not None
+    breach, job.guard.guard.breach = job.guard.guard.breach, None
+    assert breach is not None
+    is_waiting = job.switch.t_prime_s > 0 or any(job.switch.own_revisions)
+    if is_waiting and not job.stragglers:
+        job.guard.fall_from_waiting(job.iteration)
+        job.verdicts, job.watch, job.keeps_switch = (), None, False
+        why = f"{breach.sentence}: no straggler is waited for"
+        job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+        return decide(job, now_s, why, force=True)
+    job.guard.fall_from_plan(job.iteration)
+    why = f"clocks are released, because {breach.sentence}"
+    job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+    job.enter(Phase.RELEASED, why)
+    return release_all(job, now_s)
+
+
+def _waiting(job: Job) -> Waiting:
+    assert job.switch is not None
+    if not (job.switch.t_prime_s > 0 or any(job.switch.own_revisions)) or job.stragglers:
+        return Waiting.NOBODY
+    acted_upon = [verdict for verdict in job.verdicts if verdict.is_acted_upon]
+    is_seen = bool(acted_upon) and all(verdict.is_fresh for verdict in acted_upon) and not job.keeps_switch
+    return Waiting.SEEN if is_seen else Waiting.BLIND
+
+
+def _allowance(job: Job) -> Callable[[float], float]:
+    """[s] at full clocks -> [s] that the target, or what operators have reported, allows."""
+    target = job.target
+    factor = max([target.slowdown or 1.0, *(known.degree for known in job.stragglers.values())])
+    deadline_s = target.deadline_s or 0.0
+    return lambda reference_s: max(factor * reference_s, deadline_s)

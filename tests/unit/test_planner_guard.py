@@ -1,0 +1,224 @@
+"""The guard: invented iteration times, and what it makes of them."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perseus_dist.planner.guard import Guard, GuardPolicy, Mode, Waiting
+
+POLICY = GuardPolicy()
+FREE, PLANNED, MIXED = Mode.FREE, Mode.PLANNED, Mode.MIXED
+
+
+class World:
+    """A job whose iterations take what a test says, and which follows the guard's probes."""
+
+    def __init__(self, *, noise: float = 0.0, factor: float = 1.0, seed: int = 1) -> None:
+        self.guard = Guard()
+        self.number = 0
+        self.probes: list[int] = []
+        self.reasons: list[str] = []
+        self.modes: list[Mode] = []
+        self.times_s: list[float] = []
+        self.waiting = Waiting.NOBODY
+        self._noise, self._factor, self._random = noise, factor, random.Random(seed)
+
+    def train(self, num: int, free_s: float, planned_s: float, mode: Mode | None = None) -> None:
+        """Iterations under the plan in force; the mode is another one where it is given."""
+        for _ in range(num):
+            is_probe = bool(self.probes) and self.number in range(self.probes[-1], self.probes[-1] + 3)
+            now = mode or (FREE if is_probe else PLANNED)
+            time_s = (free_s if now is FREE else planned_s) * (1 + self._noise * self._random.gauss(0, 1))
+            self.guard.take(self.number, time_s, now, lambda reference_s: self._factor * reference_s)
+            self.modes.append(now)
+            self.times_s.append(time_s)
+            self.number += 1
+            if self.guard.breach is None and (why := self.guard.wanted_probe(self.number, self.waiting)):
+                self.probes.append(self.guard.order_probe(self.number + 1).start)
+                self.reasons.append(why)
+
+    def plan(self) -> None:
+        """A plan comes into force with the next iteration."""
+        self.guard.begin_plan(self.number)
+
+
+def begun(*, free_s: float = 1.0, noise: float = 0.0, factor: float = 1.0) -> World:
+    world = World(noise=noise, factor=factor)
+    world.train(8, free_s, free_s, FREE)
+    world.plan()
+    return world
+
+
+def test_the_reference_is_the_newest_at_full_clocks() -> None:
+    world = World()
+    world.train(1, 9.0, 9.0, FREE)
+    assert world.guard.reference_s is None  # clocks were on their way
+    world.train(3, 1.0, 1.0, FREE)
+    assert world.guard.reference_s == 1.0
+    world.train(2, 5.0, 5.0, MIXED)
+    world.train(1, 7.0, 7.0, FREE)
+    assert world.guard.reference_s == 1.0
+    world.train(2, 2.0, 2.0, FREE)
+    assert world.guard.reference_s == 2.0
+
+
+def test_probes_become_rare_where_all_is_well() -> None:
+    world = begun()
+    world.train(6000, 1.0, 1.0)
+    gaps = [later - earlier for earlier, later in zip(world.probes, world.probes[1:], strict=False)]
+    assert world.probes[0] - 8 in range(8, 11)
+    assert [gap // 16 for gap in gaps[:5]] == [1, 2, 4, 8, 16]
+    assert all(1000 <= gap <= 1005 for gap in gaps[-3:])
+    assert world.guard.breach is None
+    assert world.guard.lost_s == 0.0
+    assert world.guard.is_trusting
+
+
+def test_steady_probes_cost_less_than_a_thousandth_of_the_energy() -> None:
+    """Of a plan that saves 30 %."""
+    assert 0.3 * POLICY.num_probe_iterations / POLICY.max_gap < 0.001
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_a_slow_plan_is_found_by_the_first_probe(factor: float) -> None:
+    world = begun(factor=factor)
+    world.train(15, 1.0, 1.05 * factor)
+    breach = world.guard.breach
+    assert breach is not None
+    assert breach.reference_s == 1.0
+    assert breach.allowed_s == pytest.approx(factor)
+    assert breach.observed_s == pytest.approx(1.05 * factor)
+    assert "s are allowed and 1.0000 s are taken at full clocks" in breach.sentence
+    assert 0 < world.guard.lost_s < 15 * 0.05 * factor + 1e-9
+
+
+def test_a_plan_that_is_as_slow_as_the_target_asks_is_none() -> None:
+    world = begun(factor=1.2)
+    world.train(500, 1.0, 1.2)
+    assert world.guard.breach is None
+    assert world.guard.lost_s == pytest.approx(0.0)
+
+
+def test_whoever_waits_for_what_is_over_is_found_within_twenty_iterations() -> None:
+    """All wait for a straggler, which recovers: nothing that is measured under the plan can tell."""
+    world = begun()
+    world.waiting = Waiting.BLIND
+    world.train(100, 1.2, 1.2)
+    assert world.guard.breach is None
+    recovered = world.number
+    while world.guard.breach is None:
+        world.train(1, 1.0, 1.2)
+    assert world.number - recovered <= POLICY.blind_gap + POLICY.num_probe_iterations + 2
+
+
+def test_a_straggler_that_is_heard_of_is_left_alone() -> None:
+    world = begun()
+    world.train(2, 1.2, 1.2)
+    world.guard._suspicion = ""  # the onset, which the detector answers with another plan
+    world.plan()
+    world.waiting = Waiting.SEEN
+    world.train(60, 1.2, 1.2)
+    assert world.probes == []
+
+
+def test_a_straggler_is_not_the_plans_fault() -> None:
+    """Iterations take longer, at full clocks as well."""
+    world = begun()
+    world.train(30, 1.0, 1.0)
+    world.train(100, 1.3, 1.3)
+    assert any("+30.0 %" in reason for reason in world.reasons)
+    assert world.guard.breach is None
+    assert world.guard.lost_s == pytest.approx(0.0)
+
+
+def test_a_plan_that_becomes_slow_is_looked_at_at_once() -> None:
+    world = begun()
+    world.train(3000, 1.0, 1.0)
+    slow = world.number
+    world.train(14, 1.0, 1.1)
+    assert world.probes[-1] - slow <= 6
+    assert world.guard.breach is not None
+
+
+def test_a_suspicion_is_looked_at_once_and_then_less_often() -> None:
+    world = begun()
+    world.train(1000, 1.0, 1.0)
+    before = len(world.probes)
+    for _ in range(100):
+        world.guard.suspect("a rank is faster")
+        world.train(5, 1.0, 1.0)
+    assert world.reasons[before] == "a rank is faster"
+    assert 5 <= len(world.probes) - before <= 12
+
+
+def test_small_losses_add_up_to_the_budget() -> None:
+    """Too small for a comparison to be sure of, and for ever."""
+    world = begun()
+    world.train(30, 1.0, 1.0)
+    world.train(20_000, 1.0, 1.008)
+    assert world.guard.breach is not None
+    assert "lost" in world.guard.breach.sentence
+
+
+def test_losses_within_the_budget_are_borne() -> None:
+    world = begun()
+    world.train(20_000, 1.0, 1.0045)
+    assert world.guard.breach is None
+    assert world.guard.lost_s == pytest.approx(0.0045 * 20_000, rel=0.1)
+
+
+@settings(max_examples=40)
+@given(noise=st.floats(0, 0.05), seed=st.integers(0, 10**6))
+def test_noise_is_no_breach(noise: float, seed: int) -> None:
+    world = World(noise=noise, seed=seed)
+    world.train(8, 1.0, 1.0, FREE)
+    world.plan()
+    world.train(800, 1.0, 1.0)
+    assert world.guard.breach is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    noise=st.floats(0, 0.01),
+    seed=st.integers(0, 10**6),
+    parts=st.lists(st.tuples(st.integers(1, 60), st.floats(1.0, 1.5), st.floats(1.0, 1.5)), min_size=1, max_size=8),
+)
+def test_what_is_lost_is_bounded_by_any_history(
+    noise: float, seed: int, parts: Iterable[tuple[int, float, float]]
+) -> None:
+    """Whatever the machines and the plan do: a plan that is clearly slow is given up within one gap."""
+    world = World(noise=noise, seed=seed)
+    world.waiting = Waiting.BLIND
+    world.train(8, 1.0, 1.0, FREE)
+    world.plan()
+    for num, free_s, planned_s in parts:
+        slow = 0
+        for _ in range(num):
+            world.train(1, free_s, planned_s)
+            slow = slow + 1 if planned_s > 1.05 * free_s + 0.1 else 0
+            if world.guard.breach is not None:
+                world.plan()
+                slow = 0
+            assert slow <= POLICY.blind_gap + 2 * POLICY.num_probe_iterations + POLICY.max_spacing
+
+
+def test_training_that_goes_back_is_probed_again() -> None:
+    world = begun()
+    world.train(500, 1.0, 1.0)
+    world.number = 10
+    before = len(world.probes)
+    world.train(800, 1.0, 1.0)
+    assert len(world.probes) > before
+    assert world.guard.breach is None
+
+
+def test_nothing_is_judged_without_a_reference() -> None:
+    world = World()
+    world.plan()
+    world.train(9, 1.0, 2.0)
+    assert world.guard.lost_s == 0.0
+    world.train(8, 1.0, 2.0)
+    assert world.guard.breach is not None  # the first probe has brought one
