@@ -4,12 +4,15 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from perseus_dist.simulator import native_library as layout
 from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.gpu_preset import GpuPreset
-from perseus_dist.simulator.native_library import NativeGpuState, native
+from perseus_dist.simulator.native_library import NativeGpuState, NativeReading, native
 from perseus_dist.simulator.stream import SimulatedStream
+
+_READINGS_PER_CALL = 256
 
 
 class Load(StrEnum):
@@ -64,6 +67,21 @@ class GpuState:
         return self.locked_mhz is None and not self.is_pending
 
 
+class GpuReading(NamedTuple):
+    """What NVML reads of a GPU at one moment.
+
+    Attributes:
+        pending_at_ns: When the clock that is on its way will be there; 0 where none is. NVML does not tell.
+    """
+
+    energy_mj: int
+    power_mw: int
+    clock_mhz: int
+    event_reasons: int
+    temperature_c: int
+    pending_at_ns: int
+
+
 class SimulatedGpu:
     """One GPU of a ``SimulatedMachine``."""
 
@@ -71,6 +89,8 @@ class SimulatedGpu:
         self._machine = machine
         self.index = index
         self.preset = preset
+        self._raw = NativeGpuState()
+        self._readings = (NativeReading * _READINGS_PER_CALL)()
         self.uuid: str = native().perseus_sim_uuid(machine, index).decode()
 
     @cached_property
@@ -99,6 +119,33 @@ class SimulatedGpu:
             num_enqueued=raw.num_enqueued,
             num_completed=raw.num_completed,
         )
+
+    def read(self) -> GpuReading:
+        """The same that NVML would tell now, without NVML."""
+        raw = self._raw
+        native().perseus_sim_gpu_state(self._machine, self.index, raw)
+        return GpuReading(
+            energy_mj=raw.energy_counter_mj,
+            power_mw=raw.power_mw,
+            clock_mhz=raw.clock_mhz,
+            event_reasons=raw.reasons,
+            temperature_c=raw.temperature_c,
+            pending_at_ns=raw.pending_at_ns,
+        )
+
+    def keep_counter(self, is_on: bool) -> int:  # noqa: FBT001 - a switch
+        """Keep what the energy counter publishes from now on, for ``published``; [mJ] of the counter now."""
+        energy_mj: int = native().perseus_sim_keep_readings(self._machine, self.index, is_on)
+        return energy_mj
+
+    def published(self) -> list[tuple[int, int]]:
+        """(time [ns], counter [mJ]) of each publication since the last call; the latest 4,096 are kept."""
+        readings, taken = self._readings, []
+        while True:
+            count = native().perseus_sim_take_readings(self._machine, self.index, readings, _READINGS_PER_CALL)
+            taken += [(reading.time_ns, reading.energy_mj) for reading in readings[:count]]
+            if count < _READINGS_PER_CALL:
+                return taken
 
     def request_clock(self, clock_mhz: int | None) -> None:
         """Lock to one clock, or unlock, as the NVML calls do, but without waiting for the call's latency."""

@@ -40,6 +40,13 @@ _NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
 """A CUDA build of PyTorch must not take GPUs that NVML lists for CUDA devices: DeepSpeed would have it ask NVML."""
 
 
+class _OwnMapping(int):
+    """The mapping of a machine in virtual time, which this process alone has: given back when nobody refers to it."""
+
+    def __del__(self) -> None:
+        native().perseus_sim_close(self)
+
+
 class SimulatedMachine:
     """Some simulated GPUs of one model. A context manager."""
 
@@ -72,7 +79,7 @@ class SimulatedMachine:
         self.is_virtual = virtual
         self._folder = self._make_state(count, unprivileged=unprivileged)
         self.state_path = Path(self._folder.name) / _STATE_FILE
-        self._machine: int = open_machine(self.state_path)
+        self._machine = _OwnMapping(open_machine(self.state_path)) if virtual else open_machine(self.state_path)
         self.gpus = tuple(SimulatedGpu(self._machine, index, self.preset) for index in range(count))
         self._stop = ctypes.c_uint32(0)
         self._engine: threading.Thread | None = None
@@ -161,6 +168,35 @@ class SimulatedMachine:
         if not self.is_virtual:
             raise SimulatorError("this simulated machine runs in wall time; make one with virtual=True to advance it")
         native().perseus_sim_advance(self._machine, duration_ns)
+
+    def advance_to_mark(self, until_ns: int | None) -> tuple[int, int]:
+        """Let virtual time pass until some stream passes a mark (``SimulatedStream.enqueue_all``), at once if one has.
+
+        Args:
+            until_ns: Go no further; None for as far as anything happens.
+
+        Returns:
+            (when that is [ns], bits of the GPUs whose marks are to be taken, 0 for none).
+
+        Raises:
+            SimulatorError: The machine runs in wall time.
+        """
+        if not self.is_virtual:
+            raise SimulatorError("this simulated machine runs in wall time; make one with virtual=True to advance it")
+        marked_gpus = ctypes.c_uint64()
+        until = NEVER if until_ns is None else until_ns
+        now_ns: int = native().perseus_sim_advance_to_mark(self._machine, until, ctypes.byref(marked_gpus))
+        return now_ns, marked_gpus.value
+
+    def drop_work(self) -> None:
+        """The trainers are gone: nothing is left on any stream, and semaphores count from 0 again."""
+        native().perseus_sim_drop_work(self._machine)
+
+    @property
+    def true_energy_j(self) -> float:
+        """[J] that all GPUs together have drawn, exactly."""
+        energy_j: float = native().perseus_sim_true_energy_j(self._machine)
+        return energy_j
 
     def next_event_ns(self) -> int | None:
         """When the simulation next changes by itself (an operation ends, a clock settles), or None if it never does."""

@@ -13,7 +13,7 @@ MAX_CLASSES = 8
 NUM_SEMAPHORES = 4096
 NEVER = 2**64 - 1
 
-OP_KERNEL, OP_FIXED, OP_SIGNAL, OP_WAIT, OP_WRITE, OP_TIMESTAMP = range(6)
+OP_KERNEL, OP_FIXED, OP_SIGNAL, OP_WAIT, OP_WRITE, OP_TIMESTAMP, OP_MARK = range(7)
 (
     SET_THERMAL_CAP,
     SET_TEMPERATURE,
@@ -67,6 +67,23 @@ class NativePreset(Structure):
     )
 
 
+class NativeOp(Structure):
+    """struct sim_op, of those that have a duration or need none."""
+
+    _fields_ = (
+        ("kind", c_uint32),
+        ("target", c_uint32),
+        ("value", c_uint64),
+        ("duration_ns", c_double),
+    )
+
+
+class NativeReading(Structure):
+    """struct sim_reading."""
+
+    _fields_ = (("time_ns", c_uint64), ("energy_mj", c_uint64))
+
+
 class NativeFault(Structure):
     """struct sim_fault."""
 
@@ -107,6 +124,8 @@ class NativeGpuState(Structure):
         ("clock_mhz", c_uint32),
         ("load", c_uint32),
         ("power_limit_mw", c_uint32),
+        ("power_mw", c_uint32),
+        ("temperature_c", c_uint32),
         ("reasons", c_uint64),
         ("num_sets", c_uint64),
         ("num_resets", c_uint64),
@@ -114,6 +133,7 @@ class NativeGpuState(Structure):
         ("num_completed", c_uint64),
         ("time_ns", c_uint64),
         ("energy_counter_mj", c_uint64),
+        ("pending_at_ns", c_uint64),
         ("power_w", c_double),
         ("true_energy_j", c_double),
         ("running_s", c_double),
@@ -124,10 +144,12 @@ _FUNCTIONS = {
     "layout": (c_uint64, ()),
     "create": (c_int, (ctypes.c_char_p, POINTER(NativePreset), c_uint32, c_uint32, c_uint32)),
     "open": (c_void_p, (ctypes.c_char_p,)),
+    "close": (None, (c_void_p,)),
     "num_gpus": (c_uint32, (c_void_p,)),
     "is_virtual": (c_uint32, (c_void_p,)),
     "now_ns": (c_uint64, (c_void_p,)),
     "advance": (None, (c_void_p, c_uint64)),
+    "advance_to_mark": (c_uint64, (c_void_p, c_uint64, POINTER(c_uint64))),
     "next_event_ns": (c_uint64, (c_void_p,)),
     "engine": (None, (c_void_p, POINTER(c_uint32))),
     "stop_engine": (None, (c_void_p, POINTER(c_uint32))),
@@ -135,6 +157,9 @@ _FUNCTIONS = {
     "open_stream": (None, (c_void_p, c_uint32)),
     "claim_stream": (c_uint32, (c_void_p, c_uint32)),
     "enqueue": (c_int, (c_void_p, c_uint32, c_uint32, c_uint32, c_uint64, c_double)),
+    "enqueue_all": (c_int, (c_void_p, c_uint32, POINTER(NativeOp), c_uint32)),
+    "take_marks": (c_uint32, (c_void_p, c_uint32, POINTER(c_uint64), c_uint32)),
+    "drop_work": (None, (c_void_p,)),
     "num_enqueued": (c_uint64, (c_void_p, c_uint32)),
     "wait": (c_int, (c_void_p, c_uint32, c_uint64, c_uint64)),
     "new_timestamp": (c_int, (c_void_p, c_uint32)),
@@ -144,6 +169,9 @@ _FUNCTIONS = {
     "semaphore": (c_uint64, (c_void_p, c_uint32)),
     "raise": (c_int, (c_void_p, c_uint32, c_uint64)),
     "gpu_state": (None, (c_void_p, c_uint32, POINTER(NativeGpuState))),
+    "keep_readings": (c_uint64, (c_void_p, c_uint32, c_uint32)),
+    "take_readings": (c_uint32, (c_void_p, c_uint32, POINTER(NativeReading), c_uint32)),
+    "true_energy_j": (c_double, (c_void_p,)),
     "uuid": (ctypes.c_char_p, (c_void_p, c_uint32)),
     "request_lock": (None, (c_void_p, c_uint32, c_uint32, c_uint32)),
     "set": (c_int, (c_void_p, c_uint32, c_uint32, c_uint64)),
@@ -182,7 +210,8 @@ def native() -> ctypes.CDLL:
     layout = ctypes.sizeof(NativePreset) + ctypes.sizeof(NativeFault) * 1000003 + ctypes.sizeof(NativeCall) * 10007
     library.perseus_sim_layout.restype = c_uint64
     other_version = SimulatorError(f"{path}: built from another version of the package; install the package again")
-    if library.perseus_sim_layout() != layout + ctypes.sizeof(NativeGpuState) * 101:
+    layout += ctypes.sizeof(NativeGpuState) * 101 + ctypes.sizeof(NativeOp) * 1009
+    if library.perseus_sim_layout() != layout:
         raise other_version
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(library, f"perseus_sim_{name}", None)

@@ -14,12 +14,14 @@ from perseus_dist.simulator.native_library import (
     OP_KERNEL,
     OP_SIGNAL,
     OP_WAIT,
+    NativeOp,
     native,
 )
 
 STATE_VARIABLE = "PERSEUS_SIM_STATE"
 _HANDLE_BASE = 0x51A10000  # what the stand-in libcuda takes for the stream of GPU 0
 _QUEUE_SIZE = 16384
+_MARKS_PER_CALL = 256
 _NO_SEMAPHORE = f"semaphore {{}}: the simulated machine has 0 to {NUM_SEMAPHORES - 1}"
 
 
@@ -55,6 +57,7 @@ class SimulatedStream:
         self._machine = machine
         self._gpu = gpu
         self._classes: dict[str, int] = {}
+        self._mark_times = (ctypes.c_uint64 * _MARKS_PER_CALL)()
         if not exclusive:
             native().perseus_sim_open_stream(machine, gpu)
         elif user_pid := native().perseus_sim_claim_stream(machine, gpu):
@@ -101,12 +104,44 @@ class SimulatedStream:
         Raises:
             SimulatorError: No such class.
         """
+        self._enqueue(OP_KERNEL, target=self.class_number(kernel_class), seconds=seconds)
+
+    def class_number(self, kernel_class: str) -> int:
+        """What operations name a class of kernels by.
+
+        Raises:
+            SimulatorError: No such class.
+        """
         if kernel_class not in self._classes:
             number = native().perseus_sim_find_class(self._machine, self._gpu, kernel_class.encode())
             if number < 0:
                 raise SimulatorError(f"kernel class {kernel_class!r}: the simulated GPU has none of that name")
             self._classes[kernel_class] = number
-        self._enqueue(OP_KERNEL, target=self._classes[kernel_class], seconds=seconds)
+        return self._classes[kernel_class]
+
+    def enqueue_all(self, operations: "ctypes.Array[NativeOp]") -> None:
+        """Enqueue many operations at once, marks among them.
+
+        A mark is a point of the stream whose time is taken with ``take_marks``.
+
+        Raises:
+            SimulatorError: They do not fit behind what is enqueued already, or name a semaphore that is not there.
+        """
+        result = native().perseus_sim_enqueue_all(self._machine, self._gpu, operations, len(operations))
+        if result:
+            raise SimulatorError(
+                f"simulated GPU {self._gpu}: {len(operations)} operations: {os.strerror(result)}; a stream holds "
+                f"{_QUEUE_SIZE} operations, the machine has {NUM_SEMAPHORES} semaphores"
+            )
+
+    def take_marks(self) -> list[int]:
+        """[ns] when marks were passed, those since the last call, in order."""
+        times_ns, taken = self._mark_times, []
+        while True:
+            count = native().perseus_sim_take_marks(self._machine, self._gpu, times_ns, _MARKS_PER_CALL)
+            taken += times_ns[:count]
+            if count < _MARKS_PER_CALL:
+                return taken
 
     def fixed(self, seconds: float) -> None:
         """Enqueue something that takes this long at every clock, at blocking power: a transfer."""

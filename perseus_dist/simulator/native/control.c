@@ -15,7 +15,8 @@ static const uint64_t watch_owners_ns = 500 * 1000000u;
 /* Sizes of the structures that Python mirrors, so that a library from another build is found out. */
 SIM_EXPORT uint64_t perseus_sim_layout(void) {
   return sizeof(struct sim_preset) + sizeof(struct sim_fault) * UINT64_C(1000003) +
-         sizeof(struct sim_call) * UINT64_C(10007) + sizeof(struct sim_gpu_state) * UINT64_C(101);
+         sizeof(struct sim_call) * UINT64_C(10007) + sizeof(struct sim_gpu_state) * UINT64_C(101) +
+         sizeof(struct sim_op) * UINT64_C(1009);
 }
 
 SIM_EXPORT int perseus_sim_create(const char *path, const struct sim_preset *preset, uint32_t num_gpus,
@@ -89,6 +90,18 @@ SIM_EXPORT void perseus_sim_advance(struct sim_machine *machine, uint64_t durati
   sim_advance_to(machine, machine->virtual_ns);
   sim_deliver_writes(machine);
   sim_unlock(machine);
+}
+
+/* Let virtual time pass until some GPU passes a mark, but no further than time_ns; returns when that is, and sets the
+ * bits of GPUs whose marks are to be taken. */
+SIM_EXPORT uint64_t perseus_sim_advance_to_mark(struct sim_machine *machine, uint64_t time_ns, uint64_t *marked_gpus) {
+  sim_lock(machine);
+  machine->virtual_ns = sim_advance_to_mark(machine, time_ns);
+  *marked_gpus = machine->marked_gpus;
+  if (machine->num_writes != machine->num_delivered) sim_deliver_writes(machine);
+  uint64_t now_ns = machine->virtual_ns;
+  sim_unlock(machine);
+  return now_ns;
 }
 
 SIM_EXPORT uint64_t perseus_sim_next_event_ns(struct sim_machine *machine) {

@@ -17,6 +17,8 @@ SIM_EXPORT void perseus_sim_gpu_state(struct sim_machine *machine, uint32_t inde
       .clock_mhz = gpu->preset.clocks_mhz[gpu->clock_index],
       .load = gpu->load,
       .power_limit_mw = gpu->power_limit_mw,
+      .power_mw = (uint32_t)gpu->power_mw,
+      .temperature_c = gpu->temperature_c,
       .reasons = gpu->reasons,
       .num_sets = gpu->num_sets,
       .num_resets = gpu->num_resets,
@@ -24,11 +26,46 @@ SIM_EXPORT void perseus_sim_gpu_state(struct sim_machine *machine, uint32_t inde
       .num_completed = gpu->num_completed,
       .time_ns = now_ns,
       .energy_counter_mj = sim_counter_mj(gpu, now_ns),
+      .pending_at_ns = gpu->is_pending ? gpu->pending_at_ns : 0,
       .power_w = gpu->power_mw * 1e-3,
       .true_energy_j = sim_energy_at(gpu, now_ns) * 1e-3,
       .running_s = running_ns * 1e-9,
   };
   sim_unlock(machine);
+}
+
+/* Begin, or end, to keep what the energy counter publishes from now on. Returns the counter. */
+SIM_EXPORT uint64_t perseus_sim_keep_readings(struct sim_machine *machine, uint32_t index, uint32_t is_on) {
+  sim_lock(machine);
+  struct sim_gpu *gpu = &machine->gpus[index];
+  gpu->kept_until_ns = is_on ? machine->sim_ns : 0;
+  gpu->num_readings_taken = gpu->num_readings;
+  uint64_t energy_mj = sim_counter_mj(gpu, machine->sim_ns);
+  sim_unlock(machine);
+  return energy_mj;
+}
+
+/* What was kept since the last call, oldest first, as many as fit. */
+SIM_EXPORT uint32_t perseus_sim_take_readings(struct sim_machine *machine, uint32_t index,
+                                              struct sim_reading *readings, uint32_t capacity) {
+  sim_lock(machine);
+  struct sim_gpu *gpu = &machine->gpus[index];
+  sim_keep_readings(gpu, machine->sim_ns);
+  uint32_t count = 0;
+  while (count < capacity && gpu->num_readings_taken != gpu->num_readings)
+    readings[count++] = gpu->readings[gpu->num_readings_taken++ % SIM_NUM_READINGS];
+  sim_unlock(machine);
+  return count;
+}
+
+/* The exact energy of all GPUs together. */
+SIM_EXPORT double perseus_sim_true_energy_j(struct sim_machine *machine) {
+  double energy_mj = 0.0;
+  sim_lock(machine);
+  for (uint32_t index = 0; index < machine->num_gpus; index++)
+    energy_mj += sim_energy_at(&machine->gpus[index], machine->sim_ns);
+  sim_unlock(machine);
+  return energy_mj * 1e-3;
 }
 
 SIM_EXPORT const char *perseus_sim_uuid(const struct sim_machine *machine, uint32_t gpu) {

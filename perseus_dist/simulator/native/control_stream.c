@@ -37,6 +37,40 @@ SIM_EXPORT int perseus_sim_enqueue(struct sim_machine *machine, uint32_t gpu, ui
   return result;
 }
 
+/* All of them or none: EAGAIN where the queue has no room. */
+SIM_EXPORT int perseus_sim_enqueue_all(struct sim_machine *machine, uint32_t gpu, const struct sim_op *ops,
+                                       uint32_t count) {
+  for (uint32_t index = 0; index < count; index++)
+    if ((ops[index].kind == SIM_OP_SIGNAL || ops[index].kind == SIM_OP_WAIT) && ops[index].target >= SIM_NUM_SEMAPHORES)
+      return EINVAL;
+  sim_lock(machine);
+  uint64_t num_queued = machine->gpus[gpu].num_enqueued - machine->gpus[gpu].num_completed;
+  int result = num_queued + count > SIM_QUEUE_SIZE ? EAGAIN : 0;
+  for (uint32_t index = 0; !result && index < count; index++) result = sim_enqueue(machine, gpu, ops[index]);
+  sim_unlock(machine);
+  return result;
+}
+
+SIM_EXPORT uint32_t perseus_sim_take_marks(struct sim_machine *machine, uint32_t gpu, uint64_t *times_ns,
+                                           uint32_t capacity) {
+  sim_lock(machine);
+  uint32_t count = sim_take_marks(machine, gpu, times_ns, capacity);
+  sim_unlock(machine);
+  return count;
+}
+
+/* What is left of the work of trainers that are gone ends, and semaphores count from 0 again. */
+SIM_EXPORT void perseus_sim_drop_work(struct sim_machine *machine) {
+  sim_lock(machine);
+  for (uint32_t gpu = 0; gpu < machine->num_gpus; gpu++) {
+    sim_drop_queue(machine, &machine->gpus[gpu]);
+    machine->gpus[gpu].num_marks_taken = machine->gpus[gpu].num_marks;
+  }
+  machine->marked_gpus = 0;
+  memset(machine->semaphores, 0, sizeof machine->semaphores);
+  sim_unlock(machine);
+}
+
 SIM_EXPORT uint64_t perseus_sim_num_enqueued(struct sim_machine *machine, uint32_t gpu) {
   return machine->gpus[gpu].num_enqueued;
 }

@@ -25,6 +25,8 @@ enum {
   SIM_QUEUE_SIZE = 16384,
   SIM_NUM_SEMAPHORES = 4096,
   SIM_NUM_TIMESTAMPS = 8192,
+  SIM_NUM_MARKS = SIM_QUEUE_SIZE,
+  SIM_NUM_READINGS = 4096,
   SIM_NUM_PAGES = 256,
   SIM_NUM_WRITES = 16384,
   SIM_NUM_FAULTS = 64,
@@ -60,7 +62,15 @@ struct sim_preset {
   struct sim_class classes[SIM_MAX_CLASSES];
 };
 
-enum sim_op_kind { SIM_OP_KERNEL, SIM_OP_FIXED, SIM_OP_SIGNAL, SIM_OP_WAIT, SIM_OP_WRITE, SIM_OP_TIMESTAMP };
+enum sim_op_kind {
+  SIM_OP_KERNEL,
+  SIM_OP_FIXED,
+  SIM_OP_SIGNAL,
+  SIM_OP_WAIT,
+  SIM_OP_WRITE,
+  SIM_OP_TIMESTAMP,
+  SIM_OP_MARK
+};
 
 struct sim_op {
   uint32_t kind;
@@ -79,6 +89,11 @@ struct sim_timestamp {
   uint32_t reached;   /* number of the latest record that the device has passed */
   uint32_t num_records;
   uint64_t time_ns;
+};
+
+/* One publication of the energy counter. */
+struct sim_reading {
+  uint64_t time_ns, energy_mj;
 };
 
 enum sim_load { SIM_IDLE, SIM_BLOCKED, SIM_RUNNING };
@@ -108,15 +123,20 @@ struct sim_gpu {
   double energy_mj, published_mj, average_mw, running_ns;
   double reason_ns[8];    /* how long each of the lowest bits of the event reasons was set */
   double energy_phase;    /* when in the period the counter is published, 0 to 1: GPUs do not do it together */
+  uint64_t kept_until_ns;   /* publications are kept from then on, for a reader in virtual time; 0: they are not */
+  uint64_t num_readings, num_readings_taken;
   double counted_from_mj; /* what NVML's counter leaves out: energy from before the driver was loaded */
 
   /* The compute stream. */
   uint32_t progress; /* futex: changes whenever the head of the queue does */
   uint32_t owner_pid;
   uint64_t num_enqueued, num_completed;
+  uint64_t num_marks, num_marks_taken;
   uint32_t is_started, next_timestamp;
   uint32_t process_pids[SIM_MAX_PROCESSES];
   struct sim_timestamp timestamps[SIM_NUM_TIMESTAMPS];
+  struct sim_reading readings[SIM_NUM_READINGS]; /* a ring */
+  uint64_t mark_ns[SIM_NUM_MARKS]; /* when the device passed each mark, a ring */
   struct sim_op queue[SIM_QUEUE_SIZE];
 };
 
@@ -155,6 +175,7 @@ struct sim_machine {
   uint32_t num_gpus, is_virtual, nobody_may_set, owner_uid, is_driver_loaded, driver_generation;
   uint64_t virtual_ns; /* "now" in virtual time */
   uint64_t sim_ns;     /* how far the simulation is */
+  uint64_t marked_gpus; /* bits of GPUs that have passed a mark nobody has taken yet */
   uint64_t random;
   uint32_t engine_word; /* futex of the engine thread */
   uint32_t num_engines;
@@ -188,6 +209,8 @@ uint64_t sim_next_event_ns(const struct sim_gpu *gpu);
 double sim_energy_at(const struct sim_gpu *gpu, uint64_t time_ns);
 double sim_published_at(const struct sim_gpu *gpu, uint64_t time_ns);
 uint64_t sim_counter_mj(const struct sim_gpu *gpu, uint64_t time_ns); /* what NVML tells */
+/* Keep what the counter has published until then. */
+void sim_keep_readings(struct sim_gpu *gpu, uint64_t time_ns);
 double sim_average_power_at(const struct sim_gpu *gpu, uint64_t time_ns);
 uint32_t sim_snap_mhz(const struct sim_preset *preset, uint32_t clock_mhz);
 /* A call's latency, drawn from the machine's own random numbers so that runs in virtual time repeat. */
@@ -197,8 +220,11 @@ void sim_request_lock(struct sim_machine *machine, struct sim_gpu *gpu, uint32_t
 
 /* stream.c: the queues, and the events of the whole machine. The lock is held, but for sim_wait. */
 void sim_advance_to(struct sim_machine *machine, uint64_t time_ns);
+/* Advance to the first moment at which some GPU passes a mark, or to time_ns if that is earlier. Returns that moment. */
+uint64_t sim_advance_to_mark(struct sim_machine *machine, uint64_t time_ns);
 uint64_t sim_machine_next_ns(const struct sim_machine *machine);
 int sim_enqueue(struct sim_machine *machine, uint32_t gpu, struct sim_op op);
+uint32_t sim_take_marks(struct sim_machine *machine, uint32_t gpu, uint64_t *times_ns, uint32_t capacity);
 void sim_drop_queue(struct sim_machine *machine, struct sim_gpu *gpu);
 int sim_wait(struct sim_machine *machine, uint32_t gpu, uint64_t num_completed, uint64_t timeout_ns);
 void sim_open_stream(struct sim_machine *machine, uint32_t gpu);

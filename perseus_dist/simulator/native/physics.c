@@ -98,6 +98,21 @@ uint64_t sim_counter_mj(const struct sim_gpu *gpu, uint64_t time_ns) {
   return (uint64_t)(sim_published_at(gpu, time_ns) - gpu->counted_from_mj);
 }
 
+void sim_keep_readings(struct sim_gpu *gpu, uint64_t time_ns) {
+  uint64_t period_ns = gpu->preset.energy_period_us * UINT64_C(1000);
+  if (gpu->kept_until_ns == 0 || period_ns == 0) return;
+  uint64_t phase_ns = (uint64_t)(gpu->energy_phase * (double)period_ns);
+  for (;;) {
+    uint64_t edge_ns = gpu->kept_until_ns + period_ns - (gpu->kept_until_ns + phase_ns) % period_ns;
+    if (edge_ns > time_ns) break;
+    uint64_t energy_mj = (uint64_t)(sim_energy_at(gpu, edge_ns) - gpu->counted_from_mj);
+    gpu->readings[gpu->num_readings++ % SIM_NUM_READINGS] = (struct sim_reading){edge_ns, energy_mj};
+    gpu->kept_until_ns = edge_ns;
+  }
+  if (gpu->num_readings - gpu->num_readings_taken > SIM_NUM_READINGS)
+    gpu->num_readings_taken = gpu->num_readings - SIM_NUM_READINGS;
+}
+
 double sim_average_power_at(const struct sim_gpu *gpu, uint64_t time_ns) {
   if (gpu->preset.power_average_us == 0) return gpu->power_mw;
   double elapsed = (double)(time_ns - gpu->since_ns) / (gpu->preset.power_average_us * 1e3);
@@ -107,6 +122,7 @@ double sim_average_power_at(const struct sim_gpu *gpu, uint64_t time_ns) {
 void sim_integrate(struct sim_gpu *gpu, uint64_t time_ns) {
   if (time_ns <= gpu->since_ns) return;
   double elapsed_ns = (double)(time_ns - gpu->since_ns);
+  if (gpu->kept_until_ns) sim_keep_readings(gpu, time_ns);
   gpu->published_mj = sim_published_at(gpu, time_ns);
   gpu->average_mw = sim_average_power_at(gpu, time_ns);
   gpu->energy_mj = sim_energy_at(gpu, time_ns);

@@ -37,6 +37,9 @@ static bool drain(struct sim_machine *machine, struct sim_gpu *gpu, uint64_t tim
       push_write(machine, op);
     } else if (op->kind == SIM_OP_TIMESTAMP) {
       sim_reach_timestamp(gpu, op, time_ns);
+    } else if (op->kind == SIM_OP_MARK) {
+      gpu->mark_ns[gpu->num_marks++ % SIM_NUM_MARKS] = time_ns;
+      machine->marked_gpus |= UINT64_C(1) << (gpu - machine->gpus);
     }
     gpu->num_completed++;
     gpu->idle_at_ns = time_ns + idle_after_ns;
@@ -93,22 +96,46 @@ uint64_t sim_machine_next_ns(const struct sim_machine *machine) {
   return next_ns;
 }
 
+/* Let the next event happen, unless it is later than time_ns; false then. */
+static bool advance_by_event(struct sim_machine *machine, uint64_t time_ns) {
+  uint64_t event_ns;
+  struct sim_gpu *gpu = next_gpu(machine, &event_ns);
+  if (event_ns > time_ns || !gpu) return false;
+  if (machine->sim_ns < event_ns) machine->sim_ns = event_ns;
+  sim_integrate(gpu, event_ns);
+  if (gpu->is_started && gpu->op_end_ns <= event_ns) {
+    gpu->is_started = 0;
+    gpu->idle_at_ns = event_ns + idle_after_ns;
+    gpu->num_completed++;
+    sim_note_progress(machine, gpu);
+  }
+  drain_all(machine, gpu, event_ns);
+  return true;
+}
+
 void sim_advance_to(struct sim_machine *machine, uint64_t time_ns) {
-  for (;;) {
-    uint64_t event_ns;
-    struct sim_gpu *gpu = next_gpu(machine, &event_ns);
-    if (event_ns > time_ns) break;
-    if (machine->sim_ns < event_ns) machine->sim_ns = event_ns;
-    sim_integrate(gpu, event_ns);
-    if (gpu->is_started && gpu->op_end_ns <= event_ns) {
-      gpu->is_started = 0;
-      gpu->idle_at_ns = event_ns + idle_after_ns;
-      gpu->num_completed++;
-      sim_note_progress(machine, gpu);
-    }
-    drain_all(machine, gpu, event_ns);
+  while (advance_by_event(machine, time_ns)) {
   }
   if (machine->sim_ns < time_ns) machine->sim_ns = time_ns;
+}
+
+uint64_t sim_advance_to_mark(struct sim_machine *machine, uint64_t time_ns) {
+  while (!machine->marked_gpus && advance_by_event(machine, time_ns)) {
+  }
+  /* All of that moment, on other GPUs too. Where nothing will ever happen, time stands still. */
+  bool is_over = !machine->marked_gpus && time_ns != SIM_NEVER;
+  sim_advance_to(machine, is_over ? time_ns : machine->sim_ns);
+  return machine->sim_ns;
+}
+
+/* Times of marks that were passed since the last call, in order, as many as fit. */
+uint32_t sim_take_marks(struct sim_machine *machine, uint32_t index, uint64_t *times_ns, uint32_t capacity) {
+  struct sim_gpu *gpu = &machine->gpus[index];
+  uint32_t count = 0;
+  while (count < capacity && gpu->num_marks_taken != gpu->num_marks)
+    times_ns[count++] = gpu->mark_ns[gpu->num_marks_taken++ % SIM_NUM_MARKS];
+  if (gpu->num_marks_taken == gpu->num_marks) machine->marked_gpus &= ~(UINT64_C(1) << index);
+  return count;
 }
 
 int sim_enqueue(struct sim_machine *machine, uint32_t index, struct sim_op op) {
