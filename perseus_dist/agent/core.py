@@ -104,6 +104,8 @@ class AgentCore:
         self._schedule = schedule
         self._gpu = gpu
         self._settings = settings or Settings()
+        self._lease_ns = round(self._settings.lease_s * 1e9)
+        self._period_ns = round(gpu.energy_period_s * 1e9)
         self._order = rank_order(schedule, rank.pp_rank)
         self._position = Position(self._order)
         self._pilot = Pilot(self._order)
@@ -205,13 +207,13 @@ class AgentCore:
             self._tell_planner()
         return self._finish(now_ns)
 
-    def on_energy_edges(self, edges: Sequence[Edge], now_ns: int) -> list[Action]:
-        """What ``counter.EdgeTracker`` found, while ``WatchEnergy`` is on."""
+    def on_energy_edges(self, edges: Sequence[Edge], now_ns: int) -> list[Action]:  # noqa: ARG002 - as all events have it
+        """What ``counter.EdgeTracker`` found, while ``WatchEnergy`` is on; nothing is to be done about it."""
         for edge in edges:
             self._sweeper.add_edge(edge)
             if edge.width_ns <= self._period_ns // 4:
                 self._reporter.ledger.add_energy(edge.time_ns, edge.energy_mj)
-        return self._finish(now_ns)
+        return []
 
     # ---- what the planner does --------------------------------------------------------------------------------------
 
@@ -260,14 +262,15 @@ class AgentCore:
 
     def next_timer_ns(self) -> int | None:
         """When ``on_timer`` is due; None for never."""
-        due = [self._reporter.due_ns]
+        if self.is_over:
+            return None
+        next_ns = self._reporter.due_ns
         if self._clock.requested_mhz is not None:
-            due.append(self._stall_ns)
-        if self._sweeper.due_ns is not None:
-            due.append(self._sweeper.due_ns)
-        if self._reporter.gpu.due_ns is not None:
-            due.append(self._reporter.gpu.due_ns)
-        return None if self.is_over else min(due)
+            next_ns = min(next_ns, self._stall_ns)
+        for due_ns in (self._sweeper.due_ns, self._reporter.gpu.due_ns):
+            if due_ns is not None and due_ns < next_ns:
+                next_ns = due_ns
+        return next_ns
 
     def on_timer(self, now_ns: int) -> list[Action]:
         """Whatever is due. May compute for some milliseconds, so do what other events ask for first."""
@@ -289,12 +292,8 @@ class AgentCore:
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     @property
-    def _period_ns(self) -> int:
-        return round(self._gpu.energy_period_s * 1e9)
-
-    @property
     def _stall_ns(self) -> int:
-        return self._last_boundary_ns + round(self._settings.lease_s * 1e9) + self._pace.longest_run_ns
+        return self._last_boundary_ns + self._lease_ns + self._pace.longest_run_ns
 
     def _pass_boundary(self, timed: "TimedBoundary") -> None:
         boundary, time_ns = timed

@@ -41,6 +41,7 @@ class HeldClock:
         is_throttled: By heat or hardware, at the last reading.
         num_changes: Clocks asked for, releases aside.
         num_missed: Requests that were granted and not reached.
+        latency_s: Upper quartile of the time from request to effect; 0 before the first.
         trouble: Why the last request failed, in a sentence; empty if it did not.
     """
 
@@ -52,15 +53,10 @@ class HeldClock:
         self.is_throttled = False
         self.num_changes = 0
         self.num_missed = 0
+        self.latency_s = 0.0
         self.trouble = ""
         self._last_good_ns = 0
         self._latencies_ns: deque[int] = deque(maxlen=_NUM_LATENCIES)
-
-    @property
-    def latency_s(self) -> float:
-        """Upper quartile of the time from request to effect; 0 before the first."""
-        ordered = sorted(self._latencies_ns)
-        return ordered[3 * (len(ordered) - 1) // 4] / 1e9 if ordered else 0.0
 
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
         """A clock is asked for."""
@@ -88,6 +84,8 @@ class HeldClock:
         if report.reached_ns is not None:
             latency_ns = report.reached_ns - report.request_ns
             self._latencies_ns.append(latency_ns)
+            ordered = sorted(self._latencies_ns)
+            self.latency_s = ordered[3 * (len(ordered) - 1) // 4] / 1e9
             settled_ns = report.reached_ns + 2 * latency_ns
         elif report.event_reasons & REASON_POWER_CAP:
             settled_ns = report.set_ns + _TRANSITION_NS

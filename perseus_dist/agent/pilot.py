@@ -9,7 +9,6 @@ that would arrive only after an instruction is over is not made for it, but for 
         ask for 0B0's clock ..latency..> there
 """
 
-import statistics
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
@@ -46,8 +45,8 @@ class Pilot:
             return
         runs = self._runs[run.place]
         runs.append(run)
-        self._duration_ns[run.place] = round(statistics.median(r.duration_ns for r in runs))
-        self._length_ns[run.place] = round(statistics.median(r.duration_ns + r.idle_ns for r in runs))
+        self._duration_ns[run.place] = _median_ns([r.duration_ns for r in runs])
+        self._length_ns[run.place] = _median_ns([r.duration_ns + r.idle_ns for r in runs])
 
     def least_duration_ns(self, position: Position) -> int | None:
         """What the instruction that runs took at least, lately and at these clocks; None if that is not known."""
@@ -98,3 +97,10 @@ class Pilot:
             if clocks_mhz[index] and (is_reached or clocks_mhz[index] == current_mhz):
                 return clocks_mhz[index]
         return 0
+
+
+def _median_ns(values_ns: list[int]) -> int:
+    """Of a few; what the trainer's every instruction asks for must be quick."""
+    values_ns.sort()
+    middle, is_odd = divmod(len(values_ns), 2)
+    return values_ns[middle] if is_odd else round((values_ns[middle - 1] + values_ns[middle]) / 2)

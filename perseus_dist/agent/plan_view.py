@@ -97,7 +97,10 @@ class PlanView:
 
     def row(self, iteration: int) -> Row:
         """The clocks of an iteration."""
-        return next((row for first, row in reversed(self._rows) if first <= iteration), RELEASED)
+        for first, row in reversed(self._rows):
+            if first <= iteration:
+                return row
+        return RELEASED
 
     def _follow(self, switch: Switch, iteration: int) -> None:
         self._waiting = None
