@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from perseus_dist.planner.frontier_summary import SLOW_FACTORS, FrontierSummary
 from perseus_dist.planner.measured_profile import profile_csv, profile_of_request
 from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.plan_table import plan_tables
-from perseus_dist.planning.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier import NUM_POINTS_TO_T_STAR, NUM_QUICK_POINTS, Frontier, plan_frontier
 from perseus_dist.planning.frontier_file import save_frontier
 from perseus_dist.planning.instruction import Kind
 from perseus_dist.planning.problem import PlanningProblem, make_problem
+from perseus_dist.planning.profile import Profile
 from perseus_dist.planning.replay import replay_all_max
 from perseus_dist.planning.schedule_text import parse_schedule
 from perseus_dist.planning.slow_rank import SlowRank, with_slow_ranks
@@ -27,6 +29,26 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
     Args:
         request: What.
         encode: Of a message, for the wire: ``rpc.codec.encode_planner_message``.
+
+    Raises:
+        PerseusError: The samples make no profile that fits the schedule.
+    """
+    return result_of(request, planned_request(request), encode=encode)
+
+
+class PlannedRequest(NamedTuple):
+    """What depends on the content of a request alone, not on its numbers."""
+
+    profile: Profile
+    frontier: Frontier
+
+
+def planned_request(request: PlanningRequest, *, quick: bool = False) -> PlannedRequest:
+    """Profile and frontier, whichever revision they get.
+
+    Args:
+        request: What.
+        quick: Whether a rough plan will do, made in a tenth of the time; every plan is on time all the same.
 
     Raises:
         PerseusError: The samples make no profile that fits the schedule.
@@ -44,12 +66,22 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
     all_max_ps = replay_all_max(problem).time_ps
     frontier = plan_frontier(
         problem,
+        num_points=NUM_QUICK_POINTS if quick else NUM_POINTS_TO_T_STAR,
+        thorough=not quick,
         switch_latency_ps=int(ps_from_s(request.switch_latency_s)),
         deadlines_ps=[
             *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
             *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
         ],
     )
+    return PlannedRequest(profile, frontier)
+
+
+def result_of(
+    request: PlanningRequest, planned: PlannedRequest, *, encode: Callable[[PlannerMessage], bytes]
+) -> PlanResult:
+    """The answer to a request, once it is planned. ``encode`` as of ``build_plan``."""
+    profile, frontier = planned
     with TemporaryDirectory() as name:
         frontier_npz = Path(name) / "frontier.npz"
         save_frontier(frontier, frontier_npz)

@@ -24,6 +24,8 @@ Progress = Callable[[str, float], bool]
 # Plans sought from T_min to T*, and from there to where nothing can be saved: neighbours are about 0.1 % apart.
 NUM_POINTS_TO_T_STAR = 240
 NUM_POINTS_BEYOND = 32
+# The same where a rough plan will do, as in simulations of many jobs.
+NUM_QUICK_POINTS = 32
 # With fewer than these and yet many, more are sought: on rough profiles many plans are beaten by others.
 ENOUGH_POINTS = 200
 
@@ -143,6 +145,7 @@ def plan_frontier(
     switch_latency_ps: int = 0,
     deadlines_ps: Sequence[int] = (),
     num_points: int = NUM_POINTS_TO_T_STAR,
+    thorough: bool = True,
     progress: Progress | None = None,
 ) -> Frontier:
     """Solve the exact frontier and realise plans along it.
@@ -152,15 +155,16 @@ def plan_frontier(
         switch_latency_ps: [ps] that a clock change takes; plans meet their times with it counted.
         deadlines_ps: [ps] times at which a plan of their own is wanted, beside those along the whole frontier.
         num_points: How many plans to seek between T_min and T*; some coincide or beat each other.
+        thorough: Search longer at the times that are asked for, where changes of clocks take time: most of the work.
         progress: Called a few times a second with the phase and the share of it done; returning False cancels.
 
     Raises:
         PlanningError: Cancelled.
     """
     baseline = replay_all_max(problem)
-    frontier = _plan(problem, baseline, switch_latency_ps, deadlines_ps, num_points, progress)
+    frontier = _plan(problem, baseline, switch_latency_ps, deadlines_ps, num_points, thorough, progress)
     if switch_latency_ps == 0 and num_points // 4 < len(frontier.own) < min(ENOUGH_POINTS, num_points):
-        again = _plan(problem, baseline, switch_latency_ps, deadlines_ps, 2 * num_points, progress)
+        again = _plan(problem, baseline, switch_latency_ps, deadlines_ps, 2 * num_points, thorough, progress)
         frontier = replace(
             again,
             solve_seconds=frontier.solve_seconds + again.solve_seconds,
@@ -175,6 +179,7 @@ def _plan(
     switch_latency_ps: int,
     deadlines_ps: Sequence[int],
     num_points: int,
+    thorough: bool,  # noqa: FBT001 - all are positional here
     progress: Progress | None,
 ) -> Frontier:
     extra_ps = np.array(sorted({*deadlines_ps, baseline.time_ps}, reverse=True), dtype=np.int64)
@@ -203,7 +208,7 @@ def _plan(
         microbatch=problem.microbatch,
         blocking_uw=problem.total_blocking_uw,
         latency_ps=switch_latency_ps,
-        wanted_ps=np.append(extra_ps, solved.time_ps[-1]),
+        wanted_ps=np.append(extra_ps, solved.time_ps[-1]) if thorough else extra_ps[:0],
         progress=None if progress is None else lambda done: progress("realised plans", done),
     )
     realised_at = time.perf_counter()
