@@ -17,7 +17,7 @@ from perseus_dist.planning.schedule_text import parse_schedule
 from perseus_dist.simulation.rendezvous import Rendezvous
 from perseus_dist.simulation.trainer_config import TrainerConfig
 from perseus_dist.simulator.errors import SimulatorError
-from perseus_dist.simulator.stream import SimulatedStream, StreamEvent
+from perseus_dist.simulator.stream import SimulatedStream
 
 
 class BoundaryHook(Protocol):
@@ -39,19 +39,46 @@ class BoundaryHook(Protocol):
         """Something else begins."""
 
 
+class LaunchEvent(Protocol):
+    """What a trainer calls of ``StreamEvent``."""
+
+    def time_ns(self) -> int | None:
+        """When the device reached it; None before."""
+
+    def close(self) -> None:
+        """It is not needed any more."""
+
+
+class LaunchStream(Protocol):
+    """What a trainer calls of ``SimulatedStream``."""
+
+    def kernel(self, kernel_class: str, seconds: float) -> None:
+        """A kernel."""
+
+    def fixed(self, seconds: float) -> None:
+        """Something that takes this long at every clock."""
+
+    def signal(self, semaphore: int) -> None:
+        """Adding 1 to a semaphore."""
+
+    def wait(self, semaphore: int, value: int) -> None:
+        """Waiting until a semaphore is at least ``value``."""
+
+    def event(self) -> LaunchEvent:
+        """The device's time at this point."""
+
+    def synchronize(self) -> None:
+        """Until all is done."""
+
+
 class Trainer:
-    """One rank.
+    """One rank."""
 
-    Attributes:
-        slowness: So many times what they usually take its computations take from now on, and nothing says why.
-    """
-
-    def __init__(self, config: TrainerConfig, stream: SimulatedStream, hook: BoundaryHook) -> None:
+    def __init__(self, config: TrainerConfig, stream: LaunchStream, hook: BoundaryHook) -> None:
         schedule = parse_schedule(config.spec.schedule)
         self._config = config
         self._stream = stream
         self._hook = hook
-        self.slowness = 1.0
         self._order = schedule.ranks[config.spec.pp_rank]
         stages = sorted({instruction.stage for instruction in self._order})
         self._chunks = {stage: chunk for chunk, stage in enumerate(stages)}
@@ -68,7 +95,7 @@ class Trainer:
         begin_ns, pipeline_end_ns, end_ns = times_ns
         return begin_ns, pipeline_end_ns, end_ns
 
-    def enqueue_iteration(self, iteration: int) -> tuple[StreamEvent, StreamEvent, StreamEvent]:
+    def enqueue_iteration(self, iteration: int) -> tuple[LaunchEvent, LaunchEvent, LaunchEvent]:
         """Launch one iteration; events at its begin, at the end of the pipeline's work, and at its end."""
         self._hook.iteration_begin(iteration)
         begin = self._stream.event()
@@ -96,7 +123,7 @@ class Trainer:
         if time.kernel_class is None:
             self._stream.fixed(time.seconds)
         else:
-            self._stream.kernel(time.kernel_class, self.slowness * time.seconds)
+            self._stream.kernel(time.kernel_class, time.seconds)
         self._synchronize_host()
         self._hook.end(instruction.kind, chunk, instruction.microbatch)
         semaphore = self._rendezvous.signal_after(instruction)

@@ -20,14 +20,14 @@ from perseus_dist.agent.actions import Action, KeepReports, KeepTimeline
 from perseus_dist.agent.job_report import JobReport
 from perseus_dist.agent.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.report_folder import ReportFolder, timeline_header
+from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.cli import main
 from perseus_dist.messages import FrontierPoint, Gpu, JobFrontier, JobProfile
 from perseus_dist.planner.job import JobPlan
 from perseus_dist.planning.schedule import Schedule, one_f_one_b
 from perseus_dist.report.run_report import REPORT_FILES, STRAGGLERS_SVG
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.trainer_config import TrainerConfig
-from perseus_dist.simulation.virtual_rank import VirtualRank
+from perseus_dist.simulation.virtual_agent import VirtualAgent
 from perseus_dist.simulation.virtual_run import virtual_job
 from perseus_dist.simulator.gpu import SimulatedGpu
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
@@ -40,12 +40,12 @@ SLOW_RANK = 3
 CAPPED, DEEPENED, LIFTED = 70, 95, 120  # iterations; the plan comes at about 45
 
 
-class RecordingRank(VirtualRank):
+class RecordingAgent(VirtualAgent):
     """Also writes what a real agent would."""
 
-    def __init__(self, config: TrainerConfig, gpu: SimulatedGpu, folder: Path) -> None:
-        super().__init__(config, gpu)
-        self.spec = config.spec
+    def __init__(self, spec: RankSpec, gpu: SimulatedGpu, folder: Path) -> None:
+        super().__init__(spec, gpu)
+        self.spec = spec
         self.folder = ReportFolder(folder, rank=self.spec.rank, num_ranks=self.spec.pp_size * self.spec.dp_size)
         self._nvml_gpu = Gpu(
             uuid=gpu.uuid, name=self._meter.name, driver_version="", clocks_mhz=(), control="direct", refusal=""
@@ -69,14 +69,14 @@ def record(
     simulated = SimulatedJob(
         schedule=schedule, num_pipelines=num_pipelines, num_iterations=num_iterations, imbalance=0.1, job_id=JOB_ID
     )
-    ranks: list[RecordingRank] = []
+    ranks: list[RecordingAgent] = []
 
-    def recording_rank(config: TrainerConfig, gpu: SimulatedGpu) -> RecordingRank:
-        ranks.append(RecordingRank(config, gpu, folder))
+    def recording_agent(spec: RankSpec, gpu: SimulatedGpu) -> RecordingAgent:
+        ranks.append(RecordingAgent(spec, gpu, folder))
         return ranks[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perseus_dist.simulation.virtual_run.VirtualRank", recording_rank)
+        patch.setattr("perseus_dist.simulation.virtual_run.VirtualAgent", recording_agent)
         with virtual_job(simulated, "a100") as job:
             report = JobReport(ranks[0].spec, ranks[0].folder, is_simulated=True, now=START)
             table_revision = 0

@@ -1,37 +1,29 @@
-"""One rank in virtual time: trainer, simulated GPU and agent in this process, every delay invented.
+"""One rank's agent in virtual time: its core is that of real runs, every delay is invented.
 
-The trainer's code and the agent's core are those of real runs; what a shell does for them (processes, shared memory,
-sockets, sleeps) is replaced by calls at the right virtual moment.
+What a shell does for the core (processes, shared memory, sockets, sleeps) is replaced by calls at the right virtual
+moment.
 """
-
-from dataclasses import replace
 
 from perseus_dist.agent.actions import Action, ReadMeter, RequestClock, Send, WatchEnergy
 from perseus_dist.agent.core import AgentCore
-from perseus_dist.agent.counter import EdgeTracker
 from perseus_dist.agent.startup import parse_target, rank_from_spec, saved_profile_from_spec, settings_from_spec
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.boundaries.reader import TimedBoundary
 from perseus_dist.device.control import ClockReport
-from perseus_dist.device.meter import GpuMeter
 from perseus_dist.messages import AgentMessage, Gpu, PlannerMessage
-from perseus_dist.simulation.device_hook import DeviceHook
-from perseus_dist.simulation.trainer import Trainer
-from perseus_dist.simulation.trainer_config import TrainerConfig
+from perseus_dist.simulation.virtual_meter import VirtualMeter
 from perseus_dist.simulator.gpu import SimulatedGpu
 
 _SAMPLE_NS = 1_000_000_000
 _REPORT_NS = 1_000_000  # how often a lease daemon looks whether the clock is there
 
 
-class VirtualRank:
-    """A rank of a job; ``NVML`` in this process must be the simulated machine's."""
+class VirtualAgent:
+    """A rank's."""
 
-    def __init__(self, config: TrainerConfig, gpu: SimulatedGpu) -> None:
-        spec = config.spec
+    def __init__(self, spec: RankSpec, gpu: SimulatedGpu) -> None:
         self._gpu = gpu
-        self._hook = DeviceHook(gpu.stream)
-        self._trainer = Trainer(config, gpu.stream, self._hook)
-        self._meter = GpuMeter(gpu.uuid)
-        self._period_ns = round(gpu.preset.timing.energy_period_s * 1e9)
+        self._meter = VirtualMeter(gpu)
         self._core = AgentCore(
             rank=rank_from_spec(spec),
             schedule=spec.schedule,
@@ -48,8 +40,6 @@ class VirtualRank:
             saved_profile=saved_profile_from_spec(spec),
             settings=settings_from_spec(spec),
         )
-        self._tracker: EdgeTracker | None = None
-        self._reading_ns: int | None = None
         self._sample_ns = 0
         self._setting: tuple[int | None, int] | None = None  # (clock, asked at) of the call that is under way
         self._wanted: tuple[int | None, int] | None = None  # what is asked for after it; the latest wins
@@ -60,41 +50,48 @@ class VirtualRank:
         """A stream to the planner is open."""
         self._do(self._core.on_connected(now_ns), now_ns)
 
-    def slow_down(self, slowness: float) -> None:
-        """What is launched from now on takes so many times the usual, and nothing says why; 1 ends it."""
-        self._trainer.slowness = slowness
-
-    def enqueue_iteration(self, iteration: int) -> None:
-        """The trainer launches an iteration."""
-        self._trainer.enqueue_iteration(iteration)
-
-    @property
-    def is_training(self) -> bool:
-        """Whether the device is still at what was launched."""
-        return self._hook.is_waiting
-
     def receive(self, message: PlannerMessage, now_ns: int) -> None:
         """The planner says something."""
+        self._look_at_counter(now_ns + 1)
         self._do(self._core.on_message(message, now_ns), now_ns)
 
     def end(self, now_ns: int) -> None:
         """The trainer has ended."""
+        self._look_at_counter(now_ns + 1)
         self._do(self._core.on_trainer_end("finished", now_ns), now_ns)
 
     def next_ns(self) -> int:
         """When something is due, the device's own doings aside."""
-        due = (self._core.next_timer_ns(), self._reading_ns, self._report_ns, self._sample_ns)
-        return min(time_ns for time_ns in due if time_ns is not None)
+        if self._outgoing:
+            return 0
+        due_ns, report_ns, timer_ns = self._sample_ns, self._report_ns, self._core.next_timer_ns()
+        if report_ns is not None and report_ns < due_ns:
+            due_ns = report_ns
+        return timer_ns if timer_ns is not None and timer_ns < due_ns else due_ns
 
-    def run_due(self, now_ns: int) -> list[AgentMessage]:
-        """Do whatever is due; what is to be sent to the planner."""
-        passed = self._hook.passed()
+    def next_look_ns(self, now_ns: int) -> int | None:
+        """When it next looks at its clock or counter, after now, though it need not act; None for not soon."""
+        looks_ns = [] if self._meter.reading_ns is None else [max(self._meter.reading_ns, now_ns)]
+        if self._report_ns is not None:
+            looks_ns.append(self._report_ns - (self._report_ns - now_ns - 1) // _REPORT_NS * _REPORT_NS)
+        return min(looks_ns, default=None)
+
+    def run_due(self, passed: list[TimedBoundary], now_ns: int) -> list[AgentMessage]:
+        """Do whatever is due.
+
+        Args:
+            passed: What the device has passed since the last call.
+            now_ns: Now.
+
+        Returns:
+            What is to be sent to the planner.
+        """
+        self._look_at_counter(now_ns)
         if passed:
             self._do(self._core.on_boundaries(passed, now_ns), now_ns)
         if self._report_ns is not None and now_ns >= self._report_ns:
             self._look_at_clock(now_ns)
-        if self._reading_ns is not None and now_ns >= self._reading_ns:
-            self._read_counter(now_ns)
+        self._look_at_counter(now_ns + 1)
         if now_ns >= self._sample_ns:
             self._sample(now_ns)
         timer_ns = self._core.next_timer_ns()
@@ -114,20 +111,24 @@ class VirtualRank:
                 case ReadMeter():
                     self._sample(now_ns)
                 case WatchEnergy():
-                    self._tracker = EdgeTracker(self._period_ns) if action.is_on else None
-                    self._reading_ns = now_ns if action.is_on else None
+                    self._meter.watch_energy(action.is_on, now_ns)
 
     def _set_wanted(self, now_ns: int) -> None:
         """One call at a time; the simulated GPU reckons with its latency."""
         if self._setting is None and self._wanted is not None:
             self._setting, self._wanted = self._wanted, None
             self._gpu.request_clock(self._setting[0])
-            self._report_ns = now_ns + _REPORT_NS
+            self._expect_clock(now_ns)
+
+    def _expect_clock(self, now_ns: int) -> None:
+        """The lease daemon looks every millisecond; what it sees before the clock is there changes nothing."""
+        pending_ns = max(self._gpu.read().pending_at_ns - now_ns, 1)
+        self._report_ns = now_ns + -(-pending_ns // _REPORT_NS) * _REPORT_NS
 
     def _look_at_clock(self, now_ns: int) -> None:
-        state = self._gpu.state()
-        if state.is_pending or self._setting is None:
-            self._report_ns = now_ns + _REPORT_NS
+        state = self._gpu.read()
+        if state.pending_at_ns or self._setting is None:
+            self._expect_clock(now_ns)
             return
         (clock_mhz, asked_ns), self._setting, self._report_ns = self._setting, None, None
         report = ClockReport(
@@ -142,17 +143,13 @@ class VirtualRank:
         self._do(self._core.on_clock_report(report, now_ns), now_ns)
         self._set_wanted(now_ns)
 
-    def _read_counter(self, now_ns: int) -> None:
-        energy_mj, tracker = self._meter.energy_mj(), self._tracker
-        if tracker is None or energy_mj is None:
-            self._reading_ns = None
+    def _look_at_counter(self, until_ns: int) -> None:
+        """The readings of the energy counter before then."""
+        if self._meter.reading_ns is None or self._meter.reading_ns >= until_ns:
             return
-        edge = tracker.add(now_ns, energy_mj, now_ns)
-        self._reading_ns = tracker.next_reading_ns(now_ns)
-        if edge is not None:
-            self._do(self._core.on_energy_edges([edge], now_ns), now_ns)
+        for found_ns, edge in self._meter.edges(until_ns):
+            self._do(self._core.on_energy_edges([edge], found_ns), found_ns)
 
     def _sample(self, now_ns: int) -> None:
         self._sample_ns = now_ns + _SAMPLE_NS
-        sample = replace(self._meter.sample(), time_before_ns=now_ns, time_after_ns=now_ns)
-        self._do(self._core.on_meter(sample, now_ns, trouble=self._meter.trouble), now_ns)
+        self._do(self._core.on_meter(self._meter.sample(now_ns), now_ns), now_ns)

@@ -1,0 +1,86 @@
+"""One rank's trainer in virtual time: launches iterations, and knows which boundaries the device has passed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from perseus_dist.boundaries.reader import TimedBoundary
+from perseus_dist.boundaries.record import Boundary
+from perseus_dist.simulation.recorded_iteration import BoundaryTemplate, RecordedIteration
+from perseus_dist.simulation.trainer_config import TrainerConfig
+from perseus_dist.simulator.stream import SimulatedStream
+
+
+class VirtualTrainer:
+    """One rank's.
+
+    Attributes:
+        is_training: The device is still at what was launched.
+    """
+
+    def __init__(self, config: TrainerConfig, stream: SimulatedStream, *, with_boundaries: bool = True) -> None:
+        """Begin.
+
+        Args:
+            config: Of the rank.
+            stream: Of its GPU.
+            with_boundaries: Whether an agent may want to know of all boundaries; otherwise only ends of iterations are.
+        """
+        self._config = config
+        self._stream = stream
+        self._with_boundaries = with_boundaries
+        self._recorded = RecordedIteration(config, stream, with_boundaries=with_boundaries)
+        self._slowness = 1.0
+        self._has_usual_times = True
+        self._iteration = 0
+        self._sequence = 0
+        self._next: Sequence[BoundaryTemplate] = ()  # that the device has not passed
+        self.is_training = False
+
+    def slow_down(self, slowness: float) -> None:
+        """What is launched from now on takes so many times the usual; 1 ends it."""
+        self._slowness = slowness
+        self._has_usual_times = False
+
+    def set_transfer_s(self, transfer_s: float) -> None:
+        """What sending a result to another rank takes [s], in what is launched from now on."""
+        self._config = replace(self._config, transfer_s=transfer_s)
+        self._recorded = RecordedIteration(self._config, self._stream, with_boundaries=self._with_boundaries)
+        self._has_usual_times = False
+
+    def launch(self, iteration: int, noise: Sequence[float] | None = None) -> None:
+        """Launch an iteration, once the one before it has ended.
+
+        Args:
+            iteration: Counts from 0.
+            noise: (num_kernels) factors on the times of its computations; None for none.
+        """
+        recorded = self._recorded
+        if noise is not None:
+            recorded.set_kernel_times(
+                [self._slowness * seconds * factor for seconds, factor in zip(recorded.kernel_s, noise, strict=True)]
+            )
+        elif not self._has_usual_times:
+            recorded.set_kernel_times([self._slowness * seconds for seconds in recorded.kernel_s])
+        self._has_usual_times = noise is None
+        self._iteration = iteration
+        self._next = recorded.boundaries
+        self.is_training = True
+        recorded.launch(iteration)
+
+    @property
+    def num_kernels(self) -> int:
+        """Computations of an iteration."""
+        return len(self._recorded.kernel_s)
+
+    def passed(self) -> list[TimedBoundary]:
+        """What the device has passed since the last call."""
+        times_ns = self._stream.take_marks()
+        num_passed, first, iteration = len(times_ns), self._sequence + 1, self._iteration
+        self._sequence += num_passed
+        passed = [
+            TimedBoundary(Boundary(sequence, *template, iteration, 0), time_ns)
+            for sequence, (template, time_ns) in enumerate(zip(self._next, times_ns, strict=False), first)
+        ]
+        self._next = self._next[num_passed:]
+        self.is_training = bool(self._next)
+        return passed

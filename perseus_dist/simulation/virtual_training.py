@@ -1,0 +1,151 @@
+"""Training in virtual time, without Perseus: trainers on simulated GPUs, what disturbs them, what iterations take."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from perseus_dist.simulation.errors import SimulationError
+from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.virtual_trainer import VirtualTrainer
+from perseus_dist.simulator.machine import SimulatedMachine
+
+Pause = tuple[float, Callable[[], object]]
+"""(seconds from the begin of an iteration, what happens then)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualIteration:
+    """One iteration of the whole job, as it truly was.
+
+    Attributes:
+        time_s: [s] from its launch until every rank had ended it.
+        energy_j: [J] that all GPUs drew meanwhile.
+        phase: Of the job's life cycle at its end; empty without Perseus.
+    """
+
+    time_s: float
+    energy_j: float
+    phase: str = ""
+
+
+class VirtualTraining:
+    """Trainers alone: what a job takes without Perseus.
+
+    Attributes:
+        machine: Its GPUs.
+        iterations: All that have ended.
+    """
+
+    _with_boundaries = False
+
+    def __init__(
+        self, simulated: SimulatedJob, machine: SimulatedMachine, *, noise_percent: float = 0.0, seed: int = 0
+    ) -> None:
+        """Begin.
+
+        Args:
+            simulated: What to train; how many iterations, whoever drives it decides.
+            machine: In virtual time, with a GPU for each rank.
+            noise_percent: Standard deviation of the factor, log-normal with mean 1, on each computation's time.
+            seed: Of the noise: the same job with the same seed repeats.
+        """
+        self.machine = machine
+        self.iterations: list[VirtualIteration] = []
+        self._configs = simulated.trainers(tuple(gpu.uuid for gpu in machine.gpus))
+        self._trainers = self._new_trainers()
+        self._noise = [random.Random(f"{seed}/{rank}") for rank in range(len(self._configs))]
+        self._noise_sigma = noise_percent / 100
+        self._num_begun = 0
+        self._launched_ns = -1
+
+    def run_iteration(self, *pauses: Pause) -> VirtualIteration:
+        """Train one.
+
+        Args:
+            pauses: Ascending.
+
+        Raises:
+            SimulationError: Nothing can happen any more, and the iteration has not ended.
+        """
+        begin_ns, begin_j = self.machine.now_ns, self.machine.true_energy_j
+        for trainer, noise in zip(self._trainers, self._noise, strict=True):
+            trainer.launch(self._num_begun, self._factors(noise, trainer.num_kernels))
+        self._num_begun += 1
+        self._launched_ns = begin_ns
+        waiting = list(pauses)
+        while self._is_training():
+            due_ns = begin_ns + round(waiting[0][0] * 1e9) if waiting else None
+            self._pass_time(due_ns)
+            if due_ns is not None and self.machine.now_ns >= due_ns:
+                waiting.pop(0)[1]()
+        iteration = VirtualIteration(
+            time_s=(self.machine.now_ns - begin_ns) / 1e9,
+            energy_j=self.machine.true_energy_j - begin_j,
+            phase=self._phase(),
+        )
+        self.iterations.append(iteration)
+        return iteration
+
+    def slow_down(self, rank: int, slowness: float) -> None:
+        """From the next iteration on a rank's computations take so many times the usual; 1 ends it."""
+        self._trainers[rank].slow_down(slowness)
+
+    def set_transfer_s(self, rank: int, transfer_s: float) -> None:
+        """From the next iteration on each result that a rank sends takes so long [s] to arrive; 0 ends it."""
+        self._trainers[rank].set_transfer_s(transfer_s)
+
+    def set_thermal_cap_mhz(self, rank: int, cap_mhz: int | None) -> None:
+        """A rank's GPU overheats: no clock above this one [MHz], at once. None: it has cooled down."""
+        self.machine.gpu(rank).set_thermal_cap(cap_mhz)
+
+    def set_power_limit_w(self, rank: int, limit_w: float | None) -> None:
+        """A rank's GPU may draw no more than this [W], at once; None for its default."""
+        self.machine.gpu(rank).set_power_limit_w(self.machine.preset.power_limits_w[1] if limit_w is None else limit_w)
+
+    def _new_trainers(self) -> list[VirtualTrainer]:
+        return [
+            VirtualTrainer(config, gpu.stream, with_boundaries=self._with_boundaries)
+            for config, gpu in zip(self._configs, self.machine.gpus, strict=True)
+        ]
+
+    def _factors(self, noise: random.Random, num_kernels: int) -> list[float] | None:
+        sigma = self._noise_sigma
+        return [noise.lognormvariate(-sigma * sigma / 2, sigma) for _ in range(num_kernels)] if sigma else None
+
+    def _is_training(self) -> bool:
+        return any(trainer.is_training for trainer in self._trainers)
+
+    def _phase(self) -> str:
+        return ""
+
+    def _pass_time(self, until_ns: int | None) -> None:
+        """To the next moment at which anybody has something to do, and let them do it."""
+        _, marked_gpus = self.machine.advance_to_mark(until_ns)
+        if not marked_gpus and until_ns is None:
+            raise SimulationError("the trainers wait for each other for ever; is the schedule complete?")
+        for rank in numbers_of(marked_gpus):
+            self._trainers[rank].passed()
+
+
+def numbers_of(mask: int) -> set[int]:
+    """Of the bits that are set."""
+    numbers = set()
+    while mask:
+        lowest = mask & -mask
+        numbers.add(lowest.bit_length() - 1)
+        mask ^= lowest
+    return numbers
+
+
+@contextmanager
+def virtual_training(
+    simulated: SimulatedJob, preset: str, *, noise_percent: float = 0.0, seed: int = 0
+) -> Iterator[VirtualTraining]:
+    """A job without Perseus, at its begin; arguments as of ``virtual_job``.
+
+    Raises:
+        SimulatorError: No such preset, or too many GPUs.
+    """
+    with SimulatedMachine(preset, count=simulated.num_ranks, virtual=True) as machine:
+        yield VirtualTraining(simulated, machine, noise_percent=noise_percent, seed=seed)
