@@ -1,0 +1,38 @@
+"""A job's target in a scenario: ``t_min``, ``slowdown=1.05`` or ``deadline=2.5``."""
+
+import math
+
+from perseus_dist.messages import Target
+from perseus_dist.simulation.chaos.errors import ScenarioError
+
+_MAX = 1e6
+
+
+def parse_scenario_target(text: str, where: str = "target") -> Target:
+    """Read a target.
+
+    Raises:
+        ScenarioError: It is none.
+    """
+    name, _, number = text.partition("=")
+    if text == "t_min":
+        return Target()
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if name == "slowdown" and 1 <= value <= _MAX:
+        return Target(slowdown=value)
+    if name in {"deadline", "deadline_s"} and 0 < value <= _MAX:
+        return Target(deadline_s=value)
+    raise ScenarioError(
+        f'{where}: saw "{text}", expected "t_min", "slowdown=1.05" (1 or more) or "deadline=2.5" (seconds); '
+        "write one of them"
+    )
+
+
+def target_option(target: Target) -> str:
+    """The target as ``RankSpec.target`` has it."""
+    if target.slowdown is not None:
+        return f"slowdown={target.slowdown!r}"
+    return "t_min" if target.deadline_s is None else f"deadline_s={target.deadline_s!r}"
