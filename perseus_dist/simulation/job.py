@@ -1,7 +1,8 @@
 """What a simulated job is: a schedule, replicas of its pipeline, and how long the work of each stage takes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.planning.instruction import Kind
@@ -9,13 +10,13 @@ from perseus_dist.planning.schedule import Schedule, format_schedule
 from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
 
 _CONSTANT_S = 0.005
-# What the instructions of a whole stage take at the maximum clock; about those of GPT-3 175B on A100s.
-_SECONDS: dict[str, float] = {
+FULL_STAGE_S: Mapping[str, float] = {
     Kind.FORWARD: 0.050,
     Kind.BACKWARD: 0.093,
     Kind.INPUT_GRADIENT: 0.0465,
     Kind.WEIGHT_GRADIENT: 0.0465,
 }
+"""[s] what the instructions of a whole stage take at the maximum clock; about those of GPT-3 175B on A100s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class SimulatedJob:
         job_id: Its name at the planner.
         target: As in ``RankSpec``.
         profile: CSV of an earlier run, or None.
+        time_scale: Computations take so many times ``FULL_STAGE_S``.
     """
 
     schedule: Schedule
@@ -39,6 +41,7 @@ class SimulatedJob:
     job_id: str = "simulated"
     target: str | None = None
     profile: str | None = None
+    time_scale: float = 1.0
 
     @property
     def num_ranks(self) -> int:
@@ -80,6 +83,10 @@ class SimulatedJob:
             for rank, (dp_rank, pp_rank) in enumerate(places)
         )
 
+    def instruction_times(self) -> tuple[InstructionTime, ...]:
+        """Of every stage and kind."""
+        return tuple(chain.from_iterable(self._times()))
+
     def _times(self) -> list[tuple[InstructionTime, ...]]:
         """By pp_rank. A stage's share of the model shrinks with the number of chunks."""
         last = max(1, self.schedule.num_stages - 1)
@@ -89,8 +96,8 @@ class SimulatedJob:
                 InstructionTime(
                     stage=stage,
                     kind=kind,
-                    seconds=_SECONDS[kind] / chunks * (1 + self.imbalance * stage / last)
-                    if kind in _SECONDS
+                    seconds=self.time_scale * FULL_STAGE_S[kind] / chunks * (1 + self.imbalance * stage / last)
+                    if kind in FULL_STAGE_S
                     else _CONSTANT_S,
                 )
                 for stage, kind in sorted({(instruction.stage, instruction.kind) for instruction in order})

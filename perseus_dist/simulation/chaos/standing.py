@@ -1,0 +1,182 @@
+"""What stands at each iteration of a scenario: faults that are not over, the target, operators' reports."""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from perseus_dist.messages import Target
+from perseus_dist.simulation.chaos.events import (
+    DiskFull,
+    Event,
+    HeatCap,
+    MessageDelay,
+    NextJob,
+    Partition,
+    PowerCap,
+    Process,
+    ProcessAction,
+    ProcessEvent,
+    Repetition,
+    SlowDown,
+    SlowLink,
+    StragglerOrder,
+    TargetOrder,
+    is_recovery,
+)
+from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.target import parse_scenario_target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFaults:
+    """What is wrong with one rank's GPU and its links; the defaults are a GPU that is well."""
+
+    slowdown: float = 1.0
+    thermal_cap_mhz: int | None = None
+    power_limit_w: float | None = None
+    transfer_s: float | None = None
+
+    @property
+    def is_only_slow(self) -> bool:
+        """Whether nothing but a constant factor is wrong."""
+        return replace(self, slowdown=1.0) == WELL
+
+
+WELL = GpuFaults()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What stands.
+
+    Attributes:
+        gpus: By rank, those that are not well.
+        down: Processes that were killed or stopped; the planner's rank is None.
+        cut_off: Ranks whose messages do not pass, or (None) all of them.
+        delay_s: [s] the longest that a message takes.
+        is_disk_full: Whether the planner's is.
+        reports: By pipeline, the degree that an operator reported.
+    """
+
+    target: Target
+    gpus: Mapping[int, GpuFaults] = field(default_factory=dict)
+    down: frozenset[tuple[Process, int | None]] = frozenset()
+    cut_off: frozenset[int | None] = frozenset()
+    delay_s: float = 0.0
+    is_disk_full: bool = False
+    reports: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def can_be_planned(self) -> bool:
+        """Whether whatever it takes to set clocks by a plan is there."""
+        return not (self.down or self.cut_off or self.is_disk_full)
+
+    @property
+    def somebody_may_wait(self) -> bool:
+        """Whether there is anything to wait for: a GPU that is not well, or a report that says so."""
+        return bool(self.gpus) or any(degree > 1 for degree in self.reports.values())
+
+    def allowed_s(self, time_s: float) -> float:
+        """[s] how long an iteration may take that takes ``time_s`` without Perseus: r times as long.
+
+        r is the target's factor, 1 for T_min; a deadline allows the deadline, and never less than ``time_s``. A
+        standing report allows its degree, where that is more, because operators ask others to wait so long.
+        """
+        factor = max([self.target.slowdown or 1.0, *self.reports.values()])
+        return max(factor * time_s, self.target.deadline_s or 0.0)
+
+
+class History:
+    """A scenario, looked at iteration by iteration.
+
+    Attributes:
+        disturbances: The first iteration of each disturbance: of faults of one kind that begin together. What ends a
+            disturbance belongs to it.
+        events: All of them.
+        last_event: Iteration of the last event; 0 where there is none.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.events = scenario.events
+        self._firsts = [0]
+        self._standing = [Standing(target=parse_scenario_target(scenario.job.target))]
+        job = scenario.job
+        for event in scenario.events:
+            after = _after(self._standing[-1], event, job)
+            if isinstance(event, NextJob):
+                job = scenario.job_at(event.iteration)
+            if event.iteration == self._firsts[-1]:
+                self._standing[-1] = after
+            else:
+                self._firsts.append(event.iteration)
+                self._standing.append(after)
+        begun = {(event.iteration, type(event)) for event in scenario.events if not is_recovery(event)}
+        self.disturbances = tuple(sorted(iteration for iteration, _ in begun))
+        self.last_event = max((event.iteration for event in scenario.events), default=0)
+
+    def at(self, iteration: int) -> Standing:
+        """What stands while an iteration is trained."""
+        return self._standing[bisect_right(self._firsts, iteration) - 1]
+
+
+def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
+    match event:
+        case SlowDown():
+            return _with_gpus(standing, event.ranks(job.num_ranks), slowdown=event.slowdown)
+        case HeatCap():
+            return _with_gpus(standing, event.ranks(job.num_ranks), thermal_cap_mhz=event.thermal_cap_mhz)
+        case PowerCap():
+            return _with_gpus(standing, event.ranks(job.num_ranks), power_limit_w=event.power_limit_w)
+        case SlowLink():
+            return _with_gpus(standing, event.ranks(job.num_ranks), transfer_s=event.transfer_s)
+        case ProcessEvent():
+            one = frozenset({(event.process, event.rank)})
+            is_down = event.action in {ProcessAction.KILL, ProcessAction.STOP}
+            return replace(standing, down=standing.down | one if is_down else standing.down - one)
+        case MessageDelay():
+            return replace(standing, delay_s=event.delay_s or 0.0)
+        case Partition():
+            ranks = standing.cut_off | {event.rank} if event.is_partitioned else standing.cut_off - {event.rank}
+            return replace(standing, cut_off=frozenset() if _heals_all(event) else ranks)
+        case Repetition():
+            return standing
+        case DiskFull():
+            return replace(standing, is_disk_full=event.is_full)
+        case TargetOrder():
+            return replace(standing, target=parse_scenario_target(event.target))
+        case StragglerOrder(pipeline=None):
+            return replace(standing, reports={})
+        case StragglerOrder():
+            others = {pipeline: degree for pipeline, degree in standing.reports.items() if pipeline != event.pipeline}
+            return replace(standing, reports=others | _report(event))
+        case NextJob():
+            return _next_job(standing, event)
+
+
+def _heals_all(event: Partition) -> bool:
+    return event.rank is None and not event.is_partitioned
+
+
+def _report(event: StragglerOrder) -> dict[int, float]:
+    return {} if event.pipeline is None or event.degree is None else {event.pipeline: event.degree}
+
+
+def _with_gpus(standing: Standing, ranks: tuple[int, ...], **changes: float | None) -> Standing:
+    gpus = {**standing.gpus}
+    for rank in ranks:
+        faults = replace(gpus.get(rank, WELL), **changes)  # type: ignore[arg-type]
+        gpus[rank] = faults
+        if faults == WELL:
+            del gpus[rank]
+    return replace(standing, gpus=gpus)
+
+
+def _next_job(standing: Standing, event: NextJob) -> Standing:
+    """Ranks' processes are new; machines are others only where the GPU is another, and the planner is the same."""
+    target = event.changes.get("target")
+    return replace(
+        standing,
+        target=standing.target if target is None else parse_scenario_target(target),
+        gpus={} if "gpu" in event.changes else standing.gpus,
+        down=standing.down & {(Process.PLANNER, None)},
+    )
