@@ -1,0 +1,62 @@
+"""How long a run has been left alone at each iteration: when its outcome is to be judged.
+
+Iterations of sweeps are not counted: they are slow on purpose, and their cost is judged by ``total_time``.
+"""
+
+from dataclasses import dataclass
+
+from perseus_dist.simulation.chaos.record import PlayedRun
+from perseus_dist.simulation.chaos.standing import History
+
+NUM_SETTLING, NUM_SETTLED = 20, 20
+"""Iterations after the last event in which a job may still answer it, and those after them that are judged."""
+_MIN_JUDGED = 10
+_PLAN_S = 15.0  # samples on their way (5 s), planning (3 s), reports (2 s) and the switch
+_DELAYS = 10  # messages that follow each other on the way to a plan, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calm:
+    """A run's calm end.
+
+    Attributes:
+        settled: Iterations 21 to 40 after the last event, those of sweeps not counted; fewer where the run ends early,
+            and none where they are too few to be judged.
+        planned: The last iterations, as many, before one at which a plan must be in force, if anything does; empty
+            where the run is too short to tell, or something that plans need is not there.
+    """
+
+    settled: tuple[int, ...]
+    planned: tuple[int, ...]
+
+
+def calm_of(run: PlayedRun, history: History) -> Calm:
+    """Find a run's calm end."""
+    num = len(run.iterations)
+    quiet = [i for i in range(history.last_event, num) if not run.iterations[i].is_sweep]
+    settled = tuple(quiet[NUM_SETTLING : NUM_SETTLING + NUM_SETTLED])
+    if len(settled) < _MIN_JUDGED:
+        return Calm(settled=(), planned=())
+    standing = history.at(num - 1)
+    planned: tuple[int, ...] = ()
+    if standing.can_be_planned:
+        needed_s = _PLAN_S + _DELAYS * standing.delay_s
+        left_alone_s = 0.0
+        for i in range(history.last_event, num):
+            left_alone_s = 0.0 if run.iterations[i].is_sweep else left_alone_s + run.iterations[i].time_s
+            if i >= settled[-1] and left_alone_s >= needed_s:
+                planned = tuple(quiet[quiet.index(i) - len(settled) + 1 : quiet.index(i) + 1])
+                break
+    return Calm(settled=settled, planned=planned)
+
+
+def num_calm_iterations(run: PlayedRun, history: History) -> list[int]:
+    """(num_iterations) how many iterations, sweeps not counted, have passed since the last event before each."""
+    counts, count = [], 0
+    events = {event.iteration for event in history.events}
+    for number, iteration in enumerate(run.iterations):
+        if number in events:
+            count = 0
+        counts.append(count)
+        count += not iteration.is_sweep
+    return counts

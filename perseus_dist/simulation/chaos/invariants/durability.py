@@ -1,0 +1,65 @@
+"""What was acknowledged is there, revisions never go back, and no GPU stays locked after its lease."""
+
+from perseus_dist.simulation.chaos.calm import NUM_SETTLING, num_calm_iterations
+from perseus_dist.simulation.chaos.record import Broken, PlayedRun
+from perseus_dist.simulation.chaos.standing import History
+
+NAME = "durability"
+_MAX_NAMED = 4
+
+
+def check(run: PlayedRun, history: History) -> list[Broken]:
+    """Judge the whole run.
+
+    Whatever was acknowledged and not replaced since, a planner that starts as the job ends would know. Of the revisions
+    of tables and switches that the planner shows none is below an earlier one, jobs of the same name included; 0 says
+    that there is none. No GPU is locked once a job has ended, and none without a holder of its lease from the 21st
+    iteration after an event on.
+    """
+    sentences = _lost(run) + _going_back(run) + _locked(run, history)
+    return [Broken(name=NAME, sentence=sentence) for sentence in sentences]
+
+
+def _lost(run: PlayedRun) -> list[str]:
+    sentences = []
+    for span in run.jobs:
+        lost = sorted(span.end.acknowledged - span.end.durable)
+        if lost:
+            named = ", ".join(lost[:_MAX_NAMED]) + (" and others" if len(lost) > _MAX_NAMED else "")
+            sentences.append(
+                f"{len(lost)} of {len(span.end.acknowledged)} things that were acknowledged are not there as the job "
+                f"ends after iteration {span.last}: {named}"
+            )
+    return sentences
+
+
+def _going_back(run: PlayedRun) -> list[str]:
+    views = [iteration.view for iteration in run.iterations]
+    figures = {
+        "table": [view.table_revision if view else 0 for view in views],
+        "switch": [view.switch_revision if view else 0 for view in views],
+    }
+    sentences = []
+    for name, revisions in figures.items():
+        highest = 0
+        for number, revision in enumerate(revisions):
+            if 0 < revision < highest:
+                sentences.append(f"the {name} revision went back from {highest} to {revision} at iteration {number}")
+                break
+            highest = max(highest, revision)
+    return sentences
+
+
+def _locked(run: PlayedRun, history: History) -> list[str]:
+    sentences = []
+    if run.clocks_left_locked:
+        sentences.append(f"{run.clocks_left_locked} GPUs are still locked after the job's end")
+    calm = num_calm_iterations(run, history)
+    for number, iteration in enumerate(run.iterations):
+        if iteration.locked_without_lease and calm[number] >= NUM_SETTLING:
+            sentences.append(
+                f"{iteration.locked_without_lease} GPUs are locked at iteration {number}, {calm[number]} iterations "
+                "after the last event, and no process holds their lease"
+            )
+            break
+    return sentences

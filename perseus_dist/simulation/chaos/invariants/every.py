@@ -1,0 +1,32 @@
+"""All invariants, in the order in which their breaking is told."""
+
+from perseus_dist.simulation.chaos.invariants import (
+    durability,
+    profile_truth,
+    reported_figures,
+    reprofiling,
+    settled_plan,
+    settled_time,
+    total_time,
+    waiting,
+)
+from perseus_dist.simulation.chaos.record import Broken, PlayedRun
+from perseus_dist.simulation.chaos.standing import History
+
+_INVARIANTS = (
+    total_time,
+    settled_time,
+    settled_plan,
+    waiting,
+    reprofiling,
+    profile_truth,
+    durability,
+    reported_figures,
+)
+INVARIANT_NAMES = tuple(invariant.NAME for invariant in _INVARIANTS)
+
+
+def broken_invariants(run: PlayedRun) -> tuple[Broken, ...]:
+    """What does not hold of a run."""
+    history = History(run.scenario)
+    return tuple(broken for invariant in _INVARIANTS for broken in invariant.check(run, history))

@@ -1,0 +1,65 @@
+"""The profile in force is the machine's truth."""
+
+import math
+from collections import defaultdict
+from statistics import fmean
+
+from perseus_dist.simulation.chaos.calm import calm_of
+from perseus_dist.simulation.chaos.record import Broken, JobSpan, PlayedRun
+from perseus_dist.simulation.chaos.standing import WELL, History
+from perseus_dist.simulation.chaos.world import ProfileRow
+
+NAME = "profile_truth"
+_SHARE = 0.02
+_Z = 4.0
+
+
+def check(run: PlayedRun, history: History) -> list[Broken]:
+    """Judge the profile of the plan in force as the run ends, if the run has been left alone (``calm``).
+
+    The truth of a stage is its best replica: the undisturbed time and energy where one is well, else those times the
+    least slowdown. Stages all of whose replicas are held back by heat, power or a link are left out, as are all where
+    that is what the clocks are for. Each time is within 2 % of it, plus four standard errors of the noise that was
+    ordered; energies, which are fitted from a counter that ticks, on the mean over the clocks of a stage and kind.
+    """
+    span = run.jobs[-1]
+    if not calm_of(run, history).settled or not run.followed[span.last]:
+        return []
+    noise = span.job.noise_percent / 100
+    off: list[tuple[float, str]] = []
+    energies: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+    for row in span.end.profile:
+        slowdown = _true_slowdown(history, span, row.stage)
+        if slowdown is None:
+            continue
+        time_share = row.time_s / (slowdown * row.true_time_s) - 1
+        allowed = _SHARE + _Z * noise / math.sqrt(max(row.num_runs, 1))
+        if abs(time_share) > allowed:
+            off.append((abs(time_share), _row_text(row, slowdown)))
+        energies[row.stage, row.kind].append(row.energy_j / (slowdown * row.true_energy_j) - 1)
+    off += [
+        (abs(mean), f"stage {stage} {kind}: energies are {100 * mean:+.1f} % off on the mean over {len(shares)} clocks")
+        for (stage, kind), shares in energies.items()
+        if abs(mean := fmean(shares)) > _SHARE
+    ]
+    if not off:
+        return []
+    _, worst = max(off)
+    return [Broken(name=NAME, sentence=f"{len(off)} figures of the profile in force are off; the worst: {worst}")]
+
+
+def _true_slowdown(history: History, span: JobSpan, stage: int) -> float | None:
+    """How slow a stage's best replica is; None where that is no constant factor."""
+    job, unwell = span.job, history.at(span.last).gpus
+    pp_rank = stage % job.pp
+    replicas = [unwell.get(dp_rank * job.ranks_per_pipeline + pp_rank, WELL) for dp_rank in range(job.dp)]
+    constant = [faults.slowdown for faults in replicas if faults.is_only_slow]
+    return min(constant) if constant else None
+
+
+def _row_text(row: ProfileRow, slowdown: float) -> str:
+    true_s = slowdown * row.true_time_s
+    return (
+        f"stage {row.stage} {row.kind} at {row.clock_mhz} MHz {row.time_s:.6f} s, truly {true_s:.6f} s "
+        f"({100 * row.time_s / true_s - 100:+.1f} %)"
+    )
