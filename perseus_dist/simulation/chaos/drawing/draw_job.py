@@ -1,0 +1,90 @@
+"""Draws what is trained."""
+
+import math
+import random
+from dataclasses import replace
+
+from perseus_dist.simulation.chaos.drawing.phases import estimated_phases, estimated_time_s
+from perseus_dist.simulation.chaos.scenario import SAVED, SWEEP, ScenarioJob
+
+_MIN_TIME_S, _MAX_TIME_S = 0.2, 20.0
+_MAX_SWEEP = 150  # iterations: a history must leave room for faults
+_MAX_WORK = 384  # ranks x microbatches: what a played iteration costs grows with it
+_MIN_SCALE = 0.1  # a forward of 5 ms
+_SHARE_LARGE = 0.35  # of jobs with 16 ranks or more
+_LARGE = 16
+_GPUS, _GPU_WEIGHTS = ("a100", "a40", "h100", "h200"), (4, 2, 2, 1)
+_NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
+
+
+def draw_job(rng: random.Random) -> ScenarioJob:
+    """Draw a job."""
+    pp, dp = _draw_sizes(rng)
+    microbatches = rng.choice([m for m in (2, 3, 4, 6, 8, 12, 16) if m * pp * dp <= _MAX_WORK])
+    chunks = 1
+    schedule = rng.choices(("1f1b", "gpipe", "interleaved"), (6, 2, 2))[0]
+    if schedule == "interleaved":
+        if pp == 1 or pp * pp * dp > _MAX_WORK:
+            schedule = "1f1b"
+        else:
+            microbatches, chunks = pp * max(1, microbatches // pp), 2
+    job = ScenarioJob(
+        schedule=schedule,
+        pp=pp,
+        dp=dp,
+        microbatches=microbatches,
+        chunks=chunks,
+        gpu=rng.choices(_GPUS, _GPU_WEIGHTS)[0],
+        imbalance=rng.choice((0.0, 0.05, 0.1, 0.1, 0.2, 0.4)),
+        noise_percent=rng.choice(_NOISES_PERCENT),
+        profile=rng.choice((SWEEP, SAVED)),
+        target=rng.choices(("t_min", _slowdown(rng)), (4, 1))[0],
+    )
+    return _with_time(rng, job)
+
+
+def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
+    """What is different in a job that takes another's name: its workload, its GPU or its batch size."""
+    match rng.randrange(3):
+        case 0:
+            time_scale = round(job.time_scale * rng.choice((0.7, 0.9, 1.1, 1.5)), 4)
+            more = rng.choice((0.0, 0.1, 0.3))
+            return {"time_scale": time_scale, **({"imbalance": round(job.imbalance + more, 2)} if more else {})}
+        case 1:
+            gpu = rng.choice([gpu for gpu in _GPUS if gpu != job.gpu])
+            longer = replace(job, gpu=gpu)
+            while _sweep_length(longer) > _MAX_SWEEP:
+                longer = replace(longer, time_scale=longer.time_scale * 2)
+            changes: dict[str, object] = {"gpu": gpu}
+            return changes if longer.time_scale == job.time_scale else {**changes, "time_scale": longer.time_scale}
+        case _:
+            step = job.pp if job.schedule == "interleaved" else 1
+            return {"microbatches": job.microbatches + step * rng.choice((1, 2))}
+
+
+def _draw_sizes(rng: random.Random) -> tuple[int, int]:
+    is_large = rng.random() < _SHARE_LARGE
+    while True:
+        pp, dp = rng.choice((1, 2, 2, 3, 4, 4, 6, 8)), rng.randint(1, 8)
+        if (pp * dp >= _LARGE) == is_large:
+            return pp, dp
+
+
+def _slowdown(rng: random.Random) -> str:
+    return f"slowdown={rng.choice((1.02, 1.05, 1.1, 1.2))}"
+
+
+def _with_time(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
+    """An iteration of 0.2 to 20 s, evenly over the orders of magnitude, and not so short that the sweep takes ages."""
+    low = max(_MIN_TIME_S, _MIN_SCALE * estimated_time_s(job))
+    while True:
+        time_s = math.exp(rng.uniform(math.log(low), math.log(max(_MAX_TIME_S, 1.01 * low))))
+        timed = replace(job, time_scale=round(time_s / estimated_time_s(job), 4))
+        if _sweep_length(timed) <= _MAX_SWEEP:
+            return timed
+        low *= 1.1
+
+
+def _sweep_length(job: ScenarioJob) -> int:
+    phases = estimated_phases(job)
+    return phases.planning - phases.sweep
