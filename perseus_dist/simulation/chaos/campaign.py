@@ -1,0 +1,112 @@
+"""Many seeds, on several processes, and what they came to."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from statistics import fmean
+from typing import Any
+
+from perseus_dist.simulation.chaos.answer import broken_document
+from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
+from perseus_dist.simulation.chaos.invariants.every import INVARIANT_NAMES
+from perseus_dist.simulation.chaos.trial import CRASH, Trial, try_seed
+
+_LARGE = 16
+_S_PER_HOUR = 3600.0
+
+
+@dataclass(slots=True)
+class Campaign:
+    """What some seeds came to."""
+
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def failing(self) -> list[Trial]:
+        """Those that broke something, by seed."""
+        return sorted((trial for trial in self.trials if trial.broken), key=lambda trial: trial.seed)
+
+    @property
+    def num_broken(self) -> dict[str, int]:
+        """By invariant, how many seeds broke it."""
+        counts = Counter(name for trial in self.trials for name in {one.name for one in trial.broken})
+        return {name: counts[name] for name in (*INVARIANT_NAMES, CRASH)}
+
+    @property
+    def seeds_per_core_hour(self) -> float:
+        """How many seeds a core plays in an hour, both runs of each included."""
+        return _S_PER_HOUR * len(self.trials) / max(1e-9, sum(trial.cpu_s for trial in self.trials))
+
+    def document(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return {
+            "simulated_gpus": True,
+            "seeds": len(self.trials),
+            "broken_seeds": len(self.failing),
+            "broken_by_invariant": self.num_broken,
+            "failing": [
+                {"seed": trial.seed, "broken_invariants": [broken_document(one) for one in trial.broken]}
+                for trial in self.failing
+            ],
+            "distribution": self.distribution(),
+            "seeds_per_core_hour": self.seeds_per_core_hour,
+        }
+
+    def distribution(self) -> dict[str, Any]:
+        """What was drawn, and the share of it that reached a plan."""
+        num = max(1, len(self.trials))
+        ranks = [trial.scenario.job.num_ranks for trial in self.trials]
+        faults = Counter(kind for trial in self.trials for kind in trial.faults)
+        return {
+            "mean_ranks": fmean(ranks) if ranks else 0.0,
+            "share_of_16_ranks_or_more": sum(count >= _LARGE for count in ranks) / num,
+            "mean_iterations": fmean(trial.scenario.iterations for trial in self.trials) if ranks else 0.0,
+            "share_that_reached_a_plan": sum(trial.reached_plan for trial in self.trials) / num,
+            "events_left_out": sum(trial.num_left_out for trial in self.trials),
+            "share_by_fault": {kind.value: faults[kind] / num for kind in FaultKind},
+        }
+
+    def text(self) -> str:
+        """For a terminal."""
+        drawn = self.distribution()
+        faults = ", ".join(f"{name} {100 * share:.0f} %" for name, share in drawn["share_by_fault"].items())
+        by_name = ", ".join(f"{name} {count}" for name, count in self.num_broken.items() if count)
+        left_out = drawn["events_left_out"]
+        return "\n".join(
+            [
+                f"{len(self.failing)} of {len(self.trials)} seeds broke an invariant{by_name and f': {by_name}'}",
+                *(f"  seed {trial.seed}: {trial.broken[0].name}: {trial.broken[0].sentence}" for trial in self.failing),
+                f"ranks: {drawn['mean_ranks']:.1f} on the mean, 16 or more in "
+                f"{100 * drawn['share_of_16_ranks_or_more']:.0f} % of seeds; iterations: {drawn['mean_iterations']:.0f}"
+                f" on the mean; {100 * drawn['share_that_reached_a_plan']:.0f} % reached a plan",
+                f"faults, in so many seeds: {faults}",
+                *([f"events left out, which the simulator does not apply yet: {left_out}"] if left_out else []),
+                f"{self.seeds_per_core_hour:.0f} seeds per core-hour",
+            ]
+        )
+
+
+def run_campaign(seeds: Sequence[int], *, processes: int, progress: Callable[[Trial], None]) -> Campaign:
+    """Try seeds.
+
+    Args:
+        seeds: Which.
+        processes: At most so many at a time; 1 plays them in this process.
+        progress: Told of each trial as it is done.
+    """
+    campaign = Campaign()
+    for trial in _trials(seeds, processes):
+        campaign.trials.append(trial)
+        progress(trial)
+    return campaign
+
+
+def _trials(seeds: Sequence[int], processes: int) -> Iterator[Trial]:
+    if processes == 1:
+        yield from map(try_seed, seeds)
+        return
+    # Spawned, because a simulated machine's native state must not be shared by a fork.
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(try_seed, seeds)

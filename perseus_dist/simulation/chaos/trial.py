@@ -1,0 +1,86 @@
+"""One seed: draw, play, judge."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perseus_dist.simulation.chaos.drawing.draw import draw_history
+from perseus_dist.simulation.chaos.events import NextJob
+from perseus_dist.simulation.chaos.invariants.every import broken_invariants
+from perseus_dist.simulation.chaos.play import play
+from perseus_dist.simulation.chaos.record import Broken, PlayedRun
+from perseus_dist.simulation.chaos.scenario import Scenario
+from perseus_dist.simulation.chaos.shrink import shrink
+from perseus_dist.simulation.chaos.virtual_world import can_apply, open_virtual_world
+
+CRASH = "crash"
+"""The name under which a run that ends in an exception is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of a seed.
+
+    Attributes:
+        seed: It.
+        scenario: What was played.
+        faults: Kinds of faults in the history, as drawn.
+        num_left_out: Events that were drawn and that the simulator does not apply yet.
+        broken: Invariants that do not hold.
+        reached_plan: Whether some iteration ran under a plan.
+        cpu_s: [s] that it took.
+    """
+
+    seed: int
+    scenario: Scenario
+    faults: tuple[str, ...]
+    num_left_out: int
+    broken: tuple[Broken, ...]
+    reached_plan: bool
+    cpu_s: float
+
+
+def try_seed(seed: int) -> Trial:
+    """Play a seed; an exception of the code that is tried is a broken invariant."""
+    begin_s = time.process_time()
+    history = draw_history(seed)
+    scenario = playable(history.scenario)
+    run, broken = judge(scenario)
+    return Trial(
+        seed=seed,
+        scenario=scenario,
+        faults=tuple(history.faults),
+        num_left_out=len(history.scenario.events) - len(scenario.events),
+        broken=broken,
+        reached_plan=run is not None and any(run.followed),
+        cpu_s=time.process_time() - begin_s,
+    )
+
+
+def judge(scenario: Scenario) -> tuple[PlayedRun | None, tuple[Broken, ...]]:
+    """Play a scenario and judge it; no run where it ends in an exception."""
+    try:
+        run = play(scenario, open_virtual_world)
+    except Exception as error:  # whatever it is, it is what the seeds are tried for
+        return None, (Broken(name=CRASH, sentence=f"{type(error).__name__}: {error}"),)
+    return run, broken_invariants(run)
+
+
+def shrunk(scenario: Scenario, broken: Sequence[Broken], *, max_runs: int) -> Scenario:
+    """The smallest scenario found that breaks the first of the invariants that one broke."""
+    name = broken[0].name
+
+    def still_breaks(smaller: Scenario) -> bool:
+        return any(one.name == name for one in judge(smaller)[1])
+
+    return shrink(scenario, still_breaks, max_runs=max_runs)
+
+
+def playable(scenario: Scenario) -> Scenario:
+    """A scenario without what the simulator does not apply yet, and without all that follows a job it cannot begin."""
+    events = list(scenario.events)
+    for number, event in enumerate(events):
+        if isinstance(event, NextJob) and not can_apply(event):
+            events = events[:number]
+            break
+    return replace(scenario, events=tuple(event for event in events if can_apply(event)))
