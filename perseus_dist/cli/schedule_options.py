@@ -14,8 +14,8 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
-def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ``schedule_from_args`` reads."""
+def add_schedule_arguments(parser: argparse.ArgumentParser) -> "argparse._MutuallyExclusiveGroup":
+    """Add the options that ``schedule_from_args`` reads; the group of those of which one is needed."""
     group = parser.add_argument_group("schedule")
     source = group.add_mutually_exclusive_group(required=True)
     source.add_argument("--schedule", choices=SCHEDULE_NAMES, help="make the schedule of this name")
@@ -38,6 +38,7 @@ def add_schedule_arguments(parser: argparse.ArgumentParser) -> None:
         help="interleaved: as Megatron runs it with --no-overlap-p2p-communication; in the steady state a pp_rank "
         "exchanges the tensors of a forward and the backward after it jointly, written 0F4+ 4B0",
     )
+    return source
 
 
 def schedule_from_args(args: argparse.Namespace) -> Schedule:

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
+from perseus_dist.cli.chaos_options import plays_history, run_history, seeds
 from perseus_dist.cli.schedule_options import add_schedule_arguments, positive_int, schedule_from_args
 from perseus_dist.cli.table import format_table
 from perseus_dist.errors import OutputError
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
 _EPILOG = """\
 example:
   perseus-dist simulate --schedule 1f1b --pp 4 --dp 2 --microbatches 8 --iterations 80 --gpu a100 --imbalance 0.1
+  perseus-dist simulate --virtual-time --scenario history.json --json
+  perseus-dist simulate --virtual-time --chaos 0-99 --processes 2
 
 Stand-in trainers follow the schedule on simulated GPUs; agents, clock daemon, planner and nvidia-ml-py are the real
 ones. First come a few iterations at the clocks that the GPUs choose (the baseline), then the profiling sweep, then
 planning, then the plan. --virtual-time runs trainers, agents and the planner's decisions in this process, in a time of
 its own: the result is deterministic and free of what a busy machine adds. Everything printed is of simulated GPUs.
+
+A scenario says what is trained and which faults happen before which iteration; --chaos draws one from each seed. It is
+played with Perseus and without, and judged by invariants: exit code 1 says that one broke. What breaks for a single
+seed is shrunk and printed as a scenario.
 """
 _COLUMNS = (  # header, key of a record, format
     ("simulated GPUs", "name", "s"),
@@ -51,7 +58,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_schedule_arguments(parser)
+    source = add_schedule_arguments(parser)
+    source.add_argument("--scenario", metavar="FILE", help="play the job and the faults of a JSON file")
+    source.add_argument("--chaos", type=seeds, metavar="SEEDS", help="draw jobs and faults from a seed, or FIRST-LAST")
     job = parser.add_argument_group("job")
     job.add_argument("--dp", type=positive_int, default=1, metavar="D", help="data-parallel pipelines (default: 1)")
     job.add_argument(
@@ -71,6 +80,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--log-dir", type=Path, metavar="DIR", help="where the processes' logs go (default: a new folder)"
     )
+    parser.add_argument(
+        "--processes", type=positive_int, default=1, metavar="N", help="seeds to play at a time (default: 1)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
@@ -79,8 +91,10 @@ def run(args: argparse.Namespace) -> int:
     """Simulate.
 
     Returns:
-        0; 1 if the job never ran under a plan, or a clock was left locked.
+        0; 1 if the job never ran under a plan, or a clock was left locked; of a history, if an invariant broke.
     """
+    if plays_history(args):
+        return run_history(args)
     from perseus_dist.agent.startup import parse_target
     from perseus_dist.planning.profile import read_profile
     from perseus_dist.simulation.job import SimulatedJob

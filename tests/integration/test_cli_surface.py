@@ -40,7 +40,8 @@ SURFACE = {
     "report": "folder --losses --reference-losses --clocks-left-locked --json",
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
     "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --throttle --unprivileged --json command",
-    "simulate": f"{SCHEDULE} --dp --iterations --gpu --imbalance --target --profile --virtual-time --log-dir --json",
+    "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile --virtual-time "
+    "--log-dir --processes --json",
 }
 
 
