@@ -40,9 +40,13 @@ def open_virtual_world(scenario: Scenario, *, with_perseus: bool) -> Iterator["V
     """A world in which the scenario's job has not begun yet.
 
     Raises:
+        ScenarioError: It has events that ``can_apply`` does not know.
         SimulatorError: The machine cannot be built.
         ProfileError: The scenario names a profile that cannot be read.
     """
+    for event in scenario.events:
+        if not can_apply(event):
+            raise _refusal(event)
     job = scenario.job
     with TemporaryDirectory(prefix="perseus-chaos-") as folder:
         simulated = _simulated_job(job, scenario.iterations, Path(folder))
@@ -103,9 +107,7 @@ class VirtualWorld:
             case StragglerOrder():
                 self._report_straggler(event)
             case _:
-                raise ScenarioError(
-                    f"event {event_text(event)}: the simulator does not apply events of this kind yet; leave it out"
-                )
+                raise _refusal(event)
         return None
 
     def run_iteration(self) -> Iteration:
@@ -174,6 +176,12 @@ class VirtualWorld:
 
     def _total_energy_j(self) -> float:
         return sum(gpu.state().true_energy_j for gpu in self._running.machine.gpus)
+
+
+def _refusal(event: Event) -> ScenarioError:
+    return ScenarioError(
+        f"event {event_text(event)}: the simulator does not apply events of this kind yet; leave it out"
+    )
 
 
 def _report_id(pipeline: int) -> str:

@@ -1,0 +1,74 @@
+from collections import Counter
+from statistics import fmean
+
+import pytest
+
+from perseus_dist.simulation.chaos.drawing.draw import DrawnHistory, draw_history, draw_scenario
+from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
+from perseus_dist.simulation.chaos.drawing.phases import estimated_phases
+from perseus_dist.simulation.chaos.events import SlowDown
+from perseus_dist.simulation.chaos.scenario_file import format_scenario, parse_scenario
+
+NUM = 2000
+
+
+@pytest.fixture(scope="module")
+def histories() -> list[DrawnHistory]:
+    return [draw_history(seed) for seed in range(NUM)]
+
+
+def test_a_seed_is_a_scenario() -> None:
+    assert format_scenario(draw_scenario(7)) == format_scenario(draw_scenario(7))
+    assert draw_scenario(7) != draw_scenario(8)
+
+
+def test_every_scenario_is_a_file(histories: list[DrawnHistory]) -> None:
+    for drawn in histories:
+        assert parse_scenario(format_scenario(drawn.scenario)) == drawn.scenario
+
+
+def test_every_kind_of_fault_is_in_a_twentieth_of_the_seeds(histories: list[DrawnHistory]) -> None:
+    counts = Counter(kind for drawn in histories for kind in drawn.faults)
+    assert min(counts[kind] for kind in FaultKind) >= 0.05 * NUM, counts
+
+
+def test_sizes(histories: list[DrawnHistory]) -> None:
+    jobs = [drawn.scenario.job for drawn in histories]
+    assert sum(job.num_ranks >= 16 for job in jobs) >= 0.25 * NUM
+    assert max(job.num_ranks for job in jobs) == 64
+    assert {job.pp for job in jobs} == {1, 2, 3, 4, 6, 8}
+    assert {job.dp for job in jobs} == set(range(1, 9))
+    for name in ("schedule", "gpu", "profile"):
+        assert min(Counter(getattr(job, name) for job in jobs).values()) >= 0.05 * NUM
+
+
+def test_lengths(histories: list[DrawnHistory]) -> None:
+    assert fmean(drawn.scenario.iterations for drawn in histories) >= 150
+    for drawn in histories:
+        last = max((event.iteration for event in drawn.scenario.events), default=0)
+        assert drawn.scenario.iterations >= last + 40
+    times_s = [estimated_phases(drawn.scenario.job).time_s for drawn in histories]
+    assert min(times_s) < 0.3
+    assert max(times_s) > 15
+    assert all(0.19 <= time_s <= 20.5 for time_s in times_s)
+
+
+def test_moments_lie_in_every_phase(histories: list[DrawnHistory]) -> None:
+    seen: Counter[str] = Counter()
+    for drawn in histories:
+        phases = estimated_phases(drawn.scenario.job)
+        for event in drawn.scenario.events:
+            if isinstance(event, SlowDown) and event.slowdown > 1:
+                seen["baseline"] += event.iteration <= 8
+                seen["sweep"] += phases.sweep <= event.iteration < phases.planning
+                seen["plan"] += phases.plan <= event.iteration <= phases.plan + 8
+    assert min(seen.values()) >= 100, seen
+
+
+def test_most_faults_end(histories: list[DrawnHistory]) -> None:
+    begun = ended = 0
+    for drawn in histories:
+        slow = [event for event in drawn.scenario.events if isinstance(event, SlowDown)]
+        begun += sum(event.slowdown > 1 for event in slow)
+        ended += sum(event.slowdown == 1 for event in slow)
+    assert 0.7 <= ended / begun <= 0.98

@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+from perseus_dist.simulation.chaos.events import Event, NextJob, SlowDown, StragglerOrder
+from perseus_dist.simulation.chaos.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
+from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario_file import format_scenario, parse_scenario
+from perseus_dist.simulation.chaos.shrink import shrink
+
+JOB = ScenarioJob(schedule="1f1b", pp=4, dp=8, microbatches=8, noise_percent=0.5)
+EVENTS = tuple(SlowDown(iteration=10 * i, rank=i, slowdown=round(1.1 + i / 100, 2)) for i in range(10))
+SCENARIO = Scenario(job=JOB, iterations=200, events=EVENTS)
+
+
+def test_what_does_not_matter_goes() -> None:
+    def still_breaks(scenario: Scenario) -> bool:
+        return any(isinstance(event, SlowDown) and event.slowdown == 1.16 for event in scenario.events)
+
+    small = shrink(SCENARIO, still_breaks)
+    (event,) = small.events
+    assert isinstance(event, SlowDown)
+    assert (event.iteration, event.slowdown) == (60, 1.16)
+    assert (small.job.pp, small.job.dp, small.job.noise_percent) == (1, 1, 0.0)
+    assert small.iterations < 80
+
+
+def test_what_matters_stays() -> None:
+    def still_breaks(scenario: Scenario) -> bool:
+        return scenario.job.dp >= 3 and scenario.iterations >= 150 and len(scenario.events) >= 4
+
+    small = shrink(SCENARIO, still_breaks)
+    assert (small.job.dp, len(small.events)) == (3, 4)
+    assert small.iterations >= 150
+    assert shrink(SCENARIO, lambda _: False) == SCENARIO
+
+
+def test_runs_are_bounded() -> None:
+    tried: list[Scenario] = []
+
+    def still_breaks(scenario: Scenario) -> bool:
+        tried.append(scenario)
+        return len(scenario.events) >= 3
+
+    shrink(SCENARIO, still_breaks, max_runs=5)
+    assert len(tried) == 5
+
+
+def test_whatever_is_tried_is_a_scenario() -> None:
+    job = replace(JOB, schedule="interleaved", chunks=2)
+    events: tuple[Event, ...] = (
+        *EVENTS,
+        SlowDown(iteration=95, node=3, slowdown=1.2),
+        StragglerOrder(iteration=96, pipeline=7, degree=1.2),
+        NextJob(iteration=100, changes={"gpu": "h100"}),
+    )
+    scenario = Scenario(job=job, iterations=200, events=events)
+
+    def still_breaks(tried: Scenario) -> bool:
+        assert parse_scenario(format_scenario(tried)) == tried
+        return True
+
+    small = shrink(scenario, still_breaks)
+    assert small.events == ()
+    assert (small.job.pp, small.job.dp) == (2, 1)
+    for smaller in (*with_fewer_pipelines(scenario), *with_shorter_pipelines(scenario)):
+        assert parse_scenario(format_scenario(smaller)) == smaller
+        assert smaller.job.num_ranks < scenario.job.num_ranks
+
+
+def test_events_do_not_pass_to_another_job() -> None:
+    events = (NextJob(iteration=50, changes={"dp": 9}), SlowDown(iteration=60, rank=35, slowdown=1.2))
+    tried: list[Scenario] = []
+
+    def still_breaks(scenario: Scenario) -> bool:
+        tried.append(scenario)
+        assert parse_scenario(format_scenario(scenario)) == scenario
+        return False
+
+    shrink(replace(SCENARIO, events=events), still_breaks)
+    assert any(scenario.events == events[:1] for scenario in tried)

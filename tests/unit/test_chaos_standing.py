@@ -1,0 +1,112 @@
+import pytest
+
+from perseus_dist.simulation.chaos.events import (
+    DiskFull,
+    Event,
+    HeatCap,
+    NextJob,
+    Partition,
+    PowerCap,
+    Process,
+    ProcessAction,
+    ProcessEvent,
+    SlowDown,
+    StragglerOrder,
+    TargetOrder,
+)
+from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.standing import GpuFaults, History
+
+
+def history(*events: Event, target: str = "t_min") -> History:
+    job = ScenarioJob(schedule="1f1b", pp=2, dp=5, microbatches=4, target=target)
+    return History(Scenario(job=job, iterations=100, events=events))
+
+
+def test_gpus_are_unwell_from_an_event_to_the_next() -> None:
+    seen = history(
+        SlowDown(iteration=3, rank=1, slowdown=1.2),
+        HeatCap(iteration=5, rank=1, thermal_cap_mhz=900),
+        SlowDown(iteration=7, rank=1, slowdown=1.0),
+        HeatCap(iteration=9, rank=1, thermal_cap_mhz=None),
+    )
+    assert [seen.at(i).gpus.get(1) for i in (2, 3, 6, 8, 9)] == [
+        None,
+        GpuFaults(slowdown=1.2),
+        GpuFaults(slowdown=1.2, thermal_cap_mhz=900),
+        GpuFaults(thermal_cap_mhz=900),
+        None,
+    ]
+    assert seen.last_event == 9
+
+
+def test_a_node_is_eight_ranks_or_what_is_left() -> None:
+    seen = history(SlowDown(iteration=0, node=0, slowdown=1.2), PowerCap(iteration=0, node=1, power_limit_w=200.0))
+    assert sorted(rank for rank, gpu in seen.at(0).gpus.items() if gpu.slowdown > 1) == list(range(8))
+    assert sorted(rank for rank, gpu in seen.at(0).gpus.items() if gpu.power_limit_w) == [8, 9]
+
+
+def test_disturbances_are_counted_where_they_begin() -> None:
+    seen = history(
+        SlowDown(iteration=3, rank=1, slowdown=1.2),
+        SlowDown(iteration=3, rank=2, slowdown=1.3),
+        HeatCap(iteration=3, rank=2, thermal_cap_mhz=900),
+        SlowDown(iteration=8, rank=1, slowdown=1.0),
+        SlowDown(iteration=9, rank=1, slowdown=1.1),
+        ProcessEvent(iteration=10, action=ProcessAction.KILL, process=Process.PLANNER),
+        ProcessEvent(iteration=12, action=ProcessAction.RESTART, process=Process.PLANNER),
+        TargetOrder(iteration=14, target="slowdown=1.1"),
+    )
+    assert seen.disturbances == (3, 3, 9, 10, 14)
+
+
+@pytest.mark.parametrize(
+    ("event", "over"),
+    [
+        (
+            ProcessEvent(iteration=1, action=ProcessAction.STOP, process=Process.AGENT, rank=3),
+            ProcessEvent(iteration=2, action=ProcessAction.CONTINUE, process=Process.AGENT, rank=3),
+        ),
+        (Partition(iteration=1, is_partitioned=True, rank=3), Partition(iteration=2, is_partitioned=False)),
+        (DiskFull(iteration=1, is_full=True), DiskFull(iteration=2, is_full=False)),
+    ],
+)
+def test_what_plans_need_may_not_be_there(event: Event, over: Event) -> None:
+    seen = history(event, over)
+    assert [seen.at(i).can_be_planned for i in range(3)] == [True, False, True]
+
+
+def test_what_may_be_waited_for() -> None:
+    seen = history(
+        StragglerOrder(iteration=1, pipeline=0, degree=1.0),
+        StragglerOrder(iteration=2, pipeline=0, degree=1.1),
+        StragglerOrder(iteration=3),
+        SlowDown(iteration=4, rank=0, slowdown=1.1),
+    )
+    assert [seen.at(i).somebody_may_wait for i in range(5)] == [False, False, True, False, True]
+
+
+def test_how_long_an_iteration_may_take() -> None:
+    events = (
+        TargetOrder(iteration=1, target="slowdown=1.1"),
+        StragglerOrder(iteration=2, pipeline=1, degree=1.3),
+        StragglerOrder(iteration=3, pipeline=1),
+        TargetOrder(iteration=4, target="deadline=2.5"),
+        TargetOrder(iteration=5, target="t_min"),
+    )
+    seen = history(*events)
+    assert [seen.at(i).allowed_s(2.0) for i in range(6)] == pytest.approx([2.0, 2.2, 2.6, 2.2, 2.5, 2.0])
+    assert seen.at(4).allowed_s(3.0) == 3.0  # no deadline makes a machine faster
+
+
+def test_another_job_has_its_own_processes_and_with_another_gpu_its_own_machines() -> None:
+    before = (
+        SlowDown(iteration=1, rank=1, slowdown=1.2),
+        ProcessEvent(iteration=1, action=ProcessAction.KILL, process=Process.AGENT, rank=1),
+        ProcessEvent(iteration=1, action=ProcessAction.KILL, process=Process.PLANNER),
+    )
+    same, other = (history(*before, NextJob(iteration=5, changes=changes)).at(5) for changes in ({}, {"gpu": "h100"}))
+    assert set(same.gpus) == {1}
+    assert not other.gpus
+    assert same.down == other.down == {(Process.PLANNER, None)}
+    assert history(NextJob(iteration=5, changes={"target": "slowdown=1.5"})).at(5).allowed_s(1.0) == 1.5
