@@ -23,8 +23,11 @@ from perseus_dist.simulation.chaos.events import (
 from perseus_dist.simulation.chaos.invariants import (
     durability,
     profile_truth,
-    reported_figures,
+    reported_baseline,
+    reported_saving,
+    reported_slowdown,
     reprofiling,
+    settled_energy,
     settled_plan,
     settled_time,
     total_time,
@@ -136,7 +139,7 @@ def sentences(invariant: ModuleType, run: PlayedRun) -> list[str]:
 def test_nothing_is_broken_where_all_is_well(run: PlayedRun) -> None:
     run = replace(run, jobs=[replace(span, end=_honest(run, span)) for span in run.jobs])
     assert broken_invariants(run) == ()
-    assert len(INVARIANT_NAMES) == len(set(INVARIANT_NAMES)) == 8
+    assert len(INVARIANT_NAMES) == len(set(INVARIANT_NAMES)) == 11
 
 
 def _honest(run: PlayedRun, span: JobSpan) -> JobEnd:
@@ -236,12 +239,15 @@ def test_a_plan_is_in_force_where_one_can_be() -> None:
     assert sentences(settled_plan, played(SLOW, gone, unfollowed=range(NUM))) == []
 
 
+# ---- settled_energy --------------------------------------------------------------------------------------------------
+
+
 def test_a_plan_draws_what_it_promises() -> None:
-    assert sentences(settled_plan, played(energy_j=91.7)) == []
-    (sentence,) = sentences(settled_plan, played(energy_j=92.0))
+    assert sentences(settled_energy, played(energy_j=91.7)) == []
+    (sentence,) = sentences(settled_energy, played(energy_j=92.0))
     assert sentence.endswith("draw 92.0 J; the plans in force promise 90.0 J (+2.2 %; allowed are 2 %)")
-    assert sentences(settled_plan, played(energy_j=88.0))
-    assert sentences(settled_plan, played(SLOW, energy_j=92.0)) == []  # a slow GPU draws what nobody has promised
+    assert sentences(settled_energy, played(energy_j=88.0))
+    assert sentences(settled_energy, played(SLOW, energy_j=92.0)) == []  # a slow GPU draws what nobody has promised
 
 
 def test_waiting_is_a_part_of_the_promise() -> None:
@@ -360,7 +366,7 @@ def test_no_gpu_stays_locked() -> None:
     assert sentence.startswith("1 GPUs are locked at iteration 50, 20 iterations after the last event")
 
 
-# ---- reported_figures ------------------------------------------------------------------------------------------------
+# ---- reported_* ------------------------------------------------------------------------------------------------
 
 
 def measured(**figures: float) -> MeasuredIterations:
@@ -369,35 +375,31 @@ def measured(**figures: float) -> MeasuredIterations:
 
 
 def test_the_baseline_is_what_full_clocks_take() -> None:
-    assert sentences(reported_figures, played(baseline=measured(time_s=1.019, energy_j=101.9))) == []
-    found = sentences(reported_figures, played(baseline=measured(time_s=1.021, energy_j=97.0), enforced=measured()))
-    assert [one.split(" is said")[0] for one in found] == [
-        "the baseline's time",
-        "the baseline's energy",
-        "the slowdown",
-    ]
+    assert sentences(reported_baseline, played(baseline=measured(time_s=1.019, energy_j=101.9))) == []
+    found = sentences(reported_baseline, played(baseline=measured(time_s=1.021, energy_j=97.0), enforced=measured()))
+    assert [one.split(" is said")[0] for one in found] == ["the baseline's time", "the baseline's energy"]
     slow = over(range(5), 1.2)
     between = measured(time_s=1.1)
     run = played(SLOW, OVER, baseline=between, enforced=between, time_s=slow, without_s=slow)
-    assert sentences(reported_figures, run) == []
+    assert sentences(reported_baseline, run) == []
 
 
 def test_the_slowdown_is_what_the_plan_costs() -> None:
     slow = over(range(10), 1.2)
-    (sentence,) = sentences(reported_figures, played(baseline=measured(time_s=1.2), time_s=slow, without_s=slow))
+    (sentence,) = sentences(reported_slowdown, played(baseline=measured(time_s=1.2), time_s=slow, without_s=slow))
     assert sentence.startswith("the slowdown is said to be -16.7 %")
     assert sentence.endswith("truly it is +0.0 %")
     standing = replace(SLOW, iteration=0)
-    assert sentences(reported_figures, played(standing, baseline=measured(time_s=1.2), without_s=1.2)) == []
+    assert sentences(reported_slowdown, played(standing, baseline=measured(time_s=1.2), without_s=1.2)) == []
 
 
 def test_the_joules_saved_are_those_of_iterations_under_a_plan() -> None:
     # 90 iterations, 10 J less of 100 J each: 900 J, 2 % of which are 18 J; meters allow 0.25 % of 9,000 J, 22.5 J.
-    assert sentences(reported_figures, played(saved_j=940.0)) == []
-    (sentence,) = sentences(reported_figures, played(saved_j=1000.0))
+    assert sentences(reported_saving, played(saved_j=940.0)) == []
+    (sentence,) = sentences(reported_saving, played(saved_j=1000.0))
     assert "1000 J are said to be saved; truly 900 J were, in 90 iterations under a plan" in sentence
 
 
 def test_a_planner_that_is_down_says_nothing() -> None:
     down = ProcessEvent(iteration=30, action=ProcessAction.KILL, process=Process.PLANNER)
-    assert sentences(reported_figures, played(down, saved_j=-35_181.0)) == []
+    assert sentences(reported_saving, played(down, saved_j=-35_181.0)) == []

@@ -3,8 +3,11 @@
 from perseus_dist.simulation.chaos.invariants import (
     durability,
     profile_truth,
-    reported_figures,
+    reported_baseline,
+    reported_saving,
+    reported_slowdown,
     reprofiling,
+    settled_energy,
     settled_plan,
     settled_time,
     total_time,
@@ -17,11 +20,14 @@ _INVARIANTS = (
     total_time,
     settled_time,
     settled_plan,
+    settled_energy,
     waiting,
     reprofiling,
     profile_truth,
     durability,
-    reported_figures,
+    reported_baseline,
+    reported_slowdown,
+    reported_saving,
 )
 INVARIANT_NAMES = tuple(invariant.NAME for invariant in _INVARIANTS)
 
