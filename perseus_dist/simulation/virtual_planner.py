@@ -5,25 +5,31 @@ from collections import OrderedDict, deque
 from dataclasses import replace
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.messages import AgentMessage, Attach, PlannerMessage
+from perseus_dist.messages import PlannerMessage
 from perseus_dist.planner import lifecycle
 from perseus_dist.planner.frontier_build import PlannedRequest, planned_request, result_of
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_events import (
+    Answer,
+    CancelPlanning,
+    Effect,
+    Forget,
     JobEvent,
     Log,
+    Persist,
     PlanFailed,
     PlanReady,
-    RankAttached,
-    RankMessage,
     Refuse,
     Send,
     SendTable,
     StartPlanning,
     Tick,
+    without_acknowledgement,
 )
 from perseus_dist.planner.plan_request import PlanningRequest
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
+from perseus_dist.simulation.virtual_link import NEVER_NS
+from perseus_dist.simulation.virtual_store import VirtualStore
 
 _TICK_NS = 1_000_000_000
 _PLANNING_NS = 3_000_000_000
@@ -55,52 +61,109 @@ def _planned(request: PlanningRequest, *, quick: bool) -> PlanReady | PlanFailed
 
 
 class VirtualPlanner:
-    """Drives one job. A rank's number is the name of its stream."""
+    """Drives one job of a planner's process.
+
+    Attributes:
+        job: As the planner has it; after a kill, as it had it.
+        store: What is durable.
+        is_alive: Its process is there.
+        is_running: And it is not stopped.
+        answers: To what operators have told it, in order.
+    """
 
     def __init__(self, job_id: str, policy: Policy, *, quick_plans: bool = False) -> None:
         self.job = lifecycle.new_job(job_id, policy)
-        self._events: deque[JobEvent] = deque()
-        self._plans: list[tuple[int, PlanReady | PlanFailed]] = []
-        self._tick_ns = 0
+        self.store = VirtualStore()
+        self.is_running = True
+        self.answers: list[Answer] = []
+        self.is_alive = True
         self._quick_plans = quick_plans
-
-    def receive(self, rank: int, message: AgentMessage) -> None:
-        """A rank says something; what it means comes with the next ``run_due``."""
-        if isinstance(message, Attach):
-            self._events.append(RankAttached(stream=rank, attach=message))
-        else:
-            self._events.append(RankMessage(stream=rank, message=message))
+        self._events: deque[JobEvent] = deque()
+        self._plans: dict[int, tuple[int, PlanReady | PlanFailed]] = {}  # by request: when it is made, and what
+        self._tick_ns = 0
 
     def tell(self, event: JobEvent) -> None:
-        """An operator, or the invented world, says something; what it means comes with the next ``run_due``."""
-        self._events.append(event)
+        """A rank, an operator, or the invented world says something; what it means comes with the next ``run_due``.
+
+        Nobody hears it while the planner is dead.
+        """
+        if self.is_alive:
+            self._events.append(event)
 
     @property
     def next_ns(self) -> int:
         """When something is due; 0 for now."""
+        if not self.is_running:
+            return NEVER_NS
         if self._events:
             return 0
-        return min(self._tick_ns, *(due_ns for due_ns, _ in self._plans)) if self._plans else self._tick_ns
+        next_ns = self._tick_ns
+        for due_ns, _ in self._plans.values():
+            next_ns = min(next_ns, due_ns)
+        retry_ns = self.store.retry_ns
+        return next_ns if retry_ns is None else min(next_ns, retry_ns)
+
+    def kill(self) -> None:
+        """The process is gone, with all that is not durable."""
+        self.is_running = self.is_alive = False
+        self._events.clear()
+        self._plans.clear()
+        self.store.crash()
+
+    def restart(self) -> None:
+        """A new process takes up what is durable."""
+        if self.is_alive:
+            return
+        facts, job_id, policy = self.store.facts(), self.job.job_id, self.job.policy
+        self.job = lifecycle.restore(job_id, facts, policy) if facts else lifecycle.new_job(job_id, policy)
+        self.is_running = self.is_alive = True
+
+    def stop(self) -> None:
+        """The process is stopped."""
+        self.is_running = False
+
+    def resume(self) -> None:
+        """It goes on."""
+        self.is_running = self.is_alive
 
     def run_due(self, now_ns: int) -> list[tuple[int, PlannerMessage]]:
-        """Do whatever is due; what is to be said to which rank, in order."""
+        """Do whatever is due; what is to be said on which stream, in order."""
         if now_ns >= self._tick_ns:
             self._tick_ns = now_ns + _TICK_NS
             self._events.append(Tick())
-        self._events.extend(event for due_ns, event in self._plans if now_ns >= due_ns)
-        self._plans = [(due_ns, event) for due_ns, event in self._plans if now_ns < due_ns]
+        if self.store.retry_ns is not None and now_ns >= self.store.retry_ns:
+            self.store.make_up(now_ns)
+        for request_id in [number for number, (due_ns, _) in self._plans.items() if now_ns >= due_ns]:
+            self._events.append(self._plans.pop(request_id)[1])
         said: list[tuple[int, PlannerMessage]] = []
         while self._events:
-            for effect in lifecycle.step(self.job, self._events.popleft(), now_ns / 1e9):
-                match effect:
-                    case Send():
-                        said.append((effect.stream, effect.message))
-                    case SendTable():
-                        said.append((effect.stream, decode_planner_message(effect.encoded)))
-                    case Refuse():
-                        said.append((effect.stream, effect.refused))
-                    case StartPlanning():
-                        self._plans.append((now_ns + _PLANNING_NS, _planned(effect.request, quick=self._quick_plans)))
-                    case Log():
-                        _log.info("%8.3f s  %s", now_ns / 1e9, effect.sentence)
+            effects = lifecycle.step(self.job, self._events.popleft(), now_ns / 1e9)
+            self._do(effects, now_ns, said)
         return said
+
+    def _do(self, effects: list[Effect], now_ns: int, said: list[tuple[int, PlannerMessage]]) -> None:
+        for position, effect in enumerate(effects):
+            match effect:
+                case Send():
+                    said.append((effect.stream, effect.message))
+                case SendTable():
+                    said.append((effect.stream, decode_planner_message(effect.encoded)))
+                case Refuse():
+                    said.append((effect.stream, effect.refused))
+                case Persist():
+                    if not self.store.commit(effect, now_ns):
+                        self._do(without_acknowledgement(effects[position:], "the disk is full"), now_ns, said)
+                        return
+                case StartPlanning(request=request):
+                    made = _planned(request, quick=self._quick_plans)
+                    self._plans[request.request_id] = (now_ns + _PLANNING_NS, made)
+                case CancelPlanning():
+                    self._plans.pop(effect.request_id, None)
+                case Answer():
+                    self.answers.append(effect)
+                case Forget():
+                    self._plans.clear()
+                    self.store.forget()
+                    self.job = lifecycle.new_job(self.job.job_id, self.job.policy)
+                case Log():
+                    _log.info("%8.3f s  %s", now_ns / 1e9, effect.sentence)

@@ -1,22 +1,27 @@
 """A whole job in virtual time: deterministic, and as exact as the model."""
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
-from perseus_dist.messages import IterationReport, JobStatus, Telemetry
+from perseus_dist.messages import IterationReport, JobStatus
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.job_status import job_status
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.moments import Moments
 from perseus_dist.simulation.outcome import Outcome
 from perseus_dist.simulation.virtual_agent import VirtualAgent
+from perseus_dist.simulation.virtual_faults import VirtualFaults
+from perseus_dist.simulation.virtual_link import VirtualLink
 from perseus_dist.simulation.virtual_planner import VirtualPlanner
+from perseus_dist.simulation.virtual_rank import VirtualRank
 from perseus_dist.simulation.virtual_training import VirtualTraining, numbers_of
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 
-_LAST_WORDS_NS = 1_000_000_000
+_LAST_WORDS_S = 1.0
 
 
 class VirtualJob(VirtualTraining):
@@ -24,7 +29,7 @@ class VirtualJob(VirtualTraining):
 
     Attributes:
         planner: Its life cycle.
-        reports: By rank, what it has told of iterations.
+        faults: What can happen to agents, leases, planner and the network between them.
     """
 
     _with_boundaries = True
@@ -49,35 +54,84 @@ class VirtualJob(VirtualTraining):
             seed: Likewise.
             quick_plans: Plan roughly, in a tenth of the time.
         """
-        super().__init__(simulated, machine, noise_percent=noise_percent, seed=seed)
         self.planner = VirtualPlanner(simulated.job_id, policy, quick_plans=quick_plans)
-        self._agents = [VirtualAgent(config.spec, gpu) for config, gpu in zip(self._configs, machine.gpus, strict=True)]
-        self.reports: list[list[IterationReport]] = [[] for _ in self._agents]
-        self._moments = Moments(len(self._agents) + 1)
-        self._planner_number = len(self._agents)  # as an actor; agents have their ranks
-        for rank, agent in enumerate(self._agents):
-            agent.connect(machine.now_ns)
-            self._moments.put(rank, agent.next_ns())
+        self._streams = count()
+        self._incarnations = count(1)
+        super().__init__(simulated, machine, noise_percent=noise_percent, seed=seed)
 
     @property
     def status(self) -> JobStatus:
         """As an operator would see it now."""
         return job_status(self.planner.job)
 
-    def end(self) -> None:
-        """The trainers end; what is still on its way arrives."""
-        now_ns = self.machine.now_ns
-        for rank, agent in enumerate(self._agents):
-            agent.end(now_ns)
-            self._moments.put(rank, agent.next_ns())
-        until_ns = now_ns + _LAST_WORDS_NS
-        while self.machine.now_ns < until_ns:
-            self._pass_time(until_ns)
+    @property
+    def reports(self) -> list[list[IterationReport]]:
+        """By rank, what the planner has heard of iterations of this job."""
+        return [rank.reports for rank in self._ranks]
 
     @property
     def clocks_left_locked(self) -> int:
         """GPUs that are locked now."""
         return sum(not gpu.state().is_unlocked for gpu in self.machine.gpus)
+
+    def end(self) -> None:
+        """The trainers end; what is still on its way arrives."""
+        if self.is_alive:
+            now_ns = self.machine.now_ns
+            for rank in self._ranks:
+                rank.end_training("finished", now_ns)
+            super().end()
+            self.touched()
+            self.wait(_LAST_WORDS_S)
+
+    def kill_trainers(self) -> None:
+        """As without Perseus; agents end with their trainers."""
+        super().kill_trainers()
+        self._end_agents("the trainer's process has ended")
+
+    def restart_trainers(self) -> None:
+        """As without Perseus; each trainer has an agent of its own."""
+        if not self.is_alive:
+            super().restart_trainers()
+            self._start_agents()
+
+    def touched(self) -> None:
+        """Something was done to ranks or planner from outside: everybody looks again when something is due."""
+        for number, rank in enumerate(self._ranks):
+            self._moments.put(number, rank.next_ns())
+
+    def _begin_job(self, simulated: SimulatedJob) -> None:
+        if self._num_jobs:
+            self._end_agents("finished")
+        super()._begin_job(simulated)
+        self._ranks = [
+            VirtualRank(config.spec, gpu, self._new_link(config.spec.rank), VirtualAgent)
+            for config, gpu in zip(self._configs, self.machine.gpus, strict=True)
+        ]
+        self._moments = Moments(len(self._ranks) + 1)
+        self._planner_number = len(self._ranks)  # as an actor; agents have their ranks
+        self._rank_of_stream: dict[int, int] = {}
+        self.faults = VirtualFaults(self, self._ranks, self.planner, self._incarnations)
+        self._start_agents()
+
+    def _new_link(self, rank: int) -> VirtualLink:
+        def new_stream() -> int:
+            stream = next(self._streams)
+            self._rank_of_stream[stream] = rank
+            return stream
+
+        return VirtualLink(new_stream, random.Random(f"{self._seed}/{self._num_jobs}/link/{rank}"))
+
+    def _start_agents(self) -> None:
+        for rank in self._ranks:
+            rank.start_agent(self.machine.now_ns, next(self._incarnations), is_planner_there=self.planner.is_alive)
+        self.touched()
+
+    def _end_agents(self, reason: str) -> None:
+        for rank in self._ranks:
+            for event in rank.leave(reason, self.machine.now_ns):
+                self.planner.tell(event)
+        self.touched()
 
     def _phase(self) -> str:
         return str(self.planner.job.phase)
@@ -93,7 +147,7 @@ class VirtualJob(VirtualTraining):
         now_ns = machine.now_ns
         if now_ns != self._launched_ns:
             return machine.advance_to_mark(until_ns)
-        looks_ns = [agent.next_look_ns(now_ns) for agent in self._agents]
+        looks_ns = [rank.next_look_ns(now_ns) for rank in self._ranks]
         next_ns = min(time_ns for time_ns in (until_ns, machine.next_event_ns(), *looks_ns) if time_ns is not None)
         if next_ns <= now_ns:
             return now_ns, 0
@@ -109,17 +163,19 @@ class VirtualJob(VirtualTraining):
         now_ns, marked_gpus = self._advance(next_ns)
         due = moments.take_due(now_ns)
         due.discard(self._planner_number)
-        for rank in sorted(due | numbers_of(marked_gpus)):
-            passed = self._trainers[rank].passed() if marked_gpus >> rank & 1 else []
-            for message in self._agents[rank].run_due(passed, now_ns):
-                if isinstance(message, Telemetry):
-                    self.reports[rank] += message.iterations
-                planner.receive(rank, message)
-            moments.put(rank, self._agents[rank].next_ns())
+        for number in sorted(due | numbers_of(marked_gpus)):
+            passed = self._trainers[number].passed() if marked_gpus >> number & 1 else []
+            rank = self._ranks[number]
+            for event in rank.run_due(passed, now_ns):
+                planner.tell(event)
+            moments.put(number, rank.next_ns())
         if planner.next_ns <= now_ns:
-            for rank, said in planner.run_due(now_ns):
-                self._agents[rank].receive(said, now_ns)
-                moments.put(rank, self._agents[rank].next_ns())
+            for stream, said in planner.run_due(now_ns):
+                number = self._rank_of_stream[stream]
+                rank = self._ranks[number]
+                for event in rank.hear(stream, said, now_ns):
+                    planner.tell(event)
+                moments.put(number, rank.next_ns())
 
 
 @contextmanager
@@ -145,15 +201,18 @@ def virtual_job(
     Raises:
         SimulatorError: No such preset, or too many GPUs.
     """
-    with SimulatedMachine(preset, count=simulated.num_ranks, virtual=True) as machine:
-        yield VirtualJob(
-            simulated,
-            machine,
-            policy or Policy(),
-            noise_percent=noise_percent,
-            seed=seed,
-            quick_plans=quick_plans,
-        )
+    job = VirtualJob(
+        simulated,
+        SimulatedMachine(preset, count=simulated.num_ranks, virtual=True),
+        policy or Policy(),
+        noise_percent=noise_percent,
+        seed=seed,
+        quick_plans=quick_plans,
+    )
+    try:
+        yield job
+    finally:
+        job.machine.close()
 
 
 def run_virtual(

@@ -67,6 +67,11 @@ class VirtualTrainer:
         self.is_training = True
         recorded.launch(iteration)
 
+    def drop(self) -> None:
+        """What was launched has been dropped: nothing is left to be passed."""
+        self._next = ()
+        self.is_training = False
+
     @property
     def num_kernels(self) -> int:
         """Computations of an iteration."""

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.trainer_config import TrainerConfig
 from perseus_dist.simulation.virtual_trainer import VirtualTrainer
 from perseus_dist.simulator.machine import SimulatedMachine
+from perseus_dist.simulator.presets import find_preset
+
+NAMED_PLANNER = "planner:50051"
+"""What agents are told of the planner: one that is there for longer than the job."""
 
 Pause = tuple[float, Callable[[], object]]
 """(seconds from the begin of an iteration, what happens then)."""
@@ -35,9 +40,13 @@ class VirtualTraining:
     Attributes:
         machine: Its GPUs.
         iterations: All that have ended.
+        is_alive: The trainers' processes are there.
     """
 
     _with_boundaries = False
+    _configs: tuple[TrainerConfig, ...]
+    _trainers: list[VirtualTrainer]
+    _noise: list[random.Random]
 
     def __init__(
         self, simulated: SimulatedJob, machine: SimulatedMachine, *, noise_percent: float = 0.0, seed: int = 0
@@ -52,22 +61,28 @@ class VirtualTraining:
         """
         self.machine = machine
         self.iterations: list[VirtualIteration] = []
-        self._configs = simulated.trainers(tuple(gpu.uuid for gpu in machine.gpus))
-        self._trainers = self._new_trainers()
-        self._noise = [random.Random(f"{seed}/{rank}") for rank in range(len(self._configs))]
+        self.is_alive = True
+        self._seed = seed
         self._noise_sigma = noise_percent / 100
         self._num_begun = 0
+        self._num_jobs = 0
         self._launched_ns = -1
+        self._begin_job(simulated)
 
-    def run_iteration(self, *pauses: Pause) -> VirtualIteration:
+    def run_iteration(self, *pauses: Pause) -> VirtualIteration | None:
         """Train one.
 
         Args:
-            pauses: Ascending.
+            pauses: Ascending; those that lie behind the iteration's end do not happen.
+
+        Returns:
+            What it took; None where the trainers died in it.
 
         Raises:
-            SimulationError: Nothing can happen any more, and the iteration has not ended.
+            SimulationError: There are no trainers, or they wait for each other for ever.
         """
+        if not self.is_alive:
+            raise SimulationError("the trainers are dead; restart_trainers() or next_job() first")
         begin_ns, begin_j = self.machine.now_ns, self.machine.true_energy_j
         for trainer, noise in zip(self._trainers, self._noise, strict=True):
             trainer.launch(self._num_begun, self._factors(noise, trainer.num_kernels))
@@ -79,6 +94,8 @@ class VirtualTraining:
             self._pass_time(due_ns)
             if due_ns is not None and self.machine.now_ns >= due_ns:
                 waiting.pop(0)[1]()
+        if not self.is_alive:
+            return None
         iteration = VirtualIteration(
             time_s=(self.machine.now_ns - begin_ns) / 1e9,
             energy_j=self.machine.true_energy_j - begin_j,
@@ -103,11 +120,64 @@ class VirtualTraining:
         """A rank's GPU may draw no more than this [W], at once; None for its default."""
         self.machine.gpu(rank).set_power_limit_w(self.machine.preset.power_limits_w[1] if limit_w is None else limit_w)
 
-    def _new_trainers(self) -> list[VirtualTrainer]:
-        return [
+    def wait(self, duration_s: float) -> None:
+        """Let time pass [s] without an iteration, as between jobs."""
+        until_ns = self.machine.now_ns + round(duration_s * 1e9)
+        while self.machine.now_ns < until_ns:
+            self._pass_time(until_ns)
+
+    def kill_trainers(self) -> None:
+        """One rank's trainer dies, and its launcher ends the others; what is on the streams ends with them."""
+        self.is_alive = False
+        self.machine.drop_work()
+        for trainer in self._trainers:
+            trainer.drop()
+
+    def restart_trainers(self) -> None:
+        """The same job is started again, under its name; its trainers number iterations from 0."""
+        if not self.is_alive:
+            self.is_alive = True
+            self._num_begun = 0
+            for trainer in self._trainers:
+                trainer.drop()
+
+    def next_job(self, simulated: SimulatedJob, preset: str | None = None) -> None:
+        """The job ends, and another one is started; virtual time goes on.
+
+        Args:
+            simulated: What to train now.
+            preset: GPUs to train on; None for the same. Where they are others, or more, or fewer, they are new ones:
+                nothing is wrong with them.
+
+        Raises:
+            SimulatorError: No such preset, or too many GPUs.
+        """
+        self.end()
+        preset_now = self.machine.preset if preset is None else find_preset(preset)
+        if preset_now != self.machine.preset or simulated.num_ranks != len(self.machine.gpus):
+            now_ns = self.machine.now_ns
+            self.machine.close()
+            self.machine = SimulatedMachine(preset_now, count=simulated.num_ranks, virtual=True)
+            self.machine.advance(now_ns - self.machine.now_ns)
+        self.machine.drop_work()
+        self.is_alive = True
+        self._begin_job(simulated)
+
+    def end(self) -> None:
+        """The job is over."""
+        self.is_alive = False
+
+    def _begin_job(self, simulated: SimulatedJob) -> None:
+        uuids = tuple(gpu.uuid for gpu in self.machine.gpus)
+        self._configs = simulated.trainers(uuids, planner=NAMED_PLANNER)
+        self._trainers = [
             VirtualTrainer(config, gpu.stream, with_boundaries=self._with_boundaries)
             for config, gpu in zip(self._configs, self.machine.gpus, strict=True)
         ]
+        # The same with and without Perseus, and whatever came before.
+        self._noise = [random.Random(f"{self._seed}/{self._num_jobs}/{rank}") for rank in range(len(self._configs))]
+        self._num_begun = 0
+        self._num_jobs += 1
 
     def _factors(self, noise: random.Random, num_kernels: int) -> list[float] | None:
         sigma = self._noise_sigma
@@ -147,5 +217,9 @@ def virtual_training(
     Raises:
         SimulatorError: No such preset, or too many GPUs.
     """
-    with SimulatedMachine(preset, count=simulated.num_ranks, virtual=True) as machine:
-        yield VirtualTraining(simulated, machine, noise_percent=noise_percent, seed=seed)
+    machine = SimulatedMachine(preset, count=simulated.num_ranks, virtual=True)
+    training = VirtualTraining(simulated, machine, noise_percent=noise_percent, seed=seed)
+    try:
+        yield training
+    finally:
+        training.machine.close()

@@ -43,8 +43,8 @@ CAPPED, DEEPENED, LIFTED = 70, 95, 120  # iterations; the plan comes at about 45
 class RecordingAgent(VirtualAgent):
     """Also writes what a real agent would."""
 
-    def __init__(self, spec: RankSpec, gpu: SimulatedGpu, folder: Path) -> None:
-        super().__init__(spec, gpu)
+    def __init__(self, spec: RankSpec, gpu: SimulatedGpu, folder: Path, incarnation: int) -> None:
+        super().__init__(spec, gpu, incarnation=incarnation)
         self.spec = spec
         self.folder = ReportFolder(folder, rank=self.spec.rank, num_ranks=self.spec.pp_size * self.spec.dp_size)
         self._nvml_gpu = Gpu(
@@ -71,8 +71,8 @@ def record(
     )
     ranks: list[RecordingAgent] = []
 
-    def recording_agent(spec: RankSpec, gpu: SimulatedGpu) -> RecordingAgent:
-        ranks.append(RecordingAgent(spec, gpu, folder))
+    def recording_agent(spec: RankSpec, gpu: SimulatedGpu, *, incarnation: int) -> RecordingAgent:
+        ranks.append(RecordingAgent(spec, gpu, folder, incarnation))
         return ranks[-1]
 
     with pytest.MonkeyPatch.context() as patch:
