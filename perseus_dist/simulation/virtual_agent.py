@@ -79,7 +79,9 @@ class VirtualAgent:
         """When something is due, the device's own doings aside."""
         if self._outgoing:
             return 0
-        due_ns, timer_ns = min(self._sample_ns, self.lease.next_ns), self._core.next_timer_ns()
+        due_ns, lease_ns, timer_ns = self._sample_ns, self.lease.next_ns, self._core.next_timer_ns()
+        if lease_ns < due_ns:
+            due_ns = lease_ns
         return timer_ns if timer_ns is not None and timer_ns < due_ns else due_ns
 
     def next_look_ns(self, now_ns: int) -> int | None:
@@ -100,12 +102,15 @@ class VirtualAgent:
         Returns:
             What is to be sent to the planner.
         """
-        self._look_at_counter(now_ns)
+        reading_ns = self._meter.reading_ns
+        if reading_ns is not None and reading_ns < now_ns:
+            self._look_at_counter(now_ns)
         if passed:
             self._do(self._core.on_boundaries(passed, now_ns, looked_ns=looked_ns), now_ns)
         if now_ns >= self.lease.next_ns:
             self._poll_lease(now_ns)
-        self._look_at_counter(now_ns + 1)
+        if self._meter.reading_ns is not None:
+            self._look_at_counter(now_ns + 1)
         if now_ns >= self._sample_ns:
             self._sample(now_ns)
         timer_ns = self._core.next_timer_ns()

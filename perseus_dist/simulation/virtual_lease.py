@@ -14,6 +14,7 @@ class VirtualLease:
 
     Attributes:
         refusal: Why no clock can be set now; empty while it can.
+        next_ns: When ``poll`` has something to do.
     """
 
     def __init__(self, gpu: SimulatedGpu) -> None:
@@ -25,12 +26,7 @@ class VirtualLease:
         self._report_ns: int | None = None
         self._retry_ns: int | None = None
         self._is_holder_stopped = False
-
-    @property
-    def next_ns(self) -> int:
-        """When ``poll`` has something to do."""
-        due_ns = self._report_ns if self._retry_ns is None else self._retry_ns
-        return _NEVER_NS if due_ns is None or self._is_holder_stopped else due_ns
+        self.next_ns = _NEVER_NS
 
     def next_look_ns(self, now_ns: int) -> int | None:
         """When the holder next looks, after now; None while it waits for nothing."""
@@ -47,6 +43,7 @@ class VirtualLease:
         if self._retry_ns is not None and now_ns >= self._retry_ns:
             self._retry_ns, self.refusal = None, ""
             self._set_wanted(now_ns)
+            self._look_ahead()
         if self._report_ns is None or now_ns < self._report_ns or self._is_holder_stopped:
             return []
         state = self._gpu.read()
@@ -54,6 +51,7 @@ class VirtualLease:
             self._expect_clock(now_ns)
             return []
         (clock_mhz, asked_ns), self._setting, self._report_ns = self._setting, None, None
+        self._look_ahead()
         report = ClockReport(
             requested_mhz=clock_mhz,
             observed_mhz=state.clock_mhz,
@@ -77,21 +75,25 @@ class VirtualLease:
             self._wanted = (self._held_mhz, now_ns)
         self._retry_ns = now_ns + _FIRST_RETRY_NS
         self._is_holder_stopped = False
+        self._look_ahead()
 
     def stop_holder(self) -> None:
         """The holder does nothing any more, and says nothing."""
         self._is_holder_stopped = True
+        self._look_ahead()
 
     def continue_holder(self, now_ns: int) -> None:
         """It goes on, with what it was asked for last."""
         self._is_holder_stopped = False
         self._set_wanted(now_ns)
+        self._look_ahead()
 
     def close(self) -> None:
         """The connection ends: the GPU is unlocked, at once."""
         if not self._gpu.state().is_unlocked:
             self._gpu.request_clock(None)
         self._setting = self._report_ns = None
+        self._look_ahead()
 
     def _set_wanted(self, now_ns: int) -> None:
         """One call at a time; the simulated GPU reckons with its latency."""
@@ -105,3 +107,9 @@ class VirtualLease:
         """The holder looks every millisecond; what it sees before the clock is there changes nothing."""
         pending_ns = max(self._gpu.read().pending_at_ns - now_ns, 1)
         self._report_ns = now_ns + -(-pending_ns // _LOOK_NS) * _LOOK_NS
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """When ``poll`` has something to do, now that something was done."""
+        due_ns = self._report_ns if self._retry_ns is None else self._retry_ns
+        self.next_ns = _NEVER_NS if due_ns is None or self._is_holder_stopped else due_ns

@@ -45,6 +45,7 @@ class VirtualLink:
     Attributes:
         delay_ns: [ns] that every message takes, in either direction.
         agent_stream, planner_stream: The stream that either end has open; None for none.
+        next_ns: When ``arrived`` has something to tell; 0 for now.
     """
 
     def __init__(self, new_stream: Callable[[], int], noise: random.Random) -> None:
@@ -69,6 +70,7 @@ class VirtualLink:
         self._is_disconnected = False  # and the agent has not been told yet
         self._retry_ns: int | None = None
         self._retry_delay_ns = _FIRST_DELAY_NS
+        self.next_ns = NEVER_NS
 
     # ---- what happens to it
 
@@ -78,9 +80,10 @@ class VirtualLink:
         self._retry_delay_ns = _FIRST_DELAY_NS
         if is_planner_there and self._cut_ns is None:
             self._open()
-            return True
-        self._wait(now_ns)
-        return False
+        else:
+            self._wait(now_ns)
+        self._look_ahead()
+        return self.agent_stream is not None
 
     def accept(self) -> None:
         """The planner has accepted the stream: after the next break the first attempt comes soon."""
@@ -100,11 +103,13 @@ class VirtualLink:
             self._lose(now_ns)
         if not opens_again:
             self._retry_ns = None
+        self._look_ahead()
 
     def cut(self, why: str, now_ns: int) -> None:
         """Nothing comes through from now on, until that is mended."""
         self._cuts.add(why)
         self._cut_ns = now_ns if self._cut_ns is None else self._cut_ns
+        self._look_ahead()
 
     def mend(self, why: str, now_ns: int) -> None:
         """What waits comes through; an end that gave up meanwhile has left the other one a dead stream."""
@@ -112,25 +117,30 @@ class VirtualLink:
         if not self._cuts:
             self._cut_ns = None
             self._settle(now_ns)
+        self._look_ahead()
 
     def stop_agent(self, now_ns: int) -> None:
         """The agent's process is stopped."""
         self._stopped_ns = now_ns
+        self._look_ahead()
 
     def continue_agent(self, now_ns: int) -> None:
         """It goes on."""
         self._stopped_ns = None
         self._settle(now_ns)
+        self._look_ahead()
 
     def lose_planner(self, now_ns: int) -> None:
         """The planner's process is gone."""
         self._is_planner_there = False
         self.break_now(now_ns)
         self._detached.clear()
+        self._look_ahead()
 
     def find_planner(self) -> None:
         """It is there again."""
         self._is_planner_there = True
+        self._look_ahead()
 
     # ---- messages
 
@@ -138,30 +148,13 @@ class VirtualLink:
         """The agent says something; dropped if no stream is open."""
         if self.agent_stream is not None:
             self._to_planner.append((now_ns + self.delay_ns, self.agent_stream, message))
+            self._look_ahead()
 
     def say(self, stream: int, message: PlannerMessage, now_ns: int) -> None:
         """The planner says something on a stream; dropped if that is gone."""
         if stream == self.planner_stream:
             self._to_agent.append((now_ns + self.delay_ns, stream, message))
-
-    @property
-    def next_ns(self) -> int:
-        """When ``arrived`` has something to tell; 0 for now."""
-        is_stopped = self._stopped_ns is not None
-        due_ns = 0 if self._detached or (self._is_disconnected and not is_stopped) else NEVER_NS
-        if self._cut_ns is None:
-            if self._to_planner:
-                due_ns = min(due_ns, self._to_planner[0][0])
-            if self._to_agent and not is_stopped:
-                due_ns = min(due_ns, self._to_agent[0][0])
-        elif self.agent_stream is not None and not is_stopped:
-            due_ns = min(due_ns, self._cut_ns + AGENT_NOTICES_NS)
-        since_ns = self._silent_since_ns
-        if since_ns is not None and self.planner_stream is not None:
-            due_ns = min(due_ns, since_ns + PLANNER_NOTICES_NS)
-        if self._retry_ns is not None and not is_stopped:
-            due_ns = min(due_ns, self._retry_ns)
-        return due_ns
+            self._look_ahead()
 
     def arrived(self, now_ns: int) -> Arrived:
         """What has come through by now."""
@@ -194,9 +187,28 @@ class VirtualLink:
                 if stream == self.agent_stream:
                     to_agent.append(said)
         detached, self._detached = self._detached, []
+        self._look_ahead()
         return Arrived(connected, to_agent, disconnected, to_planner, detached)
 
     # ---- inside
+
+    def _look_ahead(self) -> None:
+        """When ``arrived`` has something to tell, now that something was done."""
+        is_stopped = self._stopped_ns is not None
+        due_ns = 0 if self._detached or (self._is_disconnected and not is_stopped) else NEVER_NS
+        if self._cut_ns is None:
+            if self._to_planner:
+                due_ns = min(due_ns, self._to_planner[0][0])
+            if self._to_agent and not is_stopped:
+                due_ns = min(due_ns, self._to_agent[0][0])
+        elif self.agent_stream is not None and not is_stopped:
+            due_ns = min(due_ns, self._cut_ns + AGENT_NOTICES_NS)
+        since_ns = self._silent_since_ns
+        if since_ns is not None and self.planner_stream is not None:
+            due_ns = min(due_ns, since_ns + PLANNER_NOTICES_NS)
+        if self._retry_ns is not None and not is_stopped:
+            due_ns = min(due_ns, self._retry_ns)
+        self.next_ns = due_ns
 
     @property
     def _silent_since_ns(self) -> int | None:

@@ -95,7 +95,8 @@ class VirtualRank:
             return due_ns
         if self._stopped_ns is not None:
             return min(due_ns, self._stopped_ns + LEASE_NS) if self._has_lease else due_ns
-        return min(due_ns, self.agent.next_ns())
+        agent_ns = self.agent.next_ns()
+        return agent_ns if agent_ns < due_ns else due_ns
 
     def next_look_ns(self, now_ns: int) -> int | None:
         """As of the agent's."""
