@@ -22,6 +22,7 @@ _NUM_NOISE = 64
 _USUAL_NOISE = 0.01
 _LEAST_NOISE = 1e-4
 _MIN_NOISE_PAIRS = 4
+_MAX_PAUSE = 1.1  # times what iterations usually take, of an iteration that takes longer
 _NORMAL = 1.4826 / math.sqrt(2)  # from a median of absolute differences to a standard deviation
 _MEDIAN_INFLATION = math.pi / 2  # variance of a median over that of a mean
 
@@ -221,7 +222,8 @@ class Guard:
             self._compare(before_s, allowed)
 
     def _take_planned(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
-        self._unjudged_s += time_s
+        # A pause, as for a checkpoint, is no plan's fault; a plan that is slow is slow in most iterations.
+        self._unjudged_s += min(time_s, _MAX_PAUSE * median(self._planned_s)) if self._planned_s else time_s
         self._num_unjudged += 1
         if not is_settled:
             return

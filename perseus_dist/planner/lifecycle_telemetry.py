@@ -123,20 +123,26 @@ def _take_whole(job: Job, iteration: Iteration) -> None:
     job.num_changes += 1
     if iteration.is_enforced and job.switch is not None:
         job.enforced.append(iteration)
-    if job.plan is not None and job.switch is not None and job.baseline is not None and iteration.energy_j is not None:
-        job.saved_j += _saved_j(job.baseline, job.plan.summary.total_blocking_uw, len(job.pipelines), iteration)
+        if not iteration.is_released:
+            job.saved_j += _saved_j(job, iteration)
     if job.baseline is None and not job.sweeps and iteration.is_released:
         job.num_warm += 1
         if job.num_warm > job.policy.num_warmup_iterations:
             job.baseline_iterations.append(iteration)
 
 
-def _saved_j(baseline: BaselineMeasured, blocking_uw: int, num_pipelines: int, iteration: Iteration) -> float:
-    """[J] that an iteration drew less than the baseline, which would have waited as long for the same straggler."""
-    if not baseline.energy_j or iteration.energy_j is None:
+def _saved_j(job: Job, iteration: Iteration) -> float:
+    """[J] that an iteration under a plan drew less than the baseline, which would have waited for the same straggler.
+
+    What was slow because the target, or an operator, asks for it would not have been at full clocks.
+    """
+    baseline, energy_j = job.baseline, iteration.energy_j
+    if job.plan is None or job.switch is None or baseline is None or not baseline.energy_j or energy_j is None:
         return 0.0
-    waiting_s = max(0.0, iteration.time_s - baseline.time_s)
-    return baseline.energy_j + num_pipelines * blocking_uw / UW_PER_W * waiting_s - iteration.energy_j
+    is_waiting = job.switch.t_prime_s > 0 and not job.stragglers
+    free_s = iteration.time_s if is_waiting else min(iteration.time_s, job.guard.guard.reference_s or baseline.time_s)
+    waiting_w = len(job.pipelines) * job.plan.summary.total_blocking_uw / UW_PER_W
+    return baseline.energy_j + waiting_w * max(0.0, free_s - baseline.time_s) - energy_j
 
 
 def measured_baseline(job: Job) -> BaselineMeasured | None:

@@ -163,6 +163,15 @@ def test_small_losses_add_up_to_the_budget() -> None:
     assert "lost" in world.guard.breach.sentence
 
 
+def test_pauses_are_not_the_plans_fault() -> None:
+    """A checkpoint every hundred iterations, which takes as long as fifty."""
+    world = begun()
+    for _ in range(100):
+        world.train(99, 1.0, 1.0)
+        world.train(1, 50.0, 50.0)
+    assert world.guard.breach is None
+
+
 def test_losses_within_the_budget_are_borne() -> None:
     world = begun()
     world.train(20_000, 1.0, 1.0045)
