@@ -10,7 +10,7 @@ from perseus_dist.agent.startup import parse_target, rank_from_spec, saved_profi
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import TimedBoundary
 from perseus_dist.messages import AgentMessage, Gpu, PlannerMessage
-from perseus_dist.simulation.virtual_lease import VirtualLease
+from perseus_dist.simulation.virtual_lease import NEVER_NS, VirtualLease
 from perseus_dist.simulation.virtual_meter import VirtualMeter
 from perseus_dist.simulator.gpu import SimulatedGpu
 
@@ -54,6 +54,7 @@ class VirtualAgent:
             settings=settings_from_spec(spec),
         )
         self._sample_ns = 0
+        self._timer_ns = 0  # as ``next_ns`` found it
         self._outgoing: list[AgentMessage] = []
 
     def connect(self, now_ns: int) -> None:
@@ -78,11 +79,13 @@ class VirtualAgent:
     def next_ns(self) -> int:
         """When something is due, the device's own doings aside."""
         if self._outgoing:
+            self._timer_ns = 0
             return 0
         due_ns, lease_ns, timer_ns = self._sample_ns, self.lease.next_ns, self._core.next_timer_ns()
         if lease_ns < due_ns:
             due_ns = lease_ns
-        return timer_ns if timer_ns is not None and timer_ns < due_ns else due_ns
+        self._timer_ns = NEVER_NS if timer_ns is None else timer_ns
+        return self._timer_ns if self._timer_ns < due_ns else due_ns
 
     def next_look_ns(self, now_ns: int) -> int | None:
         """When it next looks at its clock or counter, after now, though it need not act; None for not soon."""
@@ -113,7 +116,8 @@ class VirtualAgent:
             self._look_at_counter(now_ns + 1)
         if now_ns >= self._sample_ns:
             self._sample(now_ns)
-        timer_ns = self._core.next_timer_ns()
+        # Nothing that has just happened makes the timer due at once.
+        timer_ns = self._core.next_timer_ns() if now_ns >= self._timer_ns else None
         if timer_ns is not None and now_ns >= timer_ns:
             self._do(self._core.on_timer(now_ns), now_ns)
         outgoing, self._outgoing = self._outgoing, []

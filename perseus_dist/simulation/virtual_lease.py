@@ -5,7 +5,7 @@ from perseus_dist.simulator.gpu import SimulatedGpu
 
 _LOOK_NS = 1_000_000  # how often the holder looks whether the clock is there
 _FIRST_RETRY_NS = 250_000_000
-_NEVER_NS = 1 << 62
+NEVER_NS = 1 << 62
 LEASE_NS = 2_000_000_000
 
 
@@ -26,7 +26,7 @@ class VirtualLease:
         self._report_ns: int | None = None
         self._retry_ns: int | None = None
         self._is_holder_stopped = False
-        self.next_ns = _NEVER_NS
+        self.next_ns = NEVER_NS
 
     def next_look_ns(self, now_ns: int) -> int | None:
         """When the holder next looks, after now; None while it waits for nothing."""
@@ -112,4 +112,4 @@ class VirtualLease:
     def _look_ahead(self) -> None:
         """When ``poll`` has something to do, now that something was done."""
         due_ns = self._report_ns if self._retry_ns is None else self._retry_ns
-        self.next_ns = _NEVER_NS if due_ns is None or self._is_holder_stopped else due_ns
+        self.next_ns = NEVER_NS if due_ns is None or self._is_holder_stopped else due_ns

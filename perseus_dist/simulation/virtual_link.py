@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from perseus_dist.messages import AgentMessage, PlannerMessage
+from perseus_dist.simulation.virtual_lease import NEVER_NS
 
 AGENT_NOTICES_NS = 10_000_000_000
 """Until an agent takes a silent planner for gone (``rpc.connection``)."""
@@ -18,7 +19,6 @@ PLANNER_NOTICES_NS = 15_000_000_000
 """Until the planner takes a silent agent for gone (``planner.server``)."""
 
 _FIRST_DELAY_NS, _LONGEST_DELAY_NS = 100_000_000, 1_500_000_000
-NEVER_NS = 1 << 62
 
 
 class Arrived(NamedTuple):

@@ -28,7 +28,7 @@ from perseus_dist.planner.lifecycle_events import (
 )
 from perseus_dist.planner.plan_request import PlanningRequest
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
-from perseus_dist.simulation.virtual_link import NEVER_NS
+from perseus_dist.simulation.virtual_lease import NEVER_NS
 from perseus_dist.simulation.virtual_store import VirtualStore
 
 _TICK_NS = 1_000_000_000

@@ -109,8 +109,8 @@ class VirtualRank:
             passed: What the device has passed since the last call.
             now_ns: Now.
         """
-        agent = self.agent
-        events = self._arrive(now_ns) if self.link.next_ns <= now_ns else []
+        agent, link = self.agent, self.link
+        events = self._arrive(now_ns) if link.next_ns <= now_ns else []
         if agent is None:
             return events
         if self._stopped_ns is not None:
@@ -119,8 +119,9 @@ class VirtualRank:
                 self._has_lease = False
                 agent.lease.close()
             return events
-        self._send(passed, now_ns)
-        return events + self._arrive(now_ns) if self.link.next_ns <= now_ns else events
+        for message in agent.run_due(passed, now_ns):
+            link.send(message, now_ns)
+        return events + self._arrive(now_ns) if link.next_ns <= now_ns else events
 
     def hear(self, stream: int, message: PlannerMessage, now_ns: int) -> list[JobEvent]:
         """The planner says something on a stream; what it learns at once in turn."""
