@@ -96,7 +96,6 @@ def _play_seed(args: argparse.Namespace) -> int:
         document = {
             "simulated_gpus": True,
             "seed": trial.seed,
-            "events_left_out": trial.num_left_out,
             "broken_invariants": [broken_document(one) for one in trial.broken],
             "scenario": scenario_document(scenario),
         }
@@ -104,8 +103,6 @@ def _play_seed(args: argparse.Namespace) -> int:
     else:
         drawn = f"{trial.scenario.job.num_ranks} ranks, {trial.scenario.iterations} iterations"
         print(f"simulated GPUs: seed {trial.seed}: {drawn}, {len(trial.scenario.events)} events")
-        if trial.num_left_out:
-            print(f"events left out, which the simulator does not apply yet: {trial.num_left_out}")
         print("\n".join(broken_lines(trial.broken)))
         if trial.broken:
             print(f"a smaller history that breaks {trial.broken[0].name}, for --scenario FILE:")

@@ -74,6 +74,12 @@ class VirtualJob(VirtualTraining):
         """GPUs that are locked now."""
         return sum(not gpu.state().is_unlocked for gpu in self.machine.gpus)
 
+    @property
+    def locked_without_lease(self) -> int:
+        """Those of them whose agent is dead, so that nobody holds their lease."""
+        ranks = zip(self._ranks, self.machine.gpus, strict=True)
+        return sum(rank.agent is None and not gpu.state().is_unlocked for rank, gpu in ranks)
+
     def end(self) -> None:
         """The trainers end; what is still on its way arrives."""
         if self.is_alive:

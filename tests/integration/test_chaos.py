@@ -7,14 +7,28 @@ from typing import Any
 import pytest
 
 from perseus_dist.cli import main
-from perseus_dist.simulation.chaos.drawing.draw import draw_scenario
 from perseus_dist.simulation.chaos.errors import ScenarioError
-from perseus_dist.simulation.chaos.events import Partition, SlowDown
+from perseus_dist.simulation.chaos.events import (
+    DiskFull,
+    Event,
+    HeatCap,
+    MessageDelay,
+    NextJob,
+    Partition,
+    PowerCap,
+    Process,
+    ProcessAction,
+    ProcessEvent,
+    Repetition,
+    SlowDown,
+    SlowLink,
+    StragglerOrder,
+    TargetOrder,
+)
 from perseus_dist.simulation.chaos.play import play
 from perseus_dist.simulation.chaos.record import PlayedRun
 from perseus_dist.simulation.chaos.scenario import SAVED, Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.trial import playable
-from perseus_dist.simulation.chaos.virtual_world import can_apply, open_virtual_world
+from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
 
 SMALL = {"schedule": "1f1b", "pp": 2, "dp": 1, "microbatches": 4, "time_scale": 3, "profile": "saved"}
 
@@ -68,18 +82,51 @@ def test_noise_is_repeatable_and_the_same_without() -> None:
     assert [one.time_s for one in first.iterations[:8]] == [one.time_s for one in first.without[:8]]
 
 
-def test_what_the_simulator_cannot_do_is_left_out_or_refused() -> None:
-    job = ScenarioJob(schedule="1f1b", pp=2, microbatches=4)
-    cut = Partition(iteration=3, is_partitioned=True)
-    slow = SlowDown(iteration=3, rank=0, slowdown=1.2)
-    scenario = Scenario(job=job, iterations=9, events=(cut, slow))
-    assert can_apply(slow)
-    if not can_apply(cut):
-        assert playable(scenario).events == (slow,)
-        with pytest.raises(ScenarioError, match="does not apply events of this kind"):
-            play(scenario, open_virtual_world)
-    for seed in range(50):
-        assert all(map(can_apply, playable(draw_scenario(seed)).events))
+def test_every_kind_of_event_is_applied() -> None:
+    """In both worlds; the other job's iterations are numbered on."""
+    job = ScenarioJob(schedule="1f1b", pp=2, dp=2, microbatches=2, profile=SAVED)
+    kill, stop, go_on, again = ProcessAction.KILL, ProcessAction.STOP, ProcessAction.CONTINUE, ProcessAction.RESTART
+    events: tuple[Event, ...] = (
+        SlowDown(iteration=1, rank=0, slowdown=1.2),
+        HeatCap(iteration=1, node=0, thermal_cap_mhz=1200),
+        PowerCap(iteration=2, rank=1, power_limit_w=300.0),
+        SlowLink(iteration=2, rank=2, transfer_s=0.01),
+        ProcessEvent(iteration=3, action=kill, process=Process.AGENT, rank=1),
+        ProcessEvent(iteration=4, action=again, process=Process.AGENT, rank=1),
+        ProcessEvent(iteration=4, action=stop, process=Process.PLANNER),
+        ProcessEvent(iteration=5, action=go_on, process=Process.PLANNER),
+        ProcessEvent(iteration=5, action=kill, process=Process.LEASE, rank=3),
+        ProcessEvent(iteration=6, action=again, process=Process.LEASE, rank=3),
+        MessageDelay(iteration=6, delay_s=0.2),
+        Partition(iteration=7, is_partitioned=True, rank=2),
+        Partition(iteration=8, is_partitioned=False, rank=2),
+        Repetition(iteration=8, repeat=0.5),
+        DiskFull(iteration=9, is_full=True),
+        DiskFull(iteration=10, is_full=False),
+        ProcessEvent(iteration=10, action=kill, process=Process.PLANNER),
+        ProcessEvent(iteration=12, action=again, process=Process.PLANNER),
+        ProcessEvent(iteration=13, action=kill, process=Process.TRAINER, rank=0),
+        ProcessEvent(iteration=13, action=again, process=Process.TRAINER, rank=0),
+        TargetOrder(iteration=14, target="slowdown=1.1"),
+        StragglerOrder(iteration=14, pipeline=1, degree=1.2),
+        StragglerOrder(iteration=15),
+        NextJob(iteration=16, changes={"gpu": "a40", "microbatches": 3}),
+        SlowDown(iteration=17, rank=0, slowdown=1.2),
+    )
+    run = play(Scenario(job=job, iterations=20, seed=3, events=events), open_virtual_world)
+    assert [(span.first, span.last) for span in run.jobs] == [(0, 15), (16, 19)]
+    assert {run.iterations[number].phase for number in (10, 11)} == {"down"}
+    assert run.clocks_left_locked == 0
+    with_it, without = ([one.time_s for one in found] for found in (run.iterations, run.without))
+    assert with_it[:3] == pytest.approx(without[:3], rel=0.02)
+    assert without[17] > 1.05 * without[16]
+
+
+def test_dead_trainers_train_nothing() -> None:
+    job = ScenarioJob(schedule="1f1b", pp=2, microbatches=2)
+    dies = ProcessEvent(iteration=1, action=ProcessAction.KILL, process=Process.TRAINER, rank=0)
+    with pytest.raises(ScenarioError, match="the trainers are dead; restart one"):
+        play(Scenario(job=job, iterations=3, events=(dies,)), open_virtual_world)
 
 
 @pytest.mark.parametrize(

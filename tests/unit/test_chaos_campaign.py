@@ -26,7 +26,6 @@ def fake_trial(seed: int) -> Trial:
         seed=seed,
         scenario=history.scenario,
         faults=history.faults,
-        num_left_out=0,
         broken=BROKEN if seed % 3 == 0 else (),
         reached_plan=seed % 10 != 0,
         cpu_s=1.8,

@@ -64,7 +64,6 @@ class Campaign:
             "share_of_16_ranks_or_more": sum(count >= _LARGE for count in ranks) / num,
             "mean_iterations": fmean(trial.scenario.iterations for trial in self.trials) if ranks else 0.0,
             "share_that_reached_a_plan": sum(trial.reached_plan for trial in self.trials) / num,
-            "events_left_out": sum(trial.num_left_out for trial in self.trials),
             "share_by_fault": {kind.value: faults[kind] / num for kind in FaultKind},
         }
 
@@ -73,7 +72,6 @@ class Campaign:
         drawn = self.distribution()
         faults = ", ".join(f"{name} {100 * share:.0f} %" for name, share in drawn["share_by_fault"].items())
         by_name = ", ".join(f"{name} {count}" for name, count in self.num_broken.items() if count)
-        left_out = drawn["events_left_out"]
         return "\n".join(
             [
                 f"{len(self.failing)} of {len(self.trials)} seeds broke an invariant{by_name and f': {by_name}'}",
@@ -82,7 +80,6 @@ class Campaign:
                 f"{100 * drawn['share_of_16_ranks_or_more']:.0f} % of seeds; iterations: {drawn['mean_iterations']:.0f}"
                 f" on the mean; {100 * drawn['share_that_reached_a_plan']:.0f} % reached a plan",
                 f"faults, in so many seeds: {faults}",
-                *([f"events left out, which the simulator does not apply yet: {left_out}"] if left_out else []),
                 f"{self.seeds_per_core_hour:.0f} seeds per core-hour",
             ]
         )

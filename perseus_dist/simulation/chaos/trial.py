@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perseus_dist.simulation.chaos.drawing.draw import draw_history
-from perseus_dist.simulation.chaos.events import NextJob
 from perseus_dist.simulation.chaos.invariants.every import broken_invariants
 from perseus_dist.simulation.chaos.play import play
 from perseus_dist.simulation.chaos.record import Broken, PlayedRun
 from perseus_dist.simulation.chaos.scenario import Scenario
 from perseus_dist.simulation.chaos.shrink import shrink
-from perseus_dist.simulation.chaos.virtual_world import can_apply, open_virtual_world
+from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
 
 CRASH = "crash"
 """The name under which a run that ends in an exception is counted."""
@@ -25,7 +24,6 @@ class Trial:
         seed: It.
         scenario: What was played.
         faults: Kinds of faults in the history, as drawn.
-        num_left_out: Events that were drawn and that the simulator does not apply yet.
         broken: Invariants that do not hold.
         reached_plan: Whether some iteration ran under a plan.
         cpu_s: [s] that it took.
@@ -34,7 +32,6 @@ class Trial:
     seed: int
     scenario: Scenario
     faults: tuple[str, ...]
-    num_left_out: int
     broken: tuple[Broken, ...]
     reached_plan: bool
     cpu_s: float
@@ -44,13 +41,11 @@ def try_seed(seed: int) -> Trial:
     """Play a seed; an exception of the code that is tried is a broken invariant."""
     begin_s = time.process_time()
     history = draw_history(seed)
-    scenario = playable(history.scenario)
-    run, broken = judge(scenario)
+    run, broken = judge(history.scenario)
     return Trial(
         seed=seed,
-        scenario=scenario,
+        scenario=history.scenario,
         faults=tuple(history.faults),
-        num_left_out=len(history.scenario.events) - len(scenario.events),
         broken=broken,
         reached_plan=run is not None and any(run.followed),
         cpu_s=time.process_time() - begin_s,
@@ -74,13 +69,3 @@ def shrunk(scenario: Scenario, broken: Sequence[Broken], *, max_runs: int) -> Sc
         return any(one.name == name for one in judge(smaller)[1])
 
     return shrink(scenario, still_breaks, max_runs=max_runs)
-
-
-def playable(scenario: Scenario) -> Scenario:
-    """A scenario without what the simulator does not apply yet, and without all that follows a job it cannot begin."""
-    events = list(scenario.events)
-    for number, event in enumerate(events):
-        if isinstance(event, NextJob) and not can_apply(event):
-            events = events[:number]
-            break
-    return replace(scenario, events=tuple(event for event in events if can_apply(event)))

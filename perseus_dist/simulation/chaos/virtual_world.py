@@ -1,38 +1,27 @@
-"""A scenario's world made of ``VirtualJob``: simulated GPUs, agents' cores and the planner's life cycle.
+"""A scenario's world in virtual time: simulated GPUs, agents' cores and the planner's life cycle, or trainers alone."""
 
-It does not yet apply every kind of event; ``can_apply`` says which.
-"""
-
-import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perseus_dist.messages import NO_POINT
+from perseus_dist.messages import NO_POINT, IterationReport, MeasuredIterations
 from perseus_dist.planner.job import Phase
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.lifecycle_events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.simulation.chaos.errors import ScenarioError
-from perseus_dist.simulation.chaos.event_fields import event_text
-from perseus_dist.simulation.chaos.events import Event, HeatCap, PowerCap, SlowDown, StragglerOrder, TargetOrder
+from perseus_dist.simulation.chaos.events import Event, NextJob
 from perseus_dist.simulation.chaos.planner_view import planner_view
 from perseus_dist.simulation.chaos.profile_rows import profile_rows, undisturbed_profile
 from perseus_dist.simulation.chaos.scenario import SAVED, SWEEP, Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.target import parse_scenario_target, target_option
 from perseus_dist.simulation.chaos.world import Iteration, JobEnd
+from perseus_dist.simulation.chaos.world_faults import WorldFaults
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual_run import VirtualJob, virtual_job
-from perseus_dist.simulator.presets import find_preset
+from perseus_dist.simulation.virtual_training import VirtualTraining, virtual_training
 
-_APPLIED = (SlowDown, HeatCap, PowerCap, TargetOrder, StragglerOrder)
+DOWN = "down"
 _SWEEPING = frozenset({Phase.PROFILING, Phase.REPROFILING})
-_NEVER = 10**9
-
-
-def can_apply(event: Event) -> bool:
-    """Whether this world knows how to apply an event."""
-    return isinstance(event, _APPLIED)
 
 
 @contextmanager
@@ -40,20 +29,21 @@ def open_virtual_world(scenario: Scenario, *, with_perseus: bool) -> Iterator["V
     """A world in which the scenario's job has not begun yet.
 
     Raises:
-        ScenarioError: It has events that ``can_apply`` does not know.
         SimulatorError: The machine cannot be built.
         ProfileError: The scenario names a profile that cannot be read.
     """
-    for event in scenario.events:
-        if not can_apply(event):
-            raise _refusal(event)
-    job = scenario.job
-    with TemporaryDirectory(prefix="perseus-chaos-") as folder:
-        simulated = _simulated_job(job, scenario.iterations, Path(folder))
-        # Without Perseus the baseline never ends, so that no clock is ever set.
-        policy = Policy() if with_perseus else Policy(num_baseline_iterations=_NEVER)
-        with virtual_job(simulated, job.gpu, policy) as running:
-            yield VirtualWorld(scenario, simulated, running, with_perseus=with_perseus)
+    job, noise_percent, seed = scenario.job, scenario.job.noise_percent, scenario.seed
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="perseus-chaos-")))
+        simulated = _simulated_job(job, scenario.iterations, folder)
+        training: VirtualTraining
+        if with_perseus:
+            training = stack.enter_context(
+                virtual_job(simulated, job.gpu, noise_percent=noise_percent, seed=seed, quick_plans=True)
+            )
+        else:
+            training = stack.enter_context(virtual_training(simulated, job.gpu, noise_percent=noise_percent, seed=seed))
+        yield VirtualWorld(scenario, simulated, training, folder)
 
 
 def _simulated_job(job: ScenarioJob, iterations: int, folder: Path) -> SimulatedJob:
@@ -74,115 +64,94 @@ def _simulated_job(job: ScenarioJob, iterations: int, folder: Path) -> Simulated
 
 
 class VirtualWorld:
-    """One job in virtual time."""
+    """One job after the other in virtual time."""
 
-    def __init__(self, scenario: Scenario, simulated: SimulatedJob, running: VirtualJob, *, with_perseus: bool) -> None:
+    def __init__(self, scenario: Scenario, simulated: SimulatedJob, training: VirtualTraining, folder: Path) -> None:
+        self._scenario = scenario
         self._job = scenario.job
         self._simulated = simulated
-        self._running = running
-        self._with_perseus = with_perseus
-        self._rng = random.Random(scenario.seed)
-        self._slowdowns = [1.0] * scenario.job.num_ranks
-        self._num_iterations = 0
-        self._energy_j = self._total_energy_j()
-        self._reports: set[int] = set()
+        self._training = training
+        self._folder = folder
+        self._faults = WorldFaults(training, scenario.seed)
+        self._num_iterations = 0  # of this job
+        self._starts: list[tuple[int, list[int]]] = [(0, [0] * self._job.num_ranks)]
 
     def apply(self, event: Event) -> JobEnd | None:
         """As ``World`` says."""
-        gpus = self._running.machine.gpus
-        match event:
-            case SlowDown():
-                for rank in event.ranks(len(gpus)):
-                    self._slowdowns[rank] = event.slowdown
-                    self._running.slow_down(rank, event.slowdown)
-            case HeatCap():
-                for rank in event.ranks(len(gpus)):
-                    gpus[rank].set_thermal_cap(event.thermal_cap_mhz)
-            case PowerCap():
-                default_w = find_preset(self._job.gpu).power_limits_w[1]
-                for rank in event.ranks(len(gpus)):
-                    gpus[rank].set_power_limit_w(event.power_limit_w or default_w)
-            case TargetOrder():
-                self._running.planner.tell(TargetSet(target=parse_scenario_target(event.target)))
-            case StragglerOrder():
-                self._report_straggler(event)
-            case _:
-                raise _refusal(event)
+        if isinstance(event, NextJob):
+            return self._begin_next(event)
+        was_alive = self._training.is_alive
+        self._faults.apply(event)
+        if self._training.is_alive and not was_alive:  # its iterations are numbered from 0 again
+            self._starts.append((self._num_iterations, [len(reports) for reports in self._reports]))
         return None
 
     def run_iteration(self) -> Iteration:
         """As ``World`` says."""
-        running = self._running
-        self._add_noise()
-        begin_ns, was_sweeping = running.machine.now_ns, self._is_sweeping()
-        running.run_iteration()
+        training = self._training
+        if not training.is_alive:
+            raise ScenarioError("the trainers are dead; restart one before the next iteration")
+        self._faults.begin_iteration()
+        was_sweeping = self._is_sweeping()
+        trained = training.run_iteration()
+        assert trained is not None, "nothing kills trainers within an iteration"
         self._num_iterations += 1
-        energy_before_j, self._energy_j = self._energy_j, self._total_energy_j()
-        view = planner_view(running.planner.job) if self._with_perseus else None
+        if not isinstance(training, VirtualJob):
+            return Iteration(time_s=trained.time_s, energy_j=trained.energy_j)
+        is_there = training.planner.is_alive
         return Iteration(
-            time_s=(running.machine.now_ns - begin_ns) / 1e9,
-            energy_j=self._energy_j - energy_before_j,
-            phase=running.planner.job.phase if self._with_perseus else "",
+            time_s=trained.time_s,
+            energy_j=trained.energy_j,
+            phase=trained.phase if is_there else DOWN,
             is_sweep=was_sweeping or self._is_sweeping(),
-            view=view,
+            view=planner_view(training.planner.job) if is_there else None,
+            locked_without_lease=training.locked_without_lease,
         )
 
     def end(self) -> JobEnd:
         """As ``World`` says."""
-        running = self._running
-        running.end()
-        status, plan = running.status, running.planner.job.plan
+        training = self._training
+        training.end()
+        if not isinstance(training, VirtualJob):
+            return JobEnd(followed=(), baseline=MeasuredIterations(), enforced=MeasuredIterations())
+        status, plan = training.status, training.planner.job.plan
         return JobEnd(
             followed=self._followed(),
             baseline=status.baseline,
             enforced=status.enforced,
             saved_j=status.saved_j,
             profile=profile_rows(plan.profile_csv, self._simulated, self._job.gpu) if plan else (),
-            clocks_left_locked=sum(not gpu.state().is_unlocked for gpu in running.machine.gpus),
+            clocks_left_locked=training.clocks_left_locked,
         )
 
-    def _report_straggler(self, event: StragglerOrder) -> None:
-        tell = self._running.planner.tell
-        if event.pipeline is not None and event.degree is not None:
-            self._reports.add(event.pipeline)
-            tell(
-                StragglerReported(straggler_id=_report_id(event.pipeline), degree=event.degree, dp_rank=event.pipeline)
-            )
-            return
-        over = self._reports if event.pipeline is None else self._reports & {event.pipeline}
-        for pipeline in sorted(over):
-            tell(StragglerCleared(straggler_id=_report_id(pipeline)))
-        self._reports = self._reports - over
+    def _begin_next(self, event: NextJob) -> JobEnd:
+        end = self.end()
+        before, self._job = self._job, replace(self._job, **event.changes)
+        self._simulated = _simulated_job(self._job, self._scenario.iterations, self._folder)
+        self._training.next_job(self._simulated, self._job.gpu)
+        self._faults.begin_job(is_other_gpu=self._job.gpu != before.gpu)
+        self._num_iterations = 0
+        self._starts = [(0, [0] * self._job.num_ranks)]
+        return end
 
-    def _add_noise(self) -> None:
-        """A rank's instructions of an iteration are all off by one factor: as much as the mean of theirs would be."""
-        if not self._job.noise_percent:
-            return
-        num_runs = 2 * self._job.microbatches * self._job.chunks
-        deviation = self._job.noise_percent / 100 / num_runs**0.5
-        for rank, slowdown in enumerate(self._slowdowns):
-            self._running.slow_down(rank, slowdown * max(0.5, self._rng.gauss(1.0, deviation)))
+    @property
+    def _reports(self) -> list[list[IterationReport]]:
+        return self._training.reports if isinstance(self._training, VirtualJob) else []
 
     def _is_sweeping(self) -> bool:
         """Whether the planner waits for a sweep, and clocks are held for it."""
-        is_phase = self._with_perseus and self._running.planner.job.phase in _SWEEPING
-        return is_phase and any(not gpu.state().is_unlocked for gpu in self._running.machine.gpus)
+        training = self._training
+        if not isinstance(training, VirtualJob):
+            return False
+        return training.planner.job.phase in _SWEEPING and training.clocks_left_locked > 0
 
     def _followed(self) -> tuple[bool, ...]:
-        ranks = [
-            {report.iteration for report in reports if report.point != NO_POINT} for reports in self._running.reports
-        ]
-        return tuple(all(number in rank for rank in ranks) for number in range(self._num_iterations))
-
-    def _total_energy_j(self) -> float:
-        return sum(gpu.state().true_energy_j for gpu in self._running.machine.gpus)
-
-
-def _refusal(event: Event) -> ScenarioError:
-    return ScenarioError(
-        f"event {event_text(event)}: the simulator does not apply events of this kind yet; leave it out"
-    )
-
-
-def _report_id(pipeline: int) -> str:
-    return f"pipeline-{pipeline}"
+        """(iterations) whether every rank followed a plan, by what it reported since the start that they belong to."""
+        of_ranks: list[set[int]] = [set() for _ in self._reports]
+        for rank, reports in enumerate(self._reports):
+            for (first, num_before), (_, num_after) in zip(
+                self._starts, [*self._starts[1:], (0, [len(reports)] * len(of_ranks))], strict=True
+            ):
+                mine = reports[num_before[rank] : num_after[rank]]
+                of_ranks[rank] |= {first + report.iteration for report in mine if report.point != NO_POINT}
+        return tuple(all(number in rank for rank in of_ranks) for number in range(self._num_iterations))

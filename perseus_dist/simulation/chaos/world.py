@@ -4,7 +4,6 @@
 are always two worlds of a scenario: one with Perseus and one without, in which no clock is ever set.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -134,7 +133,3 @@ class OpenWorld(Protocol):
 
     def __call__(self, scenario: Scenario, *, with_perseus: bool) -> AbstractContextManager[World]:
         """A world in which the scenario's first job has not begun yet."""
-
-
-CanApply = Callable[[Event], bool]
-"""Whether a world knows how to apply an event."""
