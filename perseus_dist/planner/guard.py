@@ -58,7 +58,8 @@ class GuardPolicy:
         min_spacing: Iterations between two probes at least; each suspicion that comes to nothing doubles it.
         max_spacing: Of that.
         tolerance: Share of the time allowed by which a plan is clearly slower.
-        z: Standard errors between a comparison and its doubt.
+        z: Standard errors between a comparison and its doubt; a second probe must agree.
+        sure_z: The same, where one probe is enough.
         suspicion: Share by which iterations take more or less than expected, before that is suspicious.
         budget_share: Share of the time allowed that may be lost.
         budget_iterations: Iterations that may be lost besides.
@@ -74,6 +75,7 @@ class GuardPolicy:
     max_spacing: int = 64
     tolerance: float = 0.01
     z: float = 3.0
+    sure_z: float = 6.0
     suspicion: float = 0.005
     budget_share: float = 0.005
     budget_iterations: float = 10.0
@@ -135,6 +137,7 @@ class Guard:
     _expected_s: float | None = None
     _suspicion: str = ""
     _may_be_spent: bool = False
+    _was_slow: bool = False  # by the last comparison
     _gap: int = 8
     _spacing: int = 4
     _probed: range = range(0)
@@ -145,6 +148,7 @@ class Guard:
         self._planned_s = deque(maxlen=self.policy.num_planned)
         self._unjudged_s, self._num_unjudged = 0.0, 0
         self._expected_s, self._suspicion, self._may_be_spent, self.breach = None, "", False, None
+        self._was_slow = False
         self._gap, self._spacing = self.policy.first_gap, self.policy.min_spacing
         self._since = first_iteration
 
@@ -258,12 +262,17 @@ class Guard:
         error = self.noise * math.sqrt(_MEDIAN_INFLATION * (1 / len(self._planned_s) + 1 / len(self._free_s)))
         excess, doubt = observed_s / allowed_s - 1, self.policy.z * error
         self._expected_s = observed_s
-        if excess - doubt > self.policy.tolerance or self._ledger_s > self.policy.budget_iterations * allowed_s:
+        was_slow, self._was_slow = self._was_slow, excess - doubt > self.policy.tolerance
+        is_sure = excess - self.policy.sure_z * error > self.policy.tolerance
+        is_slow = is_sure or (self._was_slow and was_slow)
+        if is_slow or self._ledger_s > self.policy.budget_iterations * allowed_s:
             self.num_breaches += 1
             self.breach = Breach(
                 reference_s=self.reference_s, allowed_s=allowed_s, observed_s=observed_s, lost_s=self.lost_s
             )
             self._ledger_s = 0.0
+        elif self._was_slow:
+            self.suspect("the last probe found the plan slow")
         elif excess + doubt <= 2 * self.policy.tolerance:
             self._gap = min(2 * self._gap, self.policy.max_gap)
             self._spacing = min(2 * self._spacing, self.policy.max_spacing) if was_suspicious else self._spacing

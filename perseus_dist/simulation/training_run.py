@@ -186,8 +186,9 @@ def as_started(command: Sequence[str]) -> list[str]:
 
     In the first line of a script a system reads no path of an interpreter with a space in it.
     """
-    script = Path(sys.executable).with_name(command[0])
-    return [sys.executable, str(script), *command[1:]] if script.is_file() else list(command)
+    script = Path(sys.executable).parent / command[0]
+    is_ours = os.sep not in command[0] and script.is_file()
+    return [sys.executable, str(script), *command[1:]] if is_ours else list(command)
 
 
 def free_port() -> int:
