@@ -28,7 +28,13 @@ _MEDIAN_INFLATION = math.pi / 2  # variance of a median over that of a mean
 
 
 class Mode(StrEnum):
-    """What all ranks of the job did in one iteration."""
+    """What the ranks of the job did in one iteration.
+
+    Attributes:
+        FREE: All ran at full clocks.
+        PLANNED: Plans were in force, on some ranks at least: a rank that does not follow is part of what is judged.
+        MIXED: It says nothing: clocks were swept, or a probe had not reached all ranks.
+    """
 
     FREE = "free"
     PLANNED = "planned"
@@ -38,7 +44,7 @@ class Mode(StrEnum):
 class Waiting(StrEnum):
     """Whether pipelines wait for a straggler, and whether its own times still say that it is one."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     SEEN = "seen"
     BLIND = "blind"
 
@@ -115,7 +121,7 @@ class Guard:
         lost_s: [s] by which iterations under plans took longer than allowed, as far as probes have confirmed it.
         num_probes: Ordered so far.
         num_breaches: So far.
-        breach: One that nobody has acted upon yet.
+        breach: One that the life cycle has not acted upon yet.
     """
 
     policy: GuardPolicy = field(default_factory=GuardPolicy)
@@ -125,6 +131,7 @@ class Guard:
     num_breaches: int = 0
     breach: Breach | None = None
 
+    _first: int = 0  # of the plan in force
     _number: int = -1
     _mode: Mode = Mode.MIXED
     _time_s: float = 0.0
@@ -150,7 +157,7 @@ class Guard:
         self._expected_s, self._suspicion, self._may_be_spent, self.breach = None, "", False, None
         self._was_slow = False
         self._gap, self._spacing = self.policy.first_gap, self.policy.min_spacing
-        self._since = first_iteration
+        self._first = self._since = first_iteration
 
     def take(self, number: int, time_s: float, mode: Mode, allowed: Callable[[float], float]) -> None:
         """Take note of an iteration of the whole job.
@@ -161,12 +168,14 @@ class Guard:
             mode: What the ranks did in it.
             allowed: [s] at full clocks -> [s] that the target allows.
         """
+        if number <= self._number:  # training goes on from earlier
+            self._first, self._since = min(self._first, number), min(self._since, number)
+            self._probed = range(0)
+        if mode is Mode.PLANNED and number < self._first:  # under the plan before
+            mode = Mode.MIXED
         is_settled = mode is self._mode and number == self._number + 1
         if is_settled and mode is not Mode.MIXED:
             self._noise.append(abs(math.log(time_s / self._time_s)))
-        if number <= self._number:  # training goes on from earlier
-            self._since = min(self._since, number)
-            self._probed = range(0)
         self._number, self._mode, self._time_s = number, mode, time_s
         if mode is Mode.FREE:
             self._take_free(time_s, is_settled, allowed)
@@ -192,7 +201,7 @@ class Guard:
         if why and num_since >= self._spacing:
             return why
         gap = self._gap
-        if waiting is not Waiting.NOBODY:
+        if waiting is not Waiting.NONE:
             is_seen = waiting is Waiting.SEEN
             gap = max(gap, self.policy.waiting_gap) if is_seen else min(gap, self.policy.blind_gap)
         return f"{num_since} iterations have passed" if num_since >= gap else ""
@@ -203,6 +212,10 @@ class Guard:
         self._probed = range(first_iteration, first_iteration + self.policy.num_probe_iterations)
         self._since = self._probed.stop
         return self._probed
+
+    def is_probed(self, iteration: int) -> bool:
+        """Whether the newest probe has all ranks run that iteration at full clocks."""
+        return iteration in self._probed
 
     @property
     def is_trusting(self) -> bool:
@@ -238,7 +251,8 @@ class Guard:
             if abs(change) > max(self.policy.suspicion, 4 * self.noise):
                 self._planned_s = deque(newest_s, maxlen=self.policy.num_planned)
                 self._expected_s = median(newest_s)
-                self.suspect(f"iterations take {100 * change:+.1f} % of what they took")
+                direction = "longer" if change > 0 else "shorter"
+                self.suspect(f"iterations take {100 * abs(change):.1f} % {direction} than before")
         if self.reference_s is not None:
             provisional_s = self._ledger_s + self._unjudged_loss_s(allowed(self.reference_s))
             self._may_be_spent = provisional_s > self.policy.budget_iterations * allowed(self.reference_s)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from perseus_dist.messages import GuardFigures, IterationReport
+from perseus_dist.messages import NO_POINT, GuardFigures, IterationReport
 from perseus_dist.planner.guard import Guard, Mode
 
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
@@ -22,11 +22,6 @@ class _Part:
     num_ranks: int = 0
     time_s: float = 0.0
     is_free: bool = True
-    is_planned: bool = True
-
-    @property
-    def mode(self) -> Mode:
-        return Mode.FREE if self.is_free else Mode.PLANNED if self.is_planned else Mode.MIXED
 
 
 @dataclass(slots=True)
@@ -44,9 +39,11 @@ class GuardWatch:
     Attributes:
         guard: The pure part.
         num_falls: Plans that were given up in breach of the promise.
-        num_wait_falls, num_plan_falls: In a row: because nobody needed to be waited for; because the plan was slow.
+        num_wait_falls, num_plan_falls: In a row: because waiting for a straggler had become needless; because the plan
+            was slow.
         held_until: Iteration before which no straggler is waited for.
         is_holding: ``held_until`` has not been reached since it was set.
+        swept_until: Iteration before which clocks may have been those of a sweep.
     """
 
     guard: Guard = field(default_factory=Guard)
@@ -55,6 +52,7 @@ class GuardWatch:
     num_plan_falls: int = 0
     held_until: int = 0
     is_holding: bool = False
+    swept_until: int = 0
     _parts: dict[int, _Part] = field(default_factory=dict)
     _newest: int = -1
     _speeds: dict[int, _Speed] = field(default_factory=dict)
@@ -77,7 +75,6 @@ class GuardWatch:
         rank: int,
         report: IterationReport,
         *,
-        is_free: bool,
         is_planned: bool,
         num_attached: int,
         allowed: Callable[[float], float],
@@ -89,23 +86,18 @@ class GuardWatch:
         Args:
             rank: Global.
             report: Its own.
-            is_free: It ran at full clocks.
             is_planned: It followed the switch in force.
             num_attached: Ranks that can be expected to report.
             allowed: [s] at full clocks -> [s] that the target allows.
         """
         if is_planned and report.kind_times:
             self._note_speed(rank, fmean([one.time_ratio for one in report.kind_times]))
-        if report.iteration < self._newest - 2 * _MAX_BEHIND:  # training goes on from earlier
-            self._parts.clear()
-            self._newest = -1
         if report.iteration <= self._newest and report.iteration not in self._parts:
             return False
         part = self._parts.setdefault(report.iteration, _Part())
         part.num_ranks += 1
         part.time_s = max(part.time_s, report.time_s)
-        part.is_free &= is_free
-        part.is_planned &= is_planned
+        part.is_free &= report.point == NO_POINT
         is_known = False
         for number in sorted(self._parts):
             known = self._parts[number]
@@ -114,11 +106,18 @@ class GuardWatch:
             del self._parts[number]
             self._newest = number
             if known.time_s > 0:
-                self.guard.take(number, known.time_s, known.mode, allowed)
+                self.guard.take(number, known.time_s, self._mode(number, known), allowed)
                 is_known = True
         if self.guard.is_trusting:
             self.num_wait_falls = self.num_plan_falls = 0
         return is_known
+
+    def go_back(self, iteration: int) -> None:
+        """Training goes on from an earlier iteration, this one: what was set for later ones is not waited for."""
+        self._parts.clear()
+        self._newest = min(self._newest, iteration)
+        self.swept_until = min(self.swept_until, iteration)
+        self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
 
     def has_held(self, iteration: int) -> bool:
         """Whether a hold is over, once for each."""
@@ -127,7 +126,7 @@ class GuardWatch:
         return is_over
 
     def fall_from_waiting(self, iteration: int) -> None:
-        """Nobody is waited for any more, and for a while nobody new: each time twice as long."""
+        """Waiting for stragglers ends, and does not begin again for a while: each time twice as long."""
         self._fall(iteration, self.num_wait_falls)
         self.num_wait_falls += 1
 
@@ -136,10 +135,23 @@ class GuardWatch:
         self._fall(iteration, self.num_plan_falls)
         self.num_plan_falls += 1
 
+    def hold_back(self, iteration: int) -> None:
+        """There is no plan to go back to yet: wait, each time twice as long, before the next attempt."""
+        self._hold(iteration, self.num_plan_falls)
+        self.num_plan_falls += 1
+
     def _fall(self, iteration: int, num_before: int) -> None:
         self.num_falls += 1
+        self._hold(iteration, num_before)
+
+    def _hold(self, iteration: int, num_before: int) -> None:
         self.held_until = iteration + (_FIRST_HOLD << min(num_before, _MAX_DOUBLINGS))
         self.is_holding = True
+
+    def _mode(self, number: int, part: _Part) -> Mode:
+        if number < self.swept_until or (self.guard.is_probed(number) and not part.is_free):
+            return Mode.MIXED
+        return Mode.FREE if part.is_free else Mode.PLANNED
 
     def _note_speed(self, rank: int, ratio: float) -> None:
         """A rank that is faster than it was may end what others wait for, or what a profile took for its usual."""

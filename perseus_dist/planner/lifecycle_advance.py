@@ -52,7 +52,7 @@ def end_of_job(job: Job, now_s: float) -> list[Effect]:
     if job.ranks and len(job.ranks) == job.num_ranks and all(state.said_goodbye for state in job.ranks.values()):
         job.enter(Phase.DONE, f"every rank's trainer has ended{_never_enforced(job)}")
     elif not job.rank_of_stream:
-        if job.gone_since_s is None:  # restored, and nobody has come back yet
+        if job.gone_since_s is None:  # restored, and no rank has come back yet
             job.gone_since_s = now_s
         if now_s - job.gone_since_s <= job.policy.gone_s:
             return []

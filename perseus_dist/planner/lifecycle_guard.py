@@ -9,12 +9,13 @@ from perseus_dist.planner.lifecycle_events import Effect, Log, Send
 from perseus_dist.planner.lifecycle_switch import decide, effective_iteration, release_all
 
 
-def guard_iteration(job: Job, state: RankState, report: IterationReport, *, is_planned: bool) -> bool:
+def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: float, *, is_planned: bool) -> bool:
     """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
+    if job.sweep is not None:
+        job.guard.swept_until = effective_iteration(job, now_s) + 1
     return job.guard.observe(
         state.rank.rank,
         report,
-        is_free=report.point == NO_POINT,
         is_planned=is_planned and report.point != NO_POINT,
         num_attached=job.num_attached,
         allowed=_allowance(job),
@@ -26,6 +27,7 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
     if job.phase is not Phase.ENFORCING or job.switch is None:
         return []
     if NO_POINT in job.switch.points:  # it was given up, and nothing better could be planned
+        job.guard.hold_back(job.iteration)
         job.enter(Phase.RELEASED, job.reason)
         return []
     watch = job.guard
@@ -65,7 +67,7 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
 def _waiting(job: Job) -> Waiting:
     assert job.switch is not None
     if not (job.switch.t_prime_s > 0 or any(job.switch.own_revisions)) or job.stragglers:
-        return Waiting.NOBODY
+        return Waiting.NONE
     acted_upon = [verdict for verdict in job.verdicts if verdict.is_acted_upon]
     is_seen = bool(acted_upon) and all(verdict.is_fresh for verdict in acted_upon) and not job.keeps_switch
     return Waiting.SEEN if is_seen else Waiting.BLIND

@@ -207,6 +207,7 @@ def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bo
     behind = attach.iteration < job.iteration - 1
     if not job.rank_of_stream or (may_go_back and behind):
         if behind:
+            job.guard.go_back(attach.iteration)
             job.unfinished.clear()
             for pipeline in job.pipelines:
                 pipeline.unfinished.clear()

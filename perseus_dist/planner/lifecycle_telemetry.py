@@ -59,7 +59,7 @@ def _take_iterations(job: Job, state: RankState, message: Telemetry, now_s: floa
             job.iteration, job.iteration_at_s = number + 1, now_s
             job.recent_times_s.append(report.time_s)
         is_enforced = report.point == point and report.table_revision == table_revision
-        is_known |= guard_iteration(job, state, report, is_planned=is_enforced)
+        is_known |= guard_iteration(job, state, report, now_s, is_planned=is_enforced)
         of_pipeline = _join(
             pipeline.unfinished,
             number,

@@ -18,6 +18,7 @@ from perseus_dist.messages import (
     GpuSample,
     IterationReport,
     PlannerMessage,
+    Probe,
     ProfileAck,
     ProfileSamples,
     Rank,
@@ -116,6 +117,7 @@ class Fleet:
         energy_j: [J] of any computation, by clock.
         reached_mhz: Clocks that GPUs run at when told to; nothing is measured at others.
         seen_mhz, trouble: As telemetry tells them.
+        free_s, planned_s: [s] an iteration at full clocks, and under a plan.
     """
 
     def __init__(self, *, dp: int = 1, policy: Policy = POLICY, clocks_mhz: tuple[int, ...] = CLOCKS_MHZ) -> None:
@@ -140,6 +142,7 @@ class Fleet:
         self.reached_mhz = range(10_000)
         self.seen_mhz = 0
         self.trouble = ""
+        self.free_s, self.planned_s = 1.0, 1.0
 
     def tell(self, event: JobEvent) -> list[Effect]:
         """One event; its effects take place."""
@@ -203,16 +206,18 @@ class Fleet:
         return self.tell(RankMessage(stream=stream, message=message))  # type: ignore[arg-type]
 
     def iterate(self, num: int = 1, *, energy_j: float | None = 50.0) -> None:
-        """Iterations of one second, reported by all attached ranks, who measure what a sweep asks of them."""
+        """Iterations reported by all attached ranks, who measure what a sweep asks of them."""
         for _ in range(num):
-            self.now_s += 1.0
+            orders = {rank: self.order(rank) for rank in self.stream_of}
+            is_planned = any(point != NO_POINT for _, point in orders.values())
+            time_s = self.planned_s if is_planned else self.free_s
+            self.now_s += time_s
             for rank, stream in list(self.stream_of.items()):
-                point = NO_POINT if self.switch(rank) is None else self.switch(rank).point  # type: ignore[union-attr]
-                revision = 0 if point == NO_POINT else self.switch(rank).table_revision  # type: ignore[union-attr]
+                revision, point = orders[rank]
                 report = IterationReport(
                     iteration=self.iteration,
-                    time_s=1.0,
-                    pipeline_time_s=0.9,
+                    time_s=time_s,
+                    pipeline_time_s=0.9 * time_s,
                     energy_j=energy_j,
                     table_revision=revision,
                     point=point,
@@ -229,6 +234,17 @@ class Fleet:
             for rank in list(self.stream_of):
                 self.measure(rank)
             self.tell(Tick())
+
+    def order(self, rank: int) -> tuple[int, int]:
+        """(revision, point) of the table that the next iteration runs by; a probe goes before the switch."""
+        probes = [message for message in self.sent(rank) if isinstance(message, Probe)]
+        is_probed = probes and self.iteration in range(
+            probes[-1].first_iteration, probes[-1].first_iteration + probes[-1].num_iterations
+        )
+        switch = self.switch(rank)
+        if is_probed or switch is None or switch.point == NO_POINT:
+            return 0, NO_POINT
+        return switch.table_revision, switch.point
 
     @property
     def _control(self) -> str:
@@ -1370,3 +1386,81 @@ def test_revisions_never_go_back_nothing_is_sent_early_and_a_healthy_job_always_
     assert fleet.job.plan is not None
     assert switch.table_revision == fleet.job.plan.revision
     assert fleet.iteration >= switch.effective_iteration
+
+
+# ---- the guard -------------------------------------------------------------------------------------------------------
+
+
+def to_released(fleet: Fleet) -> Fleet:
+    """Its plan is slow, and has been given up."""
+    fleet.planned_s = 1.1
+    for _ in range(100):
+        fleet.iterate()
+        if fleet.phase() is Phase.RELEASED:
+            return fleet
+    raise AssertionError(fleet.job.reason)
+
+
+def until(fleet: Fleet, phase: Phase, at_most: int) -> None:
+    for _ in range(at_most):
+        fleet.iterate()
+        if fleet.phase() is phase:
+            return
+    raise AssertionError(f"{fleet.phase()}: {fleet.job.reason}")
+
+
+def test_a_slow_plan_is_given_up_measured_again_and_comes_back_with_what_was_measured() -> None:
+    fleet = to_released(Fleet().to_enforcing())
+    assert fleet.order(0) == fleet.order(1) == (0, NO_POINT)
+    assert fleet.job.guard.num_falls == 1
+    until(fleet, Phase.REPROFILING, at_most=10)
+    until(fleet, Phase.PLANNING, at_most=60)
+    fleet.planned_s = 1.0
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.iterate(200)
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.order(0)[1] != NO_POINT
+
+
+def test_a_job_whose_slow_plan_cannot_be_replaced_tries_it_again_and_again_but_less_and_less() -> None:
+    fleet = to_released(Fleet().to_enforcing())
+    tried = []
+    for _ in range(900):
+        fleet.iterate()
+        if fleet.phase() is Phase.PLANNING:
+            request = fleet.requests[-1]
+            fleet.tell(PlanFailed(request_id=request.request_id, reason="no memory"))
+        if fleet.order(0)[1] != NO_POINT:
+            tried.append(fleet.iteration)
+    assert fleet.job.guard.num_falls >= 3
+    assert tried
+    assert len([at for at in tried if at > 450]) < len(tried) / 2
+
+
+def test_a_planner_that_does_not_know_why_a_plan_was_given_up_finds_it_slow_again() -> None:
+    fleet = to_released(Fleet().to_enforcing())
+    fleet.restart()
+    fleet.attach_all()
+    assert fleet.phase() is Phase.ENFORCING
+    until(fleet, Phase.RELEASED, at_most=30)
+    until(fleet, Phase.REPROFILING, at_most=20)
+
+
+def test_a_hold_does_not_outlast_a_restart_of_training() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(2000)
+    to_released(fleet)
+    for rank in (0, 1):
+        fleet.detach(rank)
+    fleet.iteration = 0
+    fleet.attach_all(incarnation=77)
+    until(fleet, Phase.REPROFILING, at_most=20)
+
+
+def test_iterations_of_a_sweep_are_no_reference_for_the_guard() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.free_s = 1.5  # lower clocks
+    while fleet.phase() is Phase.PROFILING:
+        fleet.iterate()
+    assert fleet.job.guard.guard.reference_s == 1.0

@@ -1,0 +1,95 @@
+"""What ranks report, in the guard's terms: which iterations say something, and about what."""
+
+from perseus_dist.messages import NO_POINT, IterationReport
+from perseus_dist.planner.guard import Waiting
+from perseus_dist.planner.guard_watch import GuardWatch
+
+NUM_RANKS = 2
+
+
+def report(watch: GuardWatch, iteration: int, time_s: float, *points: int) -> None:
+    """An iteration of the job, each rank at its point."""
+    for rank, point in enumerate(points):
+        one = IterationReport(
+            iteration=iteration, time_s=time_s, pipeline_time_s=time_s, energy_j=1.0, table_revision=1, point=point
+        )
+        watch.observe(rank, one, is_planned=point != NO_POINT, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
+
+
+def begun(*, planned_s: float = 1.0) -> GuardWatch:
+    """Eight iterations at full clocks, then eight under a plan, until the first probe is due."""
+    watch = GuardWatch()
+    for iteration in range(8):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    watch.begin_plan(8)
+    for iteration in range(8, 17):
+        report(watch, iteration, planned_s, 0, 0)
+    return watch
+
+
+def test_iterations_at_full_clocks_are_the_reference() -> None:
+    watch = begun()
+    assert watch.guard.reference_s == 1.0
+    assert watch.figures.reference_s == 1.0
+
+
+def test_what_one_rank_alone_does_at_full_clocks_is_judged_with_the_plan() -> None:
+    """Its agent has no rights, for ever: the plan of the others may be slow all the same."""
+    watch = GuardWatch()
+    for iteration in range(8):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    watch.begin_plan(8)
+    probed = range(0)
+    for iteration in range(8, 40):
+        is_probe = iteration in probed
+        points = (NO_POINT, NO_POINT) if is_probe else (0, NO_POINT)
+        report(watch, iteration, 1.0 if is_probe else 1.1, *points)
+        if watch.guard.breach is None and watch.guard.wanted_probe(iteration + 1, Waiting.NONE):
+            probed = watch.guard.order_probe(iteration + 1)
+    assert watch.guard.breach is not None
+
+
+def test_a_probe_that_has_not_reached_every_rank_is_no_reference() -> None:
+    watch = begun(planned_s=1.1)
+    probed = watch.guard.order_probe(17)
+    for iteration in probed:
+        report(watch, iteration, 1.1, NO_POINT, 0)
+    assert watch.guard.reference_s == 1.0
+    assert watch.guard.breach is None
+
+
+def test_iterations_of_the_plan_before_do_not_speak_for_the_next() -> None:
+    watch = begun(planned_s=1.1)
+    watch.begin_plan(20)
+    for iteration in range(17, 20):
+        report(watch, iteration, 1.1, 0, 0)
+    for iteration in range(20, 24):
+        report(watch, iteration, 1.0, 1, 1)
+    for iteration in range(24, 27):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    assert watch.guard.breach is None
+    assert watch.guard.lost_s == 0.0
+
+
+def test_a_report_from_long_ago_changes_nothing() -> None:
+    """A rank comes back after a break and sends what it has kept."""
+    watch = begun()
+    watch.fall_from_plan(17)
+    held = watch.held_until
+    for iteration in range(3):
+        report(watch, iteration, 99.0, NO_POINT, NO_POINT)
+    assert (watch.guard.reference_s, watch.held_until) == (1.0, held)
+
+
+def test_what_was_held_until_a_later_iteration_ends_where_training_goes_back() -> None:
+    watch = begun()
+    for _ in range(8):
+        watch.fall_from_waiting(5000)
+    assert watch.held_until > 5000
+    watch.go_back(100)
+    assert watch.held_until < 120
+    assert not watch.has_held(101)
+    assert watch.has_held(119)
+    report(watch, 101, 2.0, NO_POINT, NO_POINT)
+    report(watch, 102, 2.0, NO_POINT, NO_POINT)
+    assert watch.guard.reference_s == 2.0
