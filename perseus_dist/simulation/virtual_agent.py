@@ -92,7 +92,8 @@ class VirtualAgent:
         reading_ns, look_ns = self._meter.reading_ns, self.lease.next_look_ns(now_ns)
         if reading_ns is None:
             return look_ns
-        return max(reading_ns, now_ns) if look_ns is None else min(max(reading_ns, now_ns), look_ns)
+        reading_ns = max(reading_ns, now_ns + 1)  # one that is due now needs no moment of its own
+        return reading_ns if look_ns is None else min(reading_ns, look_ns)
 
     def run_due(self, passed: list[TimedBoundary], now_ns: int, *, looked_ns: int | None = None) -> list[AgentMessage]:
         """Do whatever is due.

@@ -286,3 +286,19 @@ def test_the_same_history_is_the_same_run(profile: str) -> None:
             return job.iterations, job.reports, job.status.events, job.machine.true_energy_j
 
     assert run() == run()
+
+
+def test_a_job_that_ends_in_its_sweep_is_swept_again_from_its_first_iteration_on() -> None:
+    """The sweep is ordered before any iteration of the new trainers begins."""
+    with virtual_job(SIMULATED, PRESET, quick_plans=True) as job:
+        while job.status.phase != "profiling":
+            train(job, 1)
+        train(job, 5)
+        job.next_job(SIMULATED)
+        train(job, 5)
+        assert job.status.phase == "profiling"
+        for _ in range(100):
+            if job.status.phase == "enforcing":
+                return
+            train(job, 1)
+        raise AssertionError(job.status.reason)
