@@ -318,6 +318,8 @@ class AgentCore:
                 self._end_run()
         if happened in (Happened.BEGAN, Happened.ENDED, Happened.ITERATION_BEGAN):
             self._pace.move(time_ns)
+        if self._clock.is_unanswered(time_ns):
+            self._reporter.kind_times.spoil()
         if happened is Happened.OUT_OF_STEP:
             if self._position.num_mismatched == 1:
                 self._actions.append(Warn(f"out of step: {self._position.mismatch}"))

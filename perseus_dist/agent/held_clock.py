@@ -20,6 +20,7 @@ _TOLERANCE_MHZ = 7  # clocks come in steps of 15
 _TRANSITION_NS = 100_000_000  # a reading this soon after a request says nothing
 _NUM_LATENCIES = 64
 _MIN_DUE_NS = 20_000_000
+_MAX_ANSWER_NS = 100_000_000
 
 
 def is_at_clock(sample: "MeterSample", clock_mhz: int) -> bool | None:
@@ -56,6 +57,7 @@ class HeldClock:
         self.latency_s = 0.0
         self.trouble = ""
         self._last_good_ns = 0
+        self._unanswered_ns: int | None = None  # since when no request has been answered
         self._latencies_ns: deque[int] = deque(maxlen=_NUM_LATENCIES)
 
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
@@ -63,11 +65,19 @@ class HeldClock:
         self.requested_mhz = clock_mhz
         self.request_ns = now_ns
         self.observed_mhz = self.settled_ns = None
+        if clock_mhz is None:
+            self._unanswered_ns = None
+        elif self._unanswered_ns is None:
+            self._unanswered_ns = now_ns
         self.num_changes += clock_mhz is not None
 
     def is_due(self, at_ns: int) -> bool:
         """Whether what was asked for last, a release too, must be in force by then if nothing is in its way."""
         return self.request_ns + max(_MIN_DUE_NS, round(2e9 * self.latency_s)) <= at_ns
+
+    def is_unanswered(self, at_ns: int) -> bool:
+        """Whether clock control hangs: which clock the GPU runs at is not known then."""
+        return self._unanswered_ns is not None and at_ns - self._unanswered_ns > _MAX_ANSWER_NS
 
     def was_held(self, clock_mhz: int, since_ns: int) -> bool:
         """Whether this clock was asked for long enough before then to be there, and nothing throttles it."""
@@ -77,6 +87,7 @@ class HeldClock:
     def report(self, report: "ClockReport") -> None:
         """What became of a request; of an older one than the last, only its latency counts."""
         self.trouble = report.error
+        self._unanswered_ns = None if report.requested_mhz == self.requested_mhz else self.request_ns
         if report.error or report.requested_mhz is None:
             return
         if report.requested_mhz == self.requested_mhz:

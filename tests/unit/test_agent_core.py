@@ -116,6 +116,7 @@ class World:
     throttled_mhz: int | None = None
     late_ns: tuple[int, ...] = ()
     is_timed: bool = True
+    is_control_hung: bool = False
     work: tuple[int, int] | None = None  # tokens of every iteration, and the wait for its input in ns
     clock: int = 1410
     pending: list[tuple[int, int | None]] = field(default_factory=list)  # (from then on, clock)
@@ -144,7 +145,7 @@ class World:
             match action:
                 case RequestClock(clock):
                     self.requests.append((self.now, clock))
-                    self.pending = [(self.now + LATENCY_NS, clock)]
+                    self.pending = [] if self.is_control_hung else [(self.now + LATENCY_NS, clock)]
                 case Send(message):
                     self.sent.append(message)
                     self.sent_ns.append(self.now)
@@ -1016,6 +1017,22 @@ def test_iterations_that_did_not_follow_the_plan_all_the_time_say_nothing_of_kin
     world.pass_boundary(Event.MARK, "eval_begin")  # what follows an iteration does not spoil it
     world.do(world.core.on_trainer_end("finished", world.now))
     assert [report.iteration for report in world.reports if report.kind_times] == [0, 1, 4, 5, 8]
+
+
+def test_while_clock_control_hangs_nothing_is_told_of_kinds() -> None:
+    """The GPU runs at another clock than the one requested; taken for the rank's usual, it is slow ever after."""
+    world = make_world()
+    connect(world, table(), switch())
+    world.iterate(0, 3)
+    world.is_control_hung = True
+    world.iterate(3, 5)
+    world.is_control_hung = False
+    world.pending = [(world.now + LATENCY_NS, world.requests[-1][1])]
+    world.iterate(8, 4)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    told = [report.iteration for report in world.reports if report.kind_times]
+    assert set(told) >= {1, 2, 9, 10, 11}
+    assert not set(told) & {4, 5, 6, 7}
 
 
 def test_a_sweep_and_whoever_cannot_set_clocks_say_nothing_of_kinds() -> None:
