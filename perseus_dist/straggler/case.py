@@ -30,6 +30,7 @@ class Case:
             none.
         is_explained: NVML alone has been enough for it; so it is over when NVML says so.
         num_rows: Iterations that its estimate is taken over.
+        num_followed: Iterations since it was raised.
         num_recovered, num_moved: Iterations in a row that look recovered, or unlike the estimate.
         num_blind: Iterations in a row that say nothing about it: it has nobody to be compared with.
     """
@@ -46,15 +47,25 @@ class Case:
     reasons: int = 0
     is_explained: bool = False
     num_rows: int = 0
+    num_followed: int = 0
     num_recovered: int = 0
     num_moved: int = 0
     num_blind: int = 0
 
-    def follow(self, policy: StragglerPolicy) -> None:
-        """Take note of one more iteration."""
+    def follow(self, policy: StragglerPolicy, plain: EvidenceSeries) -> None:
+        """Take note of one more iteration.
+
+        Args:
+            policy: When it is over.
+            plain: The series that speaks where ``series`` has nothing to correct its values by.
+        """
+        self.num_followed += 1
         if self.series is None:
             return
-        latest = self.series.estimate(policy.latest_window, np.array([self.place]))
+        place = np.array([self.place])
+        latest = self.series.estimate(policy.latest_window, place)
+        if math.isnan(float(latest.median[0])):
+            latest = plain.estimate(policy.latest_window, place)
         median = float(latest.median[0])
         self.num_blind = self.num_blind + 1 if math.isnan(median) else 0
         if self.num_blind:
@@ -91,8 +102,10 @@ class Case:
             self.pipeline_degree = new
 
     def is_over(self, now_s: float, policy: StragglerPolicy) -> bool:
-        """Whether times have recovered for long enough."""
-        return self.num_recovered >= policy.num_passes and now_s - self.raised_at_s >= policy.min_hold_s
+        """Whether times have recovered for long enough; at once where no judgement has told of it yet."""
+        held_s = now_s - self.raised_at_s
+        is_held = 0 < held_s < policy.min_hold_s and self.num_followed < policy.min_hold_iterations
+        return self.num_recovered >= policy.num_passes and not is_held
 
     def is_fresh(self, policy: StragglerPolicy) -> bool:
         """Whether what it is held to be by has been heard of lately."""

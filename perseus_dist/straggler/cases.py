@@ -55,9 +55,12 @@ class Cases:
 
     def judge_times(self, now_s: float) -> None:
         """After one more iteration: follow what stands, end what is over, raise what is new."""
-        for what, cases in (("cell", self._cells), ("pipeline", self._pipelines)):
+        for what, cases, plain in (
+            ("cell", self._cells, self._time.direct),
+            ("pipeline", self._pipelines, self._time.pipeline_direct),
+        ):
             for place, case in list(cases.items()):
-                case.follow(self._policy)
+                case.follow(self._policy, plain)
                 if case.is_over(now_s, self._policy):
                     self._end(what, place, "is as fast as its likes again")
         time = self._time

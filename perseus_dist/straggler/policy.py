@@ -30,7 +30,7 @@ class StragglerPolicy:
         gpu_gain_share: Least share of a clock's loss that shows in time; the rest may be memory's or the network's.
         grace_s: An iteration that some rank has not reported is judged without it after this.
         stale_s: A rank is silent after this: nothing is known about it any more.
-        min_hold_s: A verdict stands for this at least.
+        min_hold_s, min_hold_iterations: A verdict stands for the shorter of both at least.
         gpu_hold_s: The same, where NVML has said why and says that it is over.
         max_raises: Verdicts on one place within ``flap_window_s``; one more is not acted upon.
         flap_window_s: See there.
@@ -58,6 +58,7 @@ class StragglerPolicy:
     grace_s: float = 2.5
     stale_s: float = 10.0
     min_hold_s: float = 3.0
+    min_hold_iterations: int = 8
     gpu_hold_s: float = 1.0
     max_raises: int = 3
     flap_window_s: float = 600.0

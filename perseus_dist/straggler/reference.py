@@ -3,7 +3,8 @@
 Peers are of the same stage, the same instruction kind and the same requested clock. Where fewer than ``min_peers``
 others remain, being slower than them is not enough (one of two may as well have become faster): the place must also be
 slower than its own history, from which what happens to the whole job is taken out. Where there are none, history alone
-speaks.
+speaks; and of a known straggler, whose peers wait at other clocks, what its times were above the profile when it was
+last compared.
 """
 
 import numpy as np
@@ -18,6 +19,7 @@ from perseus_dist.units import FloatArray
 _HISTORY_MEMORY = 64
 _MAX_HISTORY_STEP = 0.03
 _MAX_SPEED_UP = 0.02
+_LIKE_MEMORY = 4
 
 
 class Reference:
@@ -35,6 +37,7 @@ class Reference:
         self._history = np.zeros(len(stages))
         self._num_history = np.zeros(len(stages), dtype=np.intp)
         self._clocks = np.full((len(stages), len(shares)), np.nan)
+        self._like = np.full(len(stages), np.nan)  # what a place's own value would be if it were like its peers
         self.num_others = np.zeros(len(stages), dtype=np.intp)
 
     def deviations(
@@ -53,7 +56,8 @@ class Reference:
             is_straggler: (num_places) known ones, whom nobody is compared with.
             is_frozen: (num_places) where nothing must be learned, because what is seen is not usual; these included.
             is_profiled: (num_places) where the profile, 0, stands for a history that is not there yet and could not be
-                learned now; nowhere if left out.
+                learned now; at other clocks such places are slow by another degree. Left out for pipelines, whose
+                values say nothing beside another plan's.
 
         Returns:
             (num_places) logarithms; NaN where there is nothing to compare with. Where peers are few, the first is what
@@ -67,7 +71,20 @@ class Reference:
         # One's own history is less noisy than the only peer: the peer need agree by half, and only about being slow.
         agreed = np.where(history > 0, np.minimum(history, np.maximum(2 * peers, 0.0)), history)
         both = np.where(np.isnan(peers), history, agreed)
-        return np.where(has_many, peers, both), np.where(has_many, peers, history)
+        compared, alone = np.where(has_many, peers, both), np.where(has_many, peers, history)
+        if is_profiled is None:
+            return compared, alone
+        own = self._above_like(values @ self._shares, compared)
+        is_alone = is_straggler & ~is_profiled & np.isnan(compared)
+        return np.where(is_alone, own, compared), np.where(is_alone, own, alone)
+
+    def _above_like(self, own: FloatArray, compared: FloatArray) -> FloatArray:
+        """Own values above what they would be if the place were like its peers, as it was last compared with them."""
+        above = own - self._like
+        like = own - compared
+        step = np.where(np.isnan(self._like), like, self._like + (like - self._like) / _LIKE_MEMORY)
+        self._like = np.where(np.isnan(like), self._like, step)
+        return above
 
     def _above_peers(self, values: FloatArray, clocks: FloatArray, is_straggler: BoolArray) -> FloatArray:
         num_places, num_kinds = values.shape

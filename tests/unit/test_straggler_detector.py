@@ -435,10 +435,43 @@ def test_what_a_straggler_costs_its_pipeline_is_measured_anew_under_another_plan
 
 
 def test_minimum_hold() -> None:
-    job = Job(policy=StragglerPolicy(min_hold_s=20.0))
+    job = Job(policy=StragglerPolicy(min_hold_s=20.0, min_hold_iterations=100))
     job.run(30)
     job.run(8, {2: 1.1})
     assert num_until(job.run(30), lambda judgement: not judgement.verdicts) in range(14, 20)
+    job = Job(policy=StragglerPolicy(min_hold_s=20.0, min_hold_iterations=12))
+    job.run(30)
+    job.run(8, {2: 1.1})
+    assert num_until(job.run(30), lambda judgement: not judgement.verdicts) in range(6, 12)
+
+
+@pytest.mark.parametrize("dp_size", [1, 2, 3, 4, 8])
+def test_a_straggler_whose_peers_wait_at_other_clocks_is_still_heard(dp_size: int) -> None:
+    """It is compared with what it would take if it were like them, as it was known when it was compared last."""
+    job = Job(dp_size=dp_size)
+    job.run(30)
+    job.run(10, {1: 1.1})
+    for dp_rank in range(1, dp_size):
+        job.clocks_mhz[dp_rank], job.plan_s[dp_rank] = (1200, 1215), 1.1
+    waiting = job.run(30, {1: 1.1})
+    assert all(only(judgement).is_fresh for judgement in waiting)
+    assert only(waiting[-1]).degree.value == pytest.approx(1.1, abs=0.02)
+    assert num_until(job.run(10), lambda judgement: not judgement.verdicts) <= 4
+
+
+def test_what_recovers_before_it_is_told_of_is_not_told_of() -> None:
+    """Reports of several iterations come at once."""
+    job = Job(policy=StragglerPolicy(grace_s=100.0))
+    job.run(30)
+    job.silent = {15}  # the last report of each iteration comes later, and all together
+    job.run(8, {2: 1.1})
+    job.run(6)
+    now_s = float(job.iteration)
+    for iteration in range(30, job.iteration):
+        job.detector.observe(15, replace(GOOD, iteration=iteration), now_s)
+    judgement = job.detector.judge(now_s)
+    assert judgement.num_iterations == job.iteration
+    assert not judgement.verdicts
 
 
 def test_who_comes_and_goes_is_not_acted_upon_any_more() -> None:
