@@ -1,8 +1,9 @@
 """The evidence of NVML: which GPUs run below the clock requested, for how long and for which reason.
 
 A power cap that all GPUs of a stage share is how this job runs, not a straggler: what counts is the loss of clock
-beyond that of the peers. Where those are few, a power cap predicts nothing, since the profile was measured under it:
-times must say that it has become a lower one.
+beyond that of the peers. A reading meets the cap or not, by what the GPU computes and is asked for at that instant, so
+that a cap is held against the clocks that the peers have been seen to reach lately, at the cap or without. Where peers
+are few, a power cap predicts nothing, since the profile was measured under it: times must say that it is a lower one.
 """
 
 import numpy as np
@@ -23,6 +24,7 @@ REASON_HW_THERMAL = 0x40
 REASON_POWER_BRAKE = 0x80
 THROTTLE_REASONS = REASON_POWER_CAP | REASON_HW_SLOWDOWN | REASON_SW_THERMAL | REASON_HW_THERMAL | REASON_POWER_BRAKE
 
+_NUM_READINGS = 128  # that say what clock a GPU reaches
 _MIN_LOSS = 0.02  # [log] a clock step or two below the one requested is within what NVML reads at an instant
 
 
@@ -52,6 +54,10 @@ class GpuEvidence:
         self._throttled_clocks = np.zeros((num_ranks, policy.min_gpu_samples))
         self.throttled_mhz = np.zeros(num_ranks)
         self.since_iteration, self.free_iteration = np.full((2, num_ranks), -1, dtype=np.int64)
+        # [MHz] by the latest readings: reached at the power cap, and without it.
+        self._capped_mhz = np.full((num_ranks, _NUM_READINGS), np.inf)
+        self._free_mhz = np.zeros((num_ranks, _NUM_READINGS))
+        self._num_read = np.zeros(num_ranks, dtype=np.intp)
         self.has_news = False
         self.since_s = np.full(num_ranks, np.nan)
         self.reasons = np.zeros(num_ranks, dtype=np.int64)
@@ -69,6 +75,10 @@ class GpuEvidence:
         is_throttled = reasons != 0 and is_below
         if not is_throttled and seen.observed_mhz <= (1 + _MIN_LOSS) * self.throttled_mhz[rank]:
             return
+        latest = self._num_read[rank] % _NUM_READINGS
+        self._num_read[rank] += 1
+        self._capped_mhz[rank, latest] = seen.observed_mhz if reasons == REASON_POWER_CAP and is_below else np.inf
+        self._free_mhz[rank, latest] = 0 if is_throttled else seen.observed_mhz
         self._at_s[rank] = now_s
         self.requested_mhz[rank], self.observed_mhz[rank] = seen.requested_mhz, seen.observed_mhz
         if is_throttled and is_new:
@@ -121,6 +131,7 @@ class GpuEvidence:
         free, num_free = median_of_others(np.where(is_requested, np.nan, observed), groups)
         free = np.where(num_free >= self._policy.min_peers, free, observed)
         loss = np.where(is_requested, own - usual, free - observed)
+        loss = np.where(self._is_beyond_power, loss, np.minimum(loss, self._reached_by_peers() - observed))
         return np.where(is_known & (self._num_throttled > 0), np.maximum(np.nan_to_num(loss), 0.0), 0.0)
 
     def supports(self, loss: FloatArray) -> BoolArray:
@@ -130,8 +141,22 @@ class GpuEvidence:
 
     def predicts(self, loss: FloatArray) -> BoolArray:
         """(num_ranks) where a throttled clock alone says that times will be slow, whatever else bounds them."""
-        is_beyond_power = (self.reasons & ~REASON_POWER_CAP) != 0
         has_peers = np.bincount(self._stage_of_rank)[self._stage_of_rank] > self._policy.min_peers
-        is_lasting = (self._num_throttled >= self._policy.min_gpu_samples) & (is_beyond_power | has_peers)
+        is_lasting = (self._num_throttled >= self._policy.min_gpu_samples) & (self._is_beyond_power | has_peers)
         lasting: BoolArray = is_lasting & (self._policy.gpu_gain_share * loss > np.log(self._policy.min_degree))
         return lasting
+
+    @property
+    def _is_beyond_power(self) -> BoolArray:
+        """(num_ranks) where NVML has named another reason than the power cap."""
+        beyond: BoolArray = (self.reasons & ~REASON_POWER_CAP) != 0
+        return beyond
+
+    def _reached_by_peers(self) -> FloatArray:
+        """(num_ranks) logarithm of the clock that peers were seen to reach lately; infinite where they are few."""
+        capped_mhz = self._capped_mhz.min(axis=1)
+        reached_mhz = np.where(np.isfinite(capped_mhz), capped_mhz, self._free_mhz.max(axis=1))
+        reached_mhz = np.where(reached_mhz > 0, reached_mhz, np.nan)
+        by_peers, num_peers = median_of_others(np.log(reached_mhz), self._stage_of_rank)
+        reached: FloatArray = np.where(num_peers >= self._policy.min_peers, by_peers, np.inf)
+        return reached

@@ -80,7 +80,7 @@ class Reference:
 
     def _above_like(self, own: FloatArray, compared: FloatArray) -> FloatArray:
         """Own values above what they would be if the place were like its peers, as it was last compared with them."""
-        above = own - self._like
+        above: FloatArray = own - self._like
         like = own - compared
         step = np.where(np.isnan(self._like), like, self._like + (like - self._like) / _LIKE_MEMORY)
         self._like = np.where(np.isnan(like), self._like, step)
