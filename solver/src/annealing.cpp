@@ -19,7 +19,7 @@ constexpr double kLatePrice = 5;
 Annealing::Annealing(const Graph& graph, const Menu& menu, TimePs latency_ps, double worth_of_change_uj)
     : graph_(graph),
       menu_(menu),
-      replay_(graph, menu, latency_ps),
+      replay_(graph, menu, latency_ps, true),
       worth_of_change_uj_(worth_of_change_uj),
       position_(graph.size()),
       next_clocked_(graph.size(), -1),
@@ -61,30 +61,47 @@ void Annealing::move_run(std::int32_t i, std::int32_t step) {
   for (std::int32_t k = before; k >= 0 && plan_[k] == clock; k = replay_.previous_clocked(k)) set_clock(k, clock + step);
 }
 
+bool Annealing::can_change_at(std::int32_t i) const {
+  const std::int32_t p = replay_.previous_clocked(i);
+  return replay_.can_reach(i, plan_[p], replay_.start_ps[i] - replay_.end_ps[p]);
+}
+
+void Annealing::set_stretch(std::int32_t i, std::int32_t clock) {
+  set_clock(i, clock);
+  for (std::int32_t k = i; replay_.previous_clocked(k) >= 0 && !can_change_at(k);) {
+    const std::int32_t before = replay_.previous_clocked(k);
+    set_clock(before, replay_.same_clock_before(k, plan_[k]));
+    k = before;
+  }
+  for (std::int32_t k = next_clocked_[i]; k >= 0 && !can_change_at(k); k = next_clocked_[k]) {
+    set_clock(k, replay_.same_clock(k, plan_[replay_.previous_clocked(k)]));
+  }
+}
+
 void Annealing::propose() {
   const auto any = [&] { return clocked_[draw(static_cast<std::int32_t>(clocked_.size()))]; };
   const std::int32_t i = any();
   const std::int32_t previous = replay_.previous_clocked(i), next = next_clocked_[i];
   switch (draw(6)) {
     case 0:
-      set_clock(i, plan_[i] + 1 + draw(3));
+      set_stretch(i, plan_[i] + 1 + draw(3));
       break;
     case 1:
-      set_clock(i, plan_[i] - 1 - draw(3));
+      set_stretch(i, plan_[i] - 1 - draw(3));
       break;
     case 2:
-      if (previous >= 0) set_clock(i, replay_.same_clock(i, plan_[previous]));
+      if (previous >= 0) set_stretch(i, replay_.same_clock(i, plan_[previous]));
       break;
     case 3:  // the clock of the next one, found from its side
-      if (next >= 0) set_clock(i, replay_.same_clock_before(next, plan_[next]));
+      if (next >= 0) set_stretch(i, replay_.same_clock_before(next, plan_[next]));
       break;
     case 4:
       move_run(i, draw(2) == 0 ? -1 : 1);
       break;
     default: {  // time is taken from one and given to another
-      set_clock(i, plan_[i] + 1 + draw(2));
+      set_stretch(i, plan_[i] + 1 + draw(2));
       const std::int32_t j = next >= 0 && draw(2) == 0 ? next : any();
-      set_clock(j, plan_[j] - 1 - draw(2));
+      set_stretch(j, plan_[j] - 1 - draw(2));
     }
   }
 }

@@ -39,6 +39,9 @@ class Annealing {
 
   void reset(const Plan& plan);
   void set_clock(std::int32_t i, std::int32_t clock);
+  // The same, with all of the neighbours on its rank that no change can come between: they are shorter than the latency.
+  void set_stretch(std::int32_t i, std::int32_t clock);
+  [[nodiscard]] bool can_change_at(std::int32_t i) const;
   void propose();
   void move_run(std::int32_t i, std::int32_t step);
   void replay_dirty();

@@ -306,9 +306,13 @@ std::vector<RealisedPlan> realise(const Graph& graph, const Menu& menu, const Fr
   std::vector<Candidate> candidates = latency_ps == 0 ? realise_without_latency(task, progress)
                                                       : realise_with_latency(task, latency_ps, all_max, wanted_ps, progress);
   if (candidates.empty()) return {};
+  Replay replay(graph, menu, latency_ps);
+  std::erase_if(candidates, [&](const Candidate& candidate) {
+    replay.play(candidate.plan);
+    return !replay.reaches_all(candidate.plan);
+  });
   candidates.push_back(std::move(all_max));
   std::vector<RealisedPlan> plans = non_dominated(std::move(candidates));
-  const Replay replay(graph, menu, latency_ps);
   for (auto& [plan, outcome] : plans) outcome.num_changes = replay.num_changes(plan);
   return plans;
 }

@@ -22,13 +22,14 @@ std::vector<std::int32_t> nearest_clocks(const Menu& menu, std::int32_t of_curve
 
 }  // namespace
 
-Replay::Replay(const Graph& graph, const Menu& menu, TimePs latency_ps)
+Replay::Replay(const Graph& graph, const Menu& menu, TimePs latency_ps, bool shuns_unreached)
     : start_ps(graph.size()),
       end_ps(graph.size()),
       effective_uj(graph.size()),
       graph_(graph),
       menu_(menu),
       latency_ps_(latency_ps),
+      shuns_unreached_(shuns_unreached),
       previous_clocked_(graph.size(), -1),
       same_clock_begin_(graph.size(), 0),
       same_clock_before_begin_(graph.size(), 0) {
@@ -58,6 +59,10 @@ Replay::Work Replay::work(std::int32_t i, std::int32_t index, std::int32_t befor
   const TimePs late = latency_ps_ - gap_ps;
   if (p < 0 || late <= 0 || clock_mhz(p, before) == clock_mhz(i, index)) return work;
   const std::int32_t old = begin + same_clock(i, before);
+  if (shuns_unreached_ && !can_reach(i, before, gap_ps)) {
+    return {.duration_ps = std::max(menu_.duration_ps[old], work.duration_ps),
+            .effective_uj = std::max(menu_.effective_uj[old], work.effective_uj) + price_of_unreached_uj(i)};
+  }
   const double share = std::min(1.0, static_cast<double>(late) / static_cast<double>(menu_.duration_ps[old]));
   const auto blend = [share](std::int64_t at_old, std::int64_t at_new) {
     return at_new + std::llround(share * static_cast<double>(at_old - at_new));
@@ -81,6 +86,14 @@ Outcome Replay::play(std::span<const std::int32_t> plan) {
     outcome.effective_uj += done.effective_uj;
   }
   return outcome;
+}
+
+bool Replay::reaches_all(std::span<const std::int32_t> plan) const {
+  for (const std::int32_t i : graph_.order) {
+    const std::int32_t p = previous_clocked_[i];
+    if (changes(i, plan) && !can_reach(i, plan[p], start_ps[i] - end_ps[p])) return false;
+  }
+  return true;
 }
 
 }  // namespace perseus

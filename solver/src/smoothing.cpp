@@ -13,7 +13,7 @@ constexpr double kLate = 1000.0;
 }  // namespace
 
 Smoothing::Smoothing(const Graph& graph, const Menu& menu, TimePs latency_ps)
-    : menu_(menu), latency_ps_(latency_ps), replay_(graph, menu, latency_ps) {
+    : menu_(menu), latency_ps_(latency_ps), replay_(graph, menu, latency_ps, true) {
   std::vector<std::int32_t> rank(graph.size(), -1);
   for (const std::int32_t i : graph.order) {
     if (replay_.clock_mhz(i, 0) == 0) continue;
@@ -72,7 +72,8 @@ Plan Smoothing::cheapest(const Windows& windows) const {
         const TimePs gap = std::max<TimePs>(0, between - t_before[q]);
         const double late = static_cast<double>(std::max<TimePs>(0, latency_ps_ - gap));
         const double share = std::min(1.0, late / static_cast<double>(t[old]));
-        const double changed = cost[q] + worth_of_change_uj_;
+        const double unreached = replay_.can_reach(i, q, gap) ? 0 : static_cast<double>(replay_.price_of_unreached_uj(i));
+        const double changed = cost[q] + worth_of_change_uj_ + unreached;
         for (std::int32_t k = 0; k < num_clocks; ++k) {
           const double total = changed + own(old, share, k);
           from[k] = total < next[k] ? q : from[k];

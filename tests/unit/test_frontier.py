@@ -135,6 +135,30 @@ def test_planned_points(latency_ps: int) -> None:
     assert np.all(frontier.gaps >= -1e-9)
 
 
+@pytest.mark.parametrize("latency_ms", [10, 150, 400])
+def test_every_change_of_clock_arrives_within_its_instruction(latency_ms: int) -> None:
+    """The next one would overtake it, and the rank would run at other clocks than planned; forwards take 37 ms here."""
+    problem, latency_ps = example_problem(), latency_ms * PS_PER_MS
+    frontier = example_frontier(switch_latency_ps=latency_ps)
+    previous: dict[int, int] = {}
+    pairs = []
+    for index, instruction in enumerate(problem.dag.instructions):
+        if instruction.kind in ("F", "B"):
+            pp_rank = int(problem.dag.pp_rank[index])
+            if pp_rank in previous:
+                pairs.append((previous[pp_rank], index))
+            previous[pp_rank] = index
+    assert len(pairs) == 4 * 7
+    num_changes = 0
+    for plan in frontier.clock_indices:
+        played = replay(problem, plan, switch_latency_ps=latency_ps)
+        for before, index in pairs:
+            if played.clocks_mhz[before] != played.clocks_mhz[index]:
+                num_changes += 1
+                assert played.end_ps[before] + latency_ps < played.end_ps[index]
+    assert num_changes > 0 or len(frontier.time_ps) == 1
+
+
 @pytest.mark.parametrize("latency_ps", [0, LATENCY_PS])
 def test_a_plan_no_slower_than_all_max_saves_energy(latency_ps: int) -> None:
     frontier = example_frontier(switch_latency_ps=latency_ps)

@@ -23,8 +23,9 @@ struct Outcome {
 
 class Replay {
  public:
-  // Both must outlive the replay.
-  Replay(const Graph& graph, const Menu& menu, TimePs latency_ps);
+  // Both must outlive the replay. Where `shuns_unreached`, a change that does not arrive within its instruction costs more
+  // than it could save: what is asked for next would overtake it, so that no rank could follow such a plan.
+  Replay(const Graph& graph, const Menu& menu, TimePs latency_ps, bool shuns_unreached = false);
 
   // Fills start_ps, end_ps and effective_uj.
   Outcome play(std::span<const std::int32_t> plan);
@@ -52,6 +53,19 @@ class Replay {
   };
   [[nodiscard]] Work work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const;
 
+  // Whether a change to instruction i arrives before its end, give or take the noise, if its predecessor runs at `before` and
+  // `gap_ps` lies between them.
+  [[nodiscard]] bool can_reach(std::int32_t i, std::int32_t before, TimePs gap_ps) const {
+    const TimePs old_ps = menu_.duration_ps[menu_.curve_begin[menu_.curve_of[i]] + same_clock(i, before)];
+    return static_cast<double>(latency_ps_ - gap_ps) <= kReachedShare * static_cast<double>(old_ps);
+  }
+  // [uJ] What a change that is not reached costs in a search.
+  [[nodiscard]] EnergyUj price_of_unreached_uj(std::int32_t i) const {
+    return menu_.effective_uj[menu_.curve_begin[menu_.curve_of[i]]];
+  }
+  // Whether every change of a plan that has just been played arrives within its instruction.
+  [[nodiscard]] bool reaches_all(std::span<const std::int32_t> plan) const;
+
   [[nodiscard]] bool changes(std::int32_t i, std::span<const std::int32_t> plan) const {
     const std::int32_t p = previous_clocked_[i];
     return p >= 0 && clock_mhz(p, plan[p]) != clock_mhz(i, plan[i]);
@@ -63,9 +77,12 @@ class Replay {
   }
 
  private:
+  static constexpr double kReachedShare = 0.9;
+
   const Graph& graph_;
   const Menu& menu_;
   TimePs latency_ps_;
+  bool shuns_unreached_;
   std::vector<std::int32_t> previous_clocked_;         // (num_instructions)
   std::vector<std::int32_t> same_clock_begin_;         // (num_instructions)
   std::vector<std::int32_t> same_clock_before_begin_;  // (num_instructions)
