@@ -3,8 +3,8 @@
 Peers are of the same stage, the same instruction kind and the same requested clock. Where fewer than ``min_peers``
 others remain, being slower than them is not enough (one of two may as well have become faster): the place must also be
 slower than its own history, from which what happens to the whole job is taken out. Where there are none, history alone
-speaks; and of a known straggler, whose peers wait at other clocks, what its times were above the profile when it was
-last compared.
+speaks. Where plans have peers run at different clocks, what a place's times are above the profile is compared with what
+they were when it was last compared.
 """
 
 import numpy as np
@@ -20,6 +20,7 @@ _HISTORY_MEMORY = 64
 _MAX_HISTORY_STEP = 0.03
 _MAX_SPEED_UP = 0.02
 _LIKE_MEMORY = 4
+_PROFILE_DOUBT = 0.02
 
 
 class Reference:
@@ -74,17 +75,30 @@ class Reference:
         compared, alone = np.where(has_many, peers, both), np.where(has_many, peers, history)
         if is_profiled is None:
             return compared, alone
-        own = self._above_like(values @ self._shares, compared)
-        is_alone = is_straggler & ~is_profiled & np.isnan(compared)
-        return np.where(is_alone, own, compared), np.where(is_alone, own, alone)
+        own, can_be_shared = self._above_like(values @ self._shares, compared, is_straggler, is_frozen)
+        is_followed = is_straggler & ~is_profiled & ~has_many
+        is_alone = ~is_straggler & ~is_profiled & np.isnan(compared) & can_be_shared
+        shrunk = np.sign(own) * np.maximum(np.abs(own) - _PROFILE_DOUBT, 0.0)
+        beside = np.where(is_followed, own, np.where(is_alone, shrunk, np.nan))
+        return np.fmax(compared, beside), np.fmax(alone, beside)
 
-    def _above_like(self, own: FloatArray, compared: FloatArray) -> FloatArray:
-        """Own values above what they would be if the place were like its peers, as it was last compared with them."""
-        above: FloatArray = own - self._like
-        like = own - compared
+    def _above_like(
+        self, times: FloatArray, compared: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray
+    ) -> tuple[FloatArray, BoolArray]:
+        """What places take above what they would if they were like their peers, as they were last compared with them.
+
+        It is the only evidence where plans have peers run at different clocks, and as good as the profile is at these.
+
+        Returns:
+            (num_places) logarithms, without what happens to the whole job; and where that is known.
+        """
+        above = times - self._like
+        like = np.where(is_frozen, np.nan, times - compared)
         step = np.where(np.isnan(self._like), like, self._like + (like - self._like) / _LIKE_MEMORY)
         self._like = np.where(np.isnan(like), self._like, step)
-        return above
+        common, num_others = median_of_others(above, np.zeros(len(above), dtype=np.intp), is_straggler)
+        is_common = num_others >= self._policy.min_peers
+        return above - np.where(is_common, common, 0.0), is_common
 
     def _above_peers(self, values: FloatArray, clocks: FloatArray, is_straggler: BoolArray) -> FloatArray:
         num_places, num_kinds = values.shape

@@ -459,6 +459,26 @@ def test_a_straggler_whose_peers_wait_at_other_clocks_is_still_heard(dp_size: in
     assert num_until(job.run(10), lambda judgement: not judgement.verdicts) <= 4
 
 
+def test_a_whole_node_is_found_where_every_pipeline_has_other_clocks() -> None:
+    """Two pipelines of eight, each at clocks of its own: no rank has a peer to be compared with."""
+    job = Job(dp_size=8, pp_size=4)
+    job.run(30)
+    job.clocks_mhz = {dp_rank: (1200 - 15 * dp_rank, 1215 - 15 * dp_rank) for dp_rank in range(8)}
+    slow = set(range(16, 24))
+    found = job.run(20, dict.fromkeys(slow, 1.3))
+    assert {verdict.rank for verdict in found[9].verdicts} == slow
+    assert {verdict.rank for verdict in found[-1].verdicts} == slow
+    assert all(verdict.degree.low < 1.3 < verdict.degree.high + 0.03 for verdict in found[-1].verdicts)
+    assert num_until(job.run(10), lambda judgement: not judgement.verdicts) <= 4
+
+
+def test_all_become_slower_where_every_pipeline_has_other_clocks_and_nobody_straggles() -> None:
+    job = Job(dp_size=8, pp_size=4)
+    job.run(30)
+    job.clocks_mhz = {dp_rank: (1200 - 15 * dp_rank, 1215 - 15 * dp_rank) for dp_rank in range(8)}
+    assert not any(judgement.verdicts for judgement in job.run(30, dict.fromkeys(range(32), 1.2)))
+
+
 def test_what_recovers_before_it_is_told_of_is_not_told_of() -> None:
     """Reports of several iterations come at once."""
     job = Job(policy=StragglerPolicy(grace_s=100.0))
