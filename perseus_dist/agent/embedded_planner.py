@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,16 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from perseus_dist.agent.find_planner import address_file
 from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import PerseusError
+from perseus_dist.rpc.node_jobs import (
+    RENDEZVOUS_PREFIX,
+    STATE_PREFIX,
+    address_file,
+    hold_rendezvous,
+    register_job,
+    sweep_dead_jobs,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -29,16 +38,19 @@ class EmbeddedPlanner:
         now_ns: CLOCK_MONOTONIC.
 
     Attributes:
-        folder: The rendezvous. Removed at the end if nothing of others is in it.
+        folder: The rendezvous, locked while the planner or this process lives. Removed at the end if nothing of others
+            is in it.
 
     Raises:
         OSError: The folder cannot be made or written to.
     """
 
     def __init__(self, folder: Path | None, spec: RankSpec, now_ns: int) -> None:
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="perseus-"))
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._state = Path(tempfile.mkdtemp(prefix="planner-", dir=self.folder))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
+        self._lock = hold_rendezvous(self.folder)
+        sweep_dead_jobs()
+        self._entry = self._register(spec.job_id)
+        self._state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX, dir=self.folder))
         self._address_file = address_file(self.folder, spec.job_id)
         self._address_file.unlink(missing_ok=True)  # of an earlier run
         self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
@@ -93,11 +105,27 @@ class EmbeddedPlanner:
             self._process.wait()
         self._remove_address()
         shutil.rmtree(self._state, ignore_errors=True)
-        with suppress(OSError):  # somebody else's files are in it
+        with suppress(OSError):  # files of others are in it
             self.folder.rmdir()
+        if self._entry is not None:
+            with suppress(OSError):
+                self._entry.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        # The planner inherits the lock, so that the folder counts as held until agent and planner have both ended.
+        held = () if self._lock is None else (self._lock,)
+        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=held)
+
+    def _register(self, job_id: str) -> Path | None:
+        """Let operators find the job by its name; without an entry they need the planner's address."""
+        try:
+            return register_job(job_id, self.folder)
+        except (OSError, PerseusError) as error:
+            _log.debug("operators' commands will not find this job by its name: %s", error)
+            return None
 
     def _remove_address(self) -> None:
         """Unless it is another planner's by now: of the same job, begun anew."""

@@ -1,11 +1,10 @@
 """Where the planner is: where the user said, or in the folder where the embedded one of rank 0 leaves its address."""
 
-import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from perseus_dist.agent.link import PlannerAddress
+from perseus_dist.rpc.node_jobs import address_file, read_planner
 
 FindPlanner = Callable[[], PlannerAddress | None]
 
@@ -26,14 +25,7 @@ def find_in_folder(folder: Path, job_id: str) -> FindPlanner:
     path = address_file(folder, job_id)
 
     def find() -> PlannerAddress | None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            found = json.loads(path.read_text())
-            return PlannerAddress(str(found["address"]), str(found["token"]))
-        return None
+        found = read_planner(path)
+        return None if found is None else PlannerAddress(found.address, found.token)
 
     return find
-
-
-def address_file(folder: Path, job_id: str) -> Path:
-    """Where a job's embedded planner leaves its address and token."""
-    return folder / f"perseus-planner-{job_id}.json"

@@ -91,8 +91,9 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     from perseus_dist.planner.auth import load_operator_token, new_token
     from perseus_dist.planner.job_policy import Policy
     from perseus_dist.planner.server import ServerConfig
-    from perseus_dist.planner.state_dir import DATABASE, OPERATOR_TOKEN, default_state_dir, make_state_dir
+    from perseus_dist.planner.state_dir import DATABASE, OPERATOR_TOKEN, make_state_dir
     from perseus_dist.planner.tls import ServerTls
+    from perseus_dist.rpc.state_folder import default_state_dir
 
     bind = parse_address(args.bind)
     if (args.tls_cert is None) != (args.tls_key is None):

@@ -4,11 +4,21 @@ import argparse
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.planner_client import add_planner_arguments, planner_calls
+from perseus_dist.cli.planner_client import (
+    Endpoint,
+    PlannerAwayError,
+    PlannerCallError,
+    add_planner_arguments,
+    find_planner,
+    planner_calls,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 _EPILOG = """\
@@ -18,8 +28,11 @@ example:
 
 On a terminal the status is redrawn in place; elsewhere a line is printed for each change of phase or plan, and for each
 straggler, report and switch. 'own time' is a pipeline's until it waits for gradient synchronisation.
-Ends when the planner forgets the job, or at Ctrl-C.
+Ends when the planner forgets the job, when the job's own planner ends with it, or at Ctrl-C.
 """
+
+_AWAY_S = 10.0  # an embedded planner that died comes back after some seconds
+_LOOK_S = 0.3
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -39,17 +52,55 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Watch."""
-    with planner_calls(args) as (planner, metadata):
-        from perseus_dist.cli.job_view import status_document
+    endpoint = find_planner(args)
+    show = _Json() if args.json else _on_terminal if sys.stdout.isatty() else _Lines()
+    while True:
+        try:
+            _follow(args, endpoint, show)
+            return 0
+        except PlannerAwayError:
+            if not endpoint.is_embedded:
+                raise
+        # A job's own planner ends with the job, or is started again within moments of its death.
+        back = _await_planner(args)
+        if back is None:
+            print(f"perseus-dist: job {args.job}: its planner has ended, and most likely the job", file=sys.stderr)
+            return 0
+        endpoint = back
+
+
+def _follow(args: argparse.Namespace, endpoint: Endpoint, show: "Callable[[pb.JobStatus], None]") -> None:
+    with planner_calls(args, endpoint) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
-        show = _on_terminal if sys.stdout.isatty() else _Lines()
         for status in planner.WatchJob(pb.WatchJobRequest(job_id=args.job), metadata=metadata):
-            if args.json:
-                print(json.dumps(status_document(status)), flush=True)
-            else:
-                show(status)
-    return 0
+            show(status)
+
+
+def _await_planner(args: argparse.Namespace) -> Endpoint | None:
+    """The planner of the job once it is back; None where it stays away."""
+    until_s = time.monotonic() + _AWAY_S
+    while time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+        with suppress(PlannerCallError):
+            endpoint = find_planner(args)
+            if not endpoint.is_embedded:
+                return None
+            with planner_calls(args, endpoint) as (planner, metadata):
+                from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+                planner.ListJobs(pb.ListJobsRequest(), timeout=_AWAY_S, metadata=metadata)
+            return endpoint
+    return None
+
+
+class _Json:
+    """Every status, an object a line."""
+
+    def __call__(self, status: "pb.JobStatus") -> None:
+        from perseus_dist.cli.job_view import status_document
+
+        print(json.dumps(status_document(status)), flush=True)
 
 
 def _on_terminal(status: "pb.JobStatus") -> None:

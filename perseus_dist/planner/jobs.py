@@ -26,7 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 class Jobs:
-    """Finds the actor of each event. Everything runs on the event loop that it was made on."""
+    """Finds the actor of each event. Everything runs on the event loop that it was made on.
+
+    Attributes:
+        counters: The planner's.
+        is_ending: Whether all streams have been ended, because the planner ends.
+    """
 
     def __init__(self, store: Store, worker: Worker, policy: Policy, counters: Counters) -> None:
         """Take up what the store holds: ranks are detached until they come back."""
@@ -37,6 +42,7 @@ class Jobs:
         self._actors: dict[str, JobActor] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._stream_numbers = count(1)
+        self.is_ending = False
         for job_id, facts in store.load().items():
             self._actors[job_id] = self._actor(restore(job_id, facts, policy))
             _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
@@ -90,7 +96,8 @@ class Jobs:
             outbox.close()
 
     def end_streams(self, ending: Ending) -> None:
-        """End all of them."""
+        """End all of them, and the calls that watch jobs; the planner ends."""
+        self.is_ending = True
         for outbox in list(self._outboxes.values()):
             outbox.end(ending)
 

@@ -22,7 +22,7 @@ from perseus_dist.planner.operator_wire import (
     straggler_reported,
     target_set,
 )
-from perseus_dist.planner.refusal import RefusalError, forbidden, not_found, not_now, too_many
+from perseus_dist.planner.refusal import RefusalError, ending, forbidden, not_found, not_now, too_many
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -62,6 +62,8 @@ class OperatorService:
                 await context.write(status)
         finally:
             self._num_watchers -= 1
+        if self._jobs.is_ending:
+            raise ending("the planner ends; watch again once it is back")
 
     async def get_frontier(self, data: bytes, context: Context) -> bytes:
         """The points of a job's newest table."""
@@ -134,7 +136,7 @@ class OperatorService:
 
 async def _changes(jobs: Jobs, actor: JobActor) -> AsyncIterator[bytes]:
     seen = -1
-    while jobs.get(actor.job.job_id) is actor:
+    while jobs.get(actor.job.job_id) is actor and not jobs.is_ending:
         if seen != actor.job.num_changes:
             seen = actor.job.num_changes
             yield _status(actor).SerializeToString()

@@ -62,3 +62,8 @@ def not_now(reason: str) -> RefusalError:
 def too_many(reason: str) -> RefusalError:
     """A bound is reached."""
     return RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+
+
+def ending(reason: str) -> RefusalError:
+    """The planner ends."""
+    return RefusalError(grpc.StatusCode.UNAVAILABLE, reason)

@@ -1,0 +1,227 @@
+"""Jobs of this node that embed their planner: how operators find them by name, and what a killed job leaves behind.
+
+```
+ <state folder>/jobs/<boot id>-<random>.json     an entry: {"job": ..., "host": ..., "rendezvous": "/tmp/perseus-..."}
+ <rendezvous>/perseus-planner-<job>.json         {"address": ..., "token": ..., "pid": ...}, mode 0600
+ <rendezvous>/planner-<random>/planner.sqlite*   what the planner must remember
+```
+
+The agent that embeds the planner, and the planner itself, hold a shared lock on the rendezvous folder. The kernel drops
+it when both have ended, however they did: a rendezvous whose lock is free is dead, also where process ids say nothing,
+as between containers. Entries and folders of other users are neither believed nor touched.
+"""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planning.output_file import write_output
+from perseus_dist.rpc.state_folder import default_state_dir
+
+RENDEZVOUS_PREFIX = "perseus-"
+STATE_PREFIX = "planner-"
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_RENDEZVOUS = re.compile(r"perseus-[a-z0-9_]{8}")  # as tempfile.mkdtemp names it
+_TRACE = re.compile(r"perseus-planner-.+\.json|\.perseus-planner-.+\.json\.[0-9]+\.tmp")
+_STATE = re.compile(r"planner-[a-z0-9_]{8}")
+_STATE_FILE = re.compile(r"\.?planner\.sqlite.*")
+_DEAD_EMPTY_S = 600.0  # a trainer makes the folder, and its agent locks it some seconds later
+_LOCK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerFile:
+    """What a planner says of itself in its address file."""
+
+    address: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJob:
+    """A job that embeds its planner.
+
+    Attributes:
+        job_id: Its name.
+        rendezvous: The folder where its planner leaves address and token.
+    """
+
+    job_id: str
+    rendezvous: Path
+
+    def read_planner(self) -> PlannerFile | None:
+        """Where the planner listens; None while it is starting."""
+        return read_planner(address_file(self.rendezvous, self.job_id))
+
+
+def address_file(folder: Path, job_id: str) -> Path:
+    """Where a job's embedded planner leaves its address and token."""
+    return folder / f"perseus-planner-{job_id}.json"
+
+
+def read_planner(path: Path) -> PlannerFile | None:
+    """Read an address file; None where there is none, or another user owns it."""
+    with suppress(OSError, ValueError, KeyError, TypeError), path.open(encoding="utf-8") as file:
+        if os.fstat(file.fileno()).st_uid == os.geteuid():
+            found = json.load(file)
+            return PlannerFile(address=str(found["address"]), token=str(found["token"]))
+    return None
+
+
+def hold_rendezvous(folder: Path) -> int | None:
+    """Make the folder if it is missing, and lock it against removal.
+
+    Returns:
+        The descriptor that holds the lock, not inheritable; None where the file system has no such locks.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    until_s = time.monotonic() + _LOCK_S
+    while time.monotonic() < until_s:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # it was swept this moment
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if _is_at(descriptor, folder):
+                return descriptor
+        except BlockingIOError:  # a process looks whether it is dead, which takes a moment
+            time.sleep(0.01)
+        except OSError:
+            os.close(descriptor)
+            return None
+        os.close(descriptor)
+    return None
+
+
+def register_job(job_id: str, rendezvous: Path) -> Path:
+    """Let operators find a job; returns the entry, which the caller removes when the job is over.
+
+    Raises:
+        OSError, PerseusError: The state folder cannot be written to.
+    """
+    folder = _entries_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    entry = folder / f"{_boot_id()}-{secrets.token_hex(4)}.json"
+    document = {"job": job_id, "host": os.uname().nodename, "rendezvous": str(rendezvous.absolute())}
+    write_output(entry, json.dumps(document).encode())
+    return entry
+
+
+def running_jobs() -> list[NodeJob]:
+    """Jobs of this user on this node whose planner's owner lives, by name."""
+    jobs = []
+    for _, job in _entries():
+        with _dead_folder(job.rendezvous) as descriptor:
+            if descriptor is None and job.rendezvous.is_dir():
+                jobs.append(job)
+    return sorted(jobs, key=lambda job: (job.job_id, str(job.rendezvous)))
+
+
+def sweep_dead_jobs() -> None:
+    """Remove what killed jobs of this user have left: tokens, databases, rendezvous folders, entries. Never raises."""
+    with suppress(OSError, PerseusError):
+        for entry, job in _entries():
+            _sweep_folder(job.rendezvous)
+            if not _is_held(job.rendezvous):
+                entry.unlink(missing_ok=True)
+        for path in Path(tempfile.gettempdir()).glob(f"{RENDEZVOUS_PREFIX}*"):
+            if _RENDEZVOUS.fullmatch(path.name):
+                _sweep_folder(path)
+
+
+def _entries_folder() -> Path:
+    return default_state_dir() / "jobs"
+
+
+def _entries() -> Iterator[tuple[Path, NodeJob]]:
+    """Of this node, and of this node before it was booted again; other nodes may share the home folder."""
+    with suppress(OSError, PerseusError):
+        for path in sorted(_entries_folder().glob("*.json")):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                if path.stat().st_uid != os.geteuid():
+                    continue
+                found = json.loads(path.read_text(encoding="utf-8"))
+                if path.name.startswith(_boot_id()) or found["host"] == os.uname().nodename:
+                    yield path, NodeJob(job_id=str(found["job"]), rendezvous=Path(str(found["rendezvous"])))
+
+
+def _is_held(folder: Path) -> bool:
+    with _dead_folder(folder) as descriptor:
+        return descriptor is None and folder.is_dir()
+
+
+@contextmanager
+def _dead_folder(folder: Path) -> Iterator[int | None]:
+    """A descriptor of a rendezvous folder of this user that no process holds, locked meanwhile; else None."""
+    descriptor = None
+    try:
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        is_dead = False
+        if descriptor is not None:
+            with suppress(OSError):
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    is_dead = True
+        yield descriptor if is_dead else None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _sweep_folder(folder: Path) -> None:
+    """Remove our files, by their names alone, and the folders that are empty then."""
+    with _dead_folder(folder) as descriptor:
+        if descriptor is None:
+            return
+        names = os.listdir(descriptor)  # noqa: PTH208 - by the descriptor, which cannot be exchanged
+        if not names and time.time() < os.fstat(descriptor).st_mtime + _DEAD_EMPTY_S:
+            return
+        for name in names:
+            if _TRACE.fullmatch(name):
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=descriptor)
+            elif _STATE.fullmatch(name):
+                _sweep_state(name, descriptor)
+        with suppress(OSError):  # files of others are in it
+            folder.rmdir()
+
+
+def _sweep_state(name: str, parent: int) -> None:
+    with suppress(OSError):
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            for file in os.listdir(descriptor):  # noqa: PTH208 - likewise
+                if _STATE_FILE.fullmatch(file):
+                    os.unlink(file, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        os.rmdir(name, dir_fd=parent)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    """Whether a folder that was opened is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _boot_id() -> str:
+    with suppress(OSError):
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    return os.uname().nodename

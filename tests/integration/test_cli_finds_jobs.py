@@ -1,0 +1,135 @@
+"""Operators' commands find a job that embeds its planner by its name, on its node, as the user who runs it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from embedded_job import Job, wait_until
+
+from perseus_dist.simulator.machine import SimulatedMachine
+
+AS_NOBODY = """\
+import os, sys
+import perseus_dist.cli.job_view
+import perseus_dist.cli.target
+import perseus_dist.rpc.v1.planner_pb2_grpc
+from perseus_dist.cli.main import build_parser, main
+build_parser()
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def perseus_dist(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-P", "-m", "perseus_dist", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def as_nobody(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Loads what it needs first: the other user may have no access to the interpreter's folders."""
+    command = [sys.executable, "-P", "-c", AS_NOBODY, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Job, Job]]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PERSEUS_PLANNER", raising=False)
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(SimulatedMachine("a100", count=2)) for _ in range(2))
+        yield (
+            Job(tmp_path / "first", first, stack, name="llama"),
+            Job(tmp_path / "second", second, stack, name="gpt"),
+        )
+
+
+def test_every_command_finds_the_job_by_its_name(jobs: tuple[Job, Job], tmp_path: Path) -> None:
+    llama, gpt = jobs
+    wait_until(lambda: llama.told()["phase"] == gpt.told()["phase"] == "enforcing")
+
+    listed = json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]
+    assert sorted(job["job_id"] for job in listed) == ["gpt", "llama"]
+
+    done = perseus_dist("target", "llama", "--slowdown", "1.1", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["target"] == {"slowdown": 1.1}
+    reported = perseus_dist("straggler", "report", "llama", "--id", "rack7", "--pipeline", "0", "--degree", "1.2")
+    assert reported.returncode == 0
+    assert perseus_dist("straggler", "clear", "llama", "--id", "rack7").returncode == 0
+    fetched = perseus_dist("fetch", "gpt", "--profile", str(tmp_path / "profile.csv"), "--json")
+    assert fetched.returncode == 0
+    assert (tmp_path / "profile.csv").read_text().startswith("stage,")
+    targets = {job["job_id"]: job["target"] for job in json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]}
+    assert targets == {"gpt": {"t_min": True}, "llama": {"slowdown": 1.1}}
+
+    unknown = perseus_dist("target", "bert", "--t-min")
+    assert unknown.returncode == 2
+    assert "there is no job bert" in unknown.stderr
+    assert "gpt, llama" in unknown.stderr
+    assert len(unknown.stderr.splitlines()) == 1
+
+    # By its address, too, and without a token.
+    address = json.loads((gpt.rendezvous / "perseus-planner-gpt.json").read_text())["address"]
+    assert perseus_dist("target", "gpt", "--t-min", "--planner", address).returncode == 0
+    there = perseus_dist("target", "llama", "--t-min", "--planner", address)
+    assert (there.returncode, there.stderr.strip()) == (
+        2,
+        f"perseus-dist: {address}: there is no job llama; jobs there are: gpt",
+    )
+
+    # Watching goes on over a restart of the planner, and ends with the job.
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "perseus_dist", "watch", "gpt", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        assert json.loads(watching.stdout.readline())["job_id"] == "gpt"
+        planner = gpt.pid_of_planner()
+        assert planner is not None
+        os.kill(planner, signal.SIGKILL)
+        wait_until(lambda: gpt.pid_of_planner() not in (None, planner))
+        while "the planner was restarted" not in watching.stdout.readline():
+            assert watching.poll() is None
+        wait_until(lambda: gpt.told()["pipelines"][0]["attached_ranks"] == 2 and gpt.are_locked())
+        for trainer in gpt.trainers:
+            trainer.kill()
+        statuses = [json.loads(line) for line in watching.stdout]
+        assert statuses[-1]["phase"] == "done"
+        assert "its planner has ended" in watching.stderr.read()
+        assert watching.wait() == 0
+
+    assert [job["job_id"] for job in json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]] == ["llama"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a command as another user")
+def test_another_user_does_not_get_in(jobs: tuple[Job, Job], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    llama, _ = jobs
+    wait_until(lambda: llama.told()["phase"] == "enforcing")
+    address = json.loads((llama.rendezvous / "perseus-planner-llama.json").read_text())["address"]
+    assert perseus_dist("jobs", "--json").returncode == 0
+    token = tmp_path / "guess"
+    token.write_text("guessed\n")
+    monkeypatch.setenv("HOME", "/nonexistent")
+    by_name = as_nobody("target", "llama", "--t-min")
+    assert by_name.returncode == 2
+    assert by_name.stderr.startswith("perseus-dist: there is no job llama of yours")
+    # The address, which any user can find out, is of no use without the token.
+    by_address = as_nobody("target", "llama", "--t-min", "--planner", address)
+    assert by_address.returncode == 2
+    assert "wants a token" in by_address.stderr
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(0o755)
+    guessed = as_nobody("target", "llama", "--t-min", "--planner", address, "--token-file", str(token))
+    assert guessed.returncode == 2
+    assert "another token's" in guessed.stderr

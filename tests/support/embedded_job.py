@@ -1,0 +1,148 @@
+"""A small job of two trainers on simulated GPUs, and no planner but the one that it embeds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.planning.profile_csv import Row, write_rows
+from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.simulator.machine import SimulatedMachine
+
+PATIENCE_S = 60.0
+SCHEDULE = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"
+SECONDS = {"F": 0.030, "B": 0.055}
+IMBALANCE = 1.4  # of stage 1: stage 0 has time to lose
+
+
+def wait_until(condition: Callable[[], object]) -> float:
+    """How long it took."""
+    begin_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() < begin_s + PATIENCE_S
+        time.sleep(0.01)
+    return time.monotonic() - begin_s
+
+
+def seconds_of(stage: int, kind: str) -> float:
+    return SECONDS[kind] * IMBALANCE**stage
+
+
+def write_profile(machine: SimulatedMachine, path: Path) -> None:
+    """What a sweep would find, which takes half a minute."""
+    kernels = {"F": "forward", "B": "backward"}
+    rows = []
+    for stage in range(2):
+        for kind, kernel in kernels.items():
+            for clock in machine.preset.clocks_mhz[:40:4]:
+                time_s = machine.preset.kernel_time_s(kernel, seconds_of(stage, kind), clock)
+                energy_j = time_s * machine.preset.kernel_power_w(kernel, clock)
+                rows.append(Row(0, stage, kind, clock, time_s, energy_j))
+    write_rows(path, rows)
+
+
+class Job:
+    """Two trainers on simulated GPUs, and no planner but their own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        machine: SimulatedMachine,
+        stack: ExitStack,
+        *,
+        name: str = "job",
+        num_iterations: int = 100_000,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.name = name
+        self.num_iterations = num_iterations
+        self.machine = machine
+        self.rendezvous = folder / "rendezvous"
+        self.report = folder / "report"
+        self.logs = [folder / f"rank{rank}.log" for rank in range(2)]
+        write_profile(machine, folder / "profile.csv")
+        self.trainers = [stack.enter_context(self._trainer(rank, folder / "profile.csv")) for rank in range(2)]
+
+    def pid_of_planner(self) -> int | None:
+        with suppress(OSError, ValueError):
+            return int(json.loads((self.rendezvous / f"perseus-planner-{self.name}.json").read_text())["pid"])
+        return None
+
+    def agent_of(self, rank: int) -> int:
+        for task in Path(f"/proc/{self.trainers[rank].pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                if b"perseus_dist.agent" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    return int(child)
+        raise AssertionError(f"rank {rank} has no agent")
+
+    def told(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.report / "job.json").read_text())
+        except OSError:
+            return {"phase": "", "ended_at": None}
+        return found
+
+    def are_locked(self) -> bool:
+        """Both under the plan: stage 0 below the maximum clock."""
+        locked_mhz = [gpu.state().locked_mhz for gpu in self.machine.gpus]
+        return locked_mhz[0] is not None and locked_mhz[0] < (1400, 1400) and locked_mhz[1] is not None
+
+    def are_unlocked(self) -> bool:
+        return all(gpu.state().is_unlocked for gpu in self.machine.gpus)
+
+    def said(self, rank: int) -> str:
+        return self.logs[rank].read_text()
+
+    @contextmanager
+    def _trainer(self, rank: int, profile: Path) -> Iterator["subprocess.Popen[bytes]"]:
+        spec = RankSpec(
+            job_id=self.name,
+            rank=rank,
+            pp_rank=rank,
+            dp_rank=0,
+            tp_rank=0,
+            pp_size=2,
+            dp_size=1,
+            tp_size=1,
+            schedule=SCHEDULE,
+            local_rank=rank,
+            gpu_uuid=self.machine.gpus[rank].uuid,
+            rendezvous=str(self.rendezvous),
+            profile=str(profile),
+            report=str(self.report),
+            control="direct",
+            options={"blocking_power_w": "83.6", "planner_stragglers": "show"},
+        )
+        times = tuple(InstructionTime(stage=rank, kind=kind, seconds=seconds_of(rank, kind)) for kind in SECONDS)
+        iterations = self.num_iterations
+        config = TrainerConfig(spec=spec, gpu=rank, times=times, num_iterations=iterations, device_ordered=False)
+        with self.logs[rank].open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "perseus_dist.simulation.trainer"],
+                env={**os.environ, **self.machine.environment()},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+        assert process.stdin is not None
+        process.stdin.write(config.to_json().encode())
+        process.stdin.close()
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def has_ended(pid: int) -> bool:
+    """Gone, or a zombie that its parent has not looked at."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
