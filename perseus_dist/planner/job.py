@@ -249,6 +249,7 @@ class Job:
             there is as much again.
         guard: Whether the plan keeps the promise, and what has come of it.
         saved_j: [J] saved since the first plan, by measurement.
+        stored_saved_j, saving_stored_at_s: What of that was given to the store last, and when [s].
         num_refused_reports: Reports that were not taken.
         history: What has happened, for whoever watches.
         now_s: [s] of the latest event.
@@ -306,6 +307,8 @@ class Job:
     keeps_switch: bool = False
     guard: GuardWatch = field(default_factory=GuardWatch)
     saved_j: float = 0.0
+    stored_saved_j: float = 0.0
+    saving_stored_at_s: float = 0.0
     num_refused_reports: int = 0
     history: JobHistory = field(default_factory=JobHistory)
     now_s: float = 0.0

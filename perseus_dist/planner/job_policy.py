@@ -26,6 +26,7 @@ class Policy:
         max_planning_attempts: Of the same profile.
         gone_s: A job none of whose ranks is attached is over after this.
         keep_done_s: A job that is over is forgotten after this.
+        saving_interval_s: Between two commits of the joules saved; a planner that is killed forgets no more of them.
         acts_on_stragglers: Whether plans follow the straggler detector, too, and not operators' reports alone.
         own_plan_interval_s: Between two requests for a plan of a pipeline with a slow rank.
         own_plan_cap_share: Such a plan is made again where the clock that the rank is held to has moved by this share.
@@ -50,6 +51,7 @@ class Policy:
     max_planning_attempts: int = 3
     gone_s: float = 900.0
     keep_done_s: float = 86_400.0
+    saving_interval_s: float = 5.0
     acts_on_stragglers: bool = True
     own_plan_interval_s: float = 5.0
     own_plan_cap_share: float = 0.02

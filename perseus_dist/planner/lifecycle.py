@@ -38,6 +38,7 @@ from perseus_dist.planner.lifecycle_own_plan import is_own_request, take_own_fai
 from perseus_dist.planner.lifecycle_plan import take_failure, take_plan
 from perseus_dist.planner.lifecycle_registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle_restore import restore
+from perseus_dist.planner.lifecycle_saving import keep_saving
 from perseus_dist.planner.lifecycle_schedule import take_schedule
 from perseus_dist.planner.lifecycle_sweep import take_samples
 from perseus_dist.planner.lifecycle_switch import clear_straggler, decide, report_straggler, set_target
@@ -98,7 +99,7 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
         case PlanFailed(request_id=request_id):
             return take_own_failure(job, event) if is_own_request(job, request_id) else take_failure(job, event, now_s)
         case Tick():
-            return [*judge(job, now_s), *end_of_job(job, now_s)]
+            return [*judge(job, now_s), *keep_saving(job, now_s), *end_of_job(job, now_s)]
         case _ if job.spec is None:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from perseus_dist.planner.job import Job, Phase
 from perseus_dist.planner.lifecycle_events import Effect, Forget, Persist
+from perseus_dist.planner.lifecycle_facts import JobEnded
 from perseus_dist.planner.lifecycle_guard import keep_promise
 from perseus_dist.planner.lifecycle_plan import (
     cancel_planning,
@@ -14,6 +15,7 @@ from perseus_dist.planner.lifecycle_plan import (
     refusal,
     start_planning,
 )
+from perseus_dist.planner.lifecycle_saving import keep_saving
 from perseus_dist.planner.lifecycle_sweep import advance_sweep, begin_series, common_clocks_mhz
 from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run
 from perseus_dist.planner.lifecycle_telemetry import measured_baseline
@@ -47,8 +49,9 @@ def advance(job: Job, now_s: float) -> list[Effect]:
 def end_of_job(job: Job, now_s: float) -> list[Effect]:
     """A job is over once all ranks have said goodbye, or none has been attached for long; later it is forgotten."""
     if job.phase is Phase.DONE:
-        over_s = now_s - job.gone_since_s if job.gone_since_s is not None else 0.0
-        return [Forget()] if over_s > job.policy.keep_done_s else []
+        if job.gone_since_s is None:  # restored: how long ago it ended is not known
+            job.gone_since_s = now_s
+        return [Forget()] if now_s - job.gone_since_s > job.policy.keep_done_s else []
     if job.ranks and len(job.ranks) == job.num_ranks and all(state.said_goodbye for state in job.ranks.values()):
         job.enter(Phase.DONE, f"every rank's trainer has ended{_never_enforced(job)}")
     elif not job.rank_of_stream:
@@ -60,7 +63,8 @@ def end_of_job(job: Job, now_s: float) -> list[Effect]:
     else:
         return []
     job.gone_since_s = now_s
-    return cancel_planning(job)
+    ended = Persist(facts=(JobEnded(reason=job.reason),))
+    return [*cancel_planning(job), *keep_saving(job, now_s, is_over=True), ended]
 
 
 def _never_enforced(job: Job) -> str:

@@ -228,6 +228,30 @@ class StragglerKnown:
         return f"straggler/{quote(self.straggler_id, safe='')}/"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavingMeasured:
+    """[J] saved since the first plan, by measurement; as of some seconds ago while the job runs."""
+
+    saved_j: float
+
+    @property
+    def key(self) -> str:
+        """One per job: the newest."""
+        return "saved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """The job is done, and why. Dropped when a rank attaches again."""
+
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One per job."""
+        return "over"
+
+
 Fact = (
     JobRegistered
     | ScheduleReceived
@@ -240,4 +264,6 @@ Fact = (
     | SwitchDecided
     | TargetChosen
     | StragglerKnown
+    | SavingMeasured
+    | JobEnded
 )

@@ -26,7 +26,10 @@ _KEPT = frozenset(
         "chosen_target",
     }
 )
-_OF_A_SCHEDULE = ("schedule", "baseline", "sweep/", "ended/", "samples/", "table", "own/", "switch", "straggler/")
+_OF_A_SCHEDULE = (
+    *("schedule", "baseline", "sweep/", "ended/", "samples/", "table", "own/", "switch", "straggler/"),
+    *("saved", "over"),
+)
 
 
 def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
@@ -52,6 +55,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     revision = job.plan.revision if job.plan else 0
     if job.phase is Phase.DONE:
         job.enter(Phase.REGISTERING, f"rank {attach.rank.rank} has attached again")
+        effects.append(Persist(facts=(), drop=("over",)))
     attached = Attached(phase=job.phase, table_revision=revision, acked_samples=acked)
     effects.append(Send(stream=event.stream, message=attached))
     effects += want_schedule(job)

@@ -8,9 +8,11 @@ from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
+    JobEnded,
     JobRegistered,
     OwnTableMade,
     SamplesReceived,
+    SavingMeasured,
     ScheduleReceived,
     StragglerKnown,
     SweepBegun,
@@ -34,8 +36,9 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     job = Job(job_id=job_id, policy=policy)
     for fact in facts:
         _take(job, fact)
-    job.phase = _phase(job)
-    job.reason = "the planner was restarted"
+    if job.phase is not Phase.DONE:
+        job.phase = _phase(job)
+        job.reason = "the planner was restarted"
     if job.phase is Phase.PLANNING:
         job.plan_again_at_s = 0.0
     return job
@@ -76,6 +79,10 @@ def _take(job: Job, fact: Fact) -> None:
             job.chosen_target = fact
         case StragglerKnown():
             job.stragglers[fact.straggler_id] = fact
+        case SavingMeasured():
+            job.saved_j = job.stored_saved_j = fact.saved_j
+        case JobEnded():
+            job.phase, job.reason = Phase.DONE, fact.reason
 
 
 def _take_sweep(job: Job, ordered: SweepBegun) -> None:

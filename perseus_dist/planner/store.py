@@ -22,7 +22,9 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.planner.lifecycle_facts import Fact
 from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: facts of the kinds ``SavingMeasured`` and ``JobEnded``, which earlier planners would take for damage."""
+
 MAX_COMMITS_PER_TRANSACTION = 1024
 RETRY_PERIOD_S = 5.0
 
@@ -39,6 +41,9 @@ CREATE TABLE facts (
     UNIQUE (job, key)
 );
 """
+
+_MIGRATIONS: dict[int, tuple[str, ...]] = {1: ()}
+"""By version, the statements that make the next version of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -246,10 +251,16 @@ def _prepare(path: Path | None, database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     elif application_id != _APPLICATION_ID:
         raise StoreError(f"{path}: saw a database of another program, expected a planner's; name another state folder")
+    elif version in _MIGRATIONS:
+        for migrated in range(version, SCHEMA_VERSION):
+            for statement in _MIGRATIONS[migrated]:
+                database.execute(statement)
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        _log.info("%s: brought from schema version %d to %d", path, version, SCHEMA_VERSION)
     elif version != SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: saw schema version {version}, expected {SCHEMA_VERSION}; use the perseus-dist that wrote it, or "
-            "name another state folder"
+            f"{path}: saw schema version {version}, expected 1 to {SCHEMA_VERSION}; use the perseus-dist that wrote "
+            "it, or name another state folder"
         )
     database.execute("COMMIT")
 

@@ -1114,6 +1114,62 @@ def test_a_job_whose_ranks_are_all_gone_is_done_and_goes_on_with_its_plan_when_t
     assert b"table 0" in fleet.sent(0)
 
 
+def end_of(fleet: Fleet) -> None:
+    for rank in (0, 1):
+        fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
+        fleet.detach(rank)
+    assert fleet.phase() is Phase.DONE
+
+
+def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_restarts() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(10, energy_j=40.0)  # each rank's; 50 J at the baseline
+    saved_j = fleet.job.saved_j
+    assert saved_j == pytest.approx(10 * 20.0, abs=5 * 20.0)
+    end_of(fleet)
+    before = job_status(fleet.job)
+    for _ in range(2):
+        fleet.restart()
+        after = job_status(fleet.job)
+        assert (after.phase, after.reason, after.saved_j) == (Phase.DONE, before.reason, saved_j)
+    fleet.tell(Tick())
+    fleet.now_s += 99
+    fleet.tell(Tick())
+    assert not fleet.forgotten
+    fleet.now_s += 2
+    fleet.tell(Tick())
+    assert fleet.forgotten
+
+
+def test_a_job_that_was_done_goes_on_when_its_ranks_return_to_a_restarted_planner() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(10, energy_j=40.0)
+    saved_j = fleet.job.saved_j
+    end_of(fleet)
+    fleet.restart()
+    fleet.attach(0, incarnation=1)
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.restart()  # the moment after
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.attach_all()
+    fleet.iterate(10, energy_j=40.0)
+    assert fleet.job.saved_j > saved_j
+
+
+def test_joules_saved_are_stored_now_and_then_and_begin_anew_with_another_schedule() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(3, energy_j=40.0)
+    fleet.iterate(20, energy_j=40.0)
+    saved_j = fleet.job.saved_j
+    fleet.restart()
+    assert saved_j - 5 * 20.0 <= fleet.job.saved_j <= saved_j
+    fleet.iterate(20, energy_j=40.0)  # nobody is attached: nothing is saved, and nothing stored
+    assert fleet.tell(Tick()) == []
+    fleet.attach(0, rank=replace(_rank(0), schedule_digest="another"))
+    assert fleet.job.saved_j == 0
+    assert not {"saved", "over"} & fleet.facts.keys()
+
+
 # ---- restarts --------------------------------------------------------------------------------------------------------
 
 

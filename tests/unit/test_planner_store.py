@@ -10,12 +10,15 @@ import pytest
 
 from perseus_dist.messages import ProfileSamples, Sample, Target
 from perseus_dist.planner.frontier_summary import FrontierSummary
+from perseus_dist.planner.lifecycle import Phase, Policy, restore
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
+    JobEnded,
     JobRegistered,
     OwnTableMade,
     SamplesReceived,
+    SavingMeasured,
     ScheduleReceived,
     StragglerKnown,
     SweepBegun,
@@ -112,6 +115,8 @@ FACTS: tuple[Fact, ...] = (
         t_prime_s=1.25,
     ),
     StragglerKnown(straggler_id="node/7 'x'", degree=1.25, dp_rank=1),
+    SavingMeasured(saved_j=-12.5),
+    JobEnded(reason="every rank's trainer has ended"),
 )
 
 
@@ -170,7 +175,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
     store.commit("a", FACTS)
     store.commit("a", [StragglerKnown(straggler_id="node", degree=2.0, dp_rank=0)])
     newer = baseline(3.0)
-    store.commit("a", [newer], drop=[FACTS[-1].key, "samples/", "sweep/3/"])
+    store.commit("a", [newer], drop=[FACTS[-3].key, "samples/", "sweep/3/"])
     store.commit("b", FACTS)
     store.forget("b").result(10)
     store.close()
@@ -187,6 +192,8 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
         "table",
         "own/1/",
         "switch",
+        "saved",
+        "over",
         "straggler/node/",
         "baseline",
     ]
@@ -305,3 +312,47 @@ def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytes
     again = Store(path)
     assert len(again.load()["a"]) == 4
     again.close()
+
+
+VERSION_1 = """
+CREATE TABLE facts (
+    id INTEGER PRIMARY KEY,  -- ascending in the order of storing
+    job TEXT NOT NULL,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL,
+    blob BLOB NOT NULL,
+    UNIQUE (job, key)
+);
+INSERT INTO facts (job, key, kind, body, blob) VALUES
+    ('gpt', 'job', 'JobRegistered', '{"schedule_digest":"ab","pp_size":1,"dp_size":1,"tp_size":1,"token_sha256":"",
+        "held_revision":0,"held_switch_revision":0,"last_sweep_id":0}', x''),
+    ('gpt', 'schedule', 'ScheduleReceived', '{"text":"0F0 0B0"}', x''),
+    ('gpt', 'baseline', 'BaselineMeasured',
+        '{"num_iterations":5,"time_s":2.0,"time_spread_s":0.01,"energy_j":3.0,"energy_spread_j":0.0}', x''),
+    ('gpt', 'table', 'TableMade', '{"revision":1,"summary":{"time_ps":[2],"total_uj":[5],"lower_bound_uj":[4],
+        "baseline_time_ps":2,"baseline_uj":9,"total_blocking_uw":1},"tables":[2],"frontier_npz":2,"profile_csv":1}',
+        x'5454504B63'),
+    ('gpt', 'switch', 'SwitchDecided', '{"table_revision":1,"switch_revision":3,"effective_iteration":30,"points":[0],
+        "reason":"because"}', x'');
+PRAGMA application_id = 0x50727364;
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_database_of_version_1_is_taken_up_and_takes_the_facts_of_this_version(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.executescript(VERSION_1)
+    database.close()
+    for expected_ends in ([], [SavingMeasured(saved_j=7.0), JobEnded(reason="ended")]):
+        store = Store(path)
+        facts = store.load()["gpt"]
+        job = restore("gpt", facts, Policy())
+        assert facts[5:] == expected_ends
+        assert (job.plan is not None, job.switch is not None) == (True, True)
+        assert (job.phase, job.saved_j) == ((Phase.DONE, 7.0) if expected_ends else (Phase.ENFORCING, 0.0))
+        store.commit("gpt", (SavingMeasured(saved_j=7.0), JobEnded(reason="ended"))).result(10)
+        store.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+    database.close()
