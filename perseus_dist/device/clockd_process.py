@@ -40,7 +40,7 @@ class ClockdProcess:
             "PERSEUS_CLOCKD_SOCKET": str(self.socket_path),
             "PERSEUS_LEASE_DIR": str(self.lease_folder),
         }
-        self._command = [sys.executable, "-m", "perseus_dist", "clockd", *options]
+        self._command = [sys.executable, "-P", "-m", "perseus_dist", "clockd", *options]
         self.process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:

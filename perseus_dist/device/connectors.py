@@ -62,7 +62,7 @@ class ProcessConnector:
             environ: The process's environment.
             arguments: What follows on its command line.
         """
-        self._command = [sys.executable, "-m", "perseus_dist.device.lease_process", str(_CHILD_FD), name]
+        self._command = [sys.executable, "-P", "-m", "perseus_dist.device.lease_process", str(_CHILD_FD), name]
         self._command += [str(_PRIVATE_LEASE_S), str(folder), *arguments]
         self._environ = dict(environ)
         self._pid = 0

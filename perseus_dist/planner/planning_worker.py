@@ -64,7 +64,7 @@ class PlanningWorker:
     async def _ask(self, request: PlanningRequest) -> PlanResult:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", __name__, str(os.getpid()), stdin=PIPE, stdout=PIPE, limit=1 << 20
+                sys.executable, "-P", "-m", __name__, str(os.getpid()), stdin=PIPE, stdout=PIPE, limit=1 << 20
             )
         process = self._process
         assert process.stdin is not None

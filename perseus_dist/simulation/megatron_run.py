@@ -92,7 +92,7 @@ class MegatronRun(TrainingRun):
 
     def command(self, *, with_perseus: bool) -> list[str]:
         """As a user would type it."""
-        torchrun = [sys.executable, "-m", "torch.distributed.run"]
+        torchrun = [sys.executable, "-P", "-m", "torch.distributed.run"]
         torchrun += ["--nproc_per_node", str(self.num_ranks), "--master_port", str(free_port())]
         on_cpu = [] if self.preset is None else ["-m", "perseus_dist.simulation.megatron_on_cpu"]
         runner = ["-m", "perseus_dist.megatron"] if with_perseus else []

@@ -188,7 +188,7 @@ def as_started(command: Sequence[str]) -> list[str]:
     """
     script = Path(sys.executable).parent / command[0]
     is_ours = os.sep not in command[0] and script.is_file()
-    return [sys.executable, str(script), *command[1:]] if is_ours else list(command)
+    return [sys.executable, "-P", str(script), *command[1:]] if is_ours else list(command)
 
 
 def free_port() -> int:

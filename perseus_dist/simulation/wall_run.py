@@ -58,7 +58,7 @@ class SupervisedPlanner:
         end_process(self._process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self._bind]
+        command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--bind", self._bind]
         command += ["--state-dir", str(self._folder / "planner"), "--address-file", str(self._address_file)]
         command += self._options
         with (self._folder / "planner.log").open("ab") as log:
@@ -163,7 +163,7 @@ def _status(planner: SupervisedPlanner, job_id: str) -> pb.JobStatus | None:
 @contextmanager
 def _trainer(config: TrainerConfig, environment: Mapping[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "perseus_dist.simulation.trainer"],
+        [sys.executable, "-P", "-m", "perseus_dist.simulation.trainer"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

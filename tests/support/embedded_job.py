@@ -58,11 +58,13 @@ class Job:
         *,
         name: str = "job",
         num_iterations: int = 100_000,
+        working_folder: Path | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
         self.num_iterations = num_iterations
         self.machine = machine
+        self.working_folder = working_folder
         self.rendezvous = folder / "rendezvous"
         self.report = folder / "report"
         self.logs = [folder / f"rank{rank}.log" for rank in range(2)]
@@ -124,8 +126,9 @@ class Job:
         config = TrainerConfig(spec=spec, gpu=rank, times=times, num_iterations=iterations, device_ordered=False)
         with self.logs[rank].open("w") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "perseus_dist.simulation.trainer"],
+                [sys.executable, "-P", "-m", "perseus_dist.simulation.trainer"],
                 env={**os.environ, **self.machine.environment()},
+                cwd=self.working_folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

@@ -1,8 +1,10 @@
 """Many seeds, on several processes, and what they came to."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from statistics import fmean
@@ -15,6 +17,7 @@ from perseus_dist.simulation.chaos.trial import CRASH, Trial, try_seed
 
 _LARGE = 16
 _S_PER_HOUR = 3600.0
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 @dataclass(slots=True)
@@ -104,6 +107,22 @@ def _trials(seeds: Sequence[int], processes: int) -> Iterator[Trial]:
     if processes == 1:
         yield from map(try_seed, seeds)
         return
-    # Spawned, because a simulated machine's native state must not be shared by a fork.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with spawned_pool(processes) as pool:
         yield from pool.map(try_seed, seeds)
+
+
+@contextmanager
+def spawned_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that share no native state of a simulated machine, as forks would, and import nothing from the current
+    folder: their command line is multiprocessing's, which takes no ``-P``.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            yield pool
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
