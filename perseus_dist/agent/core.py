@@ -138,6 +138,7 @@ class AgentCore:
         self._refusal = gpu.refusal
         self._meter_trouble = ""
         self._asks_again = False  # a clock that is asked for already
+        self._misses_planner = False  # it is gone, and no iteration has begun since
 
     # ---- what the trainer does --------------------------------------------------------------------------------------
 
@@ -225,11 +226,14 @@ class AgentCore:
         return self._finish(now_ns)
 
     def on_disconnected(self, now_ns: int) -> list[Action]:
-        """The stream is gone; plan, sweep and clocks go on as last agreed, or are released (``Settings``)."""
+        """The stream is gone; plan, sweep and clocks go on as last agreed, or are released (``Settings``).
+
+        Released clocks are worth a warning only once training goes on: an embedded planner ends with its job, and the
+        last ranks may still have something to write then.
+        """
         if self._dialogue.is_attached and not self._settings.holds_without_planner:
             self._orders.release()
-            if not self.is_over:
-                self._actions.append(Warn("the job's planner is gone: clocks released until it is back"))
+            self._misses_planner = not self.is_over
         self._dialogue.disconnect()
         return self._finish(now_ns)
 
@@ -237,6 +241,7 @@ class AgentCore:
         """The planner says something."""
         match message:
             case Attached():
+                self._misses_planner = False
                 self._actions += self._dialogue.attached(message, self._reporter.unresolved)
             case ScheduleWanted():
                 self._actions += self._dialogue.say(ScheduleText(text=self._schedule))
@@ -328,6 +333,9 @@ class AgentCore:
     def _begin_iteration(self, begin: Stamp) -> None:
         time_ns, iteration = begin.time_ns, begin.iteration
         self._is_evaluating = False
+        if self._misses_planner:
+            self._misses_planner = False
+            self._actions.append(Warn("the job's planner is gone: clocks released until it is back"))
         if self._outside_since is not None:
             self._sweeper.add_activity(OUTSIDE, self._outside_since, begin)
             self._outside_since = None

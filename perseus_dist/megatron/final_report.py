@@ -31,7 +31,14 @@ def _make(report: JobReport, leave: Callable[[], None], pid: int) -> None:
     if os.getpid() != pid:  # a fork, whose parent makes it
         return
     leave()
-    if hasattr(sys, "last_value"):  # whoever has just got a traceback does not want to wait
+    if hasattr(sys, "last_value") or _was_asked_to_end():  # an exit after a traceback or a signal is not delayed
         report.tell_command()
     else:
         report.make()
+
+
+def _was_asked_to_end() -> bool:
+    """Whether Megatron's own handler (``--exit-signal-handler``) has seen its signal, after which it saves and ends."""
+    module = sys.modules.get("megatron.training.global_vars")
+    handler = getattr(module, "_GLOBAL_SIGNAL_HANDLER", None)
+    return getattr(handler, "_signal_received", False) is True

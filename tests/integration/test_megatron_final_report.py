@@ -22,6 +22,12 @@ if sys.argv[2:] == ["fork"]:
     if os.fork() == 0:
         sys.exit(0)
     os.wait()
+if sys.argv[2:] == ["signal"]:
+    from types import ModuleType, SimpleNamespace
+    handlers = ModuleType("megatron.training.global_vars")
+    handlers._GLOBAL_SIGNAL_HANDLER = SimpleNamespace(_signal_received=True)
+    sys.modules[handlers.__name__] = handlers
+    sys.exit(0)
 if sys.argv[2:] == ["fail"]:
     raise ArithmeticError("the layer has failed")
 """
@@ -29,7 +35,7 @@ if sys.argv[2:] == ["fail"]:
 
 @pytest.mark.parametrize(
     ("argument", "sentence"),
-    [("", "job.json"), ("fork", "job.json"), ("fail", "perseus-dist report")],
+    [("", "job.json"), ("fork", "job.json"), ("fail", "perseus-dist report"), ("signal", "perseus-dist report")],
 )
 def test_the_report_is_made_once_training_has_ended(tmp_path: Path, argument: str, sentence: str) -> None:
     """Here ``perseus-dist report`` finds nothing to report, and says so."""

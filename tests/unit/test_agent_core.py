@@ -850,13 +850,27 @@ def test_a_planner_that_ends_with_its_job_takes_the_clocks_along_and_brings_them
     assert world.requests[-1] == (world.now, None)
     for _ in range(3):  # it is tried again, and again in vain
         world.do(world.core.on_disconnected(world.now))
-    assert world.warned == ["the job's planner is gone: clocks released until it is back"]
+    assert world.warned == []
     world.iterate(3, 2)
+    assert world.warned == ["the job's planner is gone: clocks released until it is back"]
     assert world.clocks_run[-1] == [1410] * 6
     connect(world, switch())  # the one that it remembers, started again; the table is here
     world.iterate(5, 2, gap_ms=13)
     assert world.clocks_run[-1] == [1410, 1200, 1200, 1410, 1005, 1005]
     assert len(world.warned) == 1
+
+
+def test_a_planner_that_ends_after_the_last_iteration_or_is_back_before_the_next_raises_no_alarm() -> None:
+    world = make_world(settings=Settings(holds_without_planner=False))
+    connect(world, table(), switch())
+    world.iterate(0, 3)
+    world.do(world.core.on_disconnected(world.now))
+    connect(world, switch())
+    world.iterate(3, 2)
+    world.do(world.core.on_disconnected(world.now))
+    assert world.requests[-1] == (world.now, None)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    assert world.warned == []
 
 
 def test_a_refusal_is_told_once_however_often_it_comes() -> None:

@@ -30,7 +30,7 @@ KNOWN_SPAWNS = {
     "simulation/training_job.py": 1,
     "simulation/training_run.py": 1,
     "simulation/wall_run.py": 2,
-    "training/job_report.py": 1,
+    "training/job_report.py": 2,
 }
 
 

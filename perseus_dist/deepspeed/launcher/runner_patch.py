@@ -22,7 +22,7 @@ from typing import Any
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.training.disabled import is_disabled
-from perseus_dist.training.job_report import JobReport
+from perseus_dist.training.job_report import LONGEST_AFTER_FAILURE_S, JobReport
 from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,
@@ -102,14 +102,14 @@ class _RunnerPatch:
         """DeepSpeed's own; when the job has ended, however it did, its report is made where one was asked for."""
         try:
             result = self._main(args)
-        except SystemExit:  # how the job's exit code is passed on
-            self._finish()
+        except SystemExit as end:  # how the job's exit code is passed on
+            self._finish(has_failed=bool(end.code))
             raise
         except KeyboardInterrupt:
             if self._report is not None:
                 self._report.tell_command()
             raise
-        self._finish()
+        self._finish(has_failed=False)
         return result
 
     def _take_over(self, namespace: argparse.Namespace) -> None:
@@ -127,9 +127,10 @@ class _RunnerPatch:
         namespace.user_args = [*bootstrap_arguments(options, how, namespace.user_script), *namespace.user_args]
         namespace.user_script, namespace.module, namespace.no_python = RANK_MAIN, False, False
 
-    def _finish(self) -> None:
+    def _finish(self, *, has_failed: bool) -> None:
+        """A job that was asked to end by SIGTERM looks like one that failed, and must end soon."""
         if self._report is not None:
-            self._report.make()
+            self._report.make(longest_s=LONGEST_AFTER_FAILURE_S if has_failed else None)
 
 
 def bootstrap_arguments(options: PerseusOptions, how: str, target: str) -> list[str]:
