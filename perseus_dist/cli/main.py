@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from perseus_dist.cli import (
@@ -85,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        The exit code: 0; 2 for bad input, after one line on standard error; 130 after Ctrl-C.
+        The exit code: 0; 2 for bad input, after one line on standard error; 128 and the signal's number after Ctrl-C,
+        or after a signal that a command takes as its end.
     """
     args = build_parser().parse_args(argv)
     try:
@@ -94,9 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PerseusError as error:
         print(f"perseus-dist: {_one_line(str(error))}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("perseus-dist: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        with suppress(OSError):  # the terminal may be gone
+            print("perseus-dist: interrupted", file=sys.stderr, flush=True)
+        return 128 + getattr(stop, "number", signal.SIGINT)
     except BrokenPipeError:  # the reader of our output left, as in `perseus-dist ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
         return 0

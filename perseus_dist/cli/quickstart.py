@@ -69,8 +69,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Train, compare, report."""
+    from perseus_dist.simulation.supervised import supervised
+
     training = _training(args)
-    with _alone_in(args.out):
+    with _alone_in(args.out), supervised():
         return _run(args, training)
 
 

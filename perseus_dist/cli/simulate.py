@@ -93,8 +93,13 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0; 1 if the job never ran under a plan, or a clock was left locked; of a history, if an invariant broke.
     """
-    if plays_history(args):
-        return run_history(args)
+    from perseus_dist.simulation.supervised import supervised
+
+    with supervised():
+        return run_history(args) if plays_history(args) else _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     from perseus_dist.agent.startup import parse_target
     from perseus_dist.planning.profile import read_profile
     from perseus_dist.simulation.job import SimulatedJob
@@ -134,11 +139,15 @@ def _run_wall(job: "SimulatedJob", args: argparse.Namespace) -> "Outcome":
 
 @contextmanager
 def _log_dir(named: Path | None) -> Iterator[Path]:
-    """A folder for one run: a new one that is removed after a run that went well, or the one that was named."""
+    """A folder for one run: the one that was named, or a new one, which stays only where the run failed."""
     if named is None:
         folder = Path(mkdtemp(prefix="perseus-simulate-"))
         print(f"logs are in {folder} while it runs", file=sys.stderr, flush=True)
-        yield folder
+        try:
+            yield folder
+        except KeyboardInterrupt:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         shutil.rmtree(folder)
         return
     try:

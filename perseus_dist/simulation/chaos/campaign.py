@@ -1,9 +1,12 @@
 """Many seeds, on several processes, and what they came to."""
 
 import os
+import signal
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -18,6 +21,7 @@ from perseus_dist.simulation.chaos.trial import CRASH, Trial, try_seed
 _LARGE = 16
 _S_PER_HOUR = 3600.0
 _SAFE_PATH = "PYTHONSAFEPATH"
+_TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(slots=True)
@@ -108,20 +112,39 @@ def _trials(seeds: Sequence[int], processes: int) -> Iterator[Trial]:
         yield from map(try_seed, seeds)
         return
     with spawned_pool(processes) as pool:
-        yield from pool.map(try_seed, seeds)
+        yield from pool.map(_try_seed, seeds)
+
+
+def _try_seed(seed: int) -> Trial:
+    """In a process of the pool."""
+    try:
+        return try_seed(seed)
+    except SystemExit:
+        os._exit(_TERMINATED)  # the pool would take it for a result, and go on with the next seed
+
+
+def _end_in_good_order() -> None:
+    """SIGTERM must leave neither a machine's shared memory nor temporary files."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the campaign's own business
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
 
 
 @contextmanager
 def spawned_pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that share no native state of a simulated machine, as forks would, and import nothing from the current
     folder: their command line is multiprocessing's, which takes no ``-P``.
+
+    Where an interrupt ends the processes and cancels what they have not begun, the pool's own thread may find both to
+    have happened (``InvalidStateError``). That is no news, and not printed.
     """
-    before = os.environ.get(_SAFE_PATH)
+    before, hook = os.environ.get(_SAFE_PATH), threading.excepthook
     os.environ[_SAFE_PATH] = "1"
+    threading.excepthook = lambda failure: None if failure.exc_type is InvalidStateError else hook(failure)
     try:
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_in_good_order) as pool:
             yield pool
     finally:
+        threading.excepthook = hook
         if before is None:
             del os.environ[_SAFE_PATH]
         else:

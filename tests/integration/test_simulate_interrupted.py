@@ -1,0 +1,109 @@
+"""``perseus-dist simulate`` leaves no process behind when it is interrupted, whenever that is.
+
+By hand, for more moments: ``PERSEUS_NUM_MOMENTS=100 pytest tests/integration/test_simulate_interrupted.py``.
+"""
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+MARK = "PERSEUS_TEST_MARK"
+NUM_MOMENTS = int(os.environ.get("PERSEUS_NUM_MOMENTS", "6"))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WALL = ["simulate", "--schedule", "1f1b", "--pp", "2", "--microbatches", "2", "--iterations", "80"]
+CAMPAIGN = ["simulate", "--virtual-time", "--chaos", "0-99", "--processes", "2"]
+LONGEST_END_S = 8.0  # 3 s on a machine that is not busy
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Processes that were given the mark, or whose parents were, with their command lines."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                found[int(path.name)] = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # it has just ended, or is another user's
+            continue
+    return found
+
+
+class Simulation:
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.mark = secrets.token_hex(8)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "perseus_dist", *command],
+            env={**os.environ, MARK: self.mark, "TMPDIR": str(folder)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def num_processes(self) -> int:
+        return len(marked(self.mark))
+
+    def await_processes(self, num: int) -> None:
+        until_s = time.monotonic() + 60.0
+        while self.num_processes() < num:
+            assert self.process.poll() is None
+            assert time.monotonic() < until_s
+            time.sleep(0.005)
+
+    def interrupt(self, *numbers: int) -> None:
+        """All signals at once; nothing is left then, and the end came soon."""
+        began_s = time.monotonic()
+        for number in numbers:
+            self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        took_s = time.monotonic() - began_s
+        assert marked(self.mark) == {}
+        assert took_s < LONGEST_END_S
+        if self.process.returncode >= 0:  # else it had not got so far as to heed signals, nor to start anything
+            assert self.process.returncode - 128 in numbers
+            assert said.splitlines()[-1] == b"perseus-dist: interrupted"
+            assert b"Traceback" not in said
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator["list[Simulation]"]:
+    started: list[Simulation] = []
+    yield started
+    for simulation in started:
+        for pid in marked(simulation.mark):
+            os.kill(pid, signal.SIGKILL)
+        simulation.process.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", range(NUM_MOMENTS))
+def test_at_any_moment_while_processes_start(moment: int, start: list[Simulation], tmp_path: Path) -> None:
+    """From the first import over clock daemon, planner, trainers, agents to a running job."""
+    rng = random.Random(moment)
+    simulation = Simulation(WALL, tmp_path)
+    start.append(simulation)
+    simulation.await_processes(1 + moment % 6)
+    time.sleep(rng.uniform(0.0, 0.3))
+    simulation.interrupt(SIGNALS[moment % len(SIGNALS)])
+
+
+def test_in_the_middle_of_a_job_and_more_than_once(start: list[Simulation], tmp_path: Path) -> None:
+    simulation = Simulation(WALL, tmp_path)
+    start.append(simulation)
+    simulation.await_processes(7)
+    time.sleep(2.0)
+    simulation.interrupt(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
+
+
+def test_a_campaign_on_several_processes(start: list[Simulation], tmp_path: Path) -> None:
+    simulation = Simulation(CAMPAIGN, tmp_path)
+    start.append(simulation)
+    simulation.await_processes(3)
+    time.sleep(1.0)
+    simulation.interrupt(signal.SIGINT)
