@@ -76,7 +76,7 @@ def _inspect_planner(address: str) -> Finding:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PLANNER_TIMEOUT_S).close()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         return Finding(
             level=Level.FAIL,
             subject="planner",

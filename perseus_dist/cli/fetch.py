@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from perseus_dist.cli.job_arguments import add_job_argument
 from perseus_dist.cli.planner_client import TIMEOUT_S, PlannerCallError, add_planner_arguments, planner_calls
 from perseus_dist.planning.output_file import write_output
 
@@ -24,7 +25,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("job", metavar="JOB")
+    add_job_argument(parser)
     parser.add_argument("--profile", type=Path, metavar="FILE.csv", help="write the measured profile")
     parser.add_argument("--frontier", type=Path, metavar="FILE.csv", help="write times and energies of all plans")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -58,11 +58,26 @@ COMMANDS = (
 )
 
 
+_EXTRAS = {
+    **dict.fromkeys(("google", "grpc", "grpc_health", "grpc_reflection", "grpc_status"), "planner"),
+    "prometheus_client": "planner",
+    "pynvml": "agent",
+    "matplotlib": "report",
+}
+"""By package that a command imports when it runs, which extra of ours installs it."""
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse that fails in one line and takes no abbreviations, which a new option could make ambiguous."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse does, which makes an empty list of ``--option=--`` (3.11, 3.12)."""
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "saw '--', expected a value")
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {_one_line(message)}. Try '{self.prog} --help'.\n")
@@ -96,6 +111,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except PerseusError as error:
         print(f"perseus-dist: {_one_line(str(error))}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        print(
+            f"perseus-dist: {package} is not installed, which this command needs: pip install "
+            f"'perseus-dist[{_EXTRAS[package]}]'",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt as stop:
         with suppress(OSError):  # the terminal may be gone

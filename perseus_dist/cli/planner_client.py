@@ -124,13 +124,13 @@ def planner_calls(
         PlannerCallError: gRPC is not installed, the planner cannot be reached, or a call in the block was refused.
         ConnectionFileError: The token or a certificate cannot be read.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand beside our one
     try:
         import grpc
 
         from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
     except ImportError as error:
         raise PlannerCallError(f"{error.name} is not installed: run pip install 'perseus-dist[planner]'") from error
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand beside our one
     if (args.tls_cert is None) != (args.tls_key is None):
         raise PlannerCallError("saw one of --tls-cert and --tls-key, expected both or neither")
     endpoint = endpoint or find_planner(args)

@@ -3,6 +3,7 @@
 import argparse
 import json
 
+from perseus_dist.cli.job_arguments import add_job_argument, finite_number
 from perseus_dist.cli.planner_client import TIMEOUT_S, add_planner_arguments, planner_calls
 
 _EPILOG = """\
@@ -22,11 +23,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("job", metavar="JOB")
+    add_job_argument(parser)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--t-min", action="store_true", help="as fast as at maximum clocks")
-    target.add_argument("--slowdown", type=float, metavar="X", help="times that, 1 or more")
-    target.add_argument("--deadline-s", type=float, metavar="S", help="seconds an iteration")
+    target.add_argument("--slowdown", type=finite_number, metavar="X", help="times that, 1 or more")
+    target.add_argument("--deadline-s", type=finite_number, metavar="S", help="seconds an iteration")
     parser.add_argument("--json", action="store_true", help="print the job's new status as one JSON object")
     add_planner_arguments(parser)
     parser.set_defaults(run=run)

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from perseus_dist.cli.job_arguments import add_job_argument
 from perseus_dist.cli.planner_client import (
     Endpoint,
     PlannerAwayError,
@@ -44,7 +45,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("job", metavar="JOB")
+    add_job_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object a line, at every change")
     add_planner_arguments(parser)
     parser.set_defaults(run=run)

@@ -16,6 +16,8 @@ WATCH_JOB = f"/{SERVICE}/WatchJob"
 GET_FRONTIER = f"/{SERVICE}/GetFrontier"
 GET_PROFILE = f"/{SERVICE}/GetProfile"
 
+_MAX_FILE_BYTES = 1 << 20
+
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_AGENT_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_PLANNER_MESSAGE_BYTES),
@@ -77,6 +79,10 @@ def read_token(path: Path) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConnectionFileError(f"{path}: cannot be read ({error.strerror}); name a readable file") from error
+    if len(content) > _MAX_FILE_BYTES:  # a device that never ends, perhaps
+        raise ConnectionFileError(f"{path}: saw more than {_MAX_FILE_BYTES} bytes; name another file")
+    return content

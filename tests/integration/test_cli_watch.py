@@ -85,13 +85,14 @@ class Told(PlannerServicer):
     def __init__(self) -> None:
         self.statuses: list[pb.JobStatus] = []
         self.reported: list[pb.ReportStragglerRequest] = []
+        self.answer = status()
 
     def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Iterator[pb.JobStatus]:  # noqa: ARG002, N802
         yield from self.statuses
 
     def ReportStraggler(self, request: pb.ReportStragglerRequest, context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: ARG002, N802
         self.reported.append(request)
-        return status()
+        return self.answer
 
 
 @pytest.fixture
@@ -192,3 +193,18 @@ def test_a_degree_of_1_is_reported_as_it_is(planner: Told, capsys: pytest.Captur
     assert capsys.readouterr().out == "enforcing: table 1 is in force\n"
     (request,) = planner.reported
     assert (request.straggler.degree, request.straggler.dp_rank) == (1.0, 1)
+
+
+def test_a_report_of_a_job_that_only_observes_is_said_to_have_no_effect(
+    planner: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planner.answer = status(phase="observing", reason="no rank can set clocks: no rights")
+    command = ["straggler", "report", "gpt", "--id", "rack7", "--pipeline", "1", "--degree", "1.2"]
+    for options in ([], ["--json"]):
+        assert main([*command, *options]) == 0
+        out, error = capsys.readouterr()
+        assert "no rank can set clocks" in out
+        assert error == (
+            "the report has no effect while job gpt only observes (no rank can set clocks: no rights): "
+            "there is no plan that could change; it is kept, and counts once there is one\n"
+        )
