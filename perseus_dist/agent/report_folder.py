@@ -1,9 +1,12 @@
 """The folder that a rank leaves its report in: files that others read while they grow, and afterwards.
 
-    rank-<rank>.jsonl        every iteration: one ``IterationReport`` a line
+    rank-<rank>.jsonl ...    iterations, one ``IterationReport`` a line, and sums of all (iteration_log.py)
     timeline-<rank>.jsonl    a few iterations in every detail: a header, then one ``TimedIteration`` a line
     job.json, profile.csv, frontier.csv    from rank 0, of the whole job (job_report.py)
     events.jsonl             likewise: a line for each straggler, report and switch
+
+A rank's files stay below 64 MiB however long it trains: 48 MiB of iterations, 8 MiB of events, and a timeline of eight
+iterations.
 
 Nothing in here raises: what cannot be written is dropped, with one warning.
 """
@@ -13,11 +16,10 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from perseus_dist.agent.iteration_log import IterationLog
 from perseus_dist.agent.timed_iteration import TimedIteration
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import OutputError
@@ -31,7 +33,8 @@ EVENTS_FILE = "events.jsonl"
 
 _log = logging.getLogger(__name__)
 
-_OF_RANK = re.compile(r"(rank|timeline)-(?P<rank>[0-9]+)\.jsonl")
+_OF_RANK = re.compile(r"((rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|(totals-(?P<of>[0-9]+)\.json)")
+_MAX_EVENTS_BYTES = 8 << 20
 
 
 class ReportFolder:
@@ -46,20 +49,29 @@ class ReportFolder:
     def __init__(self, path: Path, *, rank: int, num_ranks: int) -> None:
         self._path = path
         self._rank = rank
-        self._iterations: TextIO | None = None
+        self._iterations: IterationLog | None = None
         self._events: TextIO | None = None
         self._is_trouble_told = False
+        self._are_events_full = False
         self._try(lambda: self._begin(num_ranks))
 
     def append_iterations(self, reports: Sequence[IterationReport]) -> None:
         """Add lines, all in one write."""
-        self._append(self._iterations, [asdict(report) for report in reports])
+        log = self._iterations
+        if log is not None:
+            self._try(lambda: log.append(reports))
 
     def append_events(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Add lines of the whole job; the file is made with the first."""
         if lines and self._events is None:
             self._try(self._open_events)
-        self._append(self._events, lines)
+        file = self._events
+        if lines and file is not None and not self._are_events_full:
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            self._try(lambda: (file.write(text), file.flush()))
+            self._are_events_full = file.tell() > _MAX_EVENTS_BYTES
+            if self._are_events_full:
+                _log.warning("the report is incomplete: %s is full, later events are left out", EVENTS_FILE)
 
     def replace_timeline(self, header: Mapping[str, Any], iterations: Iterable[TimedIteration]) -> None:
         """Write the timeline anew.
@@ -80,21 +92,15 @@ class ReportFolder:
         for path in self._path.iterdir():
             if self._is_old(path.name, num_ranks):
                 path.unlink(missing_ok=True)
-        # Opened once: an agent of the same rank that begins anew leaves the last lines of this one without a name.
-        self._iterations = (self._path / f"rank-{self._rank}.jsonl").open("a", encoding="utf-8")
+        self._iterations = IterationLog(self._path, self._rank, self.replace)
 
     def _open_events(self) -> None:
         self._events = (self._path / EVENTS_FILE).open("a", encoding="utf-8")
 
-    def _append(self, file: TextIO | None, lines: Sequence[Mapping[str, Any]]) -> None:
-        if file is not None:
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            self._try(lambda: (file.write(text), file.flush()))
-
     def _is_old(self, name: str, num_ranks: int) -> bool:
         match = _OF_RANK.fullmatch(name)
         if match is not None:
-            rank = int(match["rank"])
+            rank = int(match["rank"] or match["of"])
             return rank == self._rank or (self._rank == 0 and rank >= num_ranks)
         return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE, EVENTS_FILE)
 
@@ -114,8 +120,7 @@ class ReportFolder:
         """The end."""
         for file in (self._iterations, self._events):
             if file is not None:
-                with suppress(OSError):
-                    file.close()
+                self._try(file.close)
         self._iterations = self._events = None
 
 

@@ -137,6 +137,7 @@ class RunReport:
             "t_min_s": job.t_min_s or None,
             "t_star_s": job.t_star_s or None,
             "saved_j": job.saved_j or None,
+            "totals": None if self.run.totals is None else self.run.totals.document(),
             "guard": asdict(job.guard),
             "stragglers": None if self.stragglers is None else self.stragglers.document(),
             "gpus": [gpu.document() for gpu in self.gpus],

@@ -1,7 +1,7 @@
 """What a job's agents have left in its report folder, read back: every file checked, none trusted to be whole.
 
     job.json             the job, by rank 0's agent: phases, measured and planned iterations
-    rank-<r>.jsonl       a line for each iteration of a rank
+    rank-<r>.jsonl ...   a line for each iteration of a rank that was kept; totals-<r>.json, sums over all
     timeline-<r>.jsonl   a header, then a line for each iteration that was kept with all its instructions
     profile.csv, frontier.csv   what was planned from, and the plans
     events.jsonl         stragglers, switches and reports; injected.jsonl, throttles put on simulated GPUs on purpose
@@ -21,6 +21,7 @@ from perseus_dist.messages import IterationReport
 from perseus_dist.report.run_events import Injection, KeptEvent, read_events, read_injections
 from perseus_dist.report.run_job import JobRecord, read_job
 from perseus_dist.report.run_ranks import RankTimeline, read_iterations, read_timeline
+from perseus_dist.report.run_totals import RunTotals, job_totals, read_totals
 from perseus_dist.units import FloatArray
 
 JOB_FILE, PROFILE_FILE, FRONTIER_FILE = "job.json", "profile.csv", "frontier.csv"
@@ -47,6 +48,7 @@ class RunFiles:
     Attributes:
         iterations: By rank, ascending by iteration; ranks without any are left out.
         timelines: By rank.
+        totals: Over all iterations of all ranks, kept or not; None where those of a rank are not known.
         profile: The profile's file; None where there is none.
         frontier: None where there is none.
         events: As they were told.
@@ -57,6 +59,7 @@ class RunFiles:
     job: JobRecord
     iterations: Mapping[int, tuple[IterationReport, ...]]
     timelines: Mapping[int, RankTimeline]
+    totals: RunTotals | None
     profile: Path | None
     frontier: FrontierPoints | None
     events: tuple[KeptEvent, ...]
@@ -74,7 +77,13 @@ def read_run(folder: Path) -> RunFiles:
     notes: list[str] = []
     ranks = range(job.num_ranks)
     max_lines = max(_MIN_LINES_PER_RANK, _MAX_LINES // job.num_ranks)
-    iterations = {rank: read_iterations(folder / f"rank-{rank}.jsonl", notes, max_lines=max_lines) for rank in ranks}
+    kept = {rank: read_iterations(folder, rank, notes, max_lines=max_lines) for rank in ranks}
+    iterations = {rank: kept[rank].reports for rank in ranks}
+    totals = {
+        rank: read_totals(folder / f"totals-{rank}.json", iterations[rank], is_whole=kept[rank].is_whole)
+        for rank in ranks
+        if iterations[rank]
+    }
     timelines = {rank: read_timeline(folder / f"timeline-{rank}.jsonl", notes) for rank in ranks}
     _note_missing("rank-<r>.jsonl", (rank for rank in ranks if not iterations[rank]), notes)
     _note_missing("timeline-<r>.jsonl", (rank for rank in ranks if timelines[rank] is None), notes)
@@ -83,6 +92,7 @@ def read_run(folder: Path) -> RunFiles:
         job=job,
         iterations={rank: reports for rank, reports in iterations.items() if reports},
         timelines={rank: timeline for rank, timeline in timelines.items() if timeline is not None},
+        totals=job_totals(totals, job.num_ranks),
         profile=profile if profile.is_file() else None,
         frontier=_read_frontier(folder / FRONTIER_FILE, notes),
         events=read_events(folder / EVENTS_FILE, notes),

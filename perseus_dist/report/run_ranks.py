@@ -1,6 +1,8 @@
 """What each rank's agent has kept: how long its iterations took, and some of them instruction by instruction."""
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from perseus_dist.report.run_lines import objects_of, read_lines
 
 _MAX_ITERATION_NS = 10**15
 _MAX_CLOCK_MHZ = 100_000
+_MAX_LEVELS = 10
 
 
 class KeptRun(NamedTuple):
@@ -72,27 +75,69 @@ class RankTimeline:
     iterations: tuple[KeptIteration, ...]
 
 
-def read_iterations(path: Path, notes: list[str], *, max_lines: int) -> tuple[IterationReport, ...]:
-    """What the report needs of a rank's iterations, ascending; where one was begun twice, the last one counts.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankIterations:
+    """What was read of a rank's iterations.
+
+    Attributes:
+        reports: Ascending; where one was begun twice, the last one counts.
+        is_whole: Whether these are all that the rank has kept, and it has kept all.
+    """
+
+    reports: tuple[IterationReport, ...]
+    is_whole: bool
+
+
+def read_iterations(folder: Path, rank: int, notes: list[str], *, max_lines: int) -> RankIterations:
+    """What the report needs of a rank's iterations: see ``agent.iteration_log`` for the files.
 
     Args:
-        path: The file; nothing where there is none.
+        folder: The report's.
+        rank: Global.
         notes: Gets a sentence for everything that is left out.
-        max_lines: More than these are left out in the middle of the run.
+        max_lines: Of a longer run half of these are of the begin, a quarter of the end, and a quarter a sample between.
     """
-    lines = read_lines(path, notes)
-    if len(lines) > max_lines:
-        notes.append(f"of each rank only the first and the last {max_lines // 2} iterations are read; there are more")
+    name = f"rank-{rank}.jsonl"
+    lines = read_lines(folder / name, notes)
+    levels = _read_levels(folder, rank, notes)
+    is_whole = not levels and len(lines) <= max_lines
+    if levels:
+        newest, *sparser = levels
+        num_sparse = max_lines // (4 * max(1, len(sparser)))
+        sample = [line for level in reversed(sparser) for line in level[-num_sparse:]]
+        lines = [*lines[: max_lines // 2], *sample, *newest[-(max_lines // 4) :]]
+    elif not is_whole:
         lines = lines[: max_lines // 2] + lines[-(max_lines - max_lines // 2) :]
+    if not is_whole:
+        notes.append("this run is long: figures of single iterations are of its begin, its end and a sample between")
     found: dict[int, IterationReport] = {}
-    for fields in objects_of(lines, path.name, notes):
+    for fields in objects_of(lines, name, notes):
         try:
             report = _report(fields)
         except FieldsError as error:
-            notes.append(f"{path.name}: a line is left out: {error}")
+            notes.append(f"{name}: a line is left out: {error}")
         else:
             found[report.iteration] = report
-    return tuple(found[iteration] for iteration in sorted(found))
+    return RankIterations(reports=tuple(found[iteration] for iteration in sorted(found)), is_whole=is_whole)
+
+
+def _read_levels(folder: Path, rank: int, notes: list[str]) -> list[list[bytes]]:
+    """The lines of each level, the densest first, the older of its two segments first."""
+    levels = []
+    for level in range(_MAX_LEVELS):
+        segments = [read_lines(folder / f"rank-{rank}.{level}{letter}.jsonl", notes) for letter in "ab"]
+        if not any(segments):
+            break
+        segments.sort(key=_first_iteration)
+        levels.append([line for segment in segments for line in segment])
+    return levels
+
+
+def _first_iteration(lines: Sequence[bytes]) -> int:
+    for line in lines:
+        with suppress(ValueError, FieldsError):
+            return Fields(json.loads(line)).whole("iteration")
+    return -1
 
 
 def _report(fields: Fields) -> IterationReport:

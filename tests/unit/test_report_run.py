@@ -165,7 +165,9 @@ def test_a_report_of_weeks_keeps_begin_and_end(folder: Path, monkeypatch: pytest
     monkeypatch.setattr("perseus_dist.report.run_files._MAX_LINES", 12)
     run = read_run(folder)
     assert [report.iteration for report in run.iterations[0]] == [0, 1, 2, 17, 18, 19]
-    assert run.notes == ("of each rank only the first and the last 3 iterations are read; there are more",)
+    assert run.notes == (
+        "this run is long: figures of single iterations are of its begin, its end and a sample between",
+    )
 
 
 def executions(folder: Path) -> list[Any]:

@@ -1,0 +1,162 @@
+"""A rank's report files stay bounded however long the job trains, and sums over all its iterations stay exact."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.agent import iteration_log
+from perseus_dist.agent.iteration_log import MAX_BYTES, NUM_LEVELS, IterationLog
+from perseus_dist.agent.report_folder import ReportFolder
+from perseus_dist.messages import IterationReport, KindTime
+from perseus_dist.report.run_figures import build_report
+from perseus_dist.report.run_files import read_run
+
+SEGMENT_BYTES = 20_000
+NUM_ITERATIONS = 20_000
+PLANNED_FROM = 500
+KINDS = tuple(KindTime(kind=kind, time_ratio=1.01, requested_mhz=1200) for kind in "FB")
+JOB = {
+    "job_id": "long",
+    "phase": "done",
+    "reason": "every rank's trainer has ended",
+    "schedule": "0F0 0B0\n1F0 1B0\n",
+    "pp_size": 2,
+    "dp_size": 1,
+    "tp_size": 1,
+    "num_ranks": 2,
+    "target": "t_min",
+    "simulated": True,
+    "started_at": "2026-09-21T14:13:20.000+00:00",
+    "updated_at": "2026-09-21T15:15:20.000+00:00",
+    "phases": [{"phase": "enforcing", "reason": "it is", "at": "2026-09-21T14:13:21+00:00"}],
+    "baseline": {"num_iterations": 0},
+    "enforced": {"num_iterations": 0},
+    "troubles": [],
+    "pipelines": [],
+}
+
+
+def reports(rank: int, num: int = NUM_ITERATIONS) -> Iterator[IterationReport]:
+    """Ranks differ in energy and in the length of their lines, so that their segments end at different iterations."""
+    rng = random.Random(rank)
+    for iteration in range(num):
+        is_planned = iteration >= PLANNED_FROM
+        yield IterationReport(
+            iteration=iteration,
+            time_s=round(1.0 + 0.01 * rng.random(), 9),
+            pipeline_time_s=0.9,
+            energy_j=round((90 if is_planned else 100) + rank + rng.random(), 6),
+            table_revision=int(is_planned),
+            point=7 if is_planned else -1,
+            kind_times=KINDS[rank:] if is_planned else (),
+        )
+
+
+def size_of(folder: Path, rank: int) -> int:
+    return sum(path.stat().st_size for path in folder.glob(f"*-{rank}.*"))
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = partial(IterationLog, segment_bytes=SEGMENT_BYTES)
+    monkeypatch.setattr("perseus_dist.agent.report_folder.IterationLog", small)
+
+
+def write_run(folder: Path, *, close: bool = True, num: int = NUM_ITERATIONS) -> None:
+    """As two agents do, some iterations at a time; the file sizes are bounded at every moment."""
+    for rank in range(2):
+        agent = ReportFolder(folder, rank=rank, num_ranks=2)
+        waiting: list[IterationReport] = []
+        for report in reports(rank, num):
+            waiting.append(report)
+            if len(waiting) >= 1 + report.iteration % 7:
+                agent.append_iterations(waiting)
+                waiting = []
+            if report.iteration % 5000 == 0:
+                assert size_of(folder, rank) < MAX_BYTES * SEGMENT_BYTES / iteration_log.SEGMENT_BYTES + 16 * 4000
+        agent.append_iterations(waiting)
+        if not close:  # as if it were killed: what was not saved is not saved
+            assert agent._iterations is not None
+            agent._iterations._num_unsaved = 0
+        agent.close()
+    (folder / "job.json").write_text(json.dumps(JOB))
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_long_runs_files_are_bounded_and_its_sums_exact(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert len(list(tmp_path.glob("rank-0.*"))) <= 1 + 2 * NUM_LEVELS
+    report = build_report(tmp_path)
+    document = report.document()
+    for name, trained in (("without_plan", range(PLANNED_FROM)), ("under_plan", range(PLANNED_FROM, NUM_ITERATIONS))):
+        figures = document["totals"][name]
+        of_ranks = [[one for one in reports(rank) if one.iteration in trained] for rank in range(2)]
+        assert figures["num_iterations"] == len(trained)
+        assert figures["time_s"] == pytest.approx(max(sum(one.time_s for one in of) for of in of_ranks), rel=1e-12)
+        energy_j = sum(one.energy_j or 0.0 for of in of_ranks for one in of)
+        assert figures["energy_j"] == pytest.approx(energy_j, rel=1e-12)
+    assert document["num_iterations"] == NUM_ITERATIONS
+    assert any(note.startswith("this run is long: figures of single iterations are of its") for note in report.notes)
+    # Begin, end and every 4^n-th iteration between are known of both ranks.
+    numbers = set(report.iterations.number.tolist())
+    assert {*range(100), *range(NUM_ITERATIONS - 60, NUM_ITERATIONS)} <= numbers
+    assert {4096, 8192, 12_288, 16_384} <= numbers
+    assert report.planned.time_s == pytest.approx(1.0067, abs=0.002)  # the later of two ranks, at the median
+    assert report.planned.energy_j == pytest.approx(2 * 90.5 + 1, abs=0.2)
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("num", [3, 255, 256, 257, 5000])
+def test_sums_of_an_agent_that_was_killed_have_its_last_lines(tmp_path: Path, num: int) -> None:
+    write_run(tmp_path, close=False, num=num)
+    totals = read_run(tmp_path).totals
+    assert totals is not None
+    assert totals.without_plan.num_iterations + totals.under_plan.num_iterations == num
+    energy_j = sum(one.energy_j or 0.0 for rank in range(2) for one in reports(rank, num))
+    assert totals.without_plan.energy_j + totals.under_plan.energy_j == pytest.approx(energy_j, rel=1e-12)
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_new_run_removes_all_of_an_earlier_one(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for rank in range(2):
+        ReportFolder(tmp_path, rank=rank, num_ranks=2).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0.jsonl", "rank-1.jsonl"]
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_sums_are_unknown_rather_than_wrong(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    (tmp_path / "totals-1.json").write_text('{"last_iteration": 9}')
+    assert read_run(tmp_path).totals is None
+    assert build_report(tmp_path).document()["totals"] is None
+
+
+def test_an_energy_that_one_rank_does_not_know_is_not_summed(tmp_path: Path) -> None:
+    agents = [ReportFolder(tmp_path, rank=rank, num_ranks=2) for rank in range(2)]
+    for rank, agent in enumerate(agents):
+        known = list(reports(rank, 10))
+        agent.append_iterations([known[0], replace(known[1], energy_j=None if rank else 5.0), *known[2:]])
+        agent.close()
+    (tmp_path / "job.json").write_text(json.dumps(JOB))
+    totals = read_run(tmp_path).totals
+    assert totals is not None
+    assert totals.document()["without_plan"]["num_iterations"] == 10
+    assert totals.document()["without_plan"]["energy_j"] is None
+
+
+def test_events_are_bounded_with_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("perseus_dist.agent.report_folder._MAX_EVENTS_BYTES", 1000)
+    agent = ReportFolder(tmp_path, rank=0, num_ranks=1)
+    for number in range(100):
+        agent.append_events([{"sequence": number, "sentence": "x" * 100}])
+    agent.close()
+    assert 1000 < (tmp_path / "events.jsonl").stat().st_size < 1300
+    assert len(caplog.records) == 1
