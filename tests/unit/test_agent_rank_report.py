@@ -136,7 +136,7 @@ def test_a_rank_that_shows_the_job_tells_its_trainer_and_reports_nothing_of_it(
     report.close([JobSeen(replace(STATUS, phase="done"))])
     assert ring.status is not None
     assert ring.status.phase == "done"
-    assert [path.name for path in tmp_path.iterdir()] == ["rank-1.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-1.jsonl", "totals-1.json"]
     assert caplog.records == []
 
 
