@@ -64,16 +64,26 @@ def run_clockd(config: ClockdConfig) -> list[str]:
     return asyncio.run(_serve(config))
 
 
-async def serve_one(connected: socket.socket, server: LeaseServer) -> None:
-    """Serve a single lease on a connected socket, until it is over and the clocks are restored."""
+async def serve_one(connected: socket.socket, server: LeaseServer, gpu_uuid: str) -> None:
+    """Restore what a dead holder left of a GPU, then serve a single lease on a connected socket.
+
+    Returns when the lease is over and the clocks are restored, however long that takes; 5 s after a SIGTERM at most.
+    """
     reader, writer = await asyncio.open_unix_connection(sock=connected, limit=MAX_LINE_BYTES)
-    serving = asyncio.ensure_future(server.serve(reader, writer))
+    server.restore_touched(gpu_uuid)
+    serving = asyncio.ensure_future(_serve_restored(server, reader, writer))
     await _until_signal_or(serving)
     server.drop_all()
     await server.wait_until_free(_RESTORE_AT_END_S)
     serving.cancel()
     with suppress(asyncio.CancelledError):
         await serving
+
+
+async def _serve_restored(server: LeaseServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await server.wait_until_free(_RESTORE_AT_START_S)
+    await server.serve(reader, writer)
+    await server.wait_until_free(None)
 
 
 async def _serve(config: ClockdConfig) -> list[str]:

@@ -4,7 +4,6 @@ import fcntl
 import os
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -44,7 +43,7 @@ class SocketConnector:
             raise
         return connected
 
-    def close(self, timeout_s: float) -> None:
+    def close(self) -> None:
         """Nothing to tidy up."""
 
 
@@ -53,28 +52,24 @@ class ProcessConnector:
 
     answer_s = 10.0  # a second is usual; a machine that starts hundreds of ranks at once takes longer
 
-    def __init__(self, name: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> None:
+    def __init__(self, name: str, gpu_uuid: str, folder: Path, environ: Mapping[str, str], *arguments: str) -> None:
         """Prepare.
 
         Args:
             name: ``direct`` or ``zeusd``.
+            gpu_uuid: The GPU that it is for, as NVML writes it.
             folder: Of the lease files.
             environ: The process's environment.
             arguments: What follows on its command line.
         """
         self._command = [sys.executable, "-P", "-m", "perseus_dist.device.lease_process", str(_CHILD_FD), name]
-        self._command += [str(_PRIVATE_LEASE_S), str(folder), *arguments]
+        self._command += [gpu_uuid, str(_PRIVATE_LEASE_S), str(folder), *arguments]
         self._environ = dict(environ)
         self._pid = 0
 
-    @property
-    def pid(self) -> int:
-        """Of the newest process; 0 if there is none."""
-        return self._pid
-
     def connect(self) -> socket.socket:
         """See ``Connector``. Takes as long as spawning does, some milliseconds."""
-        self._reap(os.WNOHANG)
+        self._reap()
         ours, theirs = socket.socketpair(socket.AF_UNIX)
         with theirs:
             # Well away from the number that it gets there: duplicating onto itself would keep it close-on-exec.
@@ -89,7 +84,7 @@ class ProcessConnector:
                         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                         (os.POSIX_SPAWN_DUP2, inherited, _CHILD_FD),
                     ],
-                    setsid=True,  # Ctrl-C on the trainer's terminal is not for it
+                    setsid=True,  # Ctrl-C on the trainer's terminal is not for it; it leaves our process tree by itself
                 )
             except OSError:
                 ours.close()
@@ -98,16 +93,12 @@ class ProcessConnector:
                 os.close(inherited)
         return ours
 
-    def close(self, timeout_s: float) -> None:
-        """Wait a moment for the process's end. One that still restores goes on without us."""
-        until = time.monotonic() + timeout_s
-        while self._reap(os.WNOHANG) and time.monotonic() < until:
-            time.sleep(0.01)
+    def close(self) -> None:
+        """Collect the end of what was spawned: the lease process itself is its child, and nobody's but init's."""
+        self._reap()
 
-    def _reap(self, options: int) -> bool:
-        """Collect the process's end; whether it still runs."""
+    def _reap(self) -> None:
         with suppress(ChildProcessError):
-            if self._pid and os.waitpid(self._pid, options)[0] == 0:
-                return True
+            if self._pid and os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                return
         self._pid = 0
-        return False

@@ -7,9 +7,10 @@ Four ways lead to a clock, all behind ``ClockControl``:
     direct    a private lease process sets by itself; needs root, or simulated GPUs of one's own
     observe   nothing is set; ``refusal`` says why
 
-Whatever happens to the process that holds a control, its GPU is unlocked again: the end of the connection does it. Only
-clockd also outlives a SIGKILL of the whole job, lease processes included; after one, the next lease of the GPU or
-``perseus-dist release`` unlocks it.
+Whatever happens to the process that holds a control, its GPU is unlocked again: the end of the connection does it. A
+private lease process that dies is replaced by the control's holder, and its successor first restores what it left.
+Only clockd also outlives a SIGKILL of everything that the job has started, lease processes included; after one, the
+next lease of the GPU or ``perseus-dist release`` unlocks it.
 """
 
 import os
@@ -89,8 +90,9 @@ def open_clock_control(
     """Open the control of one GPU. May take some seconds if a daemon or GPU does not answer; never raises.
 
     Args:
-        mode: ``clockd``, ``zeusd``, ``direct``, ``observe``, or ``auto`` for the first of them that is there. A
-            control that refuses, for example because another job runs on the GPU, is not passed over for the next.
+        mode: ``clockd``, ``zeusd``, ``direct``, ``observe``, or ``auto`` for the first of clockd and zeusd that is
+            there; on simulated GPUs of one's own direct comes third. A control that refuses, for example because
+            another job runs on the GPU, is not passed over for the next.
         gpu_uuid: As NVML writes it.
         own_pids: Processes that may run on the GPU, by themselves and their descendants: the trainer.
         socket_path: Of clockd or, with mode ``zeusd``, of zeusd; None for the environment's or the usual place.

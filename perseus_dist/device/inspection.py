@@ -1,6 +1,5 @@
 """What is right and wrong on a node for setting clocks and reading energy: findings for ``perseus-dist doctor``."""
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from perseus_dist.device.connectors import SocketConnector, clockd_socket, zeusd
 from perseus_dist.device.discovery import find_gpu
 from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
 from perseus_dist.device.nvml import NOT_SUPPORTED, REASON_CLOCKS_SETTING, Gpu, Nvml, NvmlError
-from perseus_dist.device.rights import may_set_clocks
+from perseus_dist.device.rights import find_missing_right, owns_simulated_gpus
 
 # A GPU that does not answer for so long is called hung.
 _PATIENCE_S = 5.0
@@ -119,14 +118,17 @@ def _inspect_control(environ: Mapping[str, str]) -> Iterator[Finding]:
         else:
             answers = True
             yield Finding(level=Level.OK, subject=name, what=f"answers on {path}")
-    if may_set_clocks(environ):
-        who = "root" if os.geteuid() == 0 else "these simulated GPUs are yours"
-        yield Finding(level=Level.OK, subject="rights", what=f"{who}: clocks can be set directly")
+    if owns_simulated_gpus(environ):
+        yield Finding(
+            level=Level.OK, subject="rights", what="these simulated GPUs are yours: clocks can be set directly"
+        )
     elif not answers:
+        missing = find_missing_right(environ)
+        what = missing or "root could set clocks directly, and jobs do so only where control 'direct' is asked for"
         yield Finding(
             level=Level.WARN,
             subject="rights",
-            what="no right to set clocks, and no daemon that would: jobs are observed only",
+            what=f"{what}; no daemon sets them: jobs are observed only",
             remedy="start 'perseus-dist clockd' as root on this node",
         )
 

@@ -47,12 +47,17 @@ class Connector(Protocol):
             OSError: There is nobody to connect to.
         """
 
-    def close(self, timeout_s: float) -> None:
-        """Tidy up, after the last connection was closed."""
+    def close(self) -> None:
+        """Tidy up, after the last connection was closed. Never waits."""
 
 
 class LeaseClient:
-    """A ``ClockControl`` on a connection to a lease daemon. To be used from one thread."""
+    """A ``ClockControl`` on a connection to a lease daemon. To be used from one thread.
+
+    Attributes:
+        holder_pid: Process id of the daemon that granted the lease last, as it says; 0 before the first.
+        is_unusable: Whether the last refusal is the daemon's own fault: it can set no clocks for anybody.
+    """
 
     def __init__(self, name: str, connector: Connector, gpu_uuid: str, *, own_pids: Sequence[int]) -> None:
         """Prepare; ``open`` connects.
@@ -66,6 +71,8 @@ class LeaseClient:
         self.name = name
         self.clocks_mhz: tuple[int, ...] = ()
         self.refusal = "no connection yet"
+        self.holder_pid = 0
+        self.is_unusable = False
         self._connector = connector
         self._acquire = encode(
             {"op": "acquire", "version": VERSION, "gpu": gpu_uuid, "pids": list(own_pids)[:MAX_PIDS]}
@@ -76,8 +83,9 @@ class LeaseClient:
         self._received = b""
         self._unsent = b""
         self._granted = False
-        self._restored = False
-        self._may_retry = False
+        self._owes_restore = False  # clocks were set, and whoever set them has not said that they are restored
+        self._caveat = ""
+        self._may_retry = self._was_refused = False
         self._wanted: Message | None = None  # the newest request, as long as it has not been sent
         self._held_mhz: int | None = None
         self._beat_ns = 0
@@ -102,14 +110,15 @@ class LeaseClient:
         until = time.monotonic() + timeout_s
         retry_s = _REFUSED_RETRY_FIRST_S
         while True:
-            self._begin()
+            self._begin(self._acquire)
             while self._socket is not None and not self._granted and (left_s := until - time.monotonic()) > 0:
                 self._epoll.poll(left_s)
                 self._take(time.monotonic_ns())
             if self._granted:
                 return True
             if self._socket is not None:
-                self.refusal = f"the {self.name} lease daemon did not answer within {timeout_s:.0f} s"
+                if not self._was_refused:  # what it said before is more than that it says nothing now
+                    self.refusal = f"the {self.name} lease daemon did not answer within {timeout_s:.0f} s"
                 return False
             if not self._may_retry or time.monotonic() + retry_s >= until:
                 return False
@@ -132,7 +141,7 @@ class LeaseClient:
             return []
         if self._socket is None and now_ns >= self._retry_ns:
             try:
-                self._begin()
+                self._begin(self._acquire)
             except OSError as error:
                 self._lose(f"the {self.name} lease daemon cannot be reached: {error.strerror or error}", now_ns)
         reports = self._take(now_ns)
@@ -149,31 +158,56 @@ class LeaseClient:
         until = time.monotonic() + CLOSE_TIMEOUT_S
         if self._granted:
             self._send(encode({"op": "release"}), time.monotonic_ns())
-        while self._granted and not self._restored and (left_s := until - time.monotonic()) > 0:
-            self._epoll.poll(left_s)
-            self._take(time.monotonic_ns())
-        if self._granted and not self._restored:
+            self._wait_for_restore(until)
+        if self._owes_restore and self._socket is None:
+            self._let_successor_restore(until)
+        if self._owes_restore and self._socket is not None:
             _log.warning(
                 "clocks not yet restored after %.0f s; the %s lease daemon goes on", CLOSE_TIMEOUT_S, self.name
             )
         self._disconnect()
-        self._connector.close(max(0.0, until - time.monotonic()))
+        self._connector.close()
         self._epoll.close()
         self._granted = False
         self.refusal = self.refusal or "closed"
 
-    def _begin(self) -> None:
+    def _wait_for_restore(self, until_s: float) -> None:
+        """As long as the daemon is there, and owes it."""
+        while self._owes_restore and self._socket is not None and (left_s := until_s - time.monotonic()) > 0:
+            self._epoll.poll(left_s)
+            self._take(time.monotonic_ns())
+
+    def _let_successor_restore(self, until_s: float) -> None:
+        """The daemon died with the clocks set: another one restores first of all what it left."""
+        try:
+            self._begin(encode({"op": "release"}))
+        except OSError as error:
+            _log.warning(
+                "clocks may stay locked: the %s lease daemon died and cannot be reached (%s); it restores them when it "
+                "is started again, and so does 'perseus-dist release'",
+                self.name,
+                error.strerror or error,
+            )
+            return
+        while self._socket is not None and (left_s := until_s - time.monotonic()) > 0:
+            self._epoll.poll(left_s)
+            self._take(time.monotonic_ns())
+        self._owes_restore = self._socket is not None  # it hangs up when all is restored
+
+    def _begin(self, first: bytes) -> None:
+        """Connect, and say the first thing."""
         connected = self._connector.connect()
         connected.settimeout(0)
         self._socket = connected
         self._received = self._unsent = b""
         self._granted = self._may_retry = False
         self._epoll.register(connected.fileno(), select.EPOLLIN)
-        self._send(self._acquire, time.monotonic_ns())
+        self._send(first, time.monotonic_ns())
 
     def _send_wanted(self, now_ns: int) -> None:
         if self._granted and self._wanted is not None and not self._unsent:
             wanted, self._wanted = self._wanted, None
+            self._owes_restore |= wanted["clock_mhz"] is not None
             self._send(encode(wanted), now_ns)
 
     def _send(self, line: bytes, now_ns: int) -> None:
@@ -222,16 +256,27 @@ class LeaseClient:
                 self._beat_interval_ns = int(message["lease_s"] * 1e9 / _BEATS_PER_LEASE)
                 self._beat_ns = now_ns
                 self._granted = True
+                self._owes_restore = False  # it has restored what a dead one left
+                self.holder_pid = int(message.get("pid", 0))
+                self._tell_caveat(str(message.get("caveat", "")))
                 if not self._is_doubted:
                     self._trust()
             case "refused":
-                self._may_retry = bool(message["retry"])
+                self._may_retry, self._was_refused = bool(message["retry"]), True
+                self._owes_restore = False  # as above
                 self._lose(message["reason"], now_ns)
             case "lost":
                 self._is_doubted = True  # it was granted, and then could not be used: that may happen again
+                self._owes_restore = False  # it restores before it ends
                 self._lose(message["reason"], now_ns)
             case "restored":
-                self._restored = True
+                self._owes_restore = False
+
+    def _tell_caveat(self, caveat: str) -> None:
+        """Once, however often the daemon is replaced."""
+        if caveat and caveat != self._caveat:
+            _log.warning("%s", caveat)
+        self._caveat = caveat
 
     def _trust(self) -> None:
         """The lease can be used."""

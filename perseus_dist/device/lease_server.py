@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import struct
 import time
@@ -46,6 +47,7 @@ class LeaseServer:
         lease_s: float,
         bounds_mhz: tuple[int, int],
         make_setter: Callable[[Gpu], ClockSetter],
+        caveat: str = "",
     ) -> None:
         """Prepare; nothing is opened.
 
@@ -55,12 +57,14 @@ class LeaseServer:
             lease_s: A client silent for so long has lost its lease.
             bounds_mhz: Lowest and highest clock that the operator allows.
             make_setter: Who writes a GPU's clocks.
+            caveat: What clients are told with a lease: when clocks may stay locked in spite of it.
         """
         self._holder = holder
         self._folder = folder
         self._lease_s = lease_s
         self._bounds_mhz = bounds_mhz
         self._make_setter = make_setter
+        self._caveat = caveat
         self._nvml = Nvml()
         self._leases: dict[str, _Lease] = {}
         self._num_connections = 0
@@ -73,14 +77,19 @@ class LeaseServer:
         """GPUs that are leased or being restored."""
         return sorted(self._leases)
 
-    def restore_touched(self) -> list[str]:
+    def restore_touched(self, only: str | None = None) -> list[str]:
         """Begin to restore every GPU that a holder that died left touched.
+
+        Args:
+            only: UUID of the one GPU to look at.
 
         Returns:
             Their UUIDs; ``wait_until_free`` waits for them.
         """
         begun = []
         for gpu_uuid in touched_gpus(self._folder):
+            if only is not None and gpu_uuid != only:
+                continue
             lease_file = LeaseFile(self._folder, gpu_uuid)
             try:
                 was_touched = lease_file.take(self._holder)
@@ -94,8 +103,8 @@ class LeaseServer:
             self._open_lease(gpu_uuid, lease_file, None, "the restore of what a dead holder left", lambda _: None)
         return begun
 
-    async def wait_until_free(self, timeout_s: float) -> bool:
-        """Wait until no GPU is leased or being restored; False if that takes too long."""
+    async def wait_until_free(self, timeout_s: float | None) -> bool:
+        """Wait until no GPU is leased or being restored; False if that takes longer than ``timeout_s``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._all_free.wait(), timeout_s)
         return self._all_free.is_set()
@@ -108,7 +117,7 @@ class LeaseServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from its begin to its end."""
-        connection = _Connection(writer, self._lease_s)
+        connection = _Connection(writer, self._lease_s, self._caveat)
         self._num_connections += 1
         try:
             if self._num_connections > MAX_CONNECTIONS:
@@ -237,9 +246,9 @@ class _Lease:
 class _Connection:
     """One client."""
 
-    def __init__(self, writer: asyncio.StreamWriter, lease_s: float) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, lease_s: float, caveat: str) -> None:
         self._writer = writer
-        self._lease_s = lease_s
+        self._granted = {"op": "granted", "lease_s": lease_s, "pid": os.getpid(), "caveat": caveat}
         self._clocks_mhz: frozenset[int] = frozenset()
         self.peer = _peer(writer)
         self.who = f"process {self.peer[0]} (user id {self.peer[1]})"
@@ -251,7 +260,7 @@ class _Connection:
         match event:
             case Granted(clocks_mhz=clocks_mhz):
                 self._clocks_mhz = frozenset(clocks_mhz)
-                self._send(encode({"op": "granted", "clocks_mhz": clocks_mhz, "lease_s": self._lease_s}))
+                self._send(encode({**self._granted, "clocks_mhz": clocks_mhz}))
             case Refused(reason=reason, retry=retry):
                 self.refuse(reason, retry=retry)
             case Reported(report=report):

@@ -1,8 +1,9 @@
 """What lease daemon and client say to each other over a Unix stream socket: one JSON object a line.
 
     client                                          daemon
-    {"op": "acquire", "version": 1,                 {"op": "granted", "clocks_mhz": [...], "lease_s": 2.0}
-     "gpu": "GPU-...", "pids": [...]}               {"op": "refused", "reason": "...", "retry": false}
+    {"op": "acquire", "version": 1,                 {"op": "granted", "clocks_mhz": [...], "lease_s": 2.0,
+     "gpu": "GPU-...", "pids": [...]}                "pid": 4711, "caveat": ""}
+                                                    {"op": "refused", "reason": "...", "retry": false}
     {"op": "set", "clock_mhz": 1200, "request_ns": 1}   {"op": "report", ...the fields of ClockReport}
     {"op": "beat"}                                  {"op": "lost", "reason": "..."}
     {"op": "release"}                               {"op": "restored"}

@@ -1,4 +1,8 @@
-"""Which clock control a GPU gets: the first that is there, and observation where none is."""
+"""Which clock control a GPU gets: the first that is there, and observation where none is.
+
+Direct control is not chosen for real GPUs: where the whole job is killed at once, lease processes with it, nothing is
+left that would unlock them. It must be asked for by its name.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,8 +12,12 @@ from perseus_dist.device.control import ClockControl
 from perseus_dist.device.lease_client import Connector, LeaseClient
 from perseus_dist.device.lease_file import LeaseFileError, lease_folder, prepare_lease_folder
 from perseus_dist.device.observe import ObserveOnly
-from perseus_dist.device.rights import may_set_clocks
+from perseus_dist.device.rights import find_missing_right, owns_simulated_gpus
 
+_ADVICE = (
+    "start 'perseus-dist clockd' as root on this node; as root, control 'direct' does without, but leaves clocks "
+    "locked where a whole job is killed at once"
+)
 MODES = ("auto", "clockd", "zeusd", "direct", "observe")
 
 
@@ -26,8 +34,9 @@ def open_first_control(
             refusal=f"{gpu_uuid or 'no GPU'}: clocks can be set of a whole GPU only, by its UUID GPU-..."
         )
     absent = []
-    for name in ("clockd", "zeusd", "direct") if mode == "auto" else (mode,):
-        connector, reason = _connector(name, socket_path if mode == name or name == "clockd" else None, environ)
+    for name in _ways(mode, environ):
+        path = socket_path if mode == name or name == "clockd" else None
+        connector, reason = _connector(name, gpu_uuid, path, environ)
         if connector is None:
             absent.append(f"{name}: {reason}")
             continue
@@ -41,10 +50,20 @@ def open_first_control(
             continue
         client.close()
         return ObserveOnly(refusal=client.refusal)
-    return ObserveOnly(refusal=f"no clock control here: {'; '.join(absent)}")
+    advice = f"; {_ADVICE}" if mode == "auto" else ""
+    return ObserveOnly(refusal=f"no clock control here: {'; '.join(absent)}{advice}")
 
 
-def _connector(name: str, socket_path: str | None, environ: Mapping[str, str]) -> tuple[Connector | None, str]:
+def _ways(mode: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What to try, in order."""
+    if mode != "auto":
+        return (mode,)
+    return ("clockd", "zeusd", "direct") if owns_simulated_gpus(environ) else ("clockd", "zeusd")
+
+
+def _connector(
+    name: str, gpu_uuid: str, socket_path: str | None, environ: Mapping[str, str]
+) -> tuple[Connector | None, str]:
     """The way to a control, or why there is none."""
     if name == "clockd":
         path = socket_path or clockd_socket(environ)
@@ -60,10 +79,10 @@ def _connector(name: str, socket_path: str | None, environ: Mapping[str, str]) -
         except OSError as error:
             return None, f"{path} cannot be reached ({error.strerror or error})"
         arguments = [path]
-    elif not may_set_clocks(environ):
-        return None, "setting clocks needs root"
+    elif missing := find_missing_right(environ):
+        return None, missing
     try:
         prepare_lease_folder(folder)
     except LeaseFileError as error:
         return None, str(error)
-    return ProcessConnector(name, folder, environ, *arguments), ""
+    return ProcessConnector(name, gpu_uuid, folder, environ, *arguments), ""

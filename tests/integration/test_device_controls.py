@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
+from perseus_dist.device.lease_client import LeaseClient
 from perseus_dist.simulator.machine import SimulatedMachine
 
 # Opens a control, locks, says so, and holds until it is killed.
@@ -30,7 +31,7 @@ reached = False
 while reached or time.monotonic() < until:
     if any(report.reached for report in control.poll(time.monotonic_ns())):
         reached = True
-        print(control._connector.pid, flush=True)
+        print(control.holder_pid, flush=True)
     time.sleep(0.02)
 sys.exit(f"never locked; refusal: {control.refusal!r}")
 """
@@ -140,6 +141,39 @@ def test_killed_lease_process_is_replaced_and_restores(machine: SimulatedMachine
     assert machine.gpu(0).state().num_resets == 1
     kill(holder)
     wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+
+
+def test_a_lease_process_is_no_child_of_its_client(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    control = open_clock_control("direct", machine.gpu(0).uuid, own_pids=(), environ=environ)
+    assert isinstance(control, LeaseClient)
+    parent, group, session = Path(f"/proc/{control.holder_pid}/stat").read_text().rpartition(")")[2].split()[1:4]
+    assert int(parent) != os.getpid()
+    assert group == session != str(os.getsid(0))
+    control.close()
+
+
+@pytest.mark.parametrize("has_noticed", [False, True])
+def test_close_restores_what_a_killed_lease_process_left(
+    machine: SimulatedMachine,
+    environ: dict[str, str],
+    has_noticed: bool,  # noqa: FBT001
+) -> None:
+    control = open_clock_control("direct", machine.gpu(0).uuid, own_pids=(), environ=environ)
+    assert isinstance(control, LeaseClient)
+    assert ask(control, 1200).reached
+    os.kill(control.holder_pid, signal.SIGKILL)
+    if has_noticed:
+        wait_until(lambda: control.poll(time.monotonic_ns()) is not None and control.refusal)
+    control.close()
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 10)
+
+
+def test_auto_is_never_direct_on_real_gpus(tmp_path: Path) -> None:
+    environ = {name: str(tmp_path / "none") for name in ("PERSEUS_CLOCKD_SOCKET", "ZEUSD_SOCK_PATH")}
+    control = open_clock_control("auto", "GPU-0000", own_pids=(), environ=environ)
+    assert control.name == "observe"
+    assert "direct:" not in control.refusal
+    assert "start 'perseus-dist clockd' as root on this node" in control.refusal
 
 
 def test_both_killed_and_released_by_hand(machine: SimulatedMachine, environ: dict[str, str]) -> None:

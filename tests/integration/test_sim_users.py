@@ -85,9 +85,10 @@ def test_rights_that_only_a_trial_tells() -> None:
 def test_a_trial_finds_nobody(machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with load_nvml(machine):
-        trouble = why_clocks_stay(machine.gpu(0).uuid, {"PERSEUS_CLOCKD_SOCKET": str(tmp_path / "none")})
+        environ = {name: str(tmp_path / "none") for name in ("PERSEUS_CLOCKD_SOCKET", "ZEUSD_SOCK_PATH")}
+        trouble = why_clocks_stay(machine.gpu(0).uuid, environ)
     assert trouble.startswith("no clock control here: clockd: no socket at")
-    assert trouble.endswith("direct: setting clocks needs root")
+    assert "; start 'perseus-dist clockd' as root on this node" in trouble
 
 
 def test_doctor_knows_whose_the_simulated_gpus_are(machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
