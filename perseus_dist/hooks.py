@@ -1,7 +1,8 @@
 """What a framework's adapter calls at the boundaries of its work. Standard library only.
 
-The trainer is never harmed: no call raises, blocks or waits; a missing, slow or dead agent changes nothing; forked
-children are silent. Calls come from one thread, the one that called first; others are dropped and counted.
+The trainer is never harmed: no call raises, blocks or waits; a missing or slow agent changes nothing, and one that was
+killed is started again; forked children are silent. Calls come from one thread, the one that called first; others are
+dropped and counted.
 
 Set ``PERSEUS_DISABLE=1`` and nothing happens at all.
 """
@@ -14,6 +15,7 @@ from contextlib import suppress
 from threading import get_ident
 from time import monotonic_ns
 
+from perseus_dist.boundaries.agent_keeper import AgentKeeper
 from perseus_dist.boundaries.agent_process import start_agent
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -55,6 +57,7 @@ class Hook:
         self._kinds: dict[str, bytes] = {}
         self._has_complained = False
         self._status: AgentStatus | None = None
+        self._keeper: AgentKeeper | None = None
         _hooks.add(self)
 
     @property
@@ -123,14 +126,30 @@ class Hook:
         if ring is None:
             return
         self._ring, self._doorbell_fd = None, -1
+        if self._keeper is not None:
+            self._keeper.stop()
         with suppress(Exception):
             os.close(doorbell_fd)
             if self._device is None:  # else the device may still write to it
                 ring.close()
 
     def _start_agent(self, spec: RankSpec) -> None:
-        if self._ring is not None:
-            start_agent(spec, ring_fd=self._ring.fd, doorbell_fd=self._doorbell_fd)
+        if self._ring is None:
+            return
+        pid = start_agent(spec, ring_fd=self._ring.fd, doorbell_fd=self._doorbell_fd)
+        if not pid:
+            return
+        # Descriptors of the keeper's own: this hook may be closed at any moment.
+        ring_fd, doorbell_fd = os.dup(self._ring.fd), os.dup(self._doorbell_fd)
+
+        def replace_agent() -> int:
+            return start_agent(spec, ring_fd=ring_fd, doorbell_fd=doorbell_fd, is_replacement=True)
+
+        def end() -> None:
+            os.close(ring_fd)
+            os.close(doorbell_fd)
+
+        self._keeper = AgentKeeper(rank=spec.rank, pid=pid, start=replace_agent, end=end)
 
     def _record(
         self,

@@ -23,6 +23,7 @@ from perseus_dist.rpc.node_jobs import (
 
 _log = logging.getLogger(__name__)
 
+_STATE_PREFIX = "planner-"
 _END_S = 5.0
 _FIRST_DELAY_NS = 500_000_000
 _MAX_RESTARTS = 5
@@ -36,6 +37,7 @@ class EmbeddedPlanner:
         folder: The rendezvous; None for a private one, where no other rank looks for it.
         spec: Of rank 0.
         now_ns: CLOCK_MONOTONIC.
+        is_continued: Whether an agent that was killed has run one there before: that one ends, and what it left goes.
 
     Attributes:
         folder: The rendezvous, locked while the planner or this process lives. Removed at the end if nothing of others
@@ -45,9 +47,12 @@ class EmbeddedPlanner:
         OSError: The folder cannot be made or written to.
     """
 
-    def __init__(self, folder: Path | None, spec: RankSpec, now_ns: int) -> None:
+    def __init__(self, folder: Path | None, spec: RankSpec, now_ns: int, *, is_continued: bool = False) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
         self._lock = hold_rendezvous(self.folder)
+        if is_continued:
+            for left in self.folder.glob(f"{STATE_PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
         sweep_dead_jobs()
         self._entry = self._register(spec.job_id)
         self._state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX, dir=self.folder))

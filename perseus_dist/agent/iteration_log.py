@@ -16,6 +16,7 @@ read back, so a line costs the agent's loop the same after a month as after a mi
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
@@ -44,13 +45,31 @@ class IterationTotals:
 
     def add(self, report: IterationReport) -> None:
         """One more."""
-        sums = self._sums[_WITHOUT_PLAN if report.point == NO_POINT else _UNDER_PLAN]
+        self._add(report.iteration, report.time_s, report.energy_j, report.point)
+
+    def _add(self, iteration: int, time_s: float, energy_j: float | None, point: int) -> None:
+        sums = self._sums[_WITHOUT_PLAN if point == NO_POINT else _UNDER_PLAN]
         sums["num_iterations"] += 1
-        sums["time_ns"] += round(report.time_s * _NS_PER_S)
-        if report.energy_j is not None:
+        sums["time_ns"] += round(time_s * _NS_PER_S)
+        if energy_j is not None:
             sums["num_energies"] += 1
-            sums["energy_uj"] += round(report.energy_j * UJ_PER_J)
-        self._last_iteration = max(self._last_iteration, report.iteration)
+            sums["energy_uj"] += round(energy_j * UJ_PER_J)
+        self._last_iteration = max(self._last_iteration, iteration)
+
+    def restore(self, folder: Path, rank: int) -> None:
+        """Go on from what an earlier agent of the rank has summed, and from the lines that it wrote after that."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads((folder / f"totals-{rank}.json").read_text())
+            sums = {name: {key: int(known[name][key]) for key in _SUMS} for name in _GROUPS}
+            self._sums, self._last_iteration = sums, int(known["last_iteration"])
+        summed, names = self._last_iteration, ("", ".0a", ".0b")
+        for path in (folder / f"rank-{rank}{name}.jsonl" for name in names):
+            with suppress(OSError), path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    with suppress(ValueError, KeyError, TypeError):  # a line that was being written
+                        one = json.loads(line)
+                        if one["iteration"] > summed:
+                            self._add(one["iteration"], one["time_s"], one["energy_j"], one["point"])
 
     def document(self) -> dict[str, object]:
         """``totals-<rank>.json``."""
@@ -61,7 +80,7 @@ class IterationLog:
     """Appends iterations. Methods raise ``OSError`` where the disk does not take them.
 
     Args:
-        folder: Exists, and holds nothing of this rank.
+        folder: Exists. What it holds of this rank is of an earlier agent that was killed, and goes on.
         rank: Global.
         replace: Writes a file of this name that appears whole or not at all.
         segment_bytes: A segment is left for the other one of its level once it is longer.
@@ -75,10 +94,11 @@ class IterationLog:
         self._replace = replace
         self._segment_bytes = segment_bytes
         self._totals = IterationTotals()
+        self._totals.restore(folder, rank)
         self._num_unsaved = 0
         # Opened once: an agent of the same rank that begins anew leaves the last lines of this one without a name.
         self._begin = (folder / f"rank-{rank}.jsonl").open("a", encoding="utf-8")
-        self._has_begun = False  # with the segments: the begin is full
+        self._has_begun = self._begin.tell() > 2 * segment_bytes  # with the segments: the begin is full
         self._levels: list[_Level] = []
 
     def append(self, reports: Sequence[IterationReport]) -> None:
@@ -122,7 +142,7 @@ class _Level:
     """Two segments that overwrite each other in turns."""
 
     def __init__(self, folder: Path, stem: str, segment_bytes: int) -> None:
-        self._paths = [folder / f"{stem}{letter}.jsonl" for letter in "ab"]
+        self._paths = sorted((folder / f"{stem}{letter}.jsonl" for letter in "ab"), key=_written_at)  # the older first
         self._segment_bytes = segment_bytes
         self._file: TextIO | None = None
 
@@ -142,6 +162,13 @@ class _Level:
         """The end."""
         if self._file is not None:
             self._file.close()
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _write(file: TextIO, text: str) -> None:

@@ -82,12 +82,14 @@ class AgentProcess:
         self._watches_job = start.spec.rank == 0 or start.spec.shows_job
         self._trainer_pid = start.trainer_pid
         self._trainer_pidfd = start.trainer_pidfd
-        self._reader = BoundaryReader(start.ring_fd, start.doorbell_fd)
+        self._is_replacement = start.is_replacement
+        self._reader = BoundaryReader(start.ring_fd, start.doorbell_fd, from_now=start.is_replacement)
+        self._reader.set_watched(False)  # an agent that was killed may have left it otherwise
         self._inbox: Inbox[Told] = Inbox()
         self._waiter = Waiter()
         self._waiter.add(self._trainer_pidfd)
         self._waiter.add(self._inbox.fileno())
-        self._report = RankReport(start.spec, self._reader)
+        self._report = RankReport(start.spec, self._reader, is_continued=start.is_replacement)
         self._devices: Devices | None = None
         self._core: AgentCore | None = None
         self._meter: MeterThread | None = None
@@ -273,7 +275,7 @@ class AgentProcess:
             return None
         if spec.rank == 0:
             try:
-                self._embedded = EmbeddedPlanner(folder, spec, time.monotonic_ns())
+                self._embedded = EmbeddedPlanner(folder, spec, time.monotonic_ns(), is_continued=self._is_replacement)
             except OSError as error:
                 why = f"the job's planner cannot be started: {error}; clocks stay as they are"
                 self._report.take_job(Unreachable(why))

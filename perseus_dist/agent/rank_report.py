@@ -28,9 +28,10 @@ class RankReport:
     Args:
         spec: The rank; its ``report`` names the folder, None writes none.
         reader: Through which the trainer is told.
+        is_continued: Whether an agent of this rank that was killed has written the begin.
     """
 
-    def __init__(self, spec: RankSpec, reader: BoundaryReader) -> None:
+    def __init__(self, spec: RankSpec, reader: BoundaryReader, *, is_continued: bool = False) -> None:
         self._spec = spec
         self._reader = reader
         self._status = AgentStatus()
@@ -39,7 +40,9 @@ class RankReport:
         self._folder: ReportFolder | None = None
         if spec.report is not None:
             num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
-            self._folder = ReportFolder(Path(spec.report), rank=spec.rank, num_ranks=num_ranks)
+            self._folder = ReportFolder(
+                Path(spec.report), rank=spec.rank, num_ranks=num_ranks, is_continued=is_continued
+            )
 
     def begin(self, devices: Devices) -> None:
         """The rank's GPU is known."""

@@ -33,7 +33,7 @@ EVENTS_FILE = "events.jsonl"
 
 _log = logging.getLogger(__name__)
 
-_OF_RANK = re.compile(r"((rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|(totals-(?P<of>[0-9]+)\.json)")
+_OF_RANK = re.compile(r"((?P<what>rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|(totals-(?P<of>[0-9]+)\.json)")
 _MAX_EVENTS_BYTES = 8 << 20
 
 
@@ -44,13 +44,16 @@ class ReportFolder:
         path: Made if it is missing.
         rank: Global; rank 0 also removes what was left of the whole job, and of ranks that this job does not have.
         num_ranks: Of this job.
+        is_continued: Lines of iterations are added to those of an agent of this rank that was killed. What rank 0's
+            tells of the whole job begins anew: the planner tells it again.
     """
 
-    def __init__(self, path: Path, *, rank: int, num_ranks: int) -> None:
+    def __init__(self, path: Path, *, rank: int, num_ranks: int, is_continued: bool = False) -> None:
         self._path = path
         self._rank = rank
         self._iterations: IterationLog | None = None
         self._events: TextIO | None = None
+        self._is_continued = is_continued
         self._is_trouble_told = False
         self._are_events_full = False
         self._try(lambda: self._begin(num_ranks))
@@ -100,8 +103,9 @@ class ReportFolder:
     def _is_old(self, name: str, num_ranks: int) -> bool:
         match = _OF_RANK.fullmatch(name)
         if match is not None:
-            rank = int(match["rank"] or match["of"])
-            return rank == self._rank or (self._rank == 0 and rank >= num_ranks)
+            rank, is_timeline = int(match["rank"] or match["of"]), match["what"] == "timeline"
+            is_own = rank == self._rank and (is_timeline or not self._is_continued)
+            return is_own or (self._rank == 0 and rank >= num_ranks)
         return self._rank == 0 and name in (JOB_FILE, PROFILE_FILE, FRONTIER_FILE, EVENTS_FILE)
 
     def _try(self, write: Callable[[], object]) -> None:

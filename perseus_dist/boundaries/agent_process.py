@@ -7,12 +7,17 @@ import sys
 from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 
 
-def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int) -> int:
+def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int, is_replacement: bool = False) -> int:
     """Start ``python -m perseus_dist.agent`` and return its pid. Waits for exec alone, not for Python to start.
 
     The agent is spawned, never forked, inherits no descriptor but its own and standard error, and belongs to a session
-    of its own, so that a terminal's Ctrl-C reaches the trainer first. Nobody waits for it: once it has ended it remains
-    as a zombie until the trainer ends.
+    of its own, so that a terminal's Ctrl-C reaches the trainer first. ``AgentKeeper`` waits for its end.
+
+    Args:
+        spec: The rank.
+        ring_fd: Of the boundaries' memory.
+        doorbell_fd: The eventfd that wakes the agent.
+        is_replacement: Whether the rank's agent before this one was killed.
 
     Raises:
         OSError: It cannot be started.
@@ -27,6 +32,7 @@ def start_agent(spec: RankSpec, *, ring_fd: int, doorbell_fd: int) -> int:
             trainer_pidfd=trainer_pidfd,
             ring_fd=ring_fd,
             doorbell_fd=doorbell_fd,
+            is_replacement=is_replacement,
         )
         with open(stdin, "wb", closefd=False) as file:
             file.write(start.to_json())

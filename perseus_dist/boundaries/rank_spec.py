@@ -61,6 +61,7 @@ class AgentStart:
         trainer_pidfd: Inherited; readable once that process has ended, which is the only sign of its end.
         ring_fd: Inherited; what ``BoundaryReader`` maps.
         doorbell_fd: Inherited; an eventfd, see ``BoundaryReader``.
+        is_replacement: Whether the rank's agent before this one was killed: what it has read and written stands.
     """
 
     spec: RankSpec
@@ -68,6 +69,7 @@ class AgentStart:
     trainer_pidfd: int
     ring_fd: int
     doorbell_fd: int
+    is_replacement: bool = False
 
     def to_json(self) -> bytes:
         """The text on standard input."""

@@ -27,6 +27,11 @@ class TimedBoundary(NamedTuple):
 class BoundaryReader:
     """Reads one trainer's boundaries.
 
+    Args:
+        ring_fd: Of the memory.
+        doorbell_fd: Of the eventfd.
+        from_now: Pass over what was written before: another agent has read it.
+
     Attributes:
         doorbell_fileno: Readable once records were written, unless ``set_watched`` said that nobody need ring. ``read``
             silences it.
@@ -36,8 +41,8 @@ class BoundaryReader:
         OSError: The descriptor cannot be mapped.
     """
 
-    def __init__(self, ring_fd: int, doorbell_fd: int) -> None:
-        self._ring = RingReader(ring_fd)
+    def __init__(self, ring_fd: int, doorbell_fd: int, *, from_now: bool = False) -> None:
+        self._ring = RingReader(ring_fd, from_now=from_now)
         self._waiting: deque[Boundary] = deque()
         self.doorbell_fileno = doorbell_fd
 

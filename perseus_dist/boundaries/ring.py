@@ -107,6 +107,10 @@ class RingWriter:
 class RingReader:
     """The agent's side.
 
+    Args:
+        fd: Of the memory.
+        from_now: Pass over what was written, or could not be, before.
+
     Attributes:
         lost: Records overwritten before they were read, or never written by the trainer.
 
@@ -115,7 +119,7 @@ class RingReader:
         OSError: The descriptor cannot be mapped.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, from_now: bool = False) -> None:
         if os.fstat(fd).st_size != _FILE_BYTES:
             raise RingFormatError(f"the shared memory has {os.fstat(fd).st_size} bytes, expected {_FILE_BYTES}")
         self._memory = mmap.mmap(fd, _FILE_BYTES)
@@ -126,8 +130,9 @@ class RingReader:
                 f"the shared memory says {magic!r} version {version} with {capacity} records, expected {MAGIC!r} "
                 f"version {VERSION} with {CAPACITY}: trainer and agent must run the same installation"
             )
-        self._next = 1
+        self._next = self.head + 1 if from_now else 1
         self._overwritten = 0
+        self._num_dropped_before = self._num_dropped if from_now else 0
         self._reached = 0
 
     @property
@@ -138,7 +143,11 @@ class RingReader:
     @property
     def lost(self) -> int:
         """How many records will never be read."""
-        return self._overwritten + int(struct.unpack_from("<Q", self._memory, _DROPPED)[0])
+        return self._overwritten + self._num_dropped - self._num_dropped_before
+
+    @property
+    def _num_dropped(self) -> int:
+        return int(struct.unpack_from("<Q", self._memory, _DROPPED)[0])
 
     @property
     def is_device_ordered(self) -> bool:

@@ -110,7 +110,13 @@ class LeaseClient:
         until = time.monotonic() + timeout_s
         retry_s = _REFUSED_RETRY_FIRST_S
         while True:
-            self._begin(self._acquire)
+            try:
+                self._begin(self._acquire)
+            except ConnectionRefusedError:  # its socket is there: perhaps it is just being started again
+                if time.monotonic() + retry_s >= until:
+                    raise
+                time.sleep(retry_s)
+                continue
             while self._socket is not None and not self._granted and (left_s := until - time.monotonic()) > 0:
                 self._epoll.poll(left_s)
                 self._take(time.monotonic_ns())

@@ -207,7 +207,7 @@ async def _until_asked_to_end(parent: int | None) -> bool:
 
 def _remove_traces(config: ServerConfig) -> None:
     """What was written into folders that nobody else will look after, and these if they are empty then."""
-    traces = [] if config.address_file is None else [config.address_file]
+    traces = [config.address_file] if config.address_file is not None and _is_ours(config.address_file) else []
     if config.database is not None:
         traces += [config.database.with_name(config.database.name + suffix) for suffix in ("", "-wal", "-shm")]
     folders = dict.fromkeys(path.parent for path in reversed(traces))
@@ -217,3 +217,11 @@ def _remove_traces(config: ServerConfig) -> None:
     for folder in folders:
         with suppress(OSError):  # somebody else's files are in it
             folder.rmdir()
+
+
+def _is_ours(address_file: Path) -> bool:
+    """Whether no successor, of an agent that was started again, has written its own address there."""
+    try:
+        return bool(json.loads(address_file.read_text())["pid"] == os.getpid())
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

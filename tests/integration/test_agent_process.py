@@ -333,6 +333,30 @@ def test_a_stopped_trainer_and_a_killed_agent_lose_the_clock(planner: ScriptedPl
         assert process.poll() is None
 
 
+def test_an_agent_killed_together_with_its_lease_process_is_replaced(planner: ScriptedPlanner, tmp_path: Path) -> None:
+    planner.greeting = ENFORCED
+    with (
+        SimulatedMachine("a100") as machine,
+        trainer(machine, planner=planner.address, report=tmp_path) as process,
+    ):
+        lease_file = machine.state_path.with_name("leases") / f"{machine.gpus[0].uuid}.lease"
+        wait_until(lambda: is_locked(machine) and planner.hear(Telemetry).iterations)
+        num_resets, agent = machine.gpus[0].state().num_resets, agent_of(process.pid)
+        written = len((tmp_path / "rank-0.jsonl").read_text().splitlines())
+        for pid in (agent, json.loads(lease_file.read_text())["pid"]):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: machine.gpus[0].state().num_resets > num_resets)
+        wait_until(lambda: is_locked(machine))
+        assert process.poll() is None
+        assert agent_of(process.pid) != agent
+        wait_until(lambda: planner.hear(Telemetry).iterations)
+        lines = (tmp_path / "rank-0.jsonl").read_text().splitlines()
+        iterations = [json.loads(line)["iteration"] for line in lines]
+        assert len(lines) > written
+        assert iterations == sorted(set(iterations))
+    assert wait_until(lambda: machine.gpus[0].state().is_unlocked) < 1.0
+
+
 # A trainer that costs little: boundaries by the clock on the wall, and no GPU work. Opens as many files as it is told.
 _LIGHT_TRAINER = """
 import itertools, os, sys, time

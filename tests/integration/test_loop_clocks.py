@@ -180,12 +180,14 @@ def test_clocks_that_are_not_reached_are_counted_and_a_crash_of_all_keepers_is_m
         os.kill(agent, signal.SIGKILL)
         wait_until(lambda: has_ended(agent))
         assert gpu.state().locked_mhz is not None
-        num_completed = gpu.state().num_completed
+        num_completed, num_resets = gpu.state().num_completed, gpu.state().num_resets
         clockd.start()
-        wait_until(lambda: gpu.state().is_unlocked)
+        assert gpu.state().num_resets > num_resets
         wait_until(lambda: gpu.state().num_completed > num_completed + 20)
+        wait_until(runs_at(1050))  # under the agent that the trainer has started since
         assert process.poll() is None
-        assert gpu.state().is_unlocked
+        process.kill()
+        wait_until(lambda: gpu.state().is_unlocked)
         assert gpu.state().power_limit_w == POWER_LIMIT_W
         assert {call.function for call in machine.calls()} == {
             "nvmlDeviceSetGpuLockedClocks",

@@ -179,6 +179,7 @@ def test_whoever_is_killed_clocks_are_unlocked(tmp_path: Path) -> None:
         num_steps = job.num_steps()
         job.wait_until(lambda: job.num_steps() > num_steps + 3, 60.0)
         assert job.process.poll() is None
+        job.wait_until(lambda: len(job.locked()) == 2, 60.0)  # under the agent that the trainer has started since
 
         os.kill(job.pid_of_rank(1), signal.SIGKILL)  # the job ends as it would without
         job.wait_until(lambda: not job.locked(), 5.0)

@@ -1,0 +1,84 @@
+"""Replacing an agent that was killed: without one the clock stays as it is, and nobody releases it.
+
+A daemon thread of the trainer sleeps until the agent ends, so that a boundary costs nothing more. An agent that ended
+by itself, or was asked to, is not replaced.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+_SHORTEST_LIFE_S = 1.0
+_LONGEST_DELAY_S = 60.0
+_STEADY_S = 60.0  # one that has lived this long has not died of what it is
+_FAST_RESTARTS = 8
+_FINAL_CODES = (0, 2)  # it has finished, or cannot use what it was given
+
+
+class RestartPace:
+    """How long to wait before an agent is started again: no more than one a second, and ever fewer if all die soon."""
+
+    def __init__(self) -> None:
+        self._num_short = 0
+
+    def delay_s(self, lived_s: float) -> float:
+        """[s] to wait after one that lived for ``lived_s``."""
+        self._num_short = 0 if lived_s >= _STEADY_S else self._num_short + 1
+        doublings = min(max(0, self._num_short - _FAST_RESTARTS), 10)
+        shortest_s = min(_LONGEST_DELAY_S, _SHORTEST_LIFE_S * (1 << doublings))
+        return max(0.0, shortest_s - lived_s)
+
+
+class AgentKeeper:
+    """Waits for the end of a rank's agent, and starts another one if it was killed.
+
+    Args:
+        rank: For the log.
+        pid: Of the agent, a child of this process.
+        start: Starts another one and returns its pid; raises OSError if it cannot.
+        end: Called once, when no other will be started.
+    """
+
+    def __init__(self, *, rank: int, pid: int, start: Callable[[], int], end: Callable[[], None]) -> None:
+        self._rank = rank
+        self._start = start
+        self._end = end
+        self._is_over = threading.Event()
+        threading.Thread(target=self._run, args=(pid,), name="perseus-agent-keeper", daemon=True).start()
+
+    def stop(self) -> None:
+        """Start no other one from now on. Returns at once."""
+        self._is_over.set()
+
+    def _run(self, pid: int) -> None:
+        pace = RestartPace()
+        try:
+            while True:
+                began_s = time.monotonic()
+                code = _wait_for_end(pid)
+                if code in _FINAL_CODES or self._is_over.wait(pace.delay_s(time.monotonic() - began_s)):
+                    return
+                _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
+                pid = self._start()
+        except OSError as error:
+            _log.warning("clocks stay as they are: the agent of rank %d cannot be started: %s", self._rank, error)
+        finally:
+            self._end()
+
+
+def _wait_for_end(pid: int) -> int | None:
+    """The exit code, negative for a signal; None where another part of the trainer, or the kernel, has collected it."""
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return None
+
+
+def _describe(code: int | None) -> str:
+    if code is None:
+        return "has ended"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"

@@ -1,0 +1,77 @@
+"""Replacing agents that were killed: real child processes, and the pace of restarts without any."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from perseus_dist.boundaries.agent_keeper import AgentKeeper, RestartPace
+
+WAIT_S = 30
+
+
+class Agents:
+    """Starts children that wait for their end; each pid is put into ``started``."""
+
+    def __init__(self) -> None:
+        self.started: queue.Queue[int] = queue.Queue()
+        self.has_ended = threading.Event()
+
+    def start(self, code: str = "import time; time.sleep(600)") -> int:
+        process = subprocess.Popen([sys.executable, "-S", "-c", code])
+        process.returncode = 0
+        self.started.put(process.pid)
+        return process.pid
+
+    def keep(self, code: str = "import time; time.sleep(600)") -> AgentKeeper:
+        pid = self.start(code)
+        return AgentKeeper(rank=3, pid=pid, start=self.start, end=self.has_ended.set)
+
+
+def test_a_killed_agent_is_replaced_until_the_keeper_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    agents = Agents()
+    keeper = agents.keep()
+    first = agents.started.get(timeout=WAIT_S)
+    os.kill(first, signal.SIGKILL)
+    second = agents.started.get(timeout=WAIT_S)
+    assert second != first
+    assert "the agent of rank 3 was killed by signal 9: starting it again" in caplog.text
+    keeper.stop()
+    os.kill(second, signal.SIGKILL)
+    assert agents.has_ended.wait(WAIT_S)
+    assert agents.started.empty()
+
+
+@pytest.mark.parametrize("code", [0, 2])
+def test_an_agent_that_ended_by_itself_is_not_replaced(code: int) -> None:
+    agents = Agents()
+    agents.keep(f"raise SystemExit({code})")
+    assert agents.has_ended.wait(WAIT_S)
+    agents.started.get_nowait()
+    assert agents.started.empty()
+
+
+def test_an_agent_that_cannot_be_started_again_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    agents = Agents()
+
+    def fail() -> int:
+        raise OSError("no memory")
+
+    pid = agents.start("raise SystemExit(1)")
+    AgentKeeper(rank=3, pid=pid, start=fail, end=agents.has_ended.set)
+    assert agents.has_ended.wait(WAIT_S)
+    assert "clocks stay as they are: the agent of rank 3 cannot be started: no memory" in caplog.text
+
+
+def test_restarts_become_rare_where_all_die_soon() -> None:
+    pace = RestartPace()
+    assert [pace.delay_s(0.25) for _ in range(8)] == [0.75] * 8
+    assert [pace.delay_s(0.0) for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert pace.delay_s(59.0) == 1.0
+    assert pace.delay_s(60.0) == 0.0
+    assert pace.delay_s(5.0) == 0.0
+    assert pace.delay_s(0.0) == 1.0
