@@ -10,11 +10,11 @@ from perseus_dist.device.clockd import (
     DEFAULT_LEASE_S,
     UNBOUNDED_MHZ,
     ClockdConfig,
+    check_usable,
     run_clockd,
 )
 from perseus_dist.device.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
 from perseus_dist.device.lease_file import SYSTEM_FOLDER, lease_folder
-from perseus_dist.device.rights import may_set_clocks
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +25,8 @@ example:
 
 Runs as root, one per node, so that training jobs need no rights. A job's agent connects to its socket and leases the
 clocks of one GPU; who else asks for it meanwhile is refused. When the lease ends, however it ends, the clocks are
-unlocked. What a crash of the daemon itself leaves locked is unlocked at its next start, before it listens.
+unlocked. What a crash of the daemon itself leaves locked is unlocked at its next start, before it listens. Where it
+could set no clocks, for want of rights, driver or nvidia-ml-py, it says so and ends.
 
 The socket is --socket, else PERSEUS_CLOCKD_SOCKET, else {DEFAULT_CLOCKD_SOCKET}. Lease files,
 which survive a crash, are in --lease-dir, else PERSEUS_LEASE_DIR, else {SYSTEM_FOLDER}.
@@ -62,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0; 1 if clocks could not be restored in the end.
+
+    Raises:
+        ClockdError: This process cannot set clocks, or cannot listen.
     """
     logging.basicConfig(format="%(asctime)s clockd: %(message)s", level=logging.INFO)
     config = ClockdConfig(
@@ -72,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
         bounds_mhz=(args.min_mhz, args.max_mhz),
     )
     _log.info("%s", config)
-    if not may_set_clocks(os.environ):
-        _log.warning("not root: the driver may refuse to set clocks")
+    check_usable(os.environ)
     left = run_clockd(config)
     if left:
         _log.error("clocks may still be locked: %s; run 'perseus-dist release'", ", ".join(left))

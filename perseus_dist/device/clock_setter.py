@@ -31,7 +31,7 @@ class ClockSetter(Protocol):
 
 
 class NvmlSetter:
-    """Writes by itself: needs the rights that ``rights.may_set_clocks`` tells of."""
+    """Writes by itself: needs the rights that ``rights.find_missing_right`` knows of."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

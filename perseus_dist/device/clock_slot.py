@@ -72,6 +72,7 @@ class Outcome:
         time_ns: When it returned.
         error: Empty if it worked.
         fatal: The lease is of no use any more.
+        unusable: Nor would any other be: this process has no driver, no bindings or no rights, or does not see the GPU.
         nothing_done: The failed SET certainly changed nothing.
         observed_mhz, event_reasons: Of a READ.
         clocks_mhz: Of the first CHECK.
@@ -80,6 +81,7 @@ class Outcome:
     time_ns: int
     error: str = ""
     fatal: bool = False
+    unusable: bool = False
     nothing_done: bool = False
     observed_mhz: int | None = None
     event_reasons: int = 0
@@ -95,10 +97,17 @@ class Granted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The lease was not granted; ``retry`` if that may change within seconds."""
+    """The lease was not granted.
+
+    Attributes:
+        reason: A sentence.
+        retry: That may change within seconds.
+        unusable: As in ``Outcome``.
+    """
 
     reason: str
     retry: bool
+    unusable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +251,7 @@ class ClockSlot:
         if self.phase is Phase.CHECKING:
             if outcome.error:
                 self.phase = Phase.FREE
-                return [Refused(reason=outcome.error, retry=not outcome.fatal), Freed()]
+                return [Refused(reason=outcome.error, retry=not outcome.fatal, unusable=outcome.unusable), Freed()]
             self.phase = Phase.HELD
             return [Granted(clocks_mhz=outcome.clocks_mhz)]
         if outcome.error and self.phase is Phase.HELD:

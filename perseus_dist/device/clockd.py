@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import socket
+import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,8 @@ from perseus_dist.device.clock_setter import ClockSetter, NvmlSetter
 from perseus_dist.device.lease_file import prepare_lease_folder
 from perseus_dist.device.lease_server import LeaseServer
 from perseus_dist.device.lease_wire import MAX_LINE_BYTES
-from perseus_dist.device.nvml import Gpu
+from perseus_dist.device.nvml import Gpu, Nvml, NvmlError
+from perseus_dist.device.rights import find_missing_right
 from perseus_dist.errors import PerseusError
 
 _log = logging.getLogger(__name__)
@@ -25,6 +28,7 @@ UNBOUNDED_MHZ = (1, 100_000)
 # A GPU that hangs or is lost must neither keep the daemon from serving the others, nor from ending.
 _RESTORE_AT_START_S = 5.0
 _RESTORE_AT_END_S = 5.0
+_DRIVER_PATIENCE_S = 5.0
 
 
 class ClockdError(PerseusError):
@@ -48,6 +52,36 @@ class ClockdConfig:
     group: str | None = None
     lease_s: float = DEFAULT_LEASE_S
     bounds_mhz: tuple[int, int] = UNBOUNDED_MHZ
+
+
+def check_usable(environ: Mapping[str, str]) -> None:
+    """Find out, without changing anything, whether this process could set clocks at all.
+
+    A driver that does not answer within 5 s is not judged: a single GPU may hang it.
+
+    Args:
+        environ: Of the process.
+
+    Raises:
+        ClockdError: It could not: rights, bindings, driver or GPUs are missing.
+    """
+    missing = find_missing_right(environ)
+    if missing:
+        raise ClockdError(f"clockd cannot set clocks: {missing}; start it as the node's root, outside of containers")
+    faults: list[str] = []
+
+    def look() -> None:
+        try:
+            if not Nvml().uuids():
+                faults.append("NVML shows no GPU here")
+        except NvmlError as error:
+            faults.append(str(error))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(_DRIVER_PATIENCE_S)
+    if faults:
+        raise ClockdError(f"clockd cannot set clocks: {faults[0]}")
 
 
 def run_clockd(config: ClockdConfig) -> list[str]:

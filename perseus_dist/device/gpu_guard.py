@@ -69,15 +69,27 @@ def find_lock_refusal(gpu: Gpu) -> str:
 
     Of an idle GPU it says nothing, so this is asked again before the first clock is set.
     """
+    if not shows_lock(gpu):
+        return ""
+    return (
+        f"somebody else has locked the clocks of {gpu.uuid} (clock event reason 0x2), and that stays as it is; if a "
+        f"job that was killed left it, 'perseus-dist release {gpu.uuid}' on the node lifts it ('nvidia-smi -rac' if "
+        "it is application clocks)"
+    )
+
+
+def shows_lock(gpu: Gpu) -> bool:
+    """Whether locked or application clocks limit the GPU now, and not only because a lock was just lifted.
+
+    Raises:
+        NvmlError: The event reasons cannot be read.
+    """
     until = time.monotonic() + LOCK_PATIENCE_S
     while gpu.event_reasons() & REASON_CLOCKS_SETTING:
         if time.monotonic() >= until:
-            return (
-                f"somebody else has locked the clocks of {gpu.uuid} (clock event reason 0x2), and that stays as it is; "
-                "if nobody needs it, 'nvidia-smi -rgc' lifts it, or 'nvidia-smi -rac' if it is application clocks"
-            )
+            return True
         time.sleep(_LOCK_PATIENCE_STEP_S)
-    return ""
+    return False
 
 
 def is_own(pid: int, claimant: Claimant) -> bool:

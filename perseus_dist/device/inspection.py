@@ -1,5 +1,6 @@
 """What is right and wrong on a node for setting clocks and reading energy: findings for ``perseus-dist doctor``."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from pathlib import Path
 from perseus_dist.device import gpu_guard
 from perseus_dist.device.connectors import SocketConnector, clockd_socket, zeusd_socket
 from perseus_dist.device.discovery import find_gpu
+from perseus_dist.device.lease_client import LeaseClient
 from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
-from perseus_dist.device.nvml import NOT_SUPPORTED, REASON_CLOCKS_SETTING, Gpu, Nvml, NvmlError
+from perseus_dist.device.nvml import NOT_SUPPORTED, Gpu, Nvml, NvmlError
 from perseus_dist.device.rights import find_missing_right, owns_simulated_gpus
 
 # A GPU that does not answer for so long is called hung.
 _PATIENCE_S = 5.0
+_LEASE_PATIENCE_S = 3.0
 
 
 class Level(StrEnum):
@@ -57,14 +60,15 @@ def inspect_device(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
         return
     yield Finding(level=Level.OK, subject="driver", what=f"{version}, {len(uuids)} GPUs")
+    folder = lease_folder(environ)
     for index, uuid in enumerate(uuids):
-        yield from _patiently(f"GPU {index}", lambda uuid=uuid: list(_inspect_gpu(nvml.gpu(uuid))))  # type: ignore[misc]
-    yield from _inspect_control(environ)
+        yield from _patiently(f"GPU {index}", lambda uuid=uuid: list(_inspect_gpu(nvml.gpu(uuid), folder)))  # type: ignore[misc]
+    yield from _inspect_control(environ, uuids)
     yield from _inspect_leases(environ)
     yield _inspect_visible_devices(environ)
 
 
-def _inspect_gpu(gpu: Gpu) -> Iterator[Finding]:
+def _inspect_gpu(gpu: Gpu, folder: Path) -> Iterator[Finding]:
     subject = gpu.uuid
     name = gpu.call("nvmlDeviceGetName")
     clocks_mhz = gpu.clocks_mhz()
@@ -76,12 +80,15 @@ def _inspect_gpu(gpu: Gpu) -> Iterator[Finding]:
         yield Finding(level=Level.WARN, subject=subject, what=f"no energy counter: {error}", remedy=remedy)
     if refusal := gpu_guard.find_mig_refusal(gpu):
         yield Finding(level=Level.WARN, subject=subject, what=refusal, remedy="nvidia-smi -mig 0, or leave it observed")
-    if gpu.event_reasons() & REASON_CLOCKS_SETTING:
+    if LeaseFile(folder, gpu.uuid).is_held():
+        yield Finding(level=Level.OK, subject=subject, what="its clocks are leased")
+    elif gpu_guard.shows_lock(gpu):
         yield Finding(
             level=Level.WARN,
             subject=subject,
-            what="its clocks are locked or limited by somebody (clock event reason 0x2)",
-            remedy="end the job that holds them, or lift them with nvidia-smi -rgc (application clocks: -rac)",
+            what="its clocks are locked (clock event reason 0x2), and no lease on this node accounts for it: a job "
+            "that was killed with its container, or an operator",
+            remedy=f"'perseus-dist release {gpu.uuid}' if no operator wants that (application clocks: nvidia-smi -rac)",
         )
     limit_mw = gpu.call("nvmlDeviceGetEnforcedPowerLimit")
     default_mw = gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")
@@ -101,7 +108,7 @@ def _inspect_gpu(gpu: Gpu) -> Iterator[Finding]:
         )
 
 
-def _inspect_control(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _inspect_control(environ: Mapping[str, str], uuids: list[str]) -> Iterator[Finding]:
     answers = False
     for name, path in (("clockd", clockd_socket(environ)), ("zeusd", zeusd_socket(environ))):
         if not Path(path).exists():
@@ -116,8 +123,13 @@ def _inspect_control(environ: Mapping[str, str]) -> Iterator[Finding]:
             what = f"{path} does not answer ({error.strerror or error})"
             yield Finding(level=Level.WARN, subject=name, what=what, remedy=f"restart {name}")
         else:
-            answers = True
-            yield Finding(level=Level.OK, subject=name, what=f"answers on {path}")
+            found = (
+                _ask_for_leases(path, uuids, lease_folder(environ))
+                if name == "clockd"
+                else [_answers(name, f"answers on {path}")]
+            )
+            answers = answers or any(finding.level is Level.OK for finding in found)
+            yield from found
     if owns_simulated_gpus(environ):
         yield Finding(
             level=Level.OK, subject="rights", what="these simulated GPUs are yours: clocks can be set directly"
@@ -131,6 +143,37 @@ def _inspect_control(environ: Mapping[str, str]) -> Iterator[Finding]:
             what=f"{what}; no daemon sets them: jobs are observed only",
             remedy="start 'perseus-dist clockd' as root on this node",
         )
+
+
+def _answers(name: str, what: str) -> Finding:
+    return Finding(level=Level.OK, subject=name, what=what)
+
+
+def _ask_for_leases(path: str, uuids: list[str], folder: Path) -> list[Finding]:
+    """Ask clockd for a lease of each GPU that no job holds, and give it back: it sets nothing meanwhile."""
+    free = [uuid for uuid in uuids if not LeaseFile(folder, uuid).is_held()]
+    findings, num_granted = [], 0
+    for uuid in free:
+        client = LeaseClient("clockd", SocketConnector(path), uuid, own_pids=(os.getpid(),))
+        try:
+            is_granted = client.open(_LEASE_PATIENCE_S, is_patient=False)
+        except OSError as error:
+            client.refusal, is_granted = f"{path}: {error.strerror or error}", False
+        refusal = client.refusal
+        client.close()
+        if is_granted:
+            num_granted += 1
+            continue
+        remedy = "see to what it says; jobs on this GPU are observed only"
+        findings.append(Finding(level=Level.WARN, subject="clockd", what=f"{uuid}: {refusal}", remedy=remedy))
+        if client.is_unusable or not client.was_refused:  # the others would be told the same
+            break
+    if num_granted or not findings:
+        what = (
+            f"answers on {path}; of {len(uuids)} GPUs {len(uuids) - len(free)} are leased, and it grants {num_granted}"
+        )
+        findings.insert(0, _answers("clockd", what))
+    return findings
 
 
 def _inspect_leases(environ: Mapping[str, str]) -> Iterator[Finding]:

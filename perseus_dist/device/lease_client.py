@@ -56,6 +56,7 @@ class LeaseClient:
 
     Attributes:
         holder_pid: Process id of the daemon that granted the lease last, as it says; 0 before the first.
+        was_refused: Whether a daemon has refused a lease; ``refusal`` then says why, whatever else goes wrong.
         is_unusable: Whether the last refusal is the daemon's own fault: it can set no clocks for anybody.
     """
 
@@ -72,7 +73,7 @@ class LeaseClient:
         self.clocks_mhz: tuple[int, ...] = ()
         self.refusal = "no connection yet"
         self.holder_pid = 0
-        self.is_unusable = False
+        self.was_refused = self.is_unusable = False
         self._connector = connector
         self._acquire = encode(
             {"op": "acquire", "version": VERSION, "gpu": gpu_uuid, "pids": list(own_pids)[:MAX_PIDS]}
@@ -85,7 +86,7 @@ class LeaseClient:
         self._granted = False
         self._owes_restore = False  # clocks were set, and whoever set them has not said that they are restored
         self._caveat = ""
-        self._may_retry = self._was_refused = False
+        self._may_retry = False
         self._wanted: Message | None = None  # the newest request, as long as it has not been sent
         self._held_mhz: int | None = None
         self._beat_ns = 0
@@ -94,11 +95,12 @@ class LeaseClient:
         self._num_losses = 0
         self._is_doubted = False
 
-    def open(self, timeout_s: float | None = None) -> bool:
+    def open(self, timeout_s: float | None = None, *, is_patient: bool = True) -> bool:
         """Connect and acquire, waiting for the answer. What a GPU's last holder still restores is waited for, too.
 
         Args:
             timeout_s: How long; None for as long as the connector says.
+            is_patient: Whether to ask again where a refusal may be over soon.
 
         Returns:
             Whether the lease is held; otherwise ``refusal`` says why not, and the client is to be closed.
@@ -123,10 +125,10 @@ class LeaseClient:
             if self._granted:
                 return True
             if self._socket is not None:
-                if not self._was_refused:  # what it said before is more than that it says nothing now
+                if not self.was_refused:  # what it said before is more than that it says nothing now
                     self.refusal = f"the {self.name} lease daemon did not answer within {timeout_s:.0f} s"
                 return False
-            if not self._may_retry or time.monotonic() + retry_s >= until:
+            if not (is_patient and self._may_retry) or time.monotonic() + retry_s >= until:
                 return False
             time.sleep(retry_s)
             retry_s = min(_REFUSED_RETRY_LONGEST_S, 2 * retry_s)
@@ -268,13 +270,15 @@ class LeaseClient:
                 if not self._is_doubted:
                     self._trust()
             case "refused":
-                self._may_retry, self._was_refused = bool(message["retry"]), True
+                self._may_retry, self.was_refused = bool(message["retry"]), True
+                self.is_unusable = bool(message.get("unusable", False))
                 self._owes_restore = False  # as above
-                self._lose(message["reason"], now_ns)
+                fault = "can set no clocks" if self.is_unusable else "refuses"
+                self._lose(f"{self.name} {fault}: {message['reason']}", now_ns)
             case "lost":
                 self._is_doubted = True  # it was granted, and then could not be used: that may happen again
                 self._owes_restore = False  # it restores before it ends
-                self._lose(message["reason"], now_ns)
+                self._lose(f"{self.name} has ended the lease: {message['reason']}", now_ns)
             case "restored":
                 self._owes_restore = False
 

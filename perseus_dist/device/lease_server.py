@@ -261,8 +261,8 @@ class _Connection:
             case Granted(clocks_mhz=clocks_mhz):
                 self._clocks_mhz = frozenset(clocks_mhz)
                 self._send(encode({**self._granted, "clocks_mhz": clocks_mhz}))
-            case Refused(reason=reason, retry=retry):
-                self.refuse(reason, retry=retry)
+            case Refused(reason=reason, retry=retry, unusable=unusable):
+                self.refuse(reason, retry=retry, unusable=unusable)
             case Reported(report=report):
                 self._send(encode_report(report))
             case Lost(reason=reason):
@@ -271,9 +271,9 @@ class _Connection:
                 self._send(encode({"op": "restored"}))
                 self.freed.set()
 
-    def refuse(self, reason: str, *, retry: bool) -> None:
+    def refuse(self, reason: str, *, retry: bool, unusable: bool = False) -> None:
         """Say no."""
-        self._send(encode({"op": "refused", "reason": reason, "retry": retry}))
+        self._send(encode({"op": "refused", "reason": reason, "retry": retry, "unusable": unusable}))
 
     def request(self, message: Message) -> None:
         """Pass a wish on to the worker."""

@@ -3,7 +3,8 @@
     client                                          daemon
     {"op": "acquire", "version": 1,                 {"op": "granted", "clocks_mhz": [...], "lease_s": 2.0,
      "gpu": "GPU-...", "pids": [...]}                "pid": 4711, "caveat": ""}
-                                                    {"op": "refused", "reason": "...", "retry": false}
+                                                    {"op": "refused", "reason": "...", "retry": false,
+                                                     "unusable": false}
     {"op": "set", "clock_mhz": 1200, "request_ns": 1}   {"op": "report", ...the fields of ClockReport}
     {"op": "beat"}                                  {"op": "lost", "reason": "..."}
     {"op": "release"}                               {"op": "restored"}

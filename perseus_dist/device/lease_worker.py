@@ -15,11 +15,13 @@ from perseus_dist.device.nvml import (
     FUNCTION_NOT_FOUND,
     GPU_IS_LOST,
     LIBRARY_NOT_FOUND,
+    NO_BINDINGS,
     NO_PERMISSION,
     NOT_FOUND,
     NOT_SUPPORTED,
     NOTHING_DONE,
     UNINITIALIZED,
+    UNUSABLE,
     Gpu,
     NvmlError,
 )
@@ -35,6 +37,7 @@ _FATAL = frozenset(
         NOT_FOUND,
         DRIVER_NOT_LOADED,
         LIBRARY_NOT_FOUND,
+        NO_BINDINGS,
         FUNCTION_NOT_FOUND,
         GPU_IS_LOST,
     }
@@ -151,7 +154,12 @@ class LeaseWorker:
                     time_ns = time.monotonic_ns()
                     return Outcome(time_ns=time_ns, observed_mhz=observed_mhz, event_reasons=self._read_reasons())
         except NvmlError as error:
-            return _failed(str(error), fatal=error.code in _FATAL, nothing_done=error.code in NOTHING_DONE)
+            return _failed(
+                str(error),
+                fatal=error.code in _FATAL,
+                nothing_done=error.code in NOTHING_DONE,
+                unusable=error.code in UNUSABLE,
+            )
         except LeaseFileError as error:
             return _failed(str(error), fatal=True, nothing_done=True)
         except Exception as error:  # the thread must live: it owes a restore
@@ -212,5 +220,5 @@ def _done() -> Outcome:
     return Outcome(time_ns=time.monotonic_ns())
 
 
-def _failed(error: str, *, fatal: bool, nothing_done: bool = False) -> Outcome:
-    return Outcome(time_ns=time.monotonic_ns(), error=error, fatal=fatal, nothing_done=nothing_done)
+def _failed(error: str, *, fatal: bool, nothing_done: bool = False, unusable: bool = False) -> Outcome:
+    return Outcome(time_ns=time.monotonic_ns(), error=error, fatal=fatal, nothing_done=nothing_done, unusable=unusable)

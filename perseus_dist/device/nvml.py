@@ -28,6 +28,9 @@ NOTHING_DONE = frozenset(
     {INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_BINDINGS, NOT_REACHED}
 )
 
+# A process to which one of these happens can set the clocks of no GPU, or does not see the one that is meant.
+UNUSABLE = frozenset({NO_PERMISSION, NOT_FOUND, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NO_BINDINGS})
+
 # Clock event reasons: an idle GPU, and one whose clocks somebody has limited (locked or application clocks).
 REASON_IDLE = 0x1
 REASON_CLOCKS_SETTING = 0x2

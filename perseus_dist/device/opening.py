@@ -49,7 +49,9 @@ def open_first_control(
             client.close()
             continue
         client.close()
-        return ObserveOnly(refusal=client.refusal)
+        if not client.is_unusable or mode != "auto":
+            return ObserveOnly(refusal=client.refusal)
+        absent.append(client.refusal)
     advice = f"; {_ADVICE}" if mode == "auto" else ""
     return ObserveOnly(refusal=f"no clock control here: {'; '.join(absent)}{advice}")
 

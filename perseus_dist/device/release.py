@@ -1,13 +1,14 @@
-"""Unlocking by hand what a crash left locked: what the lease files name, or GPUs that somebody names."""
+"""Unlocking what a crash left locked: what lease files name, what the hardware shows, or what an operator names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from perseus_dist.device import gpu_guard
 from perseus_dist.device.clock_setter import NvmlSetter
 from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, touched_gpus
-from perseus_dist.device.nvml import Nvml, NvmlError
+from perseus_dist.device.nvml import Gpu, Nvml, NvmlError
 from perseus_dist.errors import PerseusError
 
 
@@ -20,6 +21,8 @@ class Result(StrEnum):
 
     RESTORED = "restored"
     HELD = "held"
+    IN_USE = "in use"
+    LOCKED = "locked"
     FAILED = "failed"
 
 
@@ -37,12 +40,39 @@ def release_touched(folder: Path) -> list[Released]:
     return [_release(Nvml(), folder, gpu_uuid, only_touched=True) for gpu_uuid in touched_gpus(folder)]
 
 
-def release_named(folder: Path, names: Sequence[str] | None) -> list[Released]:
+def find_stray_locks(folder: Path) -> list[Released]:
+    """GPUs that the hardware shows as locked and no living lease explains. Nothing is changed.
+
+    The lease file of a job in a container ends with the container, and of an operator's lock there never was one.
+
+    Raises:
+        NvmlError: The GPUs cannot be listed.
+    """
+    nvml = Nvml()
+    found = []
+    for gpu_uuid in nvml.uuids():
+        try:
+            is_locked = gpu_guard.shows_lock(nvml.gpu(gpu_uuid)) and not LeaseFile(folder, gpu_uuid).is_held()
+        except NvmlError as error:
+            found.append(Released(gpu_uuid=gpu_uuid, result=Result.FAILED, detail=str(error)))
+            continue
+        if is_locked:
+            detail = (
+                "its clocks are locked (clock event reason 0x2) and no lease on this node accounts for it: a job that "
+                f"was killed with its container, or an operator; 'perseus-dist release {gpu_uuid}' lifts it"
+            )
+            found.append(Released(gpu_uuid=gpu_uuid, result=Result.LOCKED, detail=detail))
+    return found
+
+
+def release_named(folder: Path, names: Sequence[str] | None, *, if_unleased: bool = False) -> list[Released]:
     """Lift the locks of GPUs, whoever set them, unless a living process holds their lease.
 
     Args:
         folder: Of the lease files.
         names: UUIDs, their beginnings, or numbers as nvidia-smi shows them; None for all GPUs.
+        if_unleased: Leave GPUs alone that a process computes on, or that are in MIG mode: a job in a container has its
+            lease files there. A lock that a lease file of this node names is lifted all the same.
 
     Raises:
         ReleaseError: A name fits no GPU, or several.
@@ -51,14 +81,20 @@ def release_named(folder: Path, names: Sequence[str] | None) -> list[Released]:
     nvml = Nvml()
     uuids = nvml.uuids()
     chosen = uuids if names is None else [_resolve(name, uuids) for name in names]
-    return [_release(nvml, folder, gpu_uuid, only_touched=False) for gpu_uuid in chosen]
+    return [_release(nvml, folder, gpu_uuid, if_unleased=if_unleased) for gpu_uuid in chosen]
 
 
-def _release(nvml: Nvml, folder: Path, gpu_uuid: str, *, only_touched: bool) -> Released:
+def _release(
+    nvml: Nvml, folder: Path, gpu_uuid: str, *, only_touched: bool = False, if_unleased: bool = False
+) -> Released:
     lease_file = LeaseFile(folder, gpu_uuid)
+    gpu = nvml.gpu(gpu_uuid)
     try:
-        if lease_file.take("perseus-dist release") or not only_touched:
-            NvmlSetter(nvml.gpu(gpu_uuid)).unlock()
+        was_touched = lease_file.take("perseus-dist release")
+        if not was_touched and if_unleased and (use := _describe_use(gpu)):
+            return Released(gpu_uuid=gpu_uuid, result=Result.IN_USE, detail=use)
+        if was_touched or not only_touched:
+            NvmlSetter(gpu).unlock()
             lease_file.clear()
         return Released(gpu_uuid=gpu_uuid, result=Result.RESTORED)
     except LeaseFileError as error:
@@ -67,6 +103,13 @@ def _release(nvml: Nvml, folder: Path, gpu_uuid: str, *, only_touched: bool) -> 
         return Released(gpu_uuid=gpu_uuid, result=Result.FAILED, detail=str(error))
     finally:
         lease_file.give_back()
+
+
+def _describe_use(gpu: Gpu) -> str:
+    """Why the GPU may be another's to set; empty if it is idle."""
+    if refusal := gpu_guard.find_mig_refusal(gpu):
+        return refusal
+    return ", ".join(gpu_guard.describe_process(pid) for pid in gpu_guard.running_pids(gpu))
 
 
 def _resolve(name: str, uuids: Sequence[str]) -> str:

@@ -9,36 +9,41 @@ SIMULATED_GPUS = "PERSEUS_SIM_STATE"
 
 _SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN, which the driver asks for
 
-
-def may_set_clocks(environ: Mapping[str, str]) -> bool:
-    """Whether this process may set clocks by itself. A driver can still refuse.
-
-    Args:
-        environ: The process's environment. Where it names simulated GPUs, their owner has the rights of root.
-    """
-    return find_missing_right(environ) == ""
+_ALL_USERS = "4294967295"
 
 
-def find_missing_right(environ: Mapping[str, str], status: Path = Path("/proc/self/status")) -> str:
+def find_missing_right(environ: Mapping[str, str], proc: Path = Path("/proc/self")) -> str:
     """Why this process may not set clocks, in a sentence; empty if nothing is known that forbids it.
 
     Args:
-        environ: As above.
-        status: The process's own in ``/proc``, for its capabilities.
+        environ: Of this process. Where it names simulated GPUs, their owner has the rights of root.
+        proc: This process's folder in ``/proc``, for its capabilities and user namespace.
     """
     if owns_simulated_gpus(environ):
         return ""
     if os.geteuid() != 0:
         return f"setting clocks needs root, and this process runs as user id {os.geteuid()}"
-    capabilities = _effective_capabilities(status)
-    if environ.get(SIMULATED_GPUS) or capabilities is None or capabilities & _SYS_ADMIN:
+    if environ.get(SIMULATED_GPUS):
         return ""
-    return "setting clocks needs CAP_SYS_ADMIN, which this container's root has not"
+    capabilities = _effective_capabilities(proc / "status")
+    if capabilities is not None and not capabilities & _SYS_ADMIN:
+        return "setting clocks needs CAP_SYS_ADMIN, which this container's root has not"
+    if not _is_initial_user_namespace(proc / "uid_map"):
+        return "setting clocks needs the node's root, and this one is root of a user namespace only"
+    return ""
 
 
 def owns_simulated_gpus(environ: Mapping[str, str]) -> bool:
     """Whether the GPUs are simulated ones that this user has started: no lock on them outlives the simulation."""
     return os.geteuid() == _owner(environ.get(SIMULATED_GPUS))
+
+
+def _is_initial_user_namespace(uid_map: Path) -> bool:
+    """Or unknown."""
+    try:
+        return uid_map.read_text().split() == ["0", "0", _ALL_USERS]
+    except OSError:
+        return True
 
 
 def _effective_capabilities(status: Path) -> int | None:

@@ -32,7 +32,7 @@ SURFACE = {
     "straggler clear": f"job --id --json {PLANNER}",
     "fetch": f"job --profile --frontier --json {PLANNER}",
     "clockd": "--socket --group --lease-s --min-mhz --max-mhz --lease-dir",
-    "release": "gpus --all --lease-dir --json",
+    "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": "--planner --json",
     "agent": "",
     "enable": "framework --shim",

@@ -17,6 +17,7 @@ from typing import Self
 
 import pytest
 
+from perseus_dist.device.clockd import ClockdError
 from perseus_dist.device.clockd_process import ClockdProcess
 from perseus_dist.device.connectors import SocketConnector
 from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
@@ -53,6 +54,22 @@ for line in sys.stdin:
             answer = json.dumps({"pid": os.getpid(), "gpu": order["gpu"], "reached": reached})
             os.write(1, answer.encode() + b"\\n")  # in one piece, among other clients
         time.sleep(0.02)
+"""
+
+
+WITHOUT_SYS_ADMIN = """
+import ctypes, sys
+from perseus_dist.cli import main
+
+PR_CAPBSET_DROP, CAP_SYS_ADMIN = 24, 21
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+sets = (ctypes.c_uint32 * 6)()
+libc = ctypes.CDLL(None)
+assert libc.capget(header, sets) == 0
+for kind in range(3):
+    sets[kind] &= ~(1 << CAP_SYS_ADMIN)
+assert libc.capset(header, sets) == 0
+sys.exit(main(["clockd", "--socket", "/nonexistent/clockd.sock"]))
 """
 
 
@@ -365,13 +382,39 @@ def test_reloaded_driver(machine: SimulatedMachine, clockd: ClockdProcess) -> No
         assert is_locked(machine.gpu(0))
 
 
-def test_library_missing(tmp_path: Path) -> None:
+def test_a_daemon_without_a_driver_says_so_and_ends(tmp_path: Path) -> None:
     environ = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
-    with ClockdProcess(tmp_path, environ) as clockd:
-        control = open_clock_control("auto", "GPU-0000", own_pids=(), environ=clockd.environ)
-        assert control.name == "observe"
-        assert "no libnvidia-ml.so.1" in control.refusal
-        control.close()
+    with pytest.raises(ClockdError, match=r"clockd cannot set clocks: .*no libnvidia-ml\.so\.1"):
+        ClockdProcess(tmp_path, environ).start()
+    assert not (tmp_path / "clockd.sock").exists()
+
+
+def test_a_daemon_without_bindings_says_so_and_ends(machine: SimulatedMachine, tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError\n")
+    environ = {**os.environ, **machine.environment(), "PYTHONPATH": str(tmp_path)}
+    with pytest.raises(ClockdError, match=r"clockd cannot set clocks: .*nvidia-ml-py is not installed"):
+        ClockdProcess(tmp_path, environ).start()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives up a capability of root's")
+def test_a_daemon_without_rights_says_so_and_ends() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SYS_ADMIN], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 2
+    assert "clockd cannot set clocks: setting clocks needs CAP_SYS_ADMIN" in ended.stderr
+
+
+def test_a_daemon_that_cannot_set_clocks_any_more_is_passed_over(
+    machine: SimulatedMachine, clockd: ClockdProcess
+) -> None:
+    machine.inject(Fault(function="nvmlDeviceGetSupportedMemoryClocks", result=4), gpu=0)
+    control = open_clock_control("auto", machine.gpu(0).uuid, own_pids=(), environ=clockd.environ)
+    assert "clockd can set no clocks: nvmlDeviceGetSupportedMemoryClocks" in control.refusal or control.name == "direct"
+    control.close()
+    asked = open_clock_control("clockd", machine.gpu(0).uuid, own_pids=(), environ=clockd.environ)
+    assert asked.refusal.startswith("clockd can set no clocks: nvmlDeviceGetSupportedMemoryClocks")
+    machine.clear_faults()
 
 
 def _quantiles_ms(values_s: list[float]) -> str:

@@ -178,27 +178,79 @@ def test_auto_is_never_direct_on_real_gpus(tmp_path: Path) -> None:
 
 def test_both_killed_and_released_by_hand(machine: SimulatedMachine, environ: dict[str, str]) -> None:
     holder, lease_pid = hold("direct", machine.gpu(0).uuid, environ)
-    assert release(environ)["gpus"][0]["result"] == "held"
+    assert release(environ)[0]["result"] == "held"
     os.kill(holder.pid, signal.SIGSTOP)  # or it would replace its lease process
     os.kill(lease_pid, signal.SIGKILL)
     kill(holder)
     assert machine.gpu(0).state().locked_mhz == (1200, 1200)
-    assert release(environ) == {"gpus": [{"gpu_uuid": machine.gpu(0).uuid, "result": "restored", "detail": ""}]}
+    assert release(environ) == [{"gpu_uuid": machine.gpu(0).uuid, "result": "restored", "detail": ""}]
     wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
-    assert release(environ) == {"gpus": []}
+    assert release(environ) == []
 
 
 def test_release_by_name_lifts_any_lock(machine: SimulatedMachine, environ: dict[str, str]) -> None:
     for gpu in machine.gpus:
         gpu.request_clock(900)
-    assert release(environ) == {"gpus": []}
-    assert [gpu["result"] for gpu in release(environ, "1")["gpus"]] == ["restored"]
+    wait_until(lambda: all(gpu.state().locked_mhz == (900, 900) for gpu in machine.gpus))
+    assert results(release(environ)) == ["locked", "locked"]
+    assert results(release(environ, "1")) == ["restored"]
     wait_until(lambda: machine.gpu(1).state().is_unlocked)
     assert machine.gpu(0).state().locked_mhz == (900, 900)
-    assert len(release(environ, "--all")["gpus"]) == 2
+    (left,) = release(environ)
+    assert "no lease on this node accounts for it" in left["detail"]
+    assert len(release(environ, "--all")) == 2
 
 
-def release(environ: dict[str, str], *arguments: str) -> dict[str, list[dict[str, str]]]:
+def test_a_sweep_lifts_what_a_lost_container_left_and_nothing_that_is_used(
+    machine: SimulatedMachine, environ: dict[str, str]
+) -> None:
+    """Lease files of a container are lost with it."""
+    first, second = machine.gpus
+    holder, lease_pid = hold("direct", first.uuid, environ)
+    assert results(release(environ, "--all", "--if-unleased", fails=False)) == ["held", "restored"]
+    os.kill(holder.pid, signal.SIGSTOP)
+    os.kill(lease_pid, signal.SIGKILL)
+    kill(holder)
+    (Path(environ["PERSEUS_LEASE_DIR"]) / f"{first.uuid}.lease").unlink()
+    second.request_clock(900)
+    second.add_process(os.getpid())
+    assert results(release(environ)) == ["locked", "locked"]
+    swept = release(environ, "--all", "--if-unleased", fails=False)
+    assert results(swept) == ["restored", "in use"]
+    assert f"process {os.getpid()} (" in swept[1]["detail"]
+    wait_until(lambda: first.state().is_unlocked, 1)
+    assert second.state().locked_mhz == (900, 900)
+    second.request_clock(None)
+
+
+def test_a_sweep_lifts_what_a_lease_file_names_also_from_a_gpu_in_use(
+    machine: SimulatedMachine, environ: dict[str, str]
+) -> None:
+    holder, lease_pid = hold("direct", machine.gpu(0).uuid, environ)
+    os.kill(holder.pid, signal.SIGSTOP)
+    os.kill(lease_pid, signal.SIGKILL)
+    kill(holder)
+    machine.gpu(0).add_process(os.getpid())
+    assert results(release(environ, "--all", "--if-unleased", fails=False)) == ["restored", "restored"]
+    wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+
+
+def test_release_without_a_driver_says_so(environ: dict[str, str]) -> None:
+    bare = {name: value for name, value in environ.items() if name != "LD_LIBRARY_PATH"}
+    said = subprocess.run(
+        [sys.executable, "-m", "perseus_dist", "release"], env=bare, capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0
+    assert "No GPU could be looked at: " in said.stdout
+    assert "no libnvidia-ml.so.1" in said.stdout
+
+
+def results(released: list[dict[str, str]]) -> list[str]:
+    return [gpu["result"] for gpu in released]
+
+
+def release(environ: dict[str, str], *arguments: str, fails: bool = True) -> list[dict[str, str]]:
+    """What it did; its exit code is 1 if a GPU was not restored, where that ``fails``."""
     done = subprocess.run(
         [sys.executable, "-m", "perseus_dist", "release", "--json", *arguments],
         env=environ,
@@ -206,8 +258,8 @@ def release(environ: dict[str, str], *arguments: str) -> dict[str, list[dict[str
         check=False,
         timeout=30,
     )
-    said: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
-    assert done.returncode == int(any(gpu["result"] != "restored" for gpu in said["gpus"]))
+    said: list[dict[str, str]] = json.loads(done.stdout)["gpus"]
+    assert done.returncode == int(fails and any(gpu["result"] != "restored" for gpu in said))
     return said
 
 

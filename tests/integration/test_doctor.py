@@ -5,6 +5,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -12,6 +14,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from perseus_dist.device.clockd_process import ClockdProcess
+from perseus_dist.device.control import open_clock_control
 from perseus_dist.device.lease_file import LeaseFile
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
@@ -86,6 +90,40 @@ def test_sick_node(machine: SimulatedMachine, tmp_path: Path) -> None:
     assert has(lines, second, "no energy counter")
     assert has(lines, "warn clockd:", "does not answer")
     assert has(lines, "warn CUDA_VISIBLE_DEVICES: 7; no GPU for local rank 0")
+
+
+def test_clockd_is_asked_for_leases_and_gets_them_back(machine: SimulatedMachine, tmp_path: Path) -> None:
+    first, second = machine.gpus
+    with ClockdProcess(tmp_path, {**os.environ, **machine.environment()}) as clockd:
+        _, lines = doctor(machine, tmp_path, PERSEUS_LEASE_DIR=str(clockd.lease_folder))
+        assert has(lines, "ok clockd: answers on", "of 2 GPUs 0 are leased, and it grants 2")
+        held = open_clock_control("clockd", first.uuid, own_pids=(), environ=clockd.environ)
+        assert held.refusal == ""  # what doctor had was given back
+        second.add_process(1)  # a stranger
+        stop = threading.Event()
+
+        def beat() -> None:
+            while not stop.wait(0.3):
+                held.poll(time.monotonic_ns())
+
+        beating = threading.Thread(target=beat)
+        beating.start()
+        _, lines = doctor(machine, tmp_path, PERSEUS_LEASE_DIR=str(clockd.lease_folder))
+        stop.set()
+        beating.join()
+        held.close()
+        assert has(lines, f"ok {first.uuid}: its clocks are leased")
+        assert not has(lines, "clockd", first.uuid)
+        assert has(lines, f"warn clockd: {second.uuid}: clockd refuses:", "also runs process 1 (")
+        assert machine.calls() == []
+
+
+def test_clockd_that_accepts_connections_and_says_nothing(machine: SimulatedMachine, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "clockd.sock"))
+        silent.listen()
+        _, lines = doctor(machine, tmp_path)
+    assert has(lines, "warn clockd:", "the clockd lease daemon did not answer within 3 s")
 
 
 def test_gpu_that_fails(machine: SimulatedMachine, tmp_path: Path) -> None:
