@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from perseus_dist.device.rights import SIMULATED_GPUS
+
 DEFAULT_CLOCKD_SOCKET = "/run/perseus-dist/clockd.sock"
 DEFAULT_ZEUSD_SOCKET = "/run/zeusd/zeusd.sock"
 _PRIVATE_LEASE_S = 2.0
@@ -15,13 +17,19 @@ _CHILD_FD = 3
 
 
 def clockd_socket(environ: Mapping[str, str]) -> str:
-    """Where clockd is looked for: ``PERSEUS_CLOCKD_SOCKET``, else the usual place."""
-    return environ.get("PERSEUS_CLOCKD_SOCKET") or DEFAULT_CLOCKD_SOCKET
+    """Where clockd is looked for: ``PERSEUS_CLOCKD_SOCKET``, else the usual place, or the simulated machine's."""
+    return environ.get("PERSEUS_CLOCKD_SOCKET") or _beside_simulated(environ, DEFAULT_CLOCKD_SOCKET)
 
 
 def zeusd_socket(environ: Mapping[str, str]) -> str:
-    """Where zeusd is looked for: ``ZEUSD_SOCK_PATH``, as its own clients do, else the usual place."""
-    return environ.get("ZEUSD_SOCK_PATH") or DEFAULT_ZEUSD_SOCKET
+    """Where zeusd is looked for: ``ZEUSD_SOCK_PATH``, as its own clients do, else as above."""
+    return environ.get("ZEUSD_SOCK_PATH") or _beside_simulated(environ, DEFAULT_ZEUSD_SOCKET)
+
+
+def _beside_simulated(environ: Mapping[str, str], usual: str) -> str:
+    """Daemons of the real machine know nothing of simulated GPUs, and must not be asked for them."""
+    state = environ.get(SIMULATED_GPUS)
+    return str(Path(state).with_name(Path(usual).name)) if state else usual
 
 
 class SocketConnector:

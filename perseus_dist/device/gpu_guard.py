@@ -13,6 +13,7 @@ from perseus_dist.device.nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED, REASON_C
 # A lock that was just lifted is seen for a moment still: it settles in some 6-20 ms.
 LOCK_PATIENCE_S = 0.3
 _LOCK_PATIENCE_STEP_S = 0.01
+_INIT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Claimant:
     """Who wants to set a GPU's clocks.
 
     Attributes:
-        pid, uid: As the kernel says who connected, never as the client says.
+        pid, uid: As the kernel says who connected, never as the client says; pid 0 is a process that we cannot see.
         own_pids: What the client says runs on the GPU for it; believed for processes of the same user only.
     """
 
@@ -50,8 +51,13 @@ def find_process_refusal(gpu: Gpu, claimant: Claimant) -> str:
     others = [pid for pid in running_pids(gpu) if not is_own(pid, claimant)]
     if not others:
         return ""
+    unseen = ""
+    if claimant.pid == 0:
+        unseen = (
+            " (the process that asks is not visible to clockd, which must run in the node's PID namespace: hostPID)"
+        )
     return (
-        f"{gpu.uuid} also runs {', '.join(describe_process(pid) for pid in others)}, not of this job; "
+        f"{gpu.uuid} also runs {', '.join(describe_process(pid) for pid in others)}, not of this job{unseen}; "
         "clocks are set only where a job has the GPU for itself"
     )
 
@@ -96,19 +102,54 @@ def is_own(pid: int, claimant: Claimant) -> bool:
     """Whether a process belongs to the claimant's job: of the same user, and related to it or to what it named.
 
     Related are ancestors and descendants, not siblings: ranks of one job are siblings, and each has a GPU of its own.
+    Init is an ancestor of all, and counts only where it was named: as the trainer that is PID 1 of its container.
     """
     if _uid(pid) != claimant.uid:
         return False
     roots = {claimant.pid} | {own for own in claimant.own_pids if _uid(own) == claimant.uid}
     if roots.intersection(_lineage(pid)):
         return True
-    return any(pid in _lineage(root) for root in roots)
+    return pid != _INIT and any(pid in _lineage(root) for root in roots)
+
+
+def translate_pids(pids: Collection[int], peer_pid: int, proc: Path = Path("/proc")) -> tuple[int, ...]:
+    """Process ids as we see them, of what a peer calls by the ids of its own PID namespace, as a container has one.
+
+    Args:
+        pids: As the peer says.
+        peer_pid: As the kernel tells us.
+        proc: Where the process file system is mounted.
+
+    Returns:
+        Those found; without a namespace of the peer's own, all of them.
+    """
+    namespace = _pid_namespace(proc / str(peer_pid))
+    if namespace is None or namespace == _pid_namespace(proc / "self"):
+        return tuple(pids)
+    theirs = (folder for folder in proc.iterdir() if folder.name.isdecimal() and _pid_namespace(folder) == namespace)
+    return tuple(sorted(int(folder.name) for folder in theirs if _innermost_pid(folder) in pids))
+
+
+def _pid_namespace(folder: Path) -> int | None:
+    try:
+        return (folder / "ns/pid").stat().st_ino
+    except OSError:
+        return None
+
+
+def _innermost_pid(folder: Path) -> int:
+    """A process's id in its own PID namespace; 0 if it has ended."""
+    try:
+        lines = (folder / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), 0)
 
 
 def _lineage(pid: int) -> Iterator[int]:
-    """A process, its parent, and so on, without init."""
+    """A process, its parent, and so on, to init."""
     seen: Collection[int] = set()
-    while pid > 1 and pid not in seen:
+    while pid > 0 and pid not in seen:
         yield pid
         seen = {*seen, pid}
         pid = _parent(pid)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from perseus_dist.device.rights import SIMULATED_GPUS
 from perseus_dist.errors import PerseusError
 
 SYSTEM_FOLDER = "/run/perseus-dist"
@@ -25,10 +26,13 @@ class LeaseFileError(PerseusError):
 def lease_folder(environ: Mapping[str, str]) -> Path:
     """Where leases are kept: ``PERSEUS_LEASE_DIR``, else the system's place for root, else the user's own.
 
+    Those of simulated GPUs are kept beside their state.
     A temporary file system is right: a reboot lifts all locks.
     """
     if named := environ.get("PERSEUS_LEASE_DIR"):
         return Path(named)
+    if state := environ.get(SIMULATED_GPUS):
+        return Path(state).with_name("leases")
     if os.geteuid() == 0:
         return Path(SYSTEM_FOLDER)
     if runtime := environ.get("XDG_RUNTIME_DIR"):

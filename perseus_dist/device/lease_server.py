@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from perseus_dist.device.clock_slot import (
     SlotEvent,
 )
 from perseus_dist.device.control import ClockReport
-from perseus_dist.device.gpu_guard import Claimant
+from perseus_dist.device.gpu_guard import Claimant, translate_pids
 from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, touched_gpus
 from perseus_dist.device.lease_wire import Message, WireError, decode_from_client, encode, encode_report
 from perseus_dist.device.lease_worker import LeaseWorker
@@ -30,7 +31,8 @@ from perseus_dist.device.nvml import Gpu, Nvml
 
 _log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 512
+MAX_CONNECTIONS_PER_USER = 128  # a node has fewer GPUs, and each job's agent asks once
 # A client that does not read is cut off before it costs memory.
 _MAX_UNREAD_BYTES = 64 * 1024
 _PEER_CREDENTIALS = struct.Struct("3i")
@@ -67,7 +69,7 @@ class LeaseServer:
         self._caveat = caveat
         self._nvml = Nvml()
         self._leases: dict[str, _Lease] = {}
-        self._num_connections = 0
+        self._num_connections: Counter[int] = Counter()  # by user id
         self._stopping = False
         self._all_free = asyncio.Event()
         self._all_free.set()
@@ -118,21 +120,30 @@ class LeaseServer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from its begin to its end."""
         connection = _Connection(writer, self._lease_s, self._caveat)
-        self._num_connections += 1
+        uid = connection.peer[1]
+        self._num_connections[uid] += 1
         try:
-            if self._num_connections > MAX_CONNECTIONS:
+            if self._num_connections[uid] > MAX_CONNECTIONS_PER_USER:
+                connection.refuse(f"user id {uid} has {MAX_CONNECTIONS_PER_USER} connections open already", retry=True)
+                return
+            if self._num_connections.total() > MAX_CONNECTIONS:
                 connection.refuse(f"{MAX_CONNECTIONS} connections are open already", retry=True)
                 return
             await self._converse(connection, reader)
         except TimeoutError:
-            _log.warning("%s: silent for %.1f s, its lease is over", connection.who, self._lease_s)
+            if connection.worker is None:
+                _log.warning("%s: asked for no lease within %.1f s, cut off", connection.who, self._lease_s)
+            else:
+                _log.warning("%s: silent for %.1f s, its lease is over", connection.who, self._lease_s)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         except (WireError, ValueError) as error:  # ValueError: a line beyond the limit
             _log.warning("%s: cut off: %s", connection.who, error)
             connection.refuse(str(error), retry=False)
         finally:
-            self._num_connections -= 1
+            self._num_connections[uid] -= 1
+            if not self._num_connections[uid]:
+                del self._num_connections[uid]
             if connection.worker is not None:
                 connection.worker.drop()
                 if not self._stopping:  # else the daemon itself waits, and not for ever
@@ -142,8 +153,12 @@ class LeaseServer:
                 await writer.wait_closed()
 
     async def _converse(self, connection: "_Connection", reader: asyncio.StreamReader) -> None:
+        loop = asyncio.get_running_loop()
+        acquire_until_s = loop.time() + self._lease_s
         while not connection.freed.is_set():
-            async with asyncio.timeout(self._lease_s):
+            # Beats keep a lease, not a connection that asks for none.
+            until_s = acquire_until_s if connection.worker is None else loop.time() + self._lease_s
+            async with asyncio.timeout_at(until_s):
                 line = await reader.readline()
             if not line.endswith(b"\n"):  # the end, perhaps in the middle of a line
                 return
@@ -164,7 +179,7 @@ class LeaseServer:
     def _acquire(self, connection: "_Connection", message: Message) -> bool:
         gpu_uuid: str = message["gpu"]
         pid, uid = connection.peer
-        claimant = Claimant(pid=pid, uid=uid, own_pids=tuple(message["pids"]))
+        claimant = Claimant(pid=pid, uid=uid, own_pids=translate_pids(message["pids"], pid))
         if self._stopping:
             connection.refuse("the daemon is ending", retry=True)
         elif (other := self._leases.get(gpu_uuid)) is not None:

@@ -67,7 +67,9 @@ def decode_from_client(line: bytes) -> Message:
             if not isinstance(pids, list) or len(pids) > MAX_PIDS or not all(_is_int(pid, 1, 2**31) for pid in pids):
                 raise WireError(f"pids is {pids!r:.100}, expected at most {MAX_PIDS} process ids")
         case "set":
-            clock_mhz = message.get("clock_mhz")
+            if "clock_mhz" not in message:
+                raise WireError("a set without clock_mhz, expected a clock in MHz or null")
+            clock_mhz = message["clock_mhz"]
             if clock_mhz is not None and not _is_int(clock_mhz, 1, 100_000):
                 raise WireError(f"clock_mhz is {clock_mhz!r:.100}, expected a clock in MHz or null")
             if not _is_int(message.get("request_ns"), 0, _MAX_INT):

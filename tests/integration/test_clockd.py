@@ -4,10 +4,12 @@ import grp
 import json
 import os
 import select
+import shutil
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,10 @@ import pytest
 
 from perseus_dist.device.clockd import ClockdError
 from perseus_dist.device.clockd_process import ClockdProcess
+from perseus_dist.device.connectors import SocketConnector
 from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
+from perseus_dist.device.lease_client import LeaseClient
+from perseus_dist.device.lease_server import MAX_CONNECTIONS_PER_USER
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -122,8 +127,6 @@ def test_one_lease_per_gpu(lease: Callable[..., ClockControl]) -> None:
 
 def open_in_other_process(alive: list[ClockControl], lease: Callable[..., ClockControl]) -> ClockControl:
     """Claim a held GPU while its holder keeps beating from a thread."""
-    import threading
-
     stop = threading.Event()
 
     def beat() -> None:
@@ -262,6 +265,7 @@ HOSTILE = [
     b"\n",
     b"{}\n",
     b'{"op":"set","clock_mhz":1200,"request_ns":1}\n',
+    b'{"op":"set","request_ns":1}\n',
     b'{"op":"acquire","version":1,"gpu":"GPU-../../x","pids":[]}\n',
     b"\xff\xfe" * 100 + b"\n",
     b"x" * 100_000,
@@ -282,6 +286,93 @@ def test_hostile_connections_are_cut_off(clockd: ClockdProcess, data: bytes) -> 
         except ConnectionError:
             pass
     assert b"refused" in answer or len(data) > 8192
+
+
+def test_who_only_beats_is_cut_off(clockd: ClockdProcess) -> None:
+    with socket.socket(socket.AF_UNIX) as beating:
+        beating.connect(str(clockd.socket_path))
+
+        def is_cut_off() -> bool:
+            try:
+                beating.sendall(b'{"op":"beat"}\n')
+            except OSError:
+                return True
+            return False
+
+        wait_until(is_cut_off, 10 * LEASE_S)
+
+
+def test_no_user_takes_all_connections(clockd: ClockdProcess, lease: Callable[..., ClockControl]) -> None:
+    """Those that ask for no lease are cut off, and who waits gets one then."""
+    flood = [socket.socket(socket.AF_UNIX) for _ in range(MAX_CONNECTIONS_PER_USER)]
+    try:
+        for connection in flood:
+            connection.connect(str(clockd.socket_path))
+        with socket.socket(socket.AF_UNIX) as one_more:
+            one_more.settimeout(5)
+            one_more.connect(str(clockd.socket_path))
+            assert f"has {MAX_CONNECTIONS_PER_USER} connections open already" in one_more.recv(4096).decode()
+        assert ask(lease(), 1200).reached
+    finally:
+        for connection in flood:
+            connection.close()
+
+
+CONTAINED = """
+import os, sys, time
+from perseus_dist.device.control import open_clock_control
+
+sys.stdin.readline()
+assert os.getpid() == 1
+control = open_clock_control(sys.argv[1], sys.argv[2], own_pids=[os.getpid()])
+print(control.refusal)
+control.close()
+"""
+
+
+@pytest.mark.parametrize("mode", ["clockd", "direct"])
+def test_a_trainer_that_is_the_first_process_of_its_container_is_no_stranger(
+    machine: SimulatedMachine, clockd: ClockdProcess, mode: str
+) -> None:
+    command = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*command, "true"], check=False).returncode != 0:
+        pytest.skip("PID namespaces cannot be made here: needs root and unshare")
+    gpu = machine.gpu(0)
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", CONTAINED, mode, gpu.uuid],
+        env=clockd.environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as unshare:
+        children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children")
+        wait_until(children.read_text)
+        # NVML tells process ids of the namespace of who asks.
+        gpu.add_process(int(children.read_text()) if mode == "clockd" else 1)
+        said, _ = unshare.communicate("\n", timeout=30)
+    assert said == "\n"
+
+
+def test_a_refusal_outlives_a_daemon_that_says_nothing_any_more(tmp_path: Path) -> None:
+    """It is asked again and again, and the last answer may never come."""
+    refusal = b'{"op":"refused","reason":"GPU-0000 also runs process 7","retry":true,"unusable":false}\n'
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "sock"))
+        listening.listen()
+
+        def refuse_once() -> None:
+            first, _ = listening.accept()
+            with first:
+                first.recv(4096)
+                first.sendall(refusal)
+
+        thread = threading.Thread(target=refuse_once)
+        thread.start()
+        client = LeaseClient("clockd", SocketConnector(str(tmp_path / "sock")), "GPU-0000", own_pids=())
+        assert not client.open(timeout_s=1.0)
+        thread.join()
+        assert client.refusal == "clockd refuses: GPU-0000 also runs process 7"
+        client.close()
 
 
 def test_idle_and_unread_connections_do_no_harm(

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from perseus_dist.device.gpu_guard import Claimant, describe_process, is_own
+from perseus_dist.device.gpu_guard import Claimant, describe_process, is_own, translate_pids
 
 ME = Claimant(pid=os.getpid(), uid=os.geteuid())
 PARENT = """
@@ -48,6 +49,33 @@ def test_siblings_are_not_unless_named() -> None:
         assert not is_own(other.pid, claimant)
         assert is_own(other.pid, Claimant(pid=one.pid, uid=ME.uid, own_pids=(other.pid,)))
         assert str(other.pid) in describe_process(other.pid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="init belongs to root")
+def test_init_is_own_where_it_is_named_as_the_trainer_of_a_container() -> None:
+    assert not is_own(1, ME)
+    trainer = Claimant(pid=os.getpid(), uid=0, own_pids=(1,))
+    assert is_own(1, trainer)
+    with process() as child:
+        assert is_own(child.pid, trainer)
+
+
+def test_ids_of_a_containers_processes_are_translated(tmp_path: Path) -> None:
+    def add(pid: int, namespace: str, nspid: str) -> None:
+        (tmp_path / str(pid) / "ns").mkdir(parents=True)
+        (tmp_path / namespace).touch()
+        (tmp_path / str(pid) / "ns/pid").hardlink_to(tmp_path / namespace)
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nNSpid:\t{nspid}\n")
+
+    add(1, "node", "1")
+    add(900, "container", "900 1")
+    add(950, "container", "950 20")
+    add(970, "another", "970 1")
+    (tmp_path / "self").symlink_to(tmp_path / "1")
+    assert translate_pids([1], 950, tmp_path) == (900,)
+    assert translate_pids([1, 20, 21], 950, tmp_path) == (900, 950)
+    assert translate_pids([1, 7], 1, tmp_path) == (1, 7)
+    assert translate_pids([7], 4711, tmp_path) == (7,)  # it has ended
 
 
 def test_init_and_the_dead_are_not() -> None:

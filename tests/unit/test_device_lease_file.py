@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from perseus_dist.device.connectors import clockd_socket, zeusd_socket
 from perseus_dist.device.lease_file import (
     LeaseFile,
     LeaseFileError,
@@ -60,3 +61,24 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
 
 def test_a_named_folder_comes_first() -> None:
     assert lease_folder({"PERSEUS_LEASE_DIR": "/here", "XDG_RUNTIME_DIR": "/there"}) == Path("/here")
+
+
+def test_simulated_gpus_have_leases_and_daemons_of_their_own(tmp_path: Path) -> None:
+    """Also where a process has lost the rest of the simulated machine's environment."""
+    environ = {"PERSEUS_SIM_STATE": str(tmp_path / "state"), "XDG_RUNTIME_DIR": "/there"}
+    assert lease_folder(environ) == tmp_path / "leases"
+    assert clockd_socket(environ) == str(tmp_path / "clockd.sock")
+    assert zeusd_socket(environ) == str(tmp_path / "zeusd.sock")
+    assert clockd_socket({}) == "/run/perseus-dist/clockd.sock"
+
+
+def test_a_look_at_the_holder_takes_and_makes_nothing(tmp_path: Path) -> None:
+    looking, holding = LeaseFile(tmp_path, GPU), LeaseFile(tmp_path, GPU)
+    assert not looking.is_held()
+    assert list(tmp_path.iterdir()) == []
+    holding.take("clockd")
+    assert looking.is_held()
+    holding.give_back()
+    assert not looking.is_held()
+    assert not holding.take("clockd")
+    holding.give_back()

@@ -61,6 +61,13 @@ def test_anything_else_is_refused_too(line: bytes) -> None:
         decode_from_client(line)
 
 
+def test_a_set_must_say_which_clock() -> None:
+    """Null releases; nothing at all is a mistake of the client's."""
+    assert decode_from_client(b'{"op":"set","clock_mhz":null,"request_ns":1}')["clock_mhz"] is None
+    with pytest.raises(WireError, match="a set without clock_mhz"):
+        decode_from_client(b'{"op":"set","request_ns":1}')
+
+
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(WireError):
         decode_from_client(b"[" * 8000)
