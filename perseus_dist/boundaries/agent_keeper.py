@@ -17,6 +17,7 @@ _LONGEST_DELAY_S = 60.0
 _STEADY_S = 60.0  # one that has lived this long has not died of what it is
 _FAST_RESTARTS = 8
 _FINAL_CODES = (0, 2)  # it has finished, or cannot use what it was given
+_NEVER_STARTED = -1
 
 
 class RestartPace:
@@ -59,15 +60,22 @@ class AgentKeeper:
         try:
             while True:
                 began_s = time.monotonic()
-                code = _wait_for_end(pid)
+                code = _wait_for_end(pid) if pid else _NEVER_STARTED
                 if code in _FINAL_CODES or self._is_over.wait(pace.delay_s(time.monotonic() - began_s)):
                     return
-                _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
-                pid = self._start()
-        except OSError as error:
-            _log.warning("clocks stay as they are: the agent of rank %d cannot be started: %s", self._rank, error)
+                if pid:
+                    _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
+                pid = self._restart()
         finally:
             self._end()
+
+    def _restart(self) -> int:
+        """The pid; 0 if it cannot be started now."""
+        try:
+            return self._start()
+        except OSError as error:
+            _log.warning("the agent of rank %d cannot be started, and will be tried again: %s", self._rank, error)
+            return 0
 
 
 def _wait_for_end(pid: int) -> int | None:

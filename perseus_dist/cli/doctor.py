@@ -16,7 +16,8 @@ example:
   perseus-dist doctor --planner planner.example:50151 --json
 
 Looks at packages, driver, GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps,
-and the planner. Changes nothing. Exits with 1 if something keeps perseus-dist from working.
+and the planner. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps
+perseus-dist from working.
 """
 
 _PLANNER_TIMEOUT_S = 3.0

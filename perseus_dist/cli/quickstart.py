@@ -166,7 +166,7 @@ def _preset(wanted: str, num_ranks: int) -> str | None:
         if len(uuids) < num_ranks:
             trouble = f"this machine has {len(uuids)} NVIDIA GPUs and the job {num_ranks} ranks"
         elif refusal := next(filter(None, (why_clocks_stay(uuid, os.environ) for uuid in uuids[:num_ranks])), ""):
-            trouble = f"you may not set the clocks of this machine's GPUs, and without that nothing is saved: {refusal}"
+            trouble = f"the clocks of this machine's GPUs cannot be set, and without that nothing is saved: {refusal}"
             remedy = "run 'perseus-dist clockd --group GROUP' as root, with a group of yours, and try again"
     if not trouble:
         return None

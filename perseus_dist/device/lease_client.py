@@ -115,7 +115,7 @@ class LeaseClient:
             try:
                 self._begin(self._acquire)
             except ConnectionRefusedError:  # its socket is there: perhaps it is just being started again
-                if time.monotonic() + retry_s >= until:
+                if not is_patient or time.monotonic() + retry_s >= until:
                     raise
                 time.sleep(retry_s)
                 continue

@@ -49,20 +49,24 @@ def find_stray_locks(folder: Path) -> list[Released]:
         NvmlError: The GPUs cannot be listed.
     """
     nvml = Nvml()
-    found = []
-    for gpu_uuid in nvml.uuids():
-        try:
-            is_locked = gpu_guard.shows_lock(nvml.gpu(gpu_uuid)) and not LeaseFile(folder, gpu_uuid).is_held()
-        except NvmlError as error:
-            found.append(Released(gpu_uuid=gpu_uuid, result=Result.FAILED, detail=str(error)))
-            continue
-        if is_locked:
-            detail = (
-                "its clocks are locked (clock event reason 0x2) and no lease on this node accounts for it: a job that "
-                f"was killed with its container, or an operator; 'perseus-dist release {gpu_uuid}' lifts it"
-            )
-            found.append(Released(gpu_uuid=gpu_uuid, result=Result.LOCKED, detail=detail))
-    return found
+    found = (_find_stray_lock(nvml.gpu(gpu_uuid), folder) for gpu_uuid in nvml.uuids())
+    return [stray for stray in found if stray is not None]
+
+
+def _find_stray_lock(gpu: Gpu, folder: Path) -> Released | None:
+    try:
+        if not gpu_guard.shows_lock(gpu) or LeaseFile(folder, gpu.uuid).is_held():
+            return None
+        use = _describe_use(gpu)
+    except NvmlError as error:
+        return Released(gpu_uuid=gpu.uuid, result=Result.FAILED, detail=str(error))
+    who = "an operator, or a job that was killed with its container"
+    detail = (
+        "its clocks are locked (clock event reason 0x2) and no lease on this node accounts for it: "
+        f"{f'{who}, or one in a container that runs now: {use}' if use else who}; "
+        f"'perseus-dist release {gpu.uuid}' lifts it"
+    )
+    return Released(gpu_uuid=gpu.uuid, result=Result.LOCKED, detail=detail)
 
 
 def release_named(folder: Path, names: Sequence[str] | None, *, if_unleased: bool = False) -> list[Released]:

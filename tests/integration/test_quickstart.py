@@ -50,14 +50,14 @@ def test_real_gpus_whose_clocks_we_may_not_set(tmp_path: Path) -> None:
     ran = run("--gpu", "real", "--out", str(tmp_path / "out"), under=("--unprivileged",))
     assert ran.returncode == 2
     line = ran.stderr.splitlines()[-1]  # the lease process says it to the log as well
-    assert "you may not set the clocks of this machine's GPUs, and without that nothing is saved" in line
+    assert "the clocks of this machine's GPUs cannot be set, and without that nothing is saved" in line
     assert "run 'perseus-dist clockd --group GROUP' as root" in line
 
 
 @pytest.mark.parametrize(
     ("refusals", "num_gpus", "said"),
     [
-        (["", "no rights"], 2, "you may not set the clocks"),
+        (["", "no rights"], 2, "cannot be set"),
         (["", ""], 1, "this machine has 1 NVIDIA GPUs and the job 2 ranks; so GPUs are simulated"),
     ],
 )

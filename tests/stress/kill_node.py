@@ -166,8 +166,7 @@ class Node:
         """0 once it has ended."""
         if self.trainer is None or self.trainer.poll() is not None:
             return 0
-        is_contained = self._case.way is Way.NAMESPACE
-        return next(iter(children(self.trainer.pid)), 0) if is_contained else self.trainer.pid
+        return next(iter(children(self.trainer.pid)), 0) if self._is_contained(Part.TRAINER) else self.trainer.pid
 
     @property
     def is_locked(self) -> bool:
@@ -223,9 +222,12 @@ class Node:
         return port
 
     def _supervise(self, part: Part, command: Sequence[str]) -> None:
-        is_contained = self._case.way is Way.NAMESPACE and part in self._case.killed
         log = self._folder / f"{part}.log"
-        self._supervised[part] = Supervised(command, self.environ, log, is_contained=is_contained)
+        self._supervised[part] = Supervised(command, self.environ, log, is_contained=self._is_contained(part))
+
+    def _is_contained(self, part: Part) -> bool:
+        """In a PID namespace of its own: those that die with one."""
+        return self._case.way is Way.NAMESPACE and part in self._case.killed
 
     def _start_trainer(self, port: int) -> "subprocess.Popen[bytes]":
         spec = RankSpec(
@@ -243,7 +245,7 @@ class Node:
             planner=f"127.0.0.1:{port}",
             control=self._case.control,
         )
-        prefix = list(_IN_NAMESPACE if self._case.way is Way.NAMESPACE else ())
+        prefix = list(_IN_NAMESPACE if self._is_contained(Part.TRAINER) else ())
         if self.job_group is not None:
             prefix = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.job_group / "cgroup.procs")]
         with (self._folder / "trainer.log").open("ab") as log:

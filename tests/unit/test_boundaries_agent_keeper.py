@@ -55,16 +55,20 @@ def test_an_agent_that_ended_by_itself_is_not_replaced(code: int) -> None:
     assert agents.started.empty()
 
 
-def test_an_agent_that_cannot_be_started_again_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_agent_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     agents = Agents()
+    failures = [OSError("no memory")]
 
-    def fail() -> int:
-        raise OSError("no memory")
+    def start() -> int:
+        if failures:
+            raise failures.pop()
+        return agents.start("pass")
 
     pid = agents.start("raise SystemExit(1)")
-    AgentKeeper(rank=3, pid=pid, start=fail, end=agents.has_ended.set)
+    AgentKeeper(rank=3, pid=pid, start=start, end=agents.has_ended.set)
     assert agents.has_ended.wait(WAIT_S)
-    assert "clocks stay as they are: the agent of rank 3 cannot be started: no memory" in caplog.text
+    assert "the agent of rank 3 cannot be started, and will be tried again: no memory" in caplog.text
+    assert agents.started.qsize() == 2
 
 
 def test_restarts_become_rare_where_all_die_soon() -> None:
