@@ -55,6 +55,7 @@ from perseus_dist.errors import PerseusError
 _log = logging.getLogger(__name__)
 
 _CONTROL_POLL_NS = 400_000_000  # keeps the lease on the clock alive
+_SETUP_S = 15.0  # a control that does not answer is given up after 10 s
 _FLUSH_S = 2.0
 _LAST_WORD_S = 5.0  # for the watched job's last figures; the trainer does not wait for it
 _WATCH_NS = 1_000_000_000  # after the last boundary
@@ -83,6 +84,7 @@ class AgentProcess:
         self._trainer_pid = start.trainer_pid
         self._trainer_pidfd = start.trainer_pidfd
         self._is_replacement = start.is_replacement
+        self._setup = threading.Thread(target=self._open_devices, name="setup", daemon=True)
         self._reader = BoundaryReader(start.ring_fd, start.doorbell_fd, from_now=start.is_replacement)
         self._reader.set_watched(False)  # an agent that was killed may have left it otherwise
         self._inbox: Inbox[Told] = Inbox()
@@ -106,7 +108,7 @@ class AgentProcess:
         """Until the trainer ends. Never leaves a clock locked."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        threading.Thread(target=self._open_devices, name="setup", daemon=True).start()
+        self._setup.start()
         try:
             while not self._reason:
                 self._wait()
@@ -295,6 +297,8 @@ class AgentProcess:
             self._link.leave()
         if self._devices is not None:
             self._devices.control.close()
+        elif self._is_replacement:
+            self._finish_restore()
         if self._link is not None:
             self._link.join(_LAST_WORD_S if self._watches_job else _FLUSH_S)
         self._report.close(self._inbox.take())
@@ -303,6 +307,13 @@ class AgentProcess:
         elif self._spec.rank == 0 and self._spec.planner is None and self._spec.rendezvous is not None:
             with suppress(OSError):  # made for a planner that never came to be
                 Path(self._spec.rendezvous).rmdir()
+
+    def _finish_restore(self) -> None:
+        """The trainer ended before the clock control was open, which begins with what a killed agent left locked."""
+        self._setup.join(_SETUP_S)
+        for told in self._inbox.take():
+            if isinstance(told, Devices):
+                told.control.close()
 
 
 def run_agent(text: bytes) -> int:

@@ -21,7 +21,10 @@ _NEVER_STARTED = -1
 
 
 class RestartPace:
-    """How long to wait before an agent is started again: no more than one a second, and ever fewer if all die soon."""
+    """How long to wait before an agent is started again: not the first time, since a clock may be locked meanwhile.
+
+    Then no more than one a second, and ever fewer if all die soon.
+    """
 
     def __init__(self) -> None:
         self._num_short = 0
@@ -29,6 +32,8 @@ class RestartPace:
     def delay_s(self, lived_s: float) -> float:
         """[s] to wait after one that lived for ``lived_s``."""
         self._num_short = 0 if lived_s >= _STEADY_S else self._num_short + 1
+        if self._num_short <= 1:
+            return 0.0
         doublings = min(max(0, self._num_short - _FAST_RESTARTS), 10)
         shortest_s = min(_LONGEST_DELAY_S, _SHORTEST_LIFE_S * (1 << doublings))
         return max(0.0, shortest_s - lived_s)
@@ -52,7 +57,10 @@ class AgentKeeper:
         threading.Thread(target=self._run, args=(pid,), name="perseus-agent-keeper", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no other one from now on. Returns at once."""
+        """The hook is closed. Returns at once.
+
+        An agent that is killed from now on is replaced once more: it may have left a clock locked.
+        """
         self._is_over.set()
 
     def _run(self, pid: int) -> None:
@@ -61,11 +69,14 @@ class AgentKeeper:
             while True:
                 began_s = time.monotonic()
                 code = _wait_for_end(pid) if pid else _NEVER_STARTED
-                if code in _FINAL_CODES or self._is_over.wait(pace.delay_s(time.monotonic() - began_s)):
+                if code in _FINAL_CODES:
                     return
+                is_last = self._is_over.wait(pace.delay_s(time.monotonic() - began_s))
                 if pid:
                     _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
                 pid = self._restart()
+                if is_last:
+                    return
         finally:
             self._end()
 

@@ -30,7 +30,7 @@ class BoundaryReader:
     Args:
         ring_fd: Of the memory.
         doorbell_fd: Of the eventfd.
-        from_now: Pass over what was written before: another agent has read it.
+        from_now: Pass over what was written before, all but the newest: another agent has read it.
 
     Attributes:
         doorbell_fileno: Readable once records were written, unless ``set_watched`` said that nobody need ring. ``read``

@@ -109,7 +109,7 @@ class RingReader:
 
     Args:
         fd: Of the memory.
-        from_now: Pass over what was written, or could not be, before.
+        from_now: Pass over what was written, or could not be, before: all but the newest record, which may be the last.
 
     Attributes:
         lost: Records overwritten before they were read, or never written by the trainer.
@@ -130,7 +130,7 @@ class RingReader:
                 f"the shared memory says {magic!r} version {version} with {capacity} records, expected {MAGIC!r} "
                 f"version {VERSION} with {CAPACITY}: trainer and agent must run the same installation"
             )
-        self._next = self.head + 1 if from_now else 1
+        self._next = max(1, self.head) if from_now else 1
         self._overwritten = 0
         self._num_dropped_before = self._num_dropped if from_now else 0
         self._reached = 0

@@ -6,56 +6,35 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
-from perseus_dist.cli import (
-    agent,
-    clockd,
-    compare,
-    doctor,
-    emulate,
-    enable,
-    fetch,
-    jobs,
-    lookup,
-    plan,
-    planner,
-    profile,
-    quickstart,
-    release,
-    report,
-    schedule,
-    sim,
-    simulate,
-    straggler,
-    target,
-    watch,
-)
 from perseus_dist.errors import PerseusError
 
 COMMANDS = (
-    schedule,
-    profile,
-    plan,
-    lookup,
-    compare,
-    emulate,
-    planner,
-    jobs,
-    watch,
-    target,
-    straggler,
-    fetch,
-    clockd,
-    release,
-    doctor,
-    agent,
-    enable,
-    report,
-    quickstart,
-    sim,
-    simulate,
+    "schedule",
+    "profile",
+    "plan",
+    "lookup",
+    "compare",
+    "emulate",
+    "planner",
+    "jobs",
+    "watch",
+    "target",
+    "straggler",
+    "fetch",
+    "clockd",
+    "release",
+    "doctor",
+    "agent",
+    "enable",
+    "report",
+    "quickstart",
+    "sim",
+    "simulate",
 )
+"""Modules of this package, in the order of the help. ``enable`` has a second command."""
 
 
 _EXTRAS = {
@@ -83,8 +62,12 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {_one_line(message)}. Try '{self.prog} --help'.\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line; a test freezes its surface."""
+def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The whole command line; a test freezes its surface.
+
+    Args:
+        commands: Those that may be given; their modules are imported.
+    """
     from perseus_dist import __version__
 
     parser = _Parser(
@@ -93,8 +76,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"perseus-dist {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_parser(subparsers)
+    for command in commands:
+        import_module(f"perseus_dist.cli.{command}").add_parser(subparsers)
     return parser
 
 
@@ -105,7 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0; 2 for bad input, after one line on standard error; 128 and the signal's number after Ctrl-C,
         or after a signal that a command takes as its end.
     """
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    # Clocks stay locked while a clockd that was killed starts again: it must not import what others need.
+    commands = tuple(words[:1]) if words[:1] and words[0] in COMMANDS else COMMANDS
+    args = build_parser(commands).parse_args(words)
     try:
         code: int = args.run(args)
         sys.stdout.flush()

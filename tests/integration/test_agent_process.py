@@ -357,6 +357,23 @@ def test_an_agent_killed_together_with_its_lease_process_is_replaced(planner: Sc
     assert wait_until(lambda: machine.gpus[0].state().is_unlocked) < 1.0
 
 
+@pytest.mark.parametrize("after_s", [0.05, 0.4])
+def test_a_trainer_that_ends_just_after_its_agent_was_killed_leaves_no_clock_locked(
+    planner: ScriptedPlanner, after_s: float
+) -> None:
+    """The agent that follows finds no trainer any more, and a clock that is locked."""
+    planner.greeting = ENFORCED
+    with SimulatedMachine("a100") as machine:
+        with trainer(machine, planner=planner.address) as process:
+            lease_file = machine.state_path.with_name("leases") / f"{machine.gpus[0].uuid}.lease"
+            wait_until(lambda: is_locked(machine))
+            for pid in (agent_of(process.pid), json.loads(lease_file.read_text())["pid"]):
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(after_s)
+            process.kill()
+        wait_until(lambda: machine.gpus[0].state().is_unlocked, 10)
+
+
 # A trainer that costs little: boundaries by the clock on the wall, and no GPU work. Opens as many files as it is told.
 _LIGHT_TRAINER = """
 import itertools, os, sys, time

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import socketserver
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from perseus_dist.device.connectors import SocketConnector
 from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
 from perseus_dist.device.lease_client import LeaseClient
 from perseus_dist.simulator.machine import SimulatedMachine
@@ -166,6 +168,68 @@ def test_close_restores_what_a_killed_lease_process_left(
         wait_until(lambda: control.poll(time.monotonic_ns()) is not None and control.refusal)
     control.close()
     wait_until(lambda: machine.gpu(0).state().is_unlocked, 10)
+
+
+OPENS_AND_CLOSES = """
+import sys
+from perseus_dist.device.control import open_clock_control
+
+control = open_clock_control("direct", sys.argv[1], own_pids=[])
+print(control.refusal)
+control.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives simulated GPUs away, and makes a PID namespace")
+@pytest.mark.parametrize("owner", [0, 65534])
+def test_direct_control_says_that_it_cannot_outlive_a_container(
+    machine: SimulatedMachine, environ: dict[str, str], owner: int
+) -> None:
+    """Not of simulated GPUs of one's own, whose locks end with the simulation."""
+    os.chown(machine.state_path, owner, -1)
+    contain = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*contain, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("PID namespaces cannot be made here")
+    ran = subprocess.run(
+        [*contain, sys.executable, "-c", OPENS_AND_CLOSES, machine.gpu(0).uuid],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.stdout == "\n"
+    assert ran.stderr.count("direct control cannot outlive its container: ") == int(owner != 0)
+
+
+def test_what_a_daemon_warns_of_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    granted = {"op": "granted", "clocks_mhz": [1200], "lease_s": 2.0, "pid": 7, "caveat": "it cannot outlive the job"}
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "sock"))
+        listening.listen()
+
+        def grant() -> socket.socket:
+            connected, _ = listening.accept()
+            connected.recv(4096)
+            connected.sendall(json.dumps(granted).encode() + b"\n")
+            return connected
+
+        connections: list[socket.socket] = []
+        first = threading.Thread(target=lambda: connections.append(grant()))
+        first.start()
+        client = LeaseClient("direct", SocketConnector(str(tmp_path / "sock")), "GPU-0000", own_pids=())
+        assert client.open()
+        first.join()
+        assert client.holder_pid == 7
+        connections.pop().close()
+        again = threading.Thread(target=lambda: connections.append(grant()))
+        again.start()
+        wait_until(lambda: client.poll(time.monotonic_ns()) or client.refusal)
+        wait_until(lambda: client.poll(time.monotonic_ns()) or not client.refusal)
+        again.join()
+        connections.pop().close()
+        client.close()
+    assert caplog.text.count("it cannot outlive the job") == 1
 
 
 def test_auto_is_never_direct_on_real_gpus(tmp_path: Path) -> None:

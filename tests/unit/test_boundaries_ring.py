@@ -60,6 +60,21 @@ def test_goes_round(writer: RingWriter, reader: RingReader) -> None:
     assert reader.lost == 0
 
 
+def test_a_second_reader_begins_with_the_newest_record(writer: RingWriter) -> None:
+    """It may be the last that there will be."""
+    for num_before in (0, 5, CAPACITY + 3):
+        write(writer, num_before)
+        writer.count_dropped()
+        late = RingReader(writer.fd, from_now=True)
+        assert read_sequences(late) == ([writer.head] if writer.head else [])
+        write(writer, 2)
+        assert read_sequences(late) == [writer.head - 1, writer.head]
+        assert late.lost == 0
+        writer.count_dropped()
+        assert late.lost == 1
+        late.close()
+
+
 def test_overwritten_records_are_counted(writer: RingWriter, reader: RingReader) -> None:
     write(writer, CAPACITY + 10)
     assert read_sequences(reader) == list(range(11, CAPACITY + 11))
