@@ -1,4 +1,4 @@
-"""Replacing an agent that was killed: without one the clock stays as it is, and nobody releases it.
+"""Replacing an agent that was killed: without one, no process releases its clock.
 
 A daemon thread of the trainer sleeps until the agent ends, so that a boundary costs nothing more. An agent that ended
 by itself, or was asked to, is not replaced.

@@ -17,8 +17,8 @@ example:
   perseus-dist release --all --if-unleased
 
 Without arguments, GPUs are unlocked whose clocks were set by a process that died before it could restore them, and GPUs
-are named that the hardware shows as locked without such a record. With GPUs or --all, locks are lifted whoever set
-them, also an operator's. A GPU that a living process holds is left alone.
+are named that the hardware shows as locked without such a record. With GPUs or --all, every lock is lifted, also an
+operator's. A GPU that a living process holds is left alone.
 
 --if-unleased is for sweeps of a node at boot and between jobs: GPUs that are leased or that a process computes on are
 left alone, and that is no failure. Set clocks of your own after it.

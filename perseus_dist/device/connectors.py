@@ -102,7 +102,7 @@ class ProcessConnector:
         return ours
 
     def close(self) -> None:
-        """Collect the end of what was spawned: the lease process itself is its child, and nobody's but init's."""
+        """Collect the end of the process that was spawned; the lease process itself is a child of init."""
         self._reap()
 
     def _reap(self) -> None:

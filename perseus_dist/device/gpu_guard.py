@@ -78,9 +78,9 @@ def find_lock_refusal(gpu: Gpu) -> str:
     if not shows_lock(gpu):
         return ""
     return (
-        f"somebody else has locked the clocks of {gpu.uuid} (clock event reason 0x2), and that stays as it is; if a "
-        f"job that was killed left it, 'perseus-dist release {gpu.uuid}' on the node lifts it ('nvidia-smi -rac' if "
-        "it is application clocks)"
+        f"the clocks of {gpu.uuid} are locked already (clock event reason 0x2), and stay as they are; if a job that "
+        f"was killed left them so, 'perseus-dist release {gpu.uuid}' on the node lifts the lock ('nvidia-smi -rac' "
+        "lifts application clocks)"
     )
 
 
@@ -121,9 +121,11 @@ def translate_pids(pids: Collection[int], peer_pid: int, proc: Path = Path("/pro
         proc: Where the process file system is mounted.
 
     Returns:
-        Those found; without a namespace of the peer's own, all of them.
+        Those found; without a namespace of the peer's own, all of them; of a peer that we cannot see, none.
     """
     namespace = _pid_namespace(proc / str(peer_pid))
+    if not peer_pid:
+        return ()  # a process that we cannot see
     if namespace is None or namespace == _pid_namespace(proc / "self"):
         return tuple(pids)
     theirs = (folder for folder in proc.iterdir() if folder.name.isdecimal() and _pid_namespace(folder) == namespace)

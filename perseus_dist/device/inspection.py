@@ -166,7 +166,7 @@ def _ask_for_leases(path: str, uuids: list[str], folder: Path) -> list[Finding]:
             continue
         remedy = "see to what it says; jobs on this GPU are observed only"
         findings.append(Finding(level=Level.WARN, subject="clockd", what=f"{uuid}: {refusal}", remedy=remedy))
-        if client.is_unusable or not client.was_refused:  # the others would be told the same
+        if client.is_unusable or not client.was_refused:  # the answer would be the same for the others
             break
     if num_granted or not findings:
         what = (

@@ -84,7 +84,7 @@ class LeaseClient:
         self._received = b""
         self._unsent = b""
         self._granted = False
-        self._owes_restore = False  # clocks were set, and whoever set them has not said that they are restored
+        self._owes_restore = False  # clocks were set, and no daemon has said that they are restored
         self._caveat = ""
         self._may_retry = False
         self._wanted: Message | None = None  # the newest request, as long as it has not been sent

@@ -59,7 +59,7 @@ class LeaseServer:
             lease_s: A client silent for so long has lost its lease.
             bounds_mhz: Lowest and highest clock that the operator allows.
             make_setter: Who writes a GPU's clocks.
-            caveat: What clients are told with a lease: when clocks may stay locked in spite of it.
+            caveat: Sent with each lease: when clocks may stay locked in spite of it. Empty for never.
         """
         self._holder = holder
         self._folder = folder

@@ -70,7 +70,7 @@ def _find_stray_lock(gpu: Gpu, folder: Path) -> Released | None:
 
 
 def release_named(folder: Path, names: Sequence[str] | None, *, if_unleased: bool = False) -> list[Released]:
-    """Lift the locks of GPUs, whoever set them, unless a living process holds their lease.
+    """Lift the locks of GPUs, also an operator's, unless a living process holds their lease.
 
     Args:
         folder: Of the lease files.

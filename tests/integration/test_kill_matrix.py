@@ -11,7 +11,7 @@ import pytest
 
 MATRIX = Path(__file__).parents[1] / "stress" / "kill_matrix.py"
 PRIVATE_MOUNTS = ["unshare", "--mount"]
-# What came of each: by whom there was a restore, or that nobody was left and the node's sweep did it.
+# The result of each; swept where no process was left to restore the clock.
 CASES = {
     "agent + lease holder by cgroup.kill under direct": "held",
     "trainer + agent by cgroup.kill under direct": "unlocked",

@@ -20,7 +20,7 @@ from perseus_dist.rpc.connection import SERVICE
 
 
 def plan(schedule: str, clock_mhz: int) -> tuple[PlannerMessage, ...]:
-    """What every agent of a job with one rank is told."""
+    """The messages to every agent of a job with one rank."""
     num_instructions = len(schedule.split())
     table = PlanTable(
         revision=1,

@@ -76,6 +76,7 @@ def test_ids_of_a_containers_processes_are_translated(tmp_path: Path) -> None:
     assert translate_pids([1, 20, 21], 950, tmp_path) == (900, 950)
     assert translate_pids([1, 7], 1, tmp_path) == (1, 7)
     assert translate_pids([7], 4711, tmp_path) == (7,)  # it has ended
+    assert translate_pids([1], 0, tmp_path) == ()  # of a namespace that is not below ours
 
 
 def test_init_and_the_dead_are_not() -> None:
