@@ -56,7 +56,6 @@ class LeaseClient:
 
     Attributes:
         holder_pid: Process id of the daemon that granted the lease last, as it says; 0 before the first.
-        was_refused: Whether a daemon has refused a lease; ``refusal`` then says why, whatever else goes wrong.
         is_unusable: Whether the last refusal is the daemon's own fault: it can set no clocks for anybody.
     """
 
@@ -73,7 +72,7 @@ class LeaseClient:
         self.clocks_mhz: tuple[int, ...] = ()
         self.refusal = "no connection yet"
         self.holder_pid = 0
-        self.was_refused = self.is_unusable = False
+        self.is_unusable = False
         self._connector = connector
         self._acquire = encode(
             {"op": "acquire", "version": VERSION, "gpu": gpu_uuid, "pids": list(own_pids)[:MAX_PIDS]}
@@ -87,6 +86,7 @@ class LeaseClient:
         self._owes_restore = False  # clocks were set, and no daemon has said that they are restored
         self._caveat = ""
         self._may_retry = False
+        self._last_refusal = ""  # of the daemon's own words
         self._wanted: Message | None = None  # the newest request, as long as it has not been sent
         self._held_mhz: int | None = None
         self._beat_ns = 0
@@ -125,13 +125,17 @@ class LeaseClient:
             if self._granted:
                 return True
             if self._socket is not None:
-                if not self.was_refused:  # what it said before is more than that it says nothing now
-                    self.refusal = f"the {self.name} lease daemon did not answer within {timeout_s:.0f} s"
-                return False
-            if not (is_patient and self._may_retry) or time.monotonic() + retry_s >= until:
+                self.refusal = f"the {self.name} lease daemon did not answer within {timeout_s:.0f} s"
+            if self._socket is not None or not is_patient or not self._may_retry or time.monotonic() + retry_s >= until:
+                self.refusal = self._last_refusal or self.refusal  # the daemon's reason, if it gave one, says more
                 return False
             time.sleep(retry_s)
             retry_s = min(_REFUSED_RETRY_LONGEST_S, 2 * retry_s)
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether a daemon has refused the lease, with a reason of its own."""
+        return bool(self._last_refusal)
 
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
         """See ``ClockControl``."""
@@ -270,11 +274,12 @@ class LeaseClient:
                 if not self._is_doubted:
                     self._trust()
             case "refused":
-                self._may_retry, self.was_refused = bool(message["retry"]), True
+                self._may_retry = bool(message["retry"])
                 self.is_unusable = bool(message.get("unusable", False))
                 self._owes_restore = False  # as above
                 fault = "can set no clocks" if self.is_unusable else "refuses"
-                self._lose(f"{self.name} {fault}: {message['reason']}", now_ns)
+                self._last_refusal = f"{self.name} {fault}: {message['reason']}"
+                self._lose(self._last_refusal, now_ns)
             case "lost":
                 self._is_doubted = True  # it was granted, and then could not be used: that may happen again
                 self._owes_restore = False  # it restores before it ends

@@ -353,7 +353,8 @@ def test_a_trainer_that_is_the_first_process_of_its_container_is_no_stranger(
     assert said == "\n"
 
 
-def test_a_refusal_outlives_a_daemon_that_says_nothing_any_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_a_refusal_outlives_a_daemon_that_says_nothing_any_more(tmp_path: Path, hangs_up: bool) -> None:  # noqa: FBT001
     """It is asked again and again, and the last answer may never come."""
     refusal = b'{"op":"refused","reason":"GPU-0000 also runs process 7","retry":true,"unusable":false}\n'
     with socket.socket(socket.AF_UNIX) as listening:
@@ -365,6 +366,8 @@ def test_a_refusal_outlives_a_daemon_that_says_nothing_any_more(tmp_path: Path) 
             with first:
                 first.recv(4096)
                 first.sendall(refusal)
+            if hangs_up:
+                listening.accept()[0].close()
 
         thread = threading.Thread(target=refuse_once)
         thread.start()
