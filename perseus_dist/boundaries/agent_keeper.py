@@ -6,6 +6,7 @@ by itself, or was asked to, is not replaced.
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,30 +14,33 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 _SHORTEST_LIFE_S = 1.0
-_LONGEST_DELAY_S = 60.0
+_LONGEST_KILLED_S = 2.0
+_LONGEST_S = 60.0
 _STEADY_S = 60.0  # one that has lived this long has not died of what it is
 _FAST_RESTARTS = 8
 _FINAL_CODES = (0, 2)  # it has finished, or cannot use what it was given
+_KILLED_CODES = (-signal.SIGKILL, None)
 _NEVER_STARTED = -1
 
 
 class RestartPace:
     """How long to wait before an agent is started again: not the first time, since a clock may be locked meanwhile.
 
-    Then no more than one a second, and ever fewer if all die soon.
+    Then no more than one a second, and fewer if all die soon: one in 2 s where they are killed, and one a minute at
+    last where they crash by themselves, which leaves their lease processes alive and no clock locked.
     """
 
     def __init__(self) -> None:
         self._num_short = 0
 
-    def delay_s(self, lived_s: float) -> float:
+    def delay_s(self, lived_s: float, *, was_killed: bool) -> float:
         """[s] to wait after one that lived for ``lived_s``."""
         self._num_short = 0 if lived_s >= _STEADY_S else self._num_short + 1
         if self._num_short <= 1:
             return 0.0
         doublings = min(max(0, self._num_short - _FAST_RESTARTS), 10)
-        shortest_s = min(_LONGEST_DELAY_S, _SHORTEST_LIFE_S * (1 << doublings))
-        return max(0.0, shortest_s - lived_s)
+        longest_s = _LONGEST_KILLED_S if was_killed else _LONGEST_S
+        return max(0.0, min(longest_s, _SHORTEST_LIFE_S * (1 << doublings)) - lived_s)
 
 
 class AgentKeeper:
@@ -71,7 +75,8 @@ class AgentKeeper:
                 code = _wait_for_end(pid) if pid else _NEVER_STARTED
                 if code in _FINAL_CODES:
                     return
-                is_last = self._is_over.wait(pace.delay_s(time.monotonic() - began_s))
+                lived_s = time.monotonic() - began_s
+                is_last = self._is_over.wait(pace.delay_s(lived_s, was_killed=code in _KILLED_CODES))
                 if pid:
                     _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
                 pid = self._restart()

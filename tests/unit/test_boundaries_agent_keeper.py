@@ -76,10 +76,15 @@ def test_an_agent_that_cannot_be_started_is_tried_again(caplog: pytest.LogCaptur
 
 def test_restarts_become_rare_where_all_die_soon() -> None:
     pace = RestartPace()
-    assert [pace.delay_s(0.25) for _ in range(8)] == [0.0] + [0.75] * 7
-    assert [pace.delay_s(0.0) for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
-    assert pace.delay_s(59.0) == 1.0
-    assert pace.delay_s(60.0) == 0.0
-    assert pace.delay_s(0.0) == 0.0
-    assert pace.delay_s(0.0) == 1.0
-    assert pace.delay_s(5.0) == 0.0
+    assert [pace.delay_s(0.25, was_killed=False) for _ in range(8)] == [0.0] + [0.75] * 7
+    assert [pace.delay_s(0.0, was_killed=False) for _ in range(8)] == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert pace.delay_s(59.0, was_killed=False) == 1.0
+    assert pace.delay_s(60.0, was_killed=False) == 0.0
+    assert pace.delay_s(0.0, was_killed=False) == 0.0
+    assert pace.delay_s(0.0, was_killed=False) == 1.0
+    assert pace.delay_s(5.0, was_killed=False) == 0.0
+
+
+def test_an_agent_that_is_killed_again_and_again_is_still_replaced_soon() -> None:
+    pace = RestartPace()
+    assert [pace.delay_s(0.0, was_killed=True) for _ in range(20)] == [0.0] + [1.0] * 7 + [2.0] * 12
