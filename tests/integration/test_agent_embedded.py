@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

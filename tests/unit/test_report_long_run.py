@@ -122,6 +122,31 @@ def test_sums_of_an_agent_that_was_killed_have_its_last_lines(tmp_path: Path, nu
 
 
 @pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("num_before", [1, 300, 3000])
+def test_sums_go_on_with_the_next_agent_of_a_rank(tmp_path: Path, num_before: int) -> None:
+    """The first is killed, half a line behind."""
+    told = list(reports(0, num_before + 200))
+    folder = ReportFolder(tmp_path, rank=0, num_ranks=1)
+    for report in told[:num_before]:
+        folder.append_iterations([report])
+    totals_file = tmp_path / "totals-0.json"
+    saved = totals_file.read_bytes() if totals_file.exists() else b""
+    folder.close()
+    totals_file.write_bytes(saved)  # killed, it has not said its last word
+    with (tmp_path / "rank-0.jsonl").open("a") as file:
+        file.write('{"iteration": ')
+    after = ReportFolder(tmp_path, rank=0, num_ranks=1, is_continued=True)
+    for report in told[num_before:]:
+        after.append_iterations([report])
+    after.close()
+    totals = json.loads(totals_file.read_text())
+    assert totals["last_iteration"] == len(told) - 1
+    for name, is_planned in (("without_plan", False), ("under_plan", True)):
+        those = [report for report in told if (report.point >= 0) == is_planned]
+        assert totals[name]["num_iterations"] == len(those)
+        assert totals[name]["energy_uj"] == sum(round(1e6 * (report.energy_j or 0)) for report in those)
+
+
 def test_a_new_run_removes_all_of_an_earlier_one(tmp_path: Path) -> None:
     write_run(tmp_path)
     for rank in range(2):
