@@ -65,6 +65,7 @@ class VirtualAgent:
         """The planner says something."""
         self._look_at_counter(now_ns + 1)
         self._do(self._core.on_message(message, now_ns), now_ns)
+        self._look_at_counter(now_ns + 1)  # a watch that begins now has a first reading now
 
     def disconnect(self, now_ns: int) -> None:
         """The stream to the planner is gone."""

@@ -160,7 +160,7 @@ class VirtualJob(VirtualTraining):
         machine.advance(next_ns - now_ns)
         return machine.advance_to_mark(next_ns)
 
-    def _pass_time(self, until_ns: int | None) -> None:
+    def _pass_time(self, until_ns: int | None) -> int:
         moments, planner = self._moments, self.planner
         moments.put(self._planner_number, planner.next_ns)
         next_ns = moments.next_ns()
@@ -182,6 +182,7 @@ class VirtualJob(VirtualTraining):
                 for event in rank.hear(stream, said, now_ns):
                     planner.tell(event)
                 moments.put(number, rank.next_ns())
+        return now_ns
 
 
 @contextmanager

@@ -18,6 +18,8 @@ NAMED_PLANNER = "planner:50051"
 Pause = tuple[float, Callable[[], object]]
 """(seconds from the begin of an iteration, what happens then)."""
 
+_MAX_STEPS_AT_A_MOMENT = 100_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualIteration:
@@ -79,7 +81,7 @@ class VirtualTraining:
             What it took; None where the trainers died in it.
 
         Raises:
-            SimulationError: There are no trainers, or they wait for each other for ever.
+            SimulationError: There are no trainers, they wait for each other for ever, or time stands still.
         """
         if not self.is_alive:
             raise SimulationError("the trainers are dead; restart_trainers() or next_job() first")
@@ -89,10 +91,15 @@ class VirtualTraining:
         self._num_begun += 1
         self._launched_ns = begin_ns
         waiting = list(pauses)
+        before_ns, num_steps = begin_ns, 0
         while self._is_training():
             due_ns = begin_ns + round(waiting[0][0] * 1e9) if waiting else None
-            self._pass_time(due_ns)
-            if due_ns is not None and self.machine.now_ns >= due_ns:
+            now_ns = self._pass_time(due_ns)
+            num_steps = num_steps + 1 if now_ns == before_ns else 0
+            if num_steps > _MAX_STEPS_AT_A_MOMENT:
+                raise SimulationError(f"virtual time stands still at {now_ns} ns: an actor is due and does nothing")
+            before_ns = now_ns
+            if due_ns is not None and now_ns >= due_ns:
                 waiting.pop(0)[1]()
         if not self.is_alive:
             return None
@@ -189,13 +196,14 @@ class VirtualTraining:
     def _phase(self) -> str:
         return ""
 
-    def _pass_time(self, until_ns: int | None) -> None:
-        """To the next moment at which anybody has something to do, and let them do it."""
-        _, marked_gpus = self.machine.advance_to_mark(until_ns)
+    def _pass_time(self, until_ns: int | None) -> int:
+        """To the next moment at which an actor has something to do, and let it act; [ns] that moment."""
+        now_ns, marked_gpus = self.machine.advance_to_mark(until_ns)
         if not marked_gpus and until_ns is None:
             raise SimulationError("the trainers wait for each other for ever; is the schedule complete?")
         for rank in numbers_of(marked_gpus):
             self._trainers[rank].passed()
+        return now_ns
 
 
 def numbers_of(mask: int) -> set[int]:

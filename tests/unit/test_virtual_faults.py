@@ -233,6 +233,18 @@ def test_another_job_follows_under_its_name(job: VirtualJob, profile: str) -> No
     train(job, PLANNED)
 
 
+def test_a_job_that_begins_within_another_one_s_sweep_measures_from_its_begin() -> None:
+    """The sweep is ordered as the first iteration is launched, at that moment: time must not stand still then."""
+    with virtual_job(SIMULATED, PRESET, quick_plans=True) as job:
+        while job.clocks_left_locked == 0:
+            train(job, 1)
+        assert job.status.phase == "profiling"
+        job.next_job(SIMULATED)
+        train(job, 12)
+        assert job.status.phase == "profiling"
+        assert len(locked(job)) == SIMULATED.num_ranks
+
+
 def test_disturbed_the_same_with_and_without_perseus() -> None:
     times_s: list[list[float]] = []
     for kind in (virtual_job, virtual_training):
