@@ -120,7 +120,11 @@ class AgentCore:
             drift=self._reporter.drift,
             kind_times=self._reporter.kind_times,
         )
-        self._timeline = Timeline(self._order, position=self._position, orders=self._orders, clock=self._clock)
+        self._timeline = (
+            Timeline(self._order, position=self._position, orders=self._orders, clock=self._clock)
+            if self._settings.keeps_timeline
+            else None
+        )
         attach = Attach(
             rank=rank,
             gpu=gpu,
@@ -139,6 +143,7 @@ class AgentCore:
         self._meter_trouble = ""
         self._asks_again = False  # a clock that is asked for already
         self._misses_planner = False  # it is gone, and no iteration has begun since
+        self._may_want_another = False  # something has happened that the clock to ask for hangs on
 
     # ---- what the trainer does --------------------------------------------------------------------------------------
 
@@ -153,6 +158,7 @@ class AgentCore:
             looked_ns: The look before, which did not see them, where their times are those of a look; None where they
                 are exact.
         """
+        self._may_want_another = True
         self._pace.look(now_ns, looked_ns)
         for timed in boundaries:
             self._pass_boundary(timed)
@@ -164,11 +170,13 @@ class AgentCore:
     def on_lost_boundaries(self, count: int, now_ns: int) -> list[Action]:
         """Boundaries that nobody read in time; what comes next belongs to nothing known."""
         self._reporter.num_lost_boundaries += count
+        self._may_want_another = True
         self._leave_step(now_ns)
         return self._finish(now_ns)
 
     def on_trainer_end(self, reason: str, now_ns: int) -> list[Action]:
         """The trainer has ended, without saying so; the last actions."""
+        self._may_want_another = True
         self._end(reason, now_ns)
         return self._finish(now_ns)
 
@@ -231,6 +239,7 @@ class AgentCore:
         Released clocks are worth a warning only once training goes on: an embedded planner ends with its job, and the
         last ranks may still have something to write then.
         """
+        self._may_want_another = True
         if self._dialogue.is_attached and not self._settings.holds_without_planner:
             self._orders.release()
             self._misses_planner = not self.is_over
@@ -239,6 +248,7 @@ class AgentCore:
 
     def on_message(self, message: PlannerMessage, now_ns: int) -> list[Action]:
         """The planner says something."""
+        self._may_want_another = True
         match message:
             case Attached():
                 self._misses_planner = False
@@ -270,17 +280,17 @@ class AgentCore:
         if self.is_over:
             return None
         next_ns = self._reporter.due_ns
-        if self._clock.requested_mhz is not None:
-            next_ns = min(next_ns, self._stall_ns)
-        for due_ns in (self._sweeper.due_ns, self._reporter.gpu.due_ns):
-            if due_ns is not None and due_ns < next_ns:
-                next_ns = due_ns
-        return next_ns
+        if self._clock.requested_mhz is not None and (stall_ns := self._stall_ns) < next_ns:
+            next_ns = stall_ns
+        measure_ns, read_ns = self._sweeper.due_ns, self._reporter.gpu.due_ns
+        if measure_ns is not None and measure_ns < next_ns:
+            next_ns = measure_ns
+        return next_ns if read_ns is None or next_ns < read_ns else read_ns
 
     def on_timer(self, now_ns: int) -> list[Action]:
         """Whatever is due. May compute for some milliseconds, so do what other events ask for first."""
         if self._clock.requested_mhz is not None and now_ns >= self._stall_ns and not self._is_stalled:
-            self._is_stalled = True
+            self._is_stalled = self._may_want_another = True
             self._reporter.kind_times.spoil()
             self._actions.append(Say("no boundary for a while: clocks released until the next one"))
         if self._reporter.gpu.is_due(now_ns):
@@ -303,7 +313,13 @@ class AgentCore:
     def _pass_boundary(self, timed: "TimedBoundary") -> None:
         boundary, time_ns = timed
         happened = self._position.step(boundary, time_ns)
-        self._timeline.follow(boundary, happened, time_ns)
+        if self._timeline is not None:
+            self._timeline.follow(boundary, happened, time_ns)
+        if happened is Happened.BEGAN or happened is Happened.ENDED:  # almost always
+            if happened is Happened.ENDED:
+                self._end_run()
+            self._pace.move(time_ns)
+            return
         match boundary.event:
             case Event.ITERATION_BEGIN:
                 self._begin_iteration(self._position.since)
@@ -319,9 +335,7 @@ class AgentCore:
             case Event.TIMING:
                 self._sweeper.add_device_time(boundary.timed_sequence, boundary.device_ns, time_ns)
                 self._pace.add_device_time(boundary.timed_sequence, boundary.iteration, boundary.device_ns)
-            case Event.END if happened is Happened.ENDED:
-                self._end_run()
-        if happened in (Happened.BEGAN, Happened.ENDED, Happened.ITERATION_BEGAN):
+        if happened is Happened.ITERATION_BEGAN:
             self._pace.move(time_ns)
         if self._clock.is_unanswered(time_ns):
             self._reporter.kind_times.spoil()
@@ -342,7 +356,7 @@ class AgentCore:
         row = self._orders.row(iteration)
         self._pilot.begin_iteration(row.clocks_mhz)
         self._reporter.begin_iteration(begin, row, self._followed_mhz(iteration))
-        self._sweeper.begin_iteration(iteration, time_ns)
+        self._orders.begin_iteration(iteration, time_ns)
         # An iteration's energy needs a reading at each end of it; one that was just taken would say the same.
         gap_ns = max(self._period_ns // 4, _MIN_READING_GAP_NS)
         if self._reporter.latest is None or time_ns > self._reporter.latest.time_after_ns + gap_ns:
@@ -364,9 +378,9 @@ class AgentCore:
         run = self._position.last_run
         assert run is not None  # one has just ended
         self._pace.end_run(run, self._orders.row(run.iteration).clocks_mhz)
-        work = self._order[run.index]
+        work = self._order[run.place]
         self._sweeper.add_activity((work.chunk, work.kind), run.begin, run.end)
-        if run.index == len(self._order) - 1:
+        if run.place == len(self._order) - 1:
             self._outside_since = run.end
 
     def _tell_drift(self) -> None:
@@ -405,6 +419,8 @@ class AgentCore:
             return None
         iteration = self._position.iteration
         row, next_row = self._orders.row(iteration), self._orders.row(iteration + 1)
+        if row.clocks_mhz is None and next_row.clocks_mhz is None:
+            return None
         return self._pilot.wanted_mhz(
             self._position,
             clocks_mhz=row.clocks_mhz,
@@ -420,12 +436,14 @@ class AgentCore:
     def _finish(self, now_ns: int) -> list[Action]:
         """The actions so far, the clock first: nothing is as urgent."""
         actions, self._actions = self._actions, []
-        wanted_mhz = self._wanted_mhz()
-        if wanted_mhz != self._clock.requested_mhz or self._asks_again:
-            self._asks_again = False
-            self._clock.request(wanted_mhz, now_ns)
-            self._sweeper.unsettle(now_ns)
-            actions.insert(0, RequestClock(wanted_mhz))
+        if self._may_want_another or self._asks_again:
+            self._may_want_another = False
+            wanted_mhz = self._wanted_mhz()
+            if wanted_mhz != self._clock.requested_mhz or self._asks_again:
+                self._asks_again = False
+                self._clock.request(wanted_mhz, now_ns)
+                self._sweeper.unsettle(now_ns)
+                actions.insert(0, RequestClock(wanted_mhz))
         wants_edges = self._period_ns > 0 and not self.is_over and self._sweeper.wants_edges(self._position.iteration)
         if wants_edges != self._is_watching:
             self._is_watching = wants_edges
@@ -437,7 +455,7 @@ class AgentCore:
         reports = self._reporter.collect(now_ns, is_last=is_last)
         if reports:
             self._actions.append(KeepReports(reports))
-        if timeline := self._timeline.take(now_ns, is_last=is_last):
+        if self._timeline is not None and (timeline := self._timeline.take(now_ns, is_last=is_last)):
             self._actions.append(KeepTimeline(timeline, self._clock.latency_s))
         self._tell_planner()
 

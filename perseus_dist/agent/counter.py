@@ -44,6 +44,7 @@ class EdgeTracker:
 
     def __init__(self, period_ns: int) -> None:
         self._period_ns = max(period_ns, _MIN_PERIOD_NS)
+        self._step_ns = _step_ns(self._period_ns)
         self._last: tuple[int, int] | None = None  # (before, energy) of the last reading
         self._located_ns: int | None = None  # the last edge that was well located
         self._expected_ns = 0  # the next one, while the last is known
@@ -68,10 +69,33 @@ class EdgeTracker:
             return now_ns + self._period_ns // _SEARCH_STEPS_PER_PERIOD
         return max(self._expected_ns - self._doubt_ns, now_ns + self._step_ns)
 
-    @property
-    def _step_ns(self) -> int:
-        """Between two readings where an edge is expected."""
-        return min(max(self._period_ns // _STEPS_PER_PERIOD, _MIN_STEP_NS), _MAX_STEP_NS)
+    def pass_unchanged(self, now_ns: int, energy_mj: int, until_ns: int) -> int:
+        """Take all readings from ``now_ns`` until ``until_ns`` of a counter that stands still meanwhile.
+
+        The same as ``add`` and ``next_reading_ns`` for each of them, where readings take no time.
+
+        Args:
+            now_ns: When the first reading is due.
+            energy_mj: What the reading before it showed, and what all of them show.
+            until_ns: Before then.
+
+        Returns:
+            When the next reading is due, at ``until_ns`` or later.
+        """
+        if now_ns >= until_ns:
+            return now_ns
+        search_ns, step_ns = self._period_ns // _SEARCH_STEPS_PER_PERIOD, self._step_ns
+        since_ns, late_ns = self._expected_ns - self._doubt_ns, self._expected_ns + self._period_ns // 4
+        if self._located_ns is None:
+            late_ns = -1
+        read_ns = now_ns
+        while now_ns < until_ns:
+            read_ns = now_ns
+            now_ns += search_ns if now_ns > late_ns else step_ns
+            if read_ns <= late_ns and now_ns < since_ns:
+                now_ns = since_ns
+        self._last = (read_ns, energy_mj)
+        return now_ns
 
     def _locate(self, edge: Edge) -> None:
         edge_ns = edge.time_ns
@@ -82,6 +106,7 @@ class EdgeTracker:
             periods = max(1, round((edge_ns - self._located_ns) / self._period_ns))
             seen_ns = (edge_ns - self._located_ns) / periods
             self._period_ns += round(_PERIOD_GAIN * (seen_ns - self._period_ns))
+            self._step_ns = _step_ns(self._period_ns)
         self._doubt_ns = min(doubt_ns, self._period_ns // 4)
         self._located_ns = edge_ns
         self._expected_ns = edge_ns + self._period_ns
@@ -97,3 +122,8 @@ class EdgeTracker:
         self._doubt_ns = min(2 * self._doubt_ns, self._period_ns // 4)
         passed = int((after_ns - located_ns) / self._period_ns + 0.25)
         self._expected_ns = located_ns + (passed + 1) * self._period_ns
+
+
+def _step_ns(period_ns: int) -> int:
+    """Between two readings where an edge is expected."""
+    return min(max(period_ns // _STEPS_PER_PERIOD, _MIN_STEP_NS), _MAX_STEP_NS)

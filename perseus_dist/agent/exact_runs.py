@@ -60,7 +60,7 @@ class ExactRuns:
     def add(self, run: Run, ran_at: RanAt, *, is_host_timed: bool) -> None:
         """A run has ended; unless its boundaries were timed by the host, they were only seen to be passed."""
         if is_host_timed:
-            self._learn(ExactRun(run.index, run.iteration, run.idle_ns, run.duration_ns, ran_at))
+            self._learn(ExactRun(run.place, run.iteration, run.idle_ns, run.duration_ns, ran_at))
             return
         self._waiting.append((run, ran_at))
         if len(self._waiting) > _MAX_WAITING:
@@ -81,4 +81,4 @@ class ExactRuns:
         if before_ns is None or begin_ns is None:
             self._forget(run)
         else:
-            self._learn(ExactRun(run.index, run.iteration, begin_ns - before_ns, device_ns - begin_ns, ran_at))
+            self._learn(ExactRun(run.place, run.iteration, begin_ns - before_ns, device_ns - begin_ns, ran_at))

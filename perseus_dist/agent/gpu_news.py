@@ -8,7 +8,6 @@ A reading of an idle GPU, or of one whose clock was asked for only just before, 
 """
 
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perseus_dist.agent.held_clock import REASON_IDLE, REASON_POWER_CAP, THROTTLE_REASONS, HeldClock
@@ -48,14 +47,21 @@ class GpuNews:
         Returns:
             Whether it is to be told at once.
         """
-        self._sample = GpuSample(power_w=(sample.power_mw or 0) / 1e3, temperature_c=float(sample.temperature_c or 0))
+        power_w, temperature_c = (sample.power_mw or 0) / 1e3, float(sample.temperature_c or 0)
         clock_mhz, reasons = sample.clock_mhz or 0, sample.event_reasons or 0
         if not clock_mhz or reasons & REASON_IDLE or not self._clock.is_due(sample.time_before_ns):
+            self._sample = GpuSample(power_w=power_w, temperature_c=temperature_c)
             if self._num_untold:
                 self._go_on(now_ns)
             return False
         requested_mhz = self._clock.requested_mhz or 0
-        self._sample = replace(self._sample, requested_mhz=requested_mhz, clock_mhz=clock_mhz, event_reasons=reasons)
+        self._sample = GpuSample(
+            requested_mhz=requested_mhz,
+            power_w=power_w,
+            clock_mhz=clock_mhz,
+            event_reasons=reasons,
+            temperature_c=temperature_c,
+        )
         is_below = requested_mhz == 0 or clock_mhz < _REACHED_SHARE * requested_mhz
         is_throttled = is_below and bool(reasons & (REASON_POWER_CAP | THROTTLE_REASONS))
         if is_throttled != self._is_throttled:
@@ -74,7 +80,9 @@ class GpuNews:
 
     def tell(self) -> GpuSample:
         """The latest reading. Told again, it says nothing about the clock: it is no second one."""
-        sample, self._sample = self._sample, replace(self._sample, requested_mhz=0, clock_mhz=0, event_reasons=0)
+        sample = self._sample
+        if sample.clock_mhz:
+            self._sample = GpuSample(power_w=sample.power_w, temperature_c=sample.temperature_c)
         return sample
 
     def _go_on(self, now_ns: int) -> bool:

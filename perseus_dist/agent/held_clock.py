@@ -56,6 +56,7 @@ class HeldClock:
         self.num_missed = 0
         self.latency_s = 0.0
         self.trouble = ""
+        self._latency_ns = 0
         self._last_good_ns = 0
         self._unanswered_ns: int | None = None  # since when no request has been answered
         self._latencies_ns: deque[int] = deque(maxlen=_NUM_LATENCIES)
@@ -81,7 +82,7 @@ class HeldClock:
 
     def was_held(self, clock_mhz: int, since_ns: int) -> bool:
         """Whether this clock was asked for long enough before then to be there, and nothing throttles it."""
-        is_in_force = self.request_ns + round(self.latency_s * 1e9) <= since_ns
+        is_in_force = self.request_ns + self._latency_ns <= since_ns
         return clock_mhz == self.requested_mhz and is_in_force and not self.is_throttled
 
     def report(self, report: "ClockReport") -> None:
@@ -96,7 +97,8 @@ class HeldClock:
             latency_ns = report.reached_ns - report.request_ns
             self._latencies_ns.append(latency_ns)
             ordered = sorted(self._latencies_ns)
-            self.latency_s = ordered[3 * (len(ordered) - 1) // 4] / 1e9
+            self._latency_ns = ordered[3 * (len(ordered) - 1) // 4]
+            self.latency_s = self._latency_ns / 1e9
             settled_ns = report.reached_ns + 2 * latency_ns
         elif report.event_reasons & REASON_POWER_CAP:
             settled_ns = report.set_ns + _TRANSITION_NS

@@ -147,7 +147,7 @@ class KindTimes:
 
     def wait(self, run: Run) -> None:
         """A run has ended; until ``learn`` or ``forget`` its exact times are waited for."""
-        if (runs := self._of(run.iteration, run.index)) is not None:
+        if (runs := self._of(run.iteration, run.place)) is not None:
             runs.wait()
 
     def learn(self, run: ExactRun) -> None:
@@ -157,7 +157,7 @@ class KindTimes:
 
     def forget(self, run: Run) -> None:
         """They will never be."""
-        if (runs := self._of(run.iteration, run.index)) is not None:
+        if (runs := self._of(run.iteration, run.place)) is not None:
             runs.forget()
 
     def _of(self, iteration: int, place: int) -> IterationRuns | None:

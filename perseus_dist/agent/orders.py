@@ -23,9 +23,21 @@ class Orders:
         )
         self.sweeper = Sweeper(round(gpu.energy_period_s * 1e9))
         self._probed = range(0)  # iterations
+        self._rows: dict[int, Row] = {}  # by iteration, since an order or an iteration's begin last changed any
 
     def row(self, iteration: int) -> Row:
         """The clocks of an iteration."""
+        row = self._rows.get(iteration)
+        if row is None:
+            row = self._rows[iteration] = self._find_row(iteration)
+        return row
+
+    def begin_iteration(self, iteration: int, time_ns: int) -> None:
+        """The rank is in step, in an iteration that may be a sweep's."""
+        self.sweeper.begin_iteration(iteration, time_ns)
+        self._rows.clear()
+
+    def _find_row(self, iteration: int) -> Row:
         clock_mhz = self.sweeper.clock_mhz(iteration)
         if clock_mhz is not None:
             return Row(clocks_mhz=(clock_mhz,) * self._num_instructions)
@@ -38,6 +50,7 @@ class Orders:
             order: As the planner sent it.
             iteration: Begun last.
         """
+        self._rows.clear()
         match order:
             case Sweep():
                 self.sweeper.start(order, iteration)
@@ -59,6 +72,7 @@ class Orders:
 
     def release(self) -> None:
         """No clocks at once, until the next switch or sweep."""
+        self._rows.clear()
         self._probed = range(0)
         self.plan.release()
         self.sweeper.abandon()

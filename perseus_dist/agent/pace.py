@@ -44,7 +44,7 @@ class Pace:
     def end_run(self, run: Run, clocks_mhz: tuple[int, ...] | None) -> None:
         """An instruction has ended, in an iteration at these clocks."""
         self.longest_run_ns = min(max(self.longest_run_ns, run.duration_ns), _MAX_RUN_NS)
-        clock_mhz = None if clocks_mhz is None else clocks_mhz[run.index]
+        clock_mhz = None if clocks_mhz is None else clocks_mhz[run.place]
         is_held = clock_mhz is not None and self._clock.was_held(clock_mhz, run.begin.time_ns)
         ran_at = RanAt(clocks_mhz, clock_mhz if is_held else None)
         self._kind_times.wait(run)

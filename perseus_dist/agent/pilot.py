@@ -11,7 +11,7 @@ that would arrive only after an instruction is over is not made for it, but for 
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from perseus_dist.agent.exact_runs import ExactRun
@@ -27,31 +27,34 @@ class Pilot:
     def __init__(self, order: Sequence[Work]) -> None:
         self._clocked = [index for index, work in enumerate(order) if not work.is_constant]
         self._clocks_mhz: tuple[int, ...] | None = None
-        self._runs: list[deque[ExactRun]] = [deque(maxlen=_NUM_RUNS) for _ in order]  # at these clocks
+        # Of the runs at these clocks, the latest: their durations, and idle time before them and themselves.
+        self._durations_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
+        self._lengths_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
         # Medians; at other clocks the earlier ones stand until there are new ones. 0 while unknown.
         self._duration_ns = [0] * len(order)
-        self._length_ns = [0] * len(order)  # idle time before it, and itself
+        self._length_ns = [0] * len(order)
 
     def begin_iteration(self, clocks_mhz: tuple[int, ...] | None) -> None:
         """An iteration at these clocks begins; at others everything takes another time."""
         if clocks_mhz != self._clocks_mhz:
             self._clocks_mhz = clocks_mhz
-            for runs in self._runs:
-                runs.clear()
+            for values_ns in (*self._durations_ns, *self._lengths_ns):
+                values_ns.clear()
 
     def remember(self, run: ExactRun) -> None:
         """Take note of how long an instruction took; of earlier clocks it is not any more."""
         if run.ran_at.clocks_mhz != self._clocks_mhz:
             return
-        runs = self._runs[run.place]
-        runs.append(run)
-        self._duration_ns[run.place] = _median_ns([r.duration_ns for r in runs])
-        self._length_ns[run.place] = _median_ns([r.duration_ns + r.idle_ns for r in runs])
+        place, _, idle_ns, duration_ns, _ = run
+        durations_ns, lengths_ns = self._durations_ns[place], self._lengths_ns[place]
+        durations_ns.append(duration_ns)
+        lengths_ns.append(duration_ns + idle_ns)
+        self._duration_ns[place] = _median_ns(durations_ns)
+        self._length_ns[place] = _median_ns(lengths_ns)
 
     def least_duration_ns(self, position: Position) -> int | None:
         """What the instruction that runs took at least, lately and at these clocks; None if that is not known."""
-        runs = self._runs[position.index] if position.is_running else ()
-        return min((run.duration_ns for run in runs), default=None)
+        return min(self._durations_ns[position.index], default=None) if position.is_running else None
 
     def wanted_mhz(
         self,
@@ -99,8 +102,9 @@ class Pilot:
         return 0
 
 
-def _median_ns(values_ns: list[int]) -> int:
+def _median_ns(values_ns: Collection[int]) -> int:
     """Of a few; what the trainer's every instruction asks for must be quick."""
-    values_ns.sort()
-    middle, is_odd = divmod(len(values_ns), 2)
-    return values_ns[middle] if is_odd else round((values_ns[middle - 1] + values_ns[middle]) / 2)
+    ordered_ns = sorted(values_ns)
+    middle = len(ordered_ns) // 2
+    is_odd = len(ordered_ns) % 2
+    return ordered_ns[middle] if is_odd else round((ordered_ns[middle - 1] + ordered_ns[middle]) / 2)

@@ -5,7 +5,6 @@ evaluation, boundaries that were lost. Nothing is guessed meanwhile.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -23,17 +22,16 @@ class Stamp(NamedTuple):
     iteration: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """One instruction that ran from begin to end.
 
     Attributes:
-        index: In the rank's order.
+        place: The instruction's index in the rank's order.
         before: The end of the instruction before it, or the iteration's begin.
         begin, end: Its boundaries.
     """
 
-    index: int
+    place: int
     iteration: int
     before: Stamp
     begin: Stamp
@@ -92,20 +90,17 @@ class Position:
 
     def step(self, boundary: Boundary, time_ns: int) -> Happened:
         """Take the next boundary, passed at ``time_ns``."""
-        is_new = boundary.event is Event.ITERATION_BEGIN
-        stamp = Stamp(time_ns, boundary.sequence, boundary.iteration if is_new else self.iteration)
-        match boundary.event:
-            case Event.ITERATION_BEGIN:
-                return self._begin_iteration(stamp)
-            case Event.ITERATION_END:
-                return self._end_iteration()
-            case Event.BEGIN | Event.END if not self.in_step or self._is_unscheduled_constant(boundary.kind):
+        event = boundary.event
+        if event is Event.END or event is Event.BEGIN:
+            kind = boundary.kind
+            # A constant's name has two letters or more; one that the schedule leaves out has no clock to wait for.
+            if not self.in_step or (len(kind) > 1 and kind not in self._kinds):
                 return Happened.NOTHING
-            case Event.BEGIN:
-                return self._begin(boundary, stamp)
-            case Event.END:
-                return self._end(boundary, stamp)
-        return Happened.NOTHING
+            stamp = Stamp(time_ns, boundary.sequence, self.iteration)
+            return self._end(boundary, stamp) if event is Event.END else self._begin(boundary, stamp)
+        if event is Event.ITERATION_BEGIN:
+            return self._begin_iteration(Stamp(time_ns, boundary.sequence, boundary.iteration))
+        return self._end_iteration() if event is Event.ITERATION_END else Happened.NOTHING
 
     def lose_step(self) -> None:
         """Boundaries were lost, or the trainer does something else: wait for the next iteration."""
@@ -141,13 +136,7 @@ class Position:
     def _end(self, boundary: Boundary, stamp: Stamp) -> Happened:
         if not self.is_running or not _fits(boundary, self._order[self.index]):
             return self._mismatch(self._unexpected("end", boundary))
-        self.last_run = Run(
-            index=self.index,
-            iteration=self.iteration,
-            before=self._before,
-            begin=self.since,
-            end=stamp,
-        )
+        self.last_run = Run(self.index, self.iteration, self._before, self.since, stamp)
         self.since = stamp
         self.index += 1
         self.is_running = False
@@ -161,10 +150,6 @@ class Position:
             if not self._order[index].is_constant:
                 return None
         return None
-
-    def _is_unscheduled_constant(self, kind: str) -> bool:
-        """A constant's name has two letters or more; one that the schedule leaves out has no clock to wait for."""
-        return len(kind) > 1 and kind not in self._kinds
 
     def _mismatch(self, sentence: str) -> Happened:
         self.mismatch = sentence

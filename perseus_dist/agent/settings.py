@@ -15,12 +15,14 @@ class Settings:
             one that ends with its job may be gone for good.
         drift_tolerance: Share by which an instruction's time may leave the profile.
         version: Of the package, for the planner.
+        keeps_timeline: Whether ``KeepTimeline`` is wanted: a report is written.
     """
 
     lease_s: float = 2.0
     holds_without_planner: bool = True
     drift_tolerance: float = 0.1
     version: str = ""
+    keeps_timeline: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,6 +48,7 @@ def settings_from_spec(spec: RankSpec) -> Settings:
         holds_without_planner=spec.planner is not None,
         drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
         version=version("perseus-dist"),
+        keeps_timeline=spec.report is not None,
     )
 
 

@@ -72,7 +72,7 @@ class Timeline:
                 run = self._position.last_run
                 assert run is not None  # one has just ended
                 clocks_mhz = (self._clock.requested_mhz or 0, self._clock.observed_mhz or 0)
-                self._current.seen.append(_Seen(self._order[run.index], run.begin, run.end, *clocks_mhz))
+                self._current.seen.append(_Seen(self._order[run.place], run.begin, run.end, *clocks_mhz))
             case Happened.ITERATION_ENDED if self._current is not None:
                 self._current.end = Stamp(time_ns, boundary.sequence, self._position.iteration)
                 self._keep(self._current)

@@ -1,8 +1,6 @@
 """A planning request carried out: profile, frontier, tables, files. Runs in the planning worker."""
 
 from collections.abc import Callable
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +11,9 @@ from perseus_dist.planner.measured_profile import profile_csv, profile_of_reques
 from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.plan_table import plan_tables
 from perseus_dist.planning.frontier import NUM_POINTS_TO_T_STAR, NUM_QUICK_POINTS, Frontier, plan_frontier
-from perseus_dist.planning.frontier_file import save_frontier
+from perseus_dist.planning.frontier_file import frontier_npz
 from perseus_dist.planning.instruction import Kind
 from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import Profile
 from perseus_dist.planning.replay import replay_all_max
 from perseus_dist.planning.schedule_text import parse_schedule
 from perseus_dist.planning.slow_rank import SlowRank, with_slow_ranks
@@ -37,14 +34,20 @@ def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], b
 
 
 class PlannedRequest(NamedTuple):
-    """What depends on the content of a request alone, not on its numbers."""
+    """What depends on the content of a request alone, not on its numbers.
 
-    profile: Profile
+    Attributes:
+        summary, frontier_npz, profile_csv: As of ``PlanResult``.
+    """
+
     frontier: Frontier
+    summary: FrontierSummary
+    frontier_npz: bytes
+    profile_csv: bytes
 
 
 def planned_request(request: PlanningRequest, *, quick: bool = False) -> PlannedRequest:
-    """Profile and frontier, whichever revision they get.
+    """Frontier and profile, whichever revision they get.
 
     Args:
         request: What.
@@ -74,28 +77,27 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
             *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
         ],
     )
-    return PlannedRequest(profile, frontier)
+    return PlannedRequest(
+        frontier=frontier,
+        summary=summarize(frontier, knows_slow_ranks=not request.slow_ranks),
+        frontier_npz=frontier_npz(frontier),
+        profile_csv=profile_csv(profile),
+    )
 
 
 def result_of(
     request: PlanningRequest, planned: PlannedRequest, *, encode: Callable[[PlannerMessage], bytes]
 ) -> PlanResult:
     """The answer to a request, once it is planned. ``encode`` as of ``build_plan``."""
-    profile, frontier = planned
-    with TemporaryDirectory() as name:
-        frontier_npz = Path(name) / "frontier.npz"
-        save_frontier(frontier, frontier_npz)
-        return PlanResult(
-            request_id=request.request_id,
-            revision=request.revision,
-            summary=summarize(frontier, knows_slow_ranks=not request.slow_ranks),
-            tables=tuple(
-                encode(table)
-                for table in plan_tables(frontier, revision=request.revision, base_revision=request.base_revision)
-            ),
-            frontier_npz=frontier_npz.read_bytes(),
-            profile_csv=profile_csv(profile),
-        )
+    tables = plan_tables(planned.frontier, revision=request.revision, base_revision=request.base_revision)
+    return PlanResult(
+        request_id=request.request_id,
+        revision=request.revision,
+        summary=planned.summary,
+        tables=tuple(encode(table) for table in tables),
+        frontier_npz=planned.frontier_npz,
+        profile_csv=planned.profile_csv,
+    )
 
 
 def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True) -> FrontierSummary:

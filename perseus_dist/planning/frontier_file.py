@@ -46,6 +46,11 @@ def save_frontier(frontier: Frontier, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: The place cannot be written to; nothing is left half-written.
     """
+    write_output(path, frontier_npz(frontier))
+
+
+def frontier_npz(frontier: Frontier) -> bytes:
+    """What ``save_frontier`` writes."""
     problem = frontier.problem
     header = {
         "format": _FORMAT,
@@ -75,7 +80,7 @@ def save_frontier(frontier: Frontier, path: str | os.PathLike[str]) -> None:
             arrays[f"curve_{name}"] = np.concatenate([getattr(curve, name) for curve in problem.curves])
     data = BytesIO()
     np.savez_compressed(data, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
-    write_output(path, data.getvalue())
+    return data.getvalue()
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:

@@ -24,13 +24,13 @@ class Moments:
             heappop(queue)
         return queue[0][0] if queue else None
 
-    def take_due(self, now_ns: int) -> set[int]:
-        """Actors that are due by now; each is to be ``put`` again."""
+    def take_due(self, now_ns: int) -> int:
+        """Actors that are due by now, as the bits that are set; each actor is to be ``put`` again."""
         queue, due_ns = self._queue, self._due_ns
-        due = set()
+        due = 0
         while queue and queue[0][0] <= now_ns:
             time_ns, actor = heappop(queue)
             if due_ns[actor] == time_ns:
-                due.add(actor)
+                due |= 1 << actor
                 due_ns[actor] = None
         return due

@@ -213,9 +213,10 @@ class VirtualLink:
     @property
     def _silent_since_ns(self) -> int | None:
         """Since when the planner has heard nothing."""
-        if not self._is_planner_there:
-            return None
-        return min((ns for ns in (self._cut_ns, self._stopped_ns) if ns is not None), default=None)
+        cut_ns, stopped_ns = self._cut_ns, self._stopped_ns
+        if not self._is_planner_there or cut_ns is None:
+            return stopped_ns if self._is_planner_there else None
+        return cut_ns if stopped_ns is None else min(cut_ns, stopped_ns)
 
     def _settle(self, now_ns: int) -> None:
         """One end has given up the stream: the other one learns of it."""

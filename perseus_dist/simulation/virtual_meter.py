@@ -66,6 +66,7 @@ class VirtualMeter:
             edge = tracker.add(now_ns, energy_mj, now_ns)
             if edge is not None:
                 found.append((now_ns, edge))
-            now_ns = tracker.next_reading_ns(now_ns)
+            quiet_ns = min(until_ns, published[0][0]) if published else until_ns
+            now_ns = tracker.pass_unchanged(tracker.next_reading_ns(now_ns), energy_mj, quiet_ns)
         self.reading_ns, self._energy_mj = now_ns, energy_mj
         return found

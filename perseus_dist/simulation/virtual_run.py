@@ -150,8 +150,11 @@ class VirtualJob(VirtualTraining):
         optimizer's step lies between them.
         """
         machine = self.machine
+        if self._launched_ns < 0:
+            return machine.advance_to_mark(until_ns)
         now_ns = machine.now_ns
         if now_ns != self._launched_ns:
+            self._launched_ns = -1
             return machine.advance_to_mark(until_ns)
         looks_ns = [rank.next_look_ns(now_ns) for rank in self._ranks]
         next_ns = min(time_ns for time_ns in (until_ns, machine.next_event_ns(), *looks_ns) if time_ns is not None)
@@ -161,17 +164,16 @@ class VirtualJob(VirtualTraining):
         return machine.advance_to_mark(next_ns)
 
     def _pass_time(self, until_ns: int | None) -> int:
-        moments, planner = self._moments, self.planner
+        moments, planner, trainers, ranks = self._moments, self.planner, self._trainers, self._ranks
         moments.put(self._planner_number, planner.next_ns)
         next_ns = moments.next_ns()
         if next_ns is None or (until_ns is not None and until_ns < next_ns):
             next_ns = until_ns
         now_ns, marked_gpus = self._advance(next_ns)
-        due = moments.take_due(now_ns)
-        due.discard(self._planner_number)
-        for number in sorted(due | numbers_of(marked_gpus)):
-            passed = self._trainers[number].passed() if marked_gpus >> number & 1 else []
-            rank = self._ranks[number]
+        due = moments.take_due(now_ns) & ~(1 << self._planner_number)
+        for number in numbers_of(due | marked_gpus):
+            passed = trainers[number].passed() if marked_gpus >> number & 1 else []
+            rank = ranks[number]
             for event in rank.run_due(passed, now_ns):
                 planner.tell(event)
             moments.put(number, rank.next_ns())

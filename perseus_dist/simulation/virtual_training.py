@@ -69,6 +69,7 @@ class VirtualTraining:
         self._num_begun = 0
         self._num_jobs = 0
         self._launched_ns = -1
+        self._at_work: list[VirtualTrainer] = []
         self._begin_job(simulated)
 
     def run_iteration(self, *pauses: Pause) -> VirtualIteration | None:
@@ -90,6 +91,7 @@ class VirtualTraining:
             trainer.launch(self._num_begun, self._factors(noise, trainer.num_kernels))
         self._num_begun += 1
         self._launched_ns = begin_ns
+        self._at_work = list(self._trainers)
         waiting = list(pauses)
         before_ns, num_steps = begin_ns, 0
         while self._is_training():
@@ -191,7 +193,11 @@ class VirtualTraining:
         return [noise.lognormvariate(-sigma * sigma / 2, sigma) for _ in range(num_kernels)] if sigma else None
 
     def _is_training(self) -> bool:
-        return any(trainer.is_training for trainer in self._trainers)
+        """Whether the device of some rank is still at what was launched; no rank begins again by itself."""
+        at_work = self._at_work
+        while at_work and not at_work[-1].is_training:
+            at_work.pop()
+        return bool(at_work)
 
     def _phase(self) -> str:
         return ""
@@ -202,16 +208,16 @@ class VirtualTraining:
         if not marked_gpus and until_ns is None:
             raise SimulationError("the trainers wait for each other for ever; is the schedule complete?")
         for rank in numbers_of(marked_gpus):
-            self._trainers[rank].passed()
+            self._trainers[rank].drop_passed()
         return now_ns
 
 
-def numbers_of(mask: int) -> set[int]:
-    """Of the bits that are set."""
-    numbers = set()
+def numbers_of(mask: int) -> list[int]:
+    """Of the bits that are set, ascending."""
+    numbers = []
     while mask:
         lowest = mask & -mask
-        numbers.add(lowest.bit_length() - 1)
+        numbers.append(lowest.bit_length() - 1)
         mask ^= lowest
     return numbers
 

@@ -81,6 +81,8 @@ class SimulatedMachine:
         self.state_path = Path(self._folder.name) / _STATE_FILE
         self._machine = _OwnMapping(open_machine(self.state_path)) if virtual else open_machine(self.state_path)
         self.gpus = tuple(SimulatedGpu(self._machine, index, self.preset) for index in range(count))
+        self._marked_gpus = ctypes.c_uint64()
+        self._marked_gpus_ref = ctypes.byref(self._marked_gpus)
         self._stop = ctypes.c_uint32(0)
         self._engine: threading.Thread | None = None
         if not virtual:
@@ -183,10 +185,9 @@ class SimulatedMachine:
         """
         if not self.is_virtual:
             raise SimulatorError("this simulated machine runs in wall time; make one with virtual=True to advance it")
-        marked_gpus = ctypes.c_uint64()
         until = NEVER if until_ns is None else until_ns
-        now_ns: int = native().perseus_sim_advance_to_mark(self._machine, until, ctypes.byref(marked_gpus))
-        return now_ns, marked_gpus.value
+        now_ns: int = native().perseus_sim_advance_to_mark(self._machine, until, self._marked_gpus_ref)
+        return now_ns, self._marked_gpus.value
 
     def drop_work(self) -> None:
         """The trainers are gone: nothing is left on any stream, and semaphores count from 0 again."""

@@ -58,6 +58,7 @@ class SimulatedStream:
         self._gpu = gpu
         self._classes: dict[str, int] = {}
         self._mark_times = (ctypes.c_uint64 * _MARKS_PER_CALL)()
+        self._take_marks = native().perseus_sim_take_marks
         if not exclusive:
             native().perseus_sim_open_stream(machine, gpu)
         elif user_pid := native().perseus_sim_claim_stream(machine, gpu):
@@ -136,12 +137,15 @@ class SimulatedStream:
 
     def take_marks(self) -> list[int]:
         """[ns] when marks were passed, those since the last call, in order."""
-        times_ns, taken = self._mark_times, []
-        while True:
-            count = native().perseus_sim_take_marks(self._machine, self._gpu, times_ns, _MARKS_PER_CALL)
+        times_ns, take = self._mark_times, self._take_marks
+        count = take(self._machine, self._gpu, times_ns, _MARKS_PER_CALL)
+        if count == 1:  # mostly
+            return [times_ns[0]]
+        taken = times_ns[:count]
+        while count == _MARKS_PER_CALL:
+            count = take(self._machine, self._gpu, times_ns, _MARKS_PER_CALL)
             taken += times_ns[:count]
-            if count < _MARKS_PER_CALL:
-                return taken
+        return taken
 
     def fixed(self, seconds: float) -> None:
         """Enqueue something that takes this long at every clock, at blocking power: a transfer."""

@@ -917,6 +917,12 @@ def test_the_timeline_keeps_the_last_iterations_before_any_clock_and_under_the_p
             assert run.requested_mhz == (clock if is_planned else 0)
 
 
+def test_no_timeline_is_kept_where_no_report_is_written() -> None:
+    world = make_world(settings=Settings(keeps_timeline=False))
+    world.iterate(0, 12)
+    assert world.timelines == []
+
+
 def test_the_timeline_is_told_when_a_plan_is_there_every_ten_seconds_and_never_without_news() -> None:
     world = make_world()
     world.iterate(0, 3)

@@ -13,7 +13,7 @@ def never(run: Run) -> None:
 def run(before: int, begin: int, end: int, place: int = 0, iteration: int = 0) -> Run:
     """With sequences for arguments, and as many times ten for the times at which they were seen."""
     stamps = [Stamp(10 * sequence, sequence, iteration) for sequence in (before, begin, end)]
-    return Run(index=place, iteration=iteration, before=stamps[0], begin=stamps[1], end=stamps[2])
+    return Run(place=place, iteration=iteration, before=stamps[0], begin=stamps[1], end=stamps[2])
 
 
 def test_the_host_is_believed_at_once() -> None:
@@ -33,7 +33,7 @@ def test_the_device_tells_later_and_what_it_leaves_out_is_forgotten() -> None:
         runs.add_device_time(sequence, 0, device_ns)
     # The begin of the second one was not told.
     assert learnt == [ExactRun(0, 0, 7, 100, AT), ExactRun(2, 0, 1, 100, AT), ExactRun(3, 0, 4, 100, AT)]
-    assert [run.index for run in forgotten] == [1]
+    assert [run.place for run in forgotten] == [1]
 
 
 def test_times_of_different_iterations_are_not_compared() -> None:

@@ -25,7 +25,7 @@ REQUESTED_MHZ = {"F": (1400 + 1200 + 1200) / 3, "B": (1400 + 1400 + 1000) / 3}
 
 def run(place: int, iteration: int = 0) -> Run:
     stamp = Stamp(0, 0, iteration)
-    return Run(index=place, iteration=iteration, before=stamp, begin=stamp, end=stamp)
+    return Run(place=place, iteration=iteration, before=stamp, begin=stamp, end=stamp)
 
 
 def exact(place: int, duration_ms: int, iteration: int = 0) -> ExactRun:

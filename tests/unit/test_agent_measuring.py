@@ -48,6 +48,29 @@ def test_a_counter_that_stands_still_or_is_gone_has_no_edges() -> None:
         now = later
 
 
+@pytest.mark.parametrize("jitter_ms", [0, 1, 40])
+def test_readings_of_an_unchanged_counter_may_be_taken_at_once(jitter_ms: int) -> None:
+    """As one by one: with edges where they are expected, about there, and anywhere."""
+    rng = random.Random(jitter_ms)
+    at_ns, published = 0, []
+    for energy_mj in range(1, 100):
+        at_ns += 100 * MS + rng.randint(0, jitter_ms * MS)
+        published.append((at_ns, energy_mj))
+    found = []
+    for is_at_once in (False, True):
+        tracker, now, energy_mj, left, edges = EdgeTracker(100 * MS), 0, 0, list(published), []
+        while now < published[-1][0]:
+            while left and left[0][0] <= now:
+                energy_mj = left.pop(0)[1]
+            edges.append(tracker.add(now, energy_mj, now))
+            now = tracker.next_reading_ns(now)
+            if is_at_once:
+                now = tracker.pass_unchanged(now, energy_mj, left[0][0])
+        found.append([edge for edge in edges if edge is not None])
+    assert found[0] == found[1]
+    assert len(found[0]) > 90
+
+
 def test_least_squares_finds_unknowns_across_groups_and_says_how_well() -> None:
     rng = random.Random(2)
     squares = LeastSquares(2)

@@ -37,7 +37,7 @@ class Drive:
             run = self.position.last_run
             assert run is not None
             at = RanAt(self.clocks, None)
-            self.pilot.remember(ExactRun(run.index, run.iteration, run.idle_ns, run.duration_ns, at))
+            self.pilot.remember(ExactRun(run.place, run.iteration, run.idle_ns, run.duration_ns, at))
         self.current = self.pilot.wanted_mhz(
             self.position,
             clocks_mhz=self.clocks,
