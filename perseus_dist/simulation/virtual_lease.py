@@ -15,6 +15,7 @@ class VirtualLease:
     Attributes:
         refusal: Why no clock can be set now; empty while it can.
         next_ns: When ``poll`` has something to do.
+        is_holder_stopped: The holder does nothing, and the clock stays what it is.
     """
 
     def __init__(self, gpu: SimulatedGpu) -> None:
@@ -25,7 +26,7 @@ class VirtualLease:
         self._wanted: tuple[int | None, int] | None = None  # what is asked for after it; the latest wins
         self._report_ns: int | None = None
         self._retry_ns: int | None = None
-        self._is_holder_stopped = False
+        self.is_holder_stopped = False
         self.next_ns = NEVER_NS
 
     def next_look_ns(self, now_ns: int) -> int | None:
@@ -44,7 +45,7 @@ class VirtualLease:
             self._retry_ns, self.refusal = None, ""
             self._set_wanted(now_ns)
             self._look_ahead()
-        if self._report_ns is None or now_ns < self._report_ns or self._is_holder_stopped:
+        if self._report_ns is None or now_ns < self._report_ns or self.is_holder_stopped:
             return []
         state = self._gpu.read()
         if state.pending_at_ns or self._setting is None:
@@ -74,17 +75,17 @@ class VirtualLease:
         if self._wanted is None and self._held_mhz is not None:
             self._wanted = (self._held_mhz, now_ns)
         self._retry_ns = now_ns + _FIRST_RETRY_NS
-        self._is_holder_stopped = False
+        self.is_holder_stopped = False
         self._look_ahead()
 
     def stop_holder(self) -> None:
         """The holder does nothing any more, and says nothing."""
-        self._is_holder_stopped = True
+        self.is_holder_stopped = True
         self._look_ahead()
 
     def continue_holder(self, now_ns: int) -> None:
         """It goes on, with what it was asked for last."""
-        self._is_holder_stopped = False
+        self.is_holder_stopped = False
         self._set_wanted(now_ns)
         self._look_ahead()
 
@@ -97,7 +98,7 @@ class VirtualLease:
 
     def _set_wanted(self, now_ns: int) -> None:
         """One call at a time; the simulated GPU reckons with its latency."""
-        can_set = self._retry_ns is None and not self._is_holder_stopped
+        can_set = self._retry_ns is None and not self.is_holder_stopped
         if can_set and self._setting is None and self._wanted is not None:
             self._setting, self._wanted = self._wanted, None
             self._gpu.request_clock(self._setting[0])
@@ -112,4 +113,4 @@ class VirtualLease:
     def _look_ahead(self) -> None:
         """When ``poll`` has something to do, now that something was done."""
         due_ns = self._report_ns if self._retry_ns is None else self._retry_ns
-        self.next_ns = NEVER_NS if due_ns is None or self._is_holder_stopped else due_ns
+        self.next_ns = NEVER_NS if due_ns is None or self.is_holder_stopped else due_ns

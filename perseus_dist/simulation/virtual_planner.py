@@ -28,6 +28,7 @@ from perseus_dist.planner.lifecycle_events import (
 )
 from perseus_dist.planner.plan_request import PlanningRequest
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
+from perseus_dist.simulation.acknowledged import AcknowledgedFacts
 from perseus_dist.simulation.virtual_lease import NEVER_NS
 from perseus_dist.simulation.virtual_store import VirtualStore
 
@@ -69,6 +70,7 @@ class VirtualPlanner:
         is_alive: Its process is there.
         is_running: And it is not stopped.
         answers: To what operators have told it, in order.
+        acknowledged: What agents and operators may rely on.
     """
 
     def __init__(self, job_id: str, policy: Policy, *, quick_plans: bool = False) -> None:
@@ -76,6 +78,8 @@ class VirtualPlanner:
         self.store = VirtualStore()
         self.is_running = True
         self.answers: list[Answer] = []
+        self.acknowledged = AcknowledgedFacts()
+        self._lost: set[str] = set()
         self.is_alive = True
         self._quick_plans = quick_plans
         self._events: deque[JobEvent] = deque()
@@ -114,9 +118,22 @@ class VirtualPlanner:
         """A new process takes up what is durable."""
         if self.is_alive:
             return
-        facts, job_id, policy = self.store.facts(), self.job.job_id, self.job.policy
-        self.job = lifecycle.restore(job_id, facts, policy) if facts else lifecycle.new_job(job_id, policy)
+        self.job = self._restored()
+        known = self.acknowledged.known_to(self.job)
+        self._lost |= {f"{name} (as the planner started again)" for name in self.acknowledged.names - known}
         self.is_running = self.is_alive = True
+
+    def facts_acknowledged(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Names of what was acknowledged, and those of them that a planner which starts now would know.
+
+        What a planner that was started again did not know counts once as acknowledged and not known.
+        """
+        lost, self._lost = frozenset(self._lost), set()
+        return self.acknowledged.names | lost, self.acknowledged.known_to(self._restored())
+
+    def _restored(self) -> lifecycle.Job:
+        facts, job_id, policy = self.store.facts(), self.job.job_id, self.job.policy
+        return lifecycle.restore(job_id, facts, policy) if facts else lifecycle.new_job(job_id, policy)
 
     def stop(self) -> None:
         """The process is stopped."""
@@ -137,22 +154,34 @@ class VirtualPlanner:
             self._events.append(self._plans.pop(request_id)[1])
         said: list[tuple[int, PlannerMessage]] = []
         while self._events:
-            effects = lifecycle.step(self.job, self._events.popleft(), now_ns / 1e9)
-            self._do(effects, now_ns, said)
+            event = self._events.popleft()
+            self.acknowledged.hear(event, self.job)
+            effects = lifecycle.step(self.job, event, now_ns / 1e9)
+            if effects:
+                self._do(event, effects, now_ns, said)
+                self.acknowledged.show(self.job, self.store.unwritten_keys)
         return said
 
-    def _do(self, effects: list[Effect], now_ns: int, said: list[tuple[int, PlannerMessage]]) -> None:
+    def _say(self, stream: int, message: PlannerMessage, said: list[tuple[int, PlannerMessage]]) -> None:
+        said.append((stream, message))
+        rank = self.job.rank_of_stream.get(stream)
+        if rank is not None:
+            dp_rank = self.job.ranks[rank].rank.dp_rank
+            self.acknowledged.say(stream, message, dp_rank, self.store.unwritten_keys)
+
+    def _do(self, event: JobEvent, effects: list[Effect], now_ns: int, said: list[tuple[int, PlannerMessage]]) -> None:
         for position, effect in enumerate(effects):
             match effect:
                 case Send():
-                    said.append((effect.stream, effect.message))
+                    self._say(effect.stream, effect.message, said)
                 case SendTable():
-                    said.append((effect.stream, decode_planner_message(effect.encoded)))
+                    self._say(effect.stream, decode_planner_message(effect.encoded), said)
                 case Refuse():
                     said.append((effect.stream, effect.refused))
                 case Persist():
+                    self.acknowledged.replace(effect)
                     if not self.store.commit(effect, now_ns):
-                        self._do(without_acknowledgement(effects[position:], "the disk is full"), now_ns, said)
+                        self._do(event, without_acknowledgement(effects[position:], "the disk is full"), now_ns, said)
                         return
                 case StartPlanning(request=request):
                     made = _planned(request, quick=self._quick_plans)
@@ -161,9 +190,12 @@ class VirtualPlanner:
                     self._plans.pop(effect.request_id, None)
                 case Answer():
                     self.answers.append(effect)
+                    if effect.accepted:
+                        self.acknowledged.answer(event)
                 case Forget():
                     self._plans.clear()
                     self.store.forget()
+                    self.acknowledged.clear()
                     self.job = lifecycle.new_job(self.job.job_id, self.job.policy)
                 case Log():
                     _log.info("%8.3f s  %s", now_ns / 1e9, effect.sentence)

@@ -4,8 +4,9 @@ from typing import Protocol
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import TimedBoundary
-from perseus_dist.messages import Attach, Attached, IterationReport, PlannerMessage, Refused, Telemetry
+from perseus_dist.messages import AgentMessage, Attach, Attached, IterationReport, PlannerMessage, Refused, Telemetry
 from perseus_dist.planner.lifecycle_events import JobEvent, RankAttached, RankDetached, RankMessage
+from perseus_dist.simulation.held_revisions import HeldRevisions
 from perseus_dist.simulation.virtual_agent import VirtualAgent
 from perseus_dist.simulation.virtual_lease import LEASE_NS
 from perseus_dist.simulation.virtual_link import VirtualLink
@@ -26,11 +27,15 @@ class VirtualRank:
         agent: None while there is none.
         link: Its stream.
         reports: What the planner was told of iterations, and heard.
+        went_back: A sentence for each revision that an agent held and then held a lower one.
     """
 
     def __init__(self, spec: RankSpec, gpu: SimulatedGpu, link: VirtualLink, new_agent: NewAgent) -> None:
         self.link = link
         self.reports: list[IterationReport] = []
+        self.went_back: list[str] = []
+        self._held = HeldRevisions(spec.rank, self.went_back)
+        self._unleased_ns = 0  # since when nothing has held the lease, while nothing does
         self._spec = spec
         self._gpu = gpu
         self._new_agent = new_agent
@@ -43,6 +48,7 @@ class VirtualRank:
         """An agent that knows nothing; it sees what is passed from now on."""
         if self.agent is None:
             self.agent = self._new_agent(self._spec, self._gpu, incarnation=incarnation)
+            self._held = HeldRevisions(self._spec.rank, self.went_back)
             if self.link.begin(now_ns, is_planner_there=is_planner_there):
                 self.agent.connect(now_ns)
 
@@ -51,6 +57,7 @@ class VirtualRank:
         if self.agent is not None:
             self.agent.lease.close()
             self.link.break_now(now_ns, agent_dies=True)
+            self._unleased_ns = now_ns
         self.agent, self._stopped_ns = None, None
         self._backlog.clear()
 
@@ -88,6 +95,16 @@ class VirtualRank:
         if self.agent is not None and self._stopped_ns is None:
             self.agent.end(reason, now_ns)
 
+    def unleased_s(self, now_ns: int) -> float:
+        """[s] for how long nothing has held the lease on the GPU's clock; 0 while its agent does."""
+        holds = self.agent is not None and (self._stopped_ns is None or self._has_lease)
+        return 0.0 if holds else (now_ns - self._unleased_ns) / 1e9
+
+    @property
+    def is_lease_stopped(self) -> bool:
+        """Whether the holder of the lease is stopped, so that the clock stays what it is."""
+        return self.agent is not None and self.agent.lease.is_holder_stopped
+
     def next_ns(self) -> int:
         """When ``run_due`` has something to do."""
         due_ns = self.link.next_ns
@@ -116,11 +133,11 @@ class VirtualRank:
         if self._stopped_ns is not None:
             self._backlog += passed
             if self._has_lease and now_ns >= self._stopped_ns + LEASE_NS:
-                self._has_lease = False
+                self._has_lease, self._unleased_ns = False, now_ns
                 agent.lease.close()
             return events
         for message in agent.run_due(passed, now_ns):
-            link.send(message, now_ns)
+            self._send_one(message, now_ns)
         return events + self._arrive(now_ns) if link.next_ns <= now_ns else events
 
     def hear(self, stream: int, message: PlannerMessage, now_ns: int) -> list[JobEvent]:
@@ -131,7 +148,11 @@ class VirtualRank:
     def _send(self, passed: list[TimedBoundary], now_ns: int, *, looked_ns: int | None = None) -> None:
         assert self.agent is not None
         for message in self.agent.run_due(passed, now_ns, looked_ns=looked_ns):
-            self.link.send(message, now_ns)
+            self._send_one(message, now_ns)
+
+    def _send_one(self, message: AgentMessage, now_ns: int) -> None:
+        self._held.hear(message)
+        self.link.send(message, now_ns)
 
     def _arrive(self, now_ns: int) -> list[JobEvent]:
         arrived, agent = self.link.arrived(now_ns), self.agent

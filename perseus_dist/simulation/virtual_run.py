@@ -22,6 +22,8 @@ from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 
 _LAST_WORDS_S = 1.0
+UNLOCKED_S = 0.2
+"""[s] after which a GPU whose lease is over must be unlocked: the call's latency, ten times."""
 
 
 class VirtualJob(VirtualTraining):
@@ -76,9 +78,21 @@ class VirtualJob(VirtualTraining):
 
     @property
     def locked_without_lease(self) -> int:
-        """Those of them whose agent is dead, so that nobody holds their lease."""
+        """Those of them whose lease has been over for longer than unlocking takes, whatever ended it."""
+        now_ns = self.machine.now_ns
         ranks = zip(self._ranks, self.machine.gpus, strict=True)
-        return sum(rank.agent is None and not gpu.state().is_unlocked for rank, gpu in ranks)
+        return sum(rank.unleased_s(now_ns) > UNLOCKED_S and not gpu.state().is_unlocked for rank, gpu in ranks)
+
+    @property
+    def locked_after_lease(self) -> int:
+        """GPUs that are locked now as if the job had ended: those are none whose lease's holder is stopped."""
+        ranks = zip(self._ranks, self.machine.gpus, strict=True)
+        return sum(not (rank.is_lease_stopped or gpu.state().is_unlocked) for rank, gpu in ranks)
+
+    @property
+    def went_back(self) -> tuple[str, ...]:
+        """A sentence for each revision of a table or switch that an agent held and then held a lower one."""
+        return tuple(sentence for rank in self._ranks for sentence in rank.went_back)
 
     def end(self) -> None:
         """The trainers end; what is still on its way arrives."""

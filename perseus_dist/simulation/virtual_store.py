@@ -34,6 +34,11 @@ class VirtualStore:
         if self._failed:
             self._write(now_ns)
 
+    @property
+    def unwritten_keys(self) -> frozenset[str]:
+        """Keys of facts that the disk has not taken, and that the planner knows not to be durable."""
+        return frozenset(fact.key for persist in self._failed for fact in persist.facts)
+
     def facts(self) -> Sequence[Fact]:
         """What is durable, as a planner reads it that has just started."""
         return [fact_of_row(row_of_fact(fact)) for fact in self._facts.values()]

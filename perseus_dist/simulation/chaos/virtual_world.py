@@ -17,7 +17,8 @@ from perseus_dist.simulation.chaos.target import parse_scenario_target, target_o
 from perseus_dist.simulation.chaos.world import Iteration, JobEnd
 from perseus_dist.simulation.chaos.world_faults import WorldFaults
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_run import VirtualJob, virtual_job
+from perseus_dist.simulation.virtual_lease import LEASE_NS
+from perseus_dist.simulation.virtual_run import UNLOCKED_S, VirtualJob, virtual_job
 from perseus_dist.simulation.virtual_training import VirtualTraining, virtual_training
 
 DOWN = "down"
@@ -115,13 +116,19 @@ class VirtualWorld:
         if not isinstance(training, VirtualJob):
             return JobEnd(followed=(), baseline=MeasuredIterations(), enforced=MeasuredIterations())
         status, plan = training.status, training.planner.job.plan
+        acknowledged, durable = training.planner.facts_acknowledged()
+        if training.locked_after_lease:  # an agent that was stopped just before the end still has its lease
+            training.wait(LEASE_NS / 1e9 + UNLOCKED_S)
         return JobEnd(
             followed=self._followed(),
             baseline=status.baseline,
             enforced=status.enforced,
             saved_j=status.saved_j,
             profile=profile_rows(plan.profile_csv, self._simulated, self._job.gpu) if plan else (),
-            clocks_left_locked=training.clocks_left_locked,
+            acknowledged=acknowledged,
+            durable=durable,
+            went_back=training.went_back,
+            clocks_left_locked=training.locked_after_lease,
         )
 
     def _begin_next(self, event: NextJob) -> JobEnd:

@@ -54,7 +54,7 @@ class Iteration:
         phase: Of the job, by the planner as the iteration ends; "" where there is none, "down" where it is down.
         is_sweep: Whether some clock was held in it to be measured, or a sweep stood between two of its clocks.
         view: None without a planner.
-        locked_without_lease: GPUs that are locked although no process holds their lease.
+        locked_without_lease: GPUs that are locked although their lease has been over for longer than unlocking takes.
     """
 
     time_s: float
@@ -93,9 +93,12 @@ class JobEnd:
         enforced: The same, of the iterations under the last plan.
         saved_j: [J] the same.
         profile: In force; empty without a plan.
-        acknowledged: Names of what was confirmed to agents and operators as durable, and not replaced since.
-        durable: Names of what a planner that starts now would know.
-        clocks_left_locked: GPUs that are still locked.
+        acknowledged: Names of what agents and operators may rely on: what was confirmed to them and not replaced since,
+            and what was lost as the planner was started again.
+        durable: Names of those that a planner which starts now would know.
+        went_back: A sentence for each revision that an agent held and then held a lower one.
+        clocks_left_locked: GPUs that are still locked when all leases are over; one whose lease's holder is stopped
+            stays locked until the holder goes on, and is not counted.
     """
 
     followed: tuple[bool, ...]
@@ -105,6 +108,7 @@ class JobEnd:
     profile: tuple[ProfileRow, ...] = ()
     acknowledged: frozenset[str] = frozenset()
     durable: frozenset[str] = frozenset()
+    went_back: tuple[str, ...] = ()
     clocks_left_locked: int = 0
 
 
