@@ -120,6 +120,14 @@ class VirtualFaults:
         """Every message that is sent from now on takes so long [s], in either direction; they stay in order."""
         self._ranks[rank].link.delay_ns = round(delay_s * 1e9)
 
+    def repeat_messages(self, rank: int, share: float) -> None:
+        """This share of the messages that are sent from now on arrives twice, one right after the other."""
+        self._ranks[rank].link.repeat_share = share
+
+    def lose_messages(self, rank: int, share: float) -> None:
+        """This share of the messages that are sent from now on is lost, and with each the stream that it was on."""
+        self._ranks[rank].link.lose_share = share
+
     def cut_network(self, rank: int) -> None:
         """Nothing comes through; the agent takes the planner for gone 10 s later, the planner the agent 15 s later."""
         self._ranks[rank].link.cut("network", self._now_ns)

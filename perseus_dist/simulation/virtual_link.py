@@ -44,22 +44,27 @@ class VirtualLink:
 
     Attributes:
         delay_ns: [ns] that every message takes, in either direction.
+        repeat_share: Of the messages, that arrive twice.
+        lose_share: Of the messages, that are lost; a stream without a gap breaks then.
         agent_stream, planner_stream: The stream that either end has open; None for none.
         next_ns: When ``arrived`` has something to tell; 0 for now.
     """
 
-    def __init__(self, new_stream: Callable[[], int], noise: random.Random) -> None:
+    def __init__(self, new_stream: Callable[[], int], noise: random.Random, chance: random.Random) -> None:
         """Begin, without a stream.
 
         Args:
             new_stream: Gives its number.
             noise: Of the delays until the next attempt.
+            chance: Of what happens to messages.
         """
         self.delay_ns = 0
+        self.repeat_share = self.lose_share = 0.0
         self.agent_stream: int | None = None
         self.planner_stream: int | None = None
         self._new_stream = new_stream
         self._noise = noise
+        self._chance = chance
         self._to_planner: deque[tuple[int, int, AgentMessage]] = deque()  # (arrives, stream, message)
         self._to_agent: deque[tuple[int, int, PlannerMessage]] = deque()
         self._detached: list[int] = []
@@ -147,13 +152,15 @@ class VirtualLink:
     def send(self, message: AgentMessage, now_ns: int) -> None:
         """The agent says something; dropped if no stream is open."""
         if self.agent_stream is not None:
-            self._to_planner.append((now_ns + self.delay_ns, self.agent_stream, message))
+            for _ in range(self._num_arriving(now_ns)):
+                self._to_planner.append((now_ns + self.delay_ns, self.agent_stream, message))
             self._look_ahead()
 
     def say(self, stream: int, message: PlannerMessage, now_ns: int) -> None:
         """The planner says something on a stream; dropped if that is gone."""
         if stream == self.planner_stream:
-            self._to_agent.append((now_ns + self.delay_ns, stream, message))
+            for _ in range(self._num_arriving(now_ns)):
+                self._to_agent.append((now_ns + self.delay_ns, stream, message))
             self._look_ahead()
 
     def arrived(self, now_ns: int) -> Arrived:
@@ -191,6 +198,13 @@ class VirtualLink:
         return Arrived(connected, to_agent, disconnected, to_planner, detached)
 
     # ---- inside
+
+    def _num_arriving(self, now_ns: int) -> int:
+        """How often a message arrives that is sent now; with one that is lost, its stream breaks."""
+        if self.lose_share and self._chance.random() < self.lose_share:
+            self.break_now(now_ns)
+            return 0
+        return 2 if self.repeat_share and self._chance.random() < self.repeat_share else 1
 
     def _look_ahead(self) -> None:
         """When ``arrived`` has something to tell, now that something was done."""

@@ -41,6 +41,7 @@ class VirtualRank:
         self._new_agent = new_agent
         self._stopped_ns: int | None = None
         self._has_lease = True  # while it is stopped
+        self._attached_stream: int | None = None  # the newest that has begun with an ``Attach``
         self._backlog: list[TimedBoundary] = []  # passed while it was stopped
         self.agent: VirtualAgent | None = None
 
@@ -169,7 +170,8 @@ class VirtualRank:
                     self.link.break_now(now_ns, opens_again=said.retry)
         events: list[JobEvent] = [RankDetached(stream=stream) for stream in arrived.detached]
         for stream, message in arrived.to_planner:
-            if isinstance(message, Attach):
+            if isinstance(message, Attach) and stream != self._attached_stream:  # once a stream; again it says nothing
+                self._attached_stream = stream
                 events.append(RankAttached(stream=stream, attach=message))
                 continue
             if isinstance(message, Telemetry):

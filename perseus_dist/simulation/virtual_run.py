@@ -140,7 +140,9 @@ class VirtualJob(VirtualTraining):
             self._rank_of_stream[stream] = rank
             return stream
 
-        return VirtualLink(new_stream, random.Random(f"{self._seed}/{self._num_jobs}/link/{rank}"))
+        name = f"{self._seed}/{self._num_jobs}"
+        noise, chance = (random.Random(f"{name}/{of}/{rank}") for of in ("link", "messages"))
+        return VirtualLink(new_stream, noise, chance)
 
     def _start_agents(self) -> None:
         for rank in self._ranks:

@@ -7,6 +7,7 @@ from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.events import (
     DiskFull,
     HeatCap,
+    Loss,
     MessageDelay,
     NextJob,
     Partition,
@@ -94,6 +95,7 @@ def test_every_kind_of_event_survives_a_file() -> None:
             Partition(iteration=11, is_partitioned=True, rank=3),
             Partition(iteration=12, is_partitioned=False),
             Repetition(iteration=13, repeat=0.5),
+            Loss(iteration=13, lose=0.1, rank=2),
             DiskFull(iteration=14, is_full=True),
             TargetOrder(iteration=15, target="slowdown=1.1"),
             StragglerOrder(iteration=16, pipeline=1, degree=1.2),

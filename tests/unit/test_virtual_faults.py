@@ -194,6 +194,34 @@ def test_messages_may_be_late_and_stay_in_order(job: VirtualJob) -> None:
     assert job.status.refused_reports == 0
 
 
+def test_a_repeated_message_changes_nothing(job: VirtualJob) -> None:
+    for rank in range(4):
+        job.faults.repeat_messages(rank, 1.0)
+    before = job.planner.job.switch
+    train(job, 8)
+    assert job.planner.job.num_refused_reports >= 4  # each report's twin
+    assert job.planner.job.switch == before
+    job.planner.tell(TargetSet(target=Target(slowdown=1.1)))
+    train(job, 6)
+    assert [answer.accepted for answer in job.planner.answers] == [True]
+    assert [one for one in job.went_back if one] == []
+    assert job.status.pipelines[0].attached_ranks == 2
+    for rank in range(4):
+        job.faults.repeat_messages(rank, 0.0)
+
+
+def test_with_a_lost_message_goes_its_stream(job: VirtualJob) -> None:
+    num_reports = len(job.reports[1])
+    job.faults.lose_messages(1, 1.0)
+    train(job, 5)
+    assert [pipeline.attached_ranks for pipeline in job.status.pipelines] == [1, 2]
+    assert len(job.reports[1]) == num_reports
+    assert 1 in locked(job)  # a plan outlives its stream
+    job.faults.lose_messages(1, 0.0)
+    train(job, 5)
+    assert [pipeline.attached_ranks for pipeline in job.status.pipelines] == [2, 2]
+
+
 def test_samples_on_a_broken_stream_are_told_again(profile: str) -> None:
     with virtual_job(replace(SIMULATED, profile=profile), PRESET, quick_plans=True) as job:
         for rank in range(4):

@@ -13,6 +13,7 @@ from perseus_dist.simulation.chaos.events import (
     DiskFull,
     Event,
     HeatCap,
+    Loss,
     MessageDelay,
     NextJob,
     Partition,
@@ -128,6 +129,11 @@ def _take_repetition(taken: JsonFields, where: str, iteration: int, job: Scenari
     return Repetition(iteration=iteration, repeat=repeat, rank=taken.whole("rank", 0, job.num_ranks - 1, None))
 
 
+def _take_loss(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) -> Event:  # noqa: ARG001
+    lose = taken.real("lose", 0, 1, None) or None
+    return Loss(iteration=iteration, lose=lose, rank=taken.whole("rank", 0, job.num_ranks - 1, None))
+
+
 def _take_disk(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) -> Event:  # noqa: ARG001
     return DiskFull(iteration=iteration, is_full=taken.switch("disk_full"))
 
@@ -168,6 +174,7 @@ _TAKE: Mapping[str, _Take] = {
     "delay_s": _take_delay,
     "partition": _take_partition,
     "repeat": _take_repetition,
+    "lose": _take_loss,
     "disk_full": _take_disk,
     "target": _take_target,
     "straggler": _take_straggler,
@@ -195,6 +202,8 @@ def format_event(event: Event) -> dict[str, Any]:
             return {**fields, "partition": event.is_partitioned}
         case Repetition():
             return {**fields, "repeat": event.repeat}
+        case Loss():
+            return {**fields, "lose": event.lose}
         case DiskFull():
             return {**fields, "disk_full": event.is_full}
         case TargetOrder():

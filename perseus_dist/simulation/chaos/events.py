@@ -113,6 +113,18 @@ class Repetition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """This share of the messages between a rank's agent (None: every agent) and the planner is lost.
+
+    A stream delivers in order or ends: with a lost message goes its stream, and all that is on its way.
+    """
+
+    iteration: int
+    lose: float | None
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFull:
     """The planner's disk is full, or has room again."""
 
@@ -151,7 +163,16 @@ class NextJob:
 
 GpuEvent = SlowDown | HeatCap | PowerCap | SlowLink
 Event = (
-    GpuEvent | ProcessEvent | MessageDelay | Partition | Repetition | DiskFull | TargetOrder | StragglerOrder | NextJob
+    GpuEvent
+    | ProcessEvent
+    | MessageDelay
+    | Partition
+    | Repetition
+    | Loss
+    | DiskFull
+    | TargetOrder
+    | StragglerOrder
+    | NextJob
 )
 
 
@@ -174,6 +195,8 @@ def is_recovery(event: Event) -> bool:
             return not event.is_partitioned
         case Repetition():
             return not event.repeat
+        case Loss():
+            return not event.lose
         case DiskFull():
             return not event.is_full
         case StragglerOrder():

@@ -9,6 +9,7 @@ from perseus_dist.simulation.chaos.events import (
     DiskFull,
     Event,
     HeatCap,
+    Loss,
     MessageDelay,
     NextJob,
     Partition,
@@ -53,6 +54,7 @@ class Standing:
         gpus: By rank, those that are not well.
         down: Processes that were killed or stopped; the planner's rank is None.
         cut_off: Ranks whose messages do not pass, or (None) all of them.
+        lossy: Ranks whose messages are lost now and then, likewise.
         delay_s: [s] the longest that a message takes.
         is_disk_full: Whether the planner's is.
         reports: By pipeline, the degree that an operator reported.
@@ -62,6 +64,7 @@ class Standing:
     gpus: Mapping[int, GpuFaults] = field(default_factory=dict)
     down: frozenset[tuple[Process, int | None]] = frozenset()
     cut_off: frozenset[int | None] = frozenset()
+    lossy: frozenset[int | None] = frozenset()
     delay_s: float = 0.0
     is_disk_full: bool = False
     reports: Mapping[int, float] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class Standing:
     @property
     def can_be_planned(self) -> bool:
         """Whether whatever it takes to set clocks by a plan is there."""
-        return not (self.down or self.cut_off or self.is_disk_full)
+        return not (self.down or self.cut_off or self.lossy or self.is_disk_full)
 
     @property
     def somebody_may_wait(self) -> bool:
@@ -140,6 +143,11 @@ def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
             return replace(standing, cut_off=frozenset() if _heals_all(event) else ranks)
         case Repetition():
             return standing
+        case Loss(rank=None):
+            return replace(standing, lossy=frozenset({None} if event.lose else ()))
+        case Loss():
+            ranks = frozenset({event.rank})
+            return replace(standing, lossy=standing.lossy | ranks if event.lose else standing.lossy - ranks)
         case DiskFull():
             return replace(standing, is_disk_full=event.is_full)
         case TargetOrder():

@@ -73,7 +73,7 @@ class VirtualWorld:
         self._simulated = simulated
         self._training = training
         self._folder = folder
-        self._faults = WorldFaults(training, scenario.seed)
+        self._faults = WorldFaults(training)
         self._num_iterations = 0  # of this job
         self._starts: list[tuple[int, list[int]]] = [(0, [0] * self._job.num_ranks)]
 
@@ -92,7 +92,6 @@ class VirtualWorld:
         training = self._training
         if not training.is_alive:
             raise ScenarioError("the trainers are dead; restart one before the next iteration")
-        self._faults.begin_iteration()
         was_sweeping = self._is_sweeping()
         trained = training.run_iteration()
         assert trained is not None, "nothing kills trainers within an iteration"

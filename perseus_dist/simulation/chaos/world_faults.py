@@ -1,12 +1,11 @@
 """What a scenario's events do to a job in virtual time, and which of them outlast the job."""
 
-import random
-
 from perseus_dist.planner.lifecycle_events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.simulation.chaos.events import (
     DiskFull,
     Event,
     HeatCap,
+    Loss,
     MessageDelay,
     Partition,
     PowerCap,
@@ -27,11 +26,9 @@ from perseus_dist.simulation.virtual_training import VirtualTraining
 class WorldFaults:
     """Of one world. What happens to Perseus alone does nothing where the job runs without."""
 
-    def __init__(self, training: VirtualTraining, seed: int) -> None:
+    def __init__(self, training: VirtualTraining) -> None:
         self._training = training
-        self._rng = random.Random(seed)
         self._of_gpus: dict[tuple[type[Event], int], float | int | None] = {}
-        self._repeats: dict[int, float] = {}
         self._reports: set[int] = set()
 
     def apply(self, event: Event) -> None:
@@ -51,16 +48,8 @@ class WorldFaults:
                 if isinstance(self._training, VirtualJob):
                     self._on_perseus(self._training, event)
 
-    def begin_iteration(self) -> None:
-        """What happens at random: a stream breaks, so that what is not acknowledged is sent again."""
-        if isinstance(self._training, VirtualJob):
-            for rank, share in self._repeats.items():
-                if self._rng.random() < share:
-                    self._training.faults.break_stream(rank)
-
     def begin_job(self, *, is_other_gpu: bool) -> None:
         """Another job has begun: what is wrong with GPUs and links stays, unless they are others now."""
-        self._repeats.clear()
         kept = {} if is_other_gpu else self._of_gpus
         self._of_gpus = {}
         for (kind, rank), value in kept.items():
@@ -108,7 +97,11 @@ class WorldFaults:
                 for rank in self._ranks(event.rank):
                     change(rank)
             case Repetition():
-                self._repeats |= dict.fromkeys(self._ranks(event.rank), event.repeat or 0.0)
+                for rank in self._ranks(event.rank):
+                    job.faults.repeat_messages(rank, event.repeat or 0.0)
+            case Loss():
+                for rank in self._ranks(event.rank):
+                    job.faults.lose_messages(rank, event.lose or 0.0)
             case DiskFull(is_full=True):
                 job.faults.fill_disk()
             case DiskFull():

@@ -19,7 +19,7 @@ _SHARE_OVER = 0.75  # of faults that end
 _ROOM_S = 20.0  # for planning after the last event
 _MIN_NEXT_JOB = 12  # iterations that a job has trained at least before another takes its name
 _MAX_EXTRA = 60
-_TAIL = (10, 95)  # iterations after everything has settled
+_TAIL = (5, 58)  # iterations after everything has settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from perseus_dist.simulation.chaos.events import (
     DiskFull,
     Event,
     HeatCap,
+    Loss,
     MessageDelay,
     Partition,
     PowerCap,
@@ -79,6 +80,9 @@ def draw_events(rng: random.Random, fault: Fault, job: ScenarioJob) -> list[Even
             return [
                 Repetition(iteration=at, rank=which, repeat=repeat if on else None) for at, on in _on_and_off(fault)
             ]
+        case FaultKind.LOST_MESSAGES:
+            which, lose = rng.choice((None, rank)), rng.choice((0.02, 0.1, 0.5))
+            return [Loss(iteration=at, rank=which, lose=lose if on else None) for at, on in _on_and_off(fault)]
         case FaultKind.DISK_FULL:
             return [DiskFull(iteration=at, is_full=on) for at, on in _on_and_off(fault)]
         case FaultKind.TARGET:

@@ -1,6 +1,5 @@
 """Draws what is trained."""
 
-import math
 import random
 from dataclasses import replace
 
@@ -9,10 +8,12 @@ from perseus_dist.simulation.chaos.scenario import SAVED, SWEEP, ScenarioJob
 
 _MIN_TIME_S, _MAX_TIME_S = 0.2, 20.0
 _MAX_SWEEP = 150  # iterations: a history must leave room for faults
-_MAX_WORK = 384  # ranks x microbatches: what a played iteration costs grows with it
+_MAX_WORK = 320  # ranks x microbatches: what a played iteration costs grows with it
+_TIME_EXPONENT = 1.6  # 1 draws evenly over the orders of magnitude
 _MIN_SCALE = 0.1  # a forward of 5 ms
-_SHARE_LARGE = 0.35  # of jobs with 16 ranks or more
+_SHARE_LARGE = 0.28  # of jobs with 16 ranks or more
 _LARGE = 16
+_VERY_LARGE, _SHARE_VERY_LARGE = 33, 0.15  # of those, with 33 ranks or more
 _GPUS, _GPU_WEIGHTS = ("a100", "a40", "h100", "h200"), (4, 2, 2, 1)
 _NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
 
@@ -63,10 +64,11 @@ def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
 
 
 def _draw_sizes(rng: random.Random) -> tuple[int, int]:
-    is_large = rng.random() < _SHARE_LARGE
+    is_large, is_very_large = rng.random() < _SHARE_LARGE, rng.random() < _SHARE_VERY_LARGE
+    low, high = (1, _LARGE) if not is_large else (_VERY_LARGE, 65) if is_very_large else (_LARGE, _VERY_LARGE)
     while True:
         pp, dp = rng.choice((1, 2, 2, 3, 4, 4, 6, 8)), rng.randint(1, 8)
-        if (pp * dp >= _LARGE) == is_large:
+        if low <= pp * dp < high:
             return pp, dp
 
 
@@ -75,10 +77,13 @@ def _slowdown(rng: random.Random) -> str:
 
 
 def _with_time(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
-    """An iteration of 0.2 to 20 s, evenly over the orders of magnitude, and not so short that the sweep takes ages."""
+    """An iteration of 0.2 to 20 s, and not so short that the sweep takes ages.
+
+    Short ones are drawn more often: what a played iteration costs also grows with its seconds.
+    """
     low = max(_MIN_TIME_S, _MIN_SCALE * estimated_time_s(job))
     while True:
-        time_s = math.exp(rng.uniform(math.log(low), math.log(max(_MAX_TIME_S, 1.01 * low))))
+        time_s = low * max(_MAX_TIME_S / low, 1.01) ** (rng.random() ** _TIME_EXPONENT)
         timed = replace(job, time_scale=round(time_s / estimated_time_s(job), 4))
         if _sweep_length(timed) <= _MAX_SWEEP:
             return timed

@@ -23,6 +23,7 @@ class FaultKind(StrEnum):
     PARTITION = "partition"
     LATE_MESSAGES = "late messages"
     REPEATED_MESSAGES = "repeated messages"
+    LOST_MESSAGES = "lost messages"
     DISK_FULL = "disk full"
     SAME_JOB = "same job again"
     OTHER_JOB = "other job under the name"
