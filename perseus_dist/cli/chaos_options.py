@@ -67,6 +67,8 @@ def _check(args: argparse.Namespace) -> None:
         field = "overlap_p2p" if option == "--no-overlap-p2p" else option[2:].replace("-", "_")
         if getattr(args, field) != usual:
             raise ChaosOptionsError(f"{option} beside {name}, which says all that itself: leave {option} out")
+    if args.known_failures is not None and len(args.chaos or ()) < 2:
+        raise ChaosOptionsError("--known-failures goes with several seeds: give --chaos FIRST-LAST, or leave it out")
 
 
 def _play_file(args: argparse.Namespace) -> int:
@@ -112,6 +114,7 @@ def _play_seed(args: argparse.Namespace) -> int:
 
 def _play_seeds(args: argparse.Namespace) -> int:
     from perseus_dist.simulation.chaos.campaign import run_campaign
+    from perseus_dist.simulation.chaos.known_failures import compare, read_known_failures
 
     num_done = 0
 
@@ -121,6 +124,10 @@ def _play_seeds(args: argparse.Namespace) -> int:
         verdict = ", ".join(dict.fromkeys(one.name for one in trial.broken)) or "holds"
         print(f"{num_done}/{len(args.chaos)}: seed {trial.seed}: {verdict}", file=sys.stderr, flush=True)
 
+    known = {} if args.known_failures is None else read_known_failures(args.known_failures)
     campaign = run_campaign(args.chaos, processes=args.processes, progress=progress)
+    comparison = compare(campaign.trials, known)
     print(json.dumps(campaign.document()) if args.json else campaign.text(), flush=True)
-    return 1 if campaign.failing else 0
+    if args.known_failures is not None:
+        print(comparison.text(), file=sys.stderr if args.json else sys.stdout, flush=True)
+    return 1 if comparison.new else 0

@@ -36,8 +36,8 @@ planning, then the plan. --virtual-time runs trainers, agents and the planner's 
 its own: the result is deterministic and free of what a busy machine adds. Everything printed is of simulated GPUs.
 
 A scenario says what is trained and which faults happen before which iteration; --chaos draws one from each seed. It is
-played with Perseus and without, and judged by invariants: exit code 1 says that one broke. What breaks for a single
-seed is shrunk and printed as a scenario.
+played with Perseus and without, and judged by invariants: exit code 1 says that one broke which --known-failures does
+not name. What breaks for a single seed is shrunk and printed as a scenario.
 """
 _COLUMNS = (  # header, key of a record, format
     ("simulated GPUs", "name", "s"),
@@ -82,6 +82,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument(
         "--processes", type=positive_int, default=1, metavar="N", help="seeds to play at a time (default: 1)"
+    )
+    parser.add_argument(
+        "--known-failures", metavar="FILE", help="a seed that breaks no more than a JSON file says of it is no failure"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)

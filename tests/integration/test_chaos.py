@@ -135,6 +135,8 @@ def test_dead_trainers_train_nothing() -> None:
         (["--scenario", "nowhere.json", "--virtual-time"], "nowhere.json: cannot be read"),
         (["--chaos", "1"], "--chaos without --virtual-time"),
         (["--chaos", "1", "--virtual-time", "--pp", "2"], "--pp beside --chaos"),
+        (["--chaos", "1", "--virtual-time", "--known-failures", "f"], "--known-failures goes with several seeds"),
+        (["--chaos", "1-2", "--virtual-time", "--known-failures", "nowhere.json"], "nowhere.json: cannot be read"),
         (["--chaos", "5-1", "--virtual-time"], "'5-1' is neither a seed"),
         (["--chaos", "1", "--scenario", "f", "--virtual-time"], "not allowed with"),
     ],

@@ -41,7 +41,7 @@ SURFACE = {
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
     "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --throttle --unprivileged --json command",
     "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile --virtual-time "
-    "--log-dir --processes --json",
+    "--log-dir --processes --known-failures --json",
 }
 
 

@@ -1,6 +1,8 @@
 """What is printed of seeds that were tried; trials are made by hand."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,8 @@ from perseus_dist.cli import main
 from perseus_dist.simulation.chaos import campaign, trial
 from perseus_dist.simulation.chaos.campaign import Campaign, run_campaign
 from perseus_dist.simulation.chaos.drawing.draw import draw_history
+from perseus_dist.simulation.chaos.errors import ScenarioError
+from perseus_dist.simulation.chaos.known_failures import format_known_failures, read_known_failures
 from perseus_dist.simulation.chaos.record import Broken
 from perseus_dist.simulation.chaos.scenario_file import parse_scenario, scenario_document
 from perseus_dist.simulation.chaos.trial import Trial
@@ -72,6 +76,41 @@ def test_many_seeds_from_the_command_line(capsys: pytest.CaptureFixture[str]) ->
     assert "2/2: seed 2: holds" in seen.err
     assert "3/3: seed 3: settled_time, waiting" in seen.err
     assert json.loads(seen.out.splitlines()[-1])["broken_seeds"] == 1
+
+
+def test_known_failures_are_no_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "known.json"
+    file.write_text(format_known_failures(tried().trials))
+    assert read_known_failures(file)[3] == {"settled_time", "waiting"}
+    command = ["simulate", "--virtual-time", "--chaos", "0-19", "--known-failures", str(file)]
+    assert main(command) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "every seed does what is known of it"
+    file.write_text(
+        '{"0": ["waiting"], "3": ["settled_time", "total_time", "waiting"], "4": ["crash"], "99": ["crash"]}'
+    )
+    assert main(["simulate", "--virtual-time", "--chaos", "0-4", "--known-failures", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "seed 0 newly breaks settled_time",
+        "seed 3 no longer breaks total_time: take it from the file",
+        "seed 4 no longer breaks crash: take it from the file",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "saw [], expected an object"),
+        ("{", "expected one JSON object"),
+        ('{"a": ["waiting"]}', "the seed"),
+        ('{"1": []}', "seed 1: saw []"),
+        ('{"1": ["wating"]}', "expected a list of crash, durability"),
+    ],
+)
+def test_a_bad_file_of_known_failures_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "known.json"
+    file.write_text(text)
+    with pytest.raises(ScenarioError, match=re.escape(message)):
+        read_known_failures(file)
 
 
 def test_one_seed_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
