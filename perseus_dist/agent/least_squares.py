@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import mul, sub
 from typing import NamedTuple
 
 
@@ -34,16 +35,19 @@ class LeastSquares:
         """Add observations that share an offset: what counts is how they differ from their mean."""
         weights = [1 / observation.error**2 for observation in group]
         total = math.fsum(weights)
-        mean = math.fsum(w * o.value for w, o in zip(weights, group, strict=True)) / total
-        means = [math.fsum(w * o.factors[k] for w, o in zip(weights, group, strict=True)) / total for k in self._range]
+        mean = math.fsum(map(mul, weights, [observation.value for observation in group])) / total
+        columns = zip(*[observation.factors for observation in group], strict=True)
+        means = [math.fsum(map(mul, weights, column)) / total for column in columns]
+        right, normal = self._right, self._normal
         for weight, observation in zip(weights, group, strict=True):
             value = observation.value - mean
-            factors = [factor - m for factor, m in zip(observation.factors, means, strict=True)]
+            factors = list(map(sub, observation.factors, means))
             self._squares += weight * value**2
             for row, factor in enumerate(factors):
-                self._right[row] += weight * factor * value
+                weighted, entries = weight * factor, normal[row]
+                right[row] += weighted * value
                 for column in range(row + 1):
-                    self._normal[row][column] += weight * factor * factors[column]
+                    entries[column] += weighted * factors[column]
         self._freedom += len(group) - 1
 
     def solve(self, prior: Unknown) -> list[Unknown]:

@@ -99,7 +99,10 @@ class GuardWatch:
         part.time_s = max(part.time_s, report.time_s)
         part.is_free &= report.point == NO_POINT
         is_known = False
-        for number in sorted(self._parts):
+        # With most reports the oldest iteration is not whole yet.
+        oldest = min(self._parts)
+        may_be_known = self._parts[oldest].num_ranks >= num_attached or report.iteration - oldest >= _MAX_BEHIND
+        for number in sorted(self._parts) if may_be_known else ():
             known = self._parts[number]
             if known.num_ranks < num_attached and report.iteration - number < _MAX_BEHIND:
                 break

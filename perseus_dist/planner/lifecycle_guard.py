@@ -1,6 +1,6 @@
 """What the guard's probes and breaches lead to: a plan that does not keep the promise is given up, then mended."""
 
-from collections.abc import Callable
+from functools import partial
 
 from perseus_dist.messages import NO_POINT, IterationReport, Probe
 from perseus_dist.planner.guard import Waiting
@@ -18,7 +18,7 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
         report,
         is_planned=is_planned and report.point != NO_POINT,
         num_attached=job.num_attached,
-        allowed=_allowance(job),
+        allowed=partial(_allowed_s, job),
     )
 
 
@@ -73,9 +73,8 @@ def _waiting(job: Job) -> Waiting:
     return Waiting.SEEN if is_seen else Waiting.BLIND
 
 
-def _allowance(job: Job) -> Callable[[float], float]:
-    """[s] at full clocks -> [s] that the target, or what operators have reported, allows."""
+def _allowed_s(job: Job, reference_s: float) -> float:
+    """[s] that the target, or what operators report, allows of an iteration of ``reference_s`` at full clocks."""
     target = job.target
     factor = max([target.slowdown or 1.0, *(known.degree for known in job.stragglers.values())])
-    deadline_s = target.deadline_s or 0.0
-    return lambda reference_s: max(factor * reference_s, deadline_s)
+    return max(factor * reference_s, target.deadline_s or 0.0)

@@ -155,8 +155,8 @@ class VirtualAgent:
         """The readings of the energy counter before then."""
         if self._meter.reading_ns is None or self._meter.reading_ns >= until_ns:
             return
-        for found_ns, edge in self._meter.edges(until_ns):
-            self._do(self._core.on_energy_edges([edge], found_ns), found_ns)
+        if found := self._meter.edges(until_ns):  # whatever else happens to the agent comes after all of them
+            self._do(self._core.on_energy_edges([edge for _, edge in found], found[-1][0]), found[-1][0])
 
     def _sample(self, now_ns: int) -> None:
         self._sample_ns = now_ns + _SAMPLE_NS

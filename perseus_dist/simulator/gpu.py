@@ -1,5 +1,6 @@
 """One simulated GPU as a test sees it: its true state, and what can be done to it."""
 
+import ctypes
 import os
 from dataclasses import dataclass
 from enum import StrEnum
@@ -91,6 +92,7 @@ class SimulatedGpu:
         self.preset = preset
         self._raw = NativeGpuState()
         self._readings = (NativeReading * _READINGS_PER_CALL)()
+        self._reading_numbers = (ctypes.c_uint64 * (2 * _READINGS_PER_CALL)).from_buffer(self._readings)
         self.uuid: str = native().perseus_sim_uuid(machine, index).decode()
 
     @cached_property
@@ -140,10 +142,11 @@ class SimulatedGpu:
 
     def published(self) -> list[tuple[int, int]]:
         """(time [ns], counter [mJ]) of each publication since the last call; the latest 4,096 are kept."""
-        readings, taken = self._readings, []
+        numbers = self._reading_numbers
+        taken: list[tuple[int, int]] = []
         while True:
-            count = native().perseus_sim_take_readings(self._machine, self.index, readings, _READINGS_PER_CALL)
-            taken += [(reading.time_ns, reading.energy_mj) for reading in readings[:count]]
+            count = native().perseus_sim_take_readings(self._machine, self.index, self._readings, _READINGS_PER_CALL)
+            taken += zip(numbers[0 : 2 * count : 2], numbers[1 : 2 * count : 2], strict=True)
             if count < _READINGS_PER_CALL:
                 return taken
 
