@@ -334,6 +334,12 @@ def test_the_best_replica_is_the_truth() -> None:
     assert sentences(profile_truth, played(*hot, profile=slower)) == []
 
 
+def test_a_profile_of_other_gpus_is_found() -> None:
+    (sentence,) = sentences(profile_truth, played(profile=(ROW, replace(ROW, true_time_s=0.0, true_energy_j=0.0))))
+    assert sentence.startswith("1 figures of the profile in force are off")
+    assert "a clock that no GPU has" in sentence
+
+
 def test_a_profile_without_a_plan_is_not_in_force() -> None:
     assert sentences(profile_truth, played(profile=(replace(ROW, time_s=0.2),), unfollowed=range(NUM))) == []
 

@@ -38,7 +38,9 @@ def profile_rows(profile_csv: bytes, simulated: SimulatedJob, gpu: str) -> tuple
         time = times.get((stage, kind))
         if time is None or time.kernel_class is None:
             continue
-        true_time_s = preset.kernel_time_s(time.kernel_class, time.seconds, clock_mhz)
+        has_clock = clock_mhz in preset.clocks_mhz  # the profile may be of an earlier job's GPUs
+        true_time_s = preset.kernel_time_s(time.kernel_class, time.seconds, clock_mhz) if has_clock else 0.0
+        true_w = preset.kernel_power_w(time.kernel_class, clock_mhz) if has_clock else 0.0
         rows.append(
             ProfileRow(
                 stage=stage,
@@ -47,7 +49,7 @@ def profile_rows(profile_csv: bytes, simulated: SimulatedJob, gpu: str) -> tuple
                 time_s=float(row["time"]),
                 energy_j=float(row["energy"]),
                 true_time_s=true_time_s,
-                true_energy_j=true_time_s * preset.kernel_power_w(time.kernel_class, clock_mhz),
+                true_energy_j=true_time_s * true_w,
                 num_runs=int(float(row.get("samples") or 1)),
             )
         )

@@ -70,6 +70,7 @@ class ProfileRow:
     """A row of the profile in force, beside what the undisturbed machine would show.
 
     Attributes:
+        true_time_s, true_energy_j: The truth; 0 where the GPU has no such clock.
         num_runs: Behind the measurement.
     """
 

@@ -32,6 +32,9 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
         slowdown = _true_slowdown(history, span, row.stage)
         if slowdown is None:
             continue
+        if not row.true_time_s:
+            off.append((math.inf, f"stage {row.stage} {row.kind} at {row.clock_mhz} MHz, a clock that no GPU has"))
+            continue
         time_share = row.time_s / (slowdown * row.true_time_s) - 1
         allowed = _SHARE + _Z * noise / math.sqrt(max(row.num_runs, 1))
         if abs(time_share) > allowed:
