@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from perseus_dist.simulation.virtual_link import AGENT_NOTICES_NS
 from perseus_dist.simulation.virtual_planner import VirtualPlanner
 from perseus_dist.simulation.virtual_rank import VirtualRank
 from perseus_dist.simulator.machine import SimulatedMachine
@@ -117,8 +118,17 @@ class VirtualFaults:
     # ---- the network between one rank and the planner
 
     def delay_messages(self, rank: int, delay_s: float) -> None:
-        """Every message that is sent from now on takes so long [s], in either direction; they stay in order."""
-        self._ranks[rank].link.delay_ns = round(delay_s * 1e9)
+        """Every message that is sent from now on takes so long [s], in either direction; they stay in order.
+
+        Where a round trip takes longer than the agent waits for a sign of life, each end takes the other for gone.
+        """
+        link = self._ranks[rank].link
+        link.delay_ns = round(delay_s * 1e9)
+        if 2 * link.delay_ns >= AGENT_NOTICES_NS:
+            link.cut("delay", self._now_ns)
+        else:
+            link.mend("delay", self._now_ns)
+        self._job.touched()
 
     def repeat_messages(self, rank: int, share: float) -> None:
         """This share of the messages that are sent from now on arrives twice, one right after the other."""

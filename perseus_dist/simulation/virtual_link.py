@@ -118,6 +118,8 @@ class VirtualLink:
 
     def mend(self, why: str, now_ns: int) -> None:
         """What waits comes through; an end that gave up meanwhile has left the other one a dead stream."""
+        if why not in self._cuts:
+            return
         self._cuts.discard(why)
         if not self._cuts:
             self._cut_ns = None

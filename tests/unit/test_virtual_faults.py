@@ -194,6 +194,18 @@ def test_messages_may_be_late_and_stay_in_order(job: VirtualJob) -> None:
     assert job.status.refused_reports == 0
 
 
+def test_messages_that_are_too_late_are_none(job: VirtualJob) -> None:
+    """Each end takes the other for gone where a sign of life takes longer than it is waited for."""
+    job.faults.delay_messages(1, 6.0)
+    job.wait(16.0)
+    train(job, 1)
+    assert [pipeline.attached_ranks for pipeline in job.status.pipelines] == [1, 2]
+    job.faults.delay_messages(1, 0.0)
+    job.wait(2.0)
+    train(job, 3)
+    assert [pipeline.attached_ranks for pipeline in job.status.pipelines] == [2, 2]
+
+
 def test_a_repeated_message_changes_nothing(job: VirtualJob) -> None:
     for rank in range(4):
         job.faults.repeat_messages(rank, 1.0)

@@ -26,6 +26,7 @@ from perseus_dist.simulation.chaos.events import (
 )
 from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.target import parse_scenario_target
+from perseus_dist.simulation.virtual_link import AGENT_NOTICES_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,8 @@ class Standing:
     @property
     def can_be_planned(self) -> bool:
         """Whether whatever it takes to set clocks by a plan is there."""
-        return not (self.down or self.cut_off or self.lossy or self.is_disk_full)
+        is_too_late = 2e9 * self.delay_s >= AGENT_NOTICES_NS
+        return not (self.down or self.cut_off or self.lossy or self.is_disk_full or is_too_late)
 
     @property
     def somebody_may_wait(self) -> bool:
