@@ -14,6 +14,7 @@ The exit code is 1 if a history misses the bar.
 import argparse
 import itertools
 import json
+import random
 import sys
 import time
 from collections import Counter
@@ -144,9 +145,10 @@ def _fault(kind: str, iteration: int, *, is_on: bool) -> Event:
 
 
 def _spread(cases: Sequence[Case], every: int) -> list[Case]:
-    """Every Nth of them, in an order in which neighbours differ in everything."""
-    stride = 611  # has no divisor in common with the number of cases
-    return [cases[number * stride % len(cases)] for number in range(0, len(cases), every)]
+    """Every Nth of them, in an order that is always the same and has nothing to do with what they are."""
+    shuffled = list(cases)
+    random.Random("onset matrix").shuffle(shuffled)
+    return shuffled[::every]
 
 
 def _played(cases: Sequence[Case], files: Sequence[Path], processes: int) -> Iterator[Outcome]:
