@@ -7,6 +7,8 @@ Standard library only.
 
 from dataclasses import dataclass, field
 
+from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
+
 NO_ITERATION = -1
 NO_POINT = -1
 
@@ -35,6 +37,8 @@ class Gpu:
         control: ``clockd``, ``zeusd``, ``direct`` or ``observe``.
         refusal: Why control is ``observe``; empty otherwise.
         energy_period_s: How often the energy counter is published; 0 where there is none.
+        memory_mib: In all; 0 where it is not known.
+        default_power_limit_w, power_limit_w: By default, and enforced as the agent started; 0 where not known.
     """
 
     uuid: str
@@ -44,6 +48,9 @@ class Gpu:
     control: str
     refusal: str = ""
     energy_period_s: float = 0.0
+    memory_mib: int = 0
+    default_power_limit_w: float = 0.0
+    power_limit_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +66,13 @@ T_MIN = Target()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attach:
-    """An agent's first message on every stream."""
+    """An agent's first message on every stream.
+
+    Attributes:
+        run_id: The same on all ranks of one start of the trainers, and another one at each start; empty where the
+            trainer does not say.
+        workload: What the trainer knows of it.
+    """
 
     rank: Rank
     gpu: Gpu
@@ -69,6 +82,8 @@ class Attach:
     target: Target | None = None
     version: str = ""
     has_profile: bool = False
+    run_id: str = ""
+    workload: Workload = UNKNOWN_WORKLOAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +155,7 @@ class IterationReport:
         kind_times: One for each kind of computation; empty where no plan was followed, or the profile is not known.
         tokens: Work done, in any unit that all ranks of the job share; 0 where the framework does not say.
         input_wait_s: Waited for input data; None where the framework does not say.
+        is_live: Whether the agent saw it begin and end as that happened. Otherwise its figures say nothing.
     """
 
     iteration: int
@@ -151,6 +167,7 @@ class IterationReport:
     kind_times: tuple[KindTime, ...] = ()
     tokens: float = 0.0
     input_wait_s: float | None = None
+    is_live: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,7 +358,8 @@ class MeasuredIterations:
         num_iterations: Behind the figures.
         time_s: Median.
         time_spread_s: Interquartile range.
-        energy_j: Median of what all GPUs of the job drew; 0 where it is not known.
+        energy_j: Median of what all GPUs of the job drew, of a baseline the mean of its ordinary iterations; 0 where it
+            is not known.
         energy_spread_j: Interquartile range.
     """
 
@@ -418,7 +436,8 @@ class JobEvent:
 
     Attributes:
         sequence: Counts the job's events from 1, in this life of the planner.
-        kind: ``verdict``, ``recovered``, ``reported``, ``cleared``, ``switch``, or ``fall``: a plan was given up.
+        kind: ``verdict``, ``recovered``, ``reported``, ``cleared``, ``switch``, ``fall``: a plan was given up, or
+            ``anew``: what was measured is of other work than what runs now.
         age_s: How long ago it happened.
         iteration: The newest one begun then.
         effective_iteration: Of a switch; otherwise -1.
@@ -472,8 +491,9 @@ class JobStatus:
         stragglers: As reported by operators.
         verdicts: The detector's.
         t_prime_s: The time of the slowest pipeline, which the others wait for; 0 where nobody waits.
-        saved_j: By measurement, since the first plan: what the same iterations would have drawn at all-maximum clocks,
-            waiting for the same straggler, minus what they drew. 0 where it is not known.
+        baseline: Of the present run.
+        saved_j: By measurement, since the first plan of the present run: what the same iterations would have drawn at
+            all-maximum clocks, waiting for the same straggler, minus what they drew. 0 where it is not known.
         refused_reports: Ranks' reports that the detector could not take, since it began.
         events: The newest ones, ascending.
         guard: Whether the plan keeps the promise.

@@ -41,6 +41,7 @@ from perseus_dist.agent.reporter import Reporter, drift_sentence
 from perseus_dist.agent.settings import SavedProfile, Settings
 from perseus_dist.agent.timeline import Timeline
 from perseus_dist.boundaries.record import Event, Mark
+from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
 from perseus_dist.messages import (
     NO_POINT,
     Attach,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 _MIN_READING_GAP_NS = 5_000_000
 _TROUBLED_ITERATIONS = 3  # in a row out of step, before it is told
+_MAX_BACKLOG_NS = 1_000_000_000  # between a boundary whose time is exact and its reading: energies are still told apart
 
 
 class AgentCore:
@@ -82,6 +84,8 @@ class AgentCore:
         target: What the job wants, if this rank was told.
         saved_profile: On rank 0, if there is one.
         settings: Otherwise the usual ones.
+        run_id: As in ``RankSpec``.
+        workload: As in ``RankSpec``.
 
     Attributes:
         is_over: The trainer has ended, by its own word or by ``on_trainer_end``; nothing is asked for any more.
@@ -100,6 +104,8 @@ class AgentCore:
         target: Target | None = None,
         saved_profile: SavedProfile | None = None,
         settings: Settings | None = None,
+        run_id: str = "",
+        workload: Workload = UNKNOWN_WORKLOAD,
     ) -> None:
         self._schedule = schedule
         self._gpu = gpu
@@ -132,12 +138,15 @@ class AgentCore:
             target=target,
             version=self._settings.version,
             has_profile=saved_profile is not None,
+            run_id=run_id,
+            workload=workload,
         )
         self._dialogue = Dialogue(attach, saved_profile)
         self.is_over = False
         self._actions: list[Action] = []
         self._is_stalled = self._is_evaluating = self._is_watching = False
         self._last_boundary_ns = 0
+        self._late_ns = 0  # how late the boundary that is being passed was seen, at most
         self._outside_since: Stamp | None = None  # the last instruction ended, and the next iteration has not begun
         self._refusal = gpu.refusal
         self._meter_trouble = ""
@@ -161,6 +170,7 @@ class AgentCore:
         self._may_want_another = True
         self._pace.look(now_ns, looked_ns)
         for timed in boundaries:
+            self._late_ns = _late_ns(timed.time_ns, now_ns, looked_ns)
             self._pass_boundary(timed)
         if boundaries:
             self._last_boundary_ns = now_ns
@@ -324,7 +334,8 @@ class AgentCore:
             case Event.ITERATION_BEGIN:
                 self._begin_iteration(self._position.since)
             case Event.ITERATION_END:
-                self._reporter.end_iteration(time_ns, self._followed_mhz(self._position.iteration))
+                followed_mhz = self._followed_mhz(self._position.iteration)
+                self._reporter.end_iteration(time_ns, followed_mhz, late_ns=self._late_ns)
                 self._tell_drift()
             case Event.MARK:
                 self._mark(boundary.kind, time_ns)
@@ -355,7 +366,7 @@ class AgentCore:
             self._outside_since = None
         row = self._orders.row(iteration)
         self._pilot.begin_iteration(row.clocks_mhz)
-        self._reporter.begin_iteration(begin, row, self._followed_mhz(iteration))
+        self._reporter.begin_iteration(begin, row, self._followed_mhz(iteration), late_ns=self._late_ns)
         self._orders.begin_iteration(iteration, time_ns)
         # An iteration's energy needs a reading at each end of it; one that was just taken would say the same.
         gap_ns = max(self._period_ns // 4, _MIN_READING_GAP_NS)
@@ -480,3 +491,10 @@ class AgentCore:
             self._sweeper.trouble,
         )
         return next(filter(None, causes), "")
+
+
+def _late_ns(time_ns: int, now_ns: int, looked_ns: int | None) -> int:
+    """How late a boundary was seen, at most: since the look before it, or since its exact time if that is long ago."""
+    if looked_ns is not None:
+        return now_ns - looked_ns
+    return now_ns - time_ns if now_ns - time_ns > _MAX_BACKLOG_NS else 0

@@ -54,5 +54,8 @@ def open_devices(spec: RankSpec, own_pids: Sequence[int]) -> Devices:
         control=control.name,
         refusal=trouble or control.refusal,
         energy_period_s=meter.energy_period_s() if meter is not None else 0.0,
+        memory_mib=meter.memory_mib if meter is not None else 0,
+        default_power_limit_w=meter.default_power_limit_w if meter is not None else 0.0,
+        power_limit_w=meter.power_limit_w if meter is not None else 0.0,
     )
     return Devices(control=control, meter=meter, gpu=gpu, is_simulated=bool(os.environ.get(SIMULATED_GPUS)))

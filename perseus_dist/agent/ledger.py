@@ -15,6 +15,8 @@ _ENERGY_PATIENCE_NS = 1_500_000_000
 _RUNS_PATIENCE = 3  # iterations as long as the one whose exact times are waited for
 _MAX_TOKENS = 10**15  # more is a wrong number, as is a longer wait
 _MAX_WAIT_NS = 10**16
+_MAX_LATE_NS = 100_000_000  # of an iteration's begin and end; or, where that is more:
+_MAX_LATE_SHARE = 0.1  # of the iteration
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,9 +27,17 @@ class _Iteration:
     runs: IterationRuns | None
     tokens: int = 0
     input_wait_ns: int | None = None
+    late_ns: int = 0  # its begin and its end were seen so late, at most
     pipeline_end_ns: int | None = None
     end_ns: int | None = None  # of the iteration itself
+    end_late_ns: int = 0
     next_begin_ns: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its begin and its end were seen soon enough to say how long it took, and what it drew."""
+        duration_ns = self.next_begin_ns - self.begin_ns
+        return duration_ns > 0 and self.late_ns <= max(_MAX_LATE_NS, round(_MAX_LATE_SHARE * duration_ns))
 
 
 class Ledger:
@@ -45,7 +55,13 @@ class Ledger:
         self.num_lost = 0
 
     def begin_iteration(
-        self, iteration: int, time_ns: int, row: Row = RELEASED, runs: IterationRuns | None = None
+        self,
+        iteration: int,
+        time_ns: int,
+        row: Row = RELEASED,
+        runs: IterationRuns | None = None,
+        *,
+        late_ns: int = 0,
     ) -> None:
         """An iteration begins, and the one before it is over.
 
@@ -54,9 +70,10 @@ class Ledger:
             time_ns: Now.
             row: Its clocks.
             runs: Where exact times come together; None where nobody collects them.
+            late_ns: How late that was seen, at most.
         """
-        self.close(time_ns)
-        self._current = _Iteration(iteration=iteration, begin_ns=time_ns, row=row, runs=runs)
+        self.close(time_ns, late_ns=late_ns)
+        self._current = _Iteration(iteration=iteration, begin_ns=time_ns, row=row, runs=runs, late_ns=late_ns)
 
     def end_pipeline(self, time_ns: int) -> None:
         """From here on the rank waits for its data-parallel peers; said again, the first counts."""
@@ -69,22 +86,23 @@ class Ledger:
             self._current.tokens = tokens if tokens <= _MAX_TOKENS else 0
             self._current.input_wait_ns = input_wait_ns if 0 <= input_wait_ns <= _MAX_WAIT_NS else None
 
-    def end_iteration(self, time_ns: int) -> None:
+    def end_iteration(self, time_ns: int, *, late_ns: int = 0) -> None:
         """What follows until the next one begins may be part of it, such as loading data."""
         if self._current is not None:
-            self._current.end_ns = time_ns
+            self._current.end_ns, self._current.end_late_ns = time_ns, late_ns
 
     def interrupt(self) -> None:
         """Something else comes between this iteration and the next: it ends where it said that it ended, if it did."""
         if self._current is not None and self._current.end_ns is not None:
-            self.close(self._current.end_ns)
+            self.close(self._current.end_ns, late_ns=self._current.end_late_ns)
         self._current = None
 
-    def close(self, time_ns: int) -> None:
-        """The current iteration is over."""
+    def close(self, time_ns: int, *, late_ns: int = 0) -> None:
+        """The current iteration is over; that was seen so late, at most."""
         if self._current is None:
             return
         self._current.next_begin_ns = time_ns
+        self._current.late_ns = max(self._current.late_ns, late_ns)
         self._closed.append(self._current)
         self._current = None
         if len(self._closed) > MAX_REPORTS:
@@ -136,6 +154,7 @@ class Ledger:
             kind_times=done.runs.kind_times if done.runs is not None else (),
             tokens=float(done.tokens),
             input_wait_s=_input_wait_s(done),
+            is_live=done.is_live,
         )
 
     def _energy_mj(self, time_ns: int) -> float | None:

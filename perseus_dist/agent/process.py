@@ -253,6 +253,8 @@ class AgentProcess:
             target=None if self._spec.target is None else parse_target(self._spec.target),
             saved_profile=saved_profile_from_spec(self._spec),
             settings=settings_from_spec(self._spec),
+            run_id=self._spec.run_id,
+            workload=self._spec.workload,
         )
         self._waiter.add(self._reader.doorbell_fileno)
         if devices.control.fileno() >= 0:

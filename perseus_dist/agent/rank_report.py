@@ -59,7 +59,10 @@ class RankReport:
         self._status = replace(self._status, clock_mhz=clock_mhz or 0)
 
     def keep(self, reports: Sequence[IterationReport]) -> None:
-        """Iterations are known."""
+        """Iterations are known; of those that the agent did not see live there is nothing to show."""
+        reports = [report for report in reports if report.is_live]
+        if not reports:
+            return
         newest = reports[-1]
         self._tell_trainer(
             replace(self._status, iteration=newest.iteration, time_s=newest.time_s, energy_j=newest.energy_j)

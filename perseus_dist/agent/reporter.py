@@ -54,20 +54,21 @@ class Reporter:
         self._telemetry_sequence = 0
         self._drift_sequence = 0
 
-    def begin_iteration(self, begin: Stamp, row: Row, followed_mhz: tuple[int, ...] | None) -> None:
+    def begin_iteration(self, begin: Stamp, row: Row, followed_mhz: tuple[int, ...] | None, *, late_ns: int) -> None:
         """An iteration begins.
 
         Args:
             begin: Its first boundary.
             row: Its clocks.
             followed_mhz: Those of the plan that it follows; None where it follows none.
+            late_ns: How late that was seen, at most.
         """
         runs = self.kind_times.begin_iteration(begin.iteration, followed_mhz)
-        self.ledger.begin_iteration(begin.iteration, begin.time_ns, row, runs)
+        self.ledger.begin_iteration(begin.iteration, begin.time_ns, row, runs, late_ns=late_ns)
 
-    def end_iteration(self, time_ns: int, followed_mhz: tuple[int, ...] | None) -> None:
-        """It ends, still at the same clocks or not."""
-        self.ledger.end_iteration(time_ns)
+    def end_iteration(self, time_ns: int, followed_mhz: tuple[int, ...] | None, *, late_ns: int) -> None:
+        """It ends, still at the same clocks or not; that was seen so late, at most."""
+        self.ledger.end_iteration(time_ns, late_ns=late_ns)
         self.kind_times.end_iteration(followed_mhz)
 
     def collect(self, now_ns: int, *, is_last: bool = False) -> tuple[IterationReport, ...]:

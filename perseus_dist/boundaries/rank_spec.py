@@ -3,6 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,9 @@ class RankSpec:
         control: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
         shows_job: Whether this rank's trainer shows the whole job's figures in a monitor of its own, so that its agent
             follows them as rank 0's does.
+        run_id: The same on all ranks of one start of the trainers, another one at each start. Without it the planner
+            takes an agent that it does not know for a new run's where no rank of the job is attached.
+        workload: What the framework knows of the rank's work: a planner uses what it measured again for the same alone.
         options: Further settings of the agent, by name.
     """
 
@@ -48,7 +54,22 @@ class RankSpec:
     report: str | None = None
     control: str = "auto"
     shows_job: bool = False
+    run_id: str = ""
+    workload: Workload = UNKNOWN_WORKLOAD
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "RankSpec":
+        """The spec whose ``dataclasses.asdict`` went through JSON.
+
+        Raises:
+            TypeError: Fields are missing or unknown.
+        """
+        workload: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.get("workload", {}).items()
+        }
+        return cls(**{**fields, "workload": Workload(**workload)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,4 +105,4 @@ class AgentStart:
             TypeError, KeyError: Fields are missing or unknown.
         """
         fields = json.loads(text)
-        return cls(**{**fields, "spec": RankSpec(**fields["spec"])})
+        return cls(**{**fields, "spec": RankSpec.from_fields(fields["spec"])})

@@ -13,6 +13,7 @@ from typing import Any
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.deepspeed.engine_place import place_of
 from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule
+from perseus_dist.deepspeed.engine_workload import workload_of
 from perseus_dist.deepspeed.monitor import write_status
 from perseus_dist.planning.instruction import Kind
 from perseus_dist.training.device import Device, open_device
@@ -55,6 +56,7 @@ class Attachment:
             read_schedule=lambda: read_schedule(engine),
             open_device=lambda: _open_device(engine, place.local_rank),
             open_store=torch_store,
+            read_workload=lambda: workload_of(engine),
         )
         self._counter = InstructionCounter(place.pp_rank)
         self._member = JobMember(place, options, framework)

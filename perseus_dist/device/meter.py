@@ -65,6 +65,8 @@ class GpuMeter:
         name: Product name; empty until it was read.
         driver_version: Empty until it was read.
         clocks_mhz: Supported SM clocks at the memory clock in use, descending; () until they were read.
+        memory_mib: In all; 0 until it was read.
+        default_power_limit_w, power_limit_w: By default, and enforced when it was read; 0 until they were.
     """
 
     def __init__(self, gpu_uuid: str) -> None:
@@ -73,6 +75,9 @@ class GpuMeter:
         self.name = ""
         self.driver_version = ""
         self.clocks_mhz: tuple[int, ...] = ()
+        self.memory_mib = 0
+        self.default_power_limit_w = 0.0
+        self.power_limit_w = 0.0
         self._nvml = Nvml()
         self._gpu = self._nvml.gpu(gpu_uuid)
         self._unsupported: set[str] = set()
@@ -81,6 +86,7 @@ class GpuMeter:
         self._retry_ns = 0
         self._num_failures = 0
         self._identify()
+        self._read_limits()
 
     @property
     def trouble(self) -> str:
@@ -137,6 +143,21 @@ class GpuMeter:
             self.driver_version = read or ""
         if not self.clocks_mhz:
             self.clocks_mhz = self._read("supported clocks", self._gpu.clocks_mhz) or ()
+
+    def _read_limits(self) -> None:
+        """What a fingerprint needs besides; a driver that does not tell leaves it unknown, and that is no trouble."""
+        self.memory_mib = self._quietly(lambda: int(self._gpu.call("nvmlDeviceGetMemoryInfo").total)) >> 20
+        default_mw = self._quietly(lambda: int(self._gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")))
+        limit_mw = self._quietly(lambda: int(self._gpu.call("nvmlDeviceGetEnforcedPowerLimit")))
+        self.default_power_limit_w, self.power_limit_w = default_mw / 1e3, limit_mw / 1e3
+
+    @staticmethod
+    def _quietly(read: Callable[[], int]) -> int:
+        """One reading; 0 where it fails."""
+        try:
+            return read()
+        except NvmlError:
+            return 0
 
     def _read(self, what: str, read: Callable[[], T]) -> T | None:
         """One reading; a failure becomes None and trouble."""

@@ -13,10 +13,12 @@ from typing import Any
 
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.errors import ScheduleError
+from perseus_dist.fingerprint import Workload
 from perseus_dist.megatron.activation import asked, refuse
 from perseus_dist.megatron.final_report import make_report_at_exit
 from perseus_dist.megatron.input_wait import InputWait
 from perseus_dist.megatron.model_schedule import TrainingIteration, chunks_of, read_iteration, read_schedule
+from perseus_dist.megatron.model_workload import workload_of
 from perseus_dist.megatron.output_tag import instruction_of, tag_output
 from perseus_dist.megatron.place import read_place
 from perseus_dist.megatron.refusals import reason_against
@@ -41,6 +43,7 @@ class Attachment:
         self._member: JobMember | None = None
         self._group: weakref.ref[Any] | None = None  # the default process group that the member is of
         self._iteration: TrainingIteration | None = None  # the newest
+        self._workload_of_call: Callable[[], Workload] = Workload  # of the iteration that begins
         self._pp_rank, self._pp_size = 0, 1
         self._stages: dict[int, int] = {}  # by the identity of a model chunk
         self._tokens = TokenCount()
@@ -164,6 +167,7 @@ class Attachment:
             chunks = chunks_of(call)
             config = get_model_config(chunks[0])
             self._iteration = read_iteration(function, call, config, has_step=self._is_in_step)
+            self._workload_of_call = partial(workload_of, call, config)
             self._attach(call, config, self._iteration)
         except Exception as error:
             self._leave()
@@ -171,6 +175,7 @@ class Attachment:
             return None
         self._is_iterating = self._member is not None
         self._safely(lambda member: self._tell_iteration(member, chunks))
+        self._workload_of_call = Workload  # the call's arguments are not to outlive it
         return config if self._is_iterating else None
 
     def _tell_iteration(self, member: JobMember, chunks: list[Any]) -> None:
@@ -216,6 +221,7 @@ class Attachment:
             open_device=lambda: _open_device(place, iteration.num_chunks),
             open_store=torch_store,
             shows_job=shows_job(),
+            read_workload=self._read_workload,
         )
         # A launcher's store may outlive the group, and what was said there for the group before is still there.
         number = torch_store().add(f"perseus/attached/{place.rank}", 1) - 1
@@ -237,6 +243,9 @@ class Attachment:
     def _read_schedule(self) -> Schedule:
         assert self._iteration is not None
         return read_schedule(self._iteration, self._pp_size)
+
+    def _read_workload(self) -> Workload:
+        return self._workload_of_call()
 
     def _leave(self) -> None:
         member, self._member = self._member, None

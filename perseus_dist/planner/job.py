@@ -16,6 +16,7 @@ from perseus_dist.planner.job_history import JobHistory
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
+    FingerprintKnown,
     JobRegistered,
     OwnTableMade,
     StragglerKnown,
@@ -29,6 +30,8 @@ from perseus_dist.straggler.verdict import Verdict
 
 NUM_RECENT = 15  # iterations behind an estimate of the iteration time
 NUM_RECENT_PIPELINE = 3  # the same, of what a pipeline takes just now
+NUM_PROBED = 5  # iterations of probes behind a baseline
+NUM_COUNTED = 4096  # iterations whose saving is counted again where the baseline was wrong
 NUM_ENFORCED = 64  # iterations behind the figures of the plan in force
 
 
@@ -61,6 +64,7 @@ class RankState:
 
     Attributes:
         stream: The one it is attached by, or None.
+        run_id: As it says.
         control: As its latest telemetry says.
         said_goodbye: Its trainer has ended.
         telemetry_sequence: Of its latest telemetry; 0 before the first.
@@ -75,6 +79,7 @@ class RankState:
     has_profile: bool
     version: str
     control: str
+    run_id: str = ""
     trouble: str = ""
     said_goodbye: bool = False
     telemetry_sequence: int = 0
@@ -102,7 +107,9 @@ class Iteration:
         pipeline_time_s: [s] the same, until gradient synchronisation.
         energy_j: [J] of all theirs; None once one is not known.
         is_released: Whether all of them ran without a plan.
+        is_planned: Whether all of them followed a plan, of the switch in force or of another.
         is_enforced: Whether all of them followed the switch in force.
+        is_live: Whether all agents saw it live; otherwise its figures say nothing.
     """
 
     number: int
@@ -111,7 +118,9 @@ class Iteration:
     pipeline_time_s: float
     energy_j: float | None
     is_released: bool
+    is_planned: bool
     is_enforced: bool
+    is_live: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,7 +227,8 @@ class Job:
     Attributes:
         spec: What its first rank said; None before there was one.
         reason: The sentence that led to ``phase``.
-        ranks: By global rank, whoever has attached since the job was registered or the planner started.
+        fingerprints: By global rank, what the profile, the plan and the baseline are of.
+        ranks: By global rank, those that have attached since the run began or the planner started.
         places: By global rank, where it stands; also those that only stored samples tell of.
         rank_at: Global rank by place.
         rank_of_stream: Global rank by stream, of those attached.
@@ -227,14 +237,19 @@ class Job:
         iteration: Newest that any rank has begun, as far as reported.
         iteration_at_s: [s] when that was learnt.
         unfinished: Iterations that some pipeline has not reported, by number.
+        began_at_iteration: The first iteration that was heard of in this run; None before there is one.
+        began_at_s: [s] when that was.
+        released_number: The newest whole iteration that ran without a plan.
         baseline_iterations: What the baseline is made of, once the job is warm.
+        baseline: Of this run.
+        probed: Iterations of probes, at full clocks.
         enforced: Iterations under the switch in force.
         sweep_id: Highest that was ever given.
         sweeps: By id, all whose samples are still of interest.
         ended_series: Those that no sample is awaited from.
         samples: By series, by rank, in the order of arrival.
         acked_samples: By (rank, incarnation), the highest sequence accepted.
-        drifted_ranks: Whose instructions' times have left the profile.
+        drifts: By rank whose instructions' times have left the profile, by what share at most.
         planning: Request that is being planned.
         planning_attempts: Requests since the last plan.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
@@ -248,8 +263,9 @@ class Job:
         keeps_switch: The switch was decided before the planner was restarted, by evidence that is lost: it stays until
             there is as much again.
         guard: Whether the plan keeps the promise, and what has come of it.
-        saved_j: [J] saved since the first plan, by measurement.
-        stored_saved_j, saving_stored_at_s: What of that was given to the store last, and when [s].
+        saved_j: [J] saved since the first plan of this run, by measurement.
+        counted_free_s: [s] that the newest of those iterations would have lasted at full clocks.
+        stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was stored.
         num_refused_reports: Reports that were not taken.
         history: What has happened, for whoever watches.
         now_s: [s] of the latest event.
@@ -264,6 +280,7 @@ class Job:
     phase: Phase = Phase.REGISTERING
     reason: str = "no rank has attached yet"
 
+    fingerprints: dict[int, FingerprintKnown] = field(default_factory=dict)
     ranks: dict[int, RankState] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
     rank_at: dict[Place, int] = field(default_factory=dict)
@@ -276,9 +293,13 @@ class Job:
     iteration_at_s: float = 0.0
     recent_times_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_RECENT))
     unfinished: dict[int, Iteration] = field(default_factory=dict)
+    began_at_iteration: int | None = None
+    began_at_s: float = 0.0
     num_warm: int = 0
+    released_number: int = NO_ITERATION
     baseline_iterations: list[Iteration] = field(default_factory=list)
     baseline: BaselineMeasured | None = None
+    probed: deque[Iteration] = field(default_factory=lambda: deque(maxlen=NUM_PROBED))
     enforced: deque[Iteration] = field(default_factory=lambda: deque(maxlen=NUM_ENFORCED))
 
     sweep_id: int = 0
@@ -287,7 +308,7 @@ class Job:
     ended_series: set[int] = field(default_factory=set)
     samples: dict[int, dict[int, list[TakenSamples]]] = field(default_factory=dict)
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
-    drifted_ranks: set[int] = field(default_factory=set)
+    drifts: dict[int, float] = field(default_factory=dict)
     drift_since_s: float = 0.0
     reprofiled_at_s: float | None = None
 
@@ -307,8 +328,9 @@ class Job:
     keeps_switch: bool = False
     guard: GuardWatch = field(default_factory=GuardWatch)
     saved_j: float = 0.0
+    counted_free_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_COUNTED))
     stored_saved_j: float = 0.0
-    saving_stored_at_s: float = 0.0
+    stored_saved_at_s: float = 0.0
     num_refused_reports: int = 0
     history: JobHistory = field(default_factory=JobHistory)
     now_s: float = 0.0

@@ -10,6 +10,9 @@ class Policy:
     Attributes:
         num_warmup_iterations: Whole iterations, reported by every rank, that say nothing yet.
         num_baseline_iterations: Those after them that the baseline is made of.
+        max_baseline_spread: Interquartile range over median, above which a baseline is measured again.
+        max_baseline_attempts: Baselines measured, the last of which counts however wide it is.
+        baseline_patience_s: How long a plan of an earlier run waits at least for a run's baseline.
         max_sweep_clocks: Clocks tried at most, the maximum included.
         num_energy_periods: Publishing periods of the energy counter that one clock is held for.
         max_iterations_per_clock: However short an iteration is.
@@ -21,12 +24,13 @@ class Policy:
         report_s: Iterations are reported within this after they end.
         default_switch_latency_s: Reckoned with until an agent has seen one.
         drift_settle_s: From the first report of drift to measuring again, so that others can join.
-        min_reprofile_interval_s: Between two re-profilings.
+        min_reprofile_interval_s: Between two re-profilings of a run.
+        far_drift: Share by which times of several ranks leave the profile, beyond which the plan is dropped at once.
+        saving_period_s: Between two times that the joules saved are stored; a planner that is killed forgets no more.
         planning_retry_s: Before asking a planning worker again that has died.
         max_planning_attempts: Of the same profile.
         gone_s: A job none of whose ranks is attached is over after this.
         keep_done_s: A job that is over is forgotten after this.
-        saving_interval_s: Between two commits of the joules saved; a planner that is killed forgets no more of them.
         acts_on_stragglers: Whether plans follow the straggler detector, too, and not operators' reports alone.
         own_plan_interval_s: Between two requests for a plan of a pipeline with a slow rank.
         own_plan_cap_share: Such a plan is made again where the clock that the rank is held to has moved by this share.
@@ -35,6 +39,9 @@ class Policy:
 
     num_warmup_iterations: int = 3
     num_baseline_iterations: int = 5
+    max_baseline_spread: float = 0.05
+    max_baseline_attempts: int = 2
+    baseline_patience_s: float = 30.0
     max_sweep_clocks: int = 24
     num_energy_periods: int = 100
     max_iterations_per_clock: int = 200
@@ -47,11 +54,12 @@ class Policy:
     default_switch_latency_s: float = 0.012
     drift_settle_s: float = 5.0
     min_reprofile_interval_s: float = 600.0
+    far_drift: float = 0.05
+    saving_period_s: float = 5.0
     planning_retry_s: float = 10.0
     max_planning_attempts: int = 3
     gone_s: float = 900.0
     keep_done_s: float = 86_400.0
-    saving_interval_s: float = 5.0
     acts_on_stragglers: bool = True
     own_plan_interval_s: float = 5.0
     own_plan_cap_share: float = 0.02

@@ -16,6 +16,7 @@ from perseus_dist.messages import Attach, Drift, Goodbye, ProfileSamples, Schedu
 from perseus_dist.planner.job import Job, Phase
 from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_advance import advance, end_of_job
+from perseus_dist.planner.lifecycle_baseline import store_saving
 from perseus_dist.planner.lifecycle_events import (
     Answer,
     Effect,
@@ -38,7 +39,6 @@ from perseus_dist.planner.lifecycle_own_plan import is_own_request, take_own_fai
 from perseus_dist.planner.lifecycle_plan import take_failure, take_plan
 from perseus_dist.planner.lifecycle_registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle_restore import restore
-from perseus_dist.planner.lifecycle_saving import keep_saving
 from perseus_dist.planner.lifecycle_schedule import take_schedule
 from perseus_dist.planner.lifecycle_sweep import take_samples
 from perseus_dist.planner.lifecycle_switch import clear_straggler, decide, report_straggler, set_target
@@ -99,7 +99,7 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
         case PlanFailed(request_id=request_id):
             return take_own_failure(job, event) if is_own_request(job, request_id) else take_failure(job, event, now_s)
         case Tick():
-            return [*judge(job, now_s), *keep_saving(job, now_s), *end_of_job(job, now_s)]
+            return [*judge(job, now_s), *store_saving(job, now_s), *end_of_job(job, now_s)]
         case _ if job.spec is None:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():
@@ -116,7 +116,7 @@ def _take_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
         case ProfileSamples() as samples:
             return take_samples(job, state, event.stream, samples)
         case ScheduleText() as text:
-            return take_schedule(job, event.stream, text)
+            return take_schedule(job, event.stream, text, now_s)
         case SwitchSeen() as seen:
             state.switch_seen = max(state.switch_seen, seen.switch_revision)
             newest = job.switch.switch_revision if job.switch else 0
@@ -125,9 +125,10 @@ def _take_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
                 why = f"rank {state.rank.rank} holds switch {seen.switch_revision}, which the planner does not know"
                 return decide(job, now_s, why, force=True)
         case Drift() as drift:
-            if not job.drifted_ranks:
+            if not job.drifts:
                 job.drift_since_s = now_s
-            job.drifted_ranks.add(state.rank.rank)
+            share = abs(drift.measured_time_s / drift.profile_time_s - 1)
+            job.drifts[state.rank.rank] = max(share, job.drifts.get(state.rank.rank, 0.0))
             return [
                 Log(
                     sentence=f"rank {state.rank.rank}: {drift.kind} of chunk {drift.chunk} takes "

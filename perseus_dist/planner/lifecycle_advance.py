@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 
+from perseus_dist.messages import NO_ITERATION
 from perseus_dist.planner.job import Job, Phase
+from perseus_dist.planner.lifecycle_baseline import store_saving, take_baseline
 from perseus_dist.planner.lifecycle_events import Effect, Forget, Persist
 from perseus_dist.planner.lifecycle_facts import JobEnded
 from perseus_dist.planner.lifecycle_guard import keep_promise
 from perseus_dist.planner.lifecycle_plan import (
-    cancel_planning,
     do_without_choice,
     has_blocking_power,
     has_profile,
@@ -15,10 +16,9 @@ from perseus_dist.planner.lifecycle_plan import (
     refusal,
     start_planning,
 )
-from perseus_dist.planner.lifecycle_saving import keep_saving
-from perseus_dist.planner.lifecycle_sweep import advance_sweep, begin_series, common_clocks_mhz
-from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run
-from perseus_dist.planner.lifecycle_telemetry import measured_baseline
+from perseus_dist.planner.lifecycle_reset import cancel_planning
+from perseus_dist.planner.lifecycle_sweep import advance_sweep, begin_series, common_clocks_mhz, resume_series
+from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run, put_in_force, release_all
 
 _MIN_CLOCKS = 2  # less is no choice
 
@@ -26,6 +26,8 @@ _MIN_CLOCKS = 2  # less is no choice
 def advance(job: Job, now_s: float) -> list[Effect]:
     """Go on as far as possible."""
     effects: list[Effect] = []
+    if job.began_at_iteration is None and job.iteration != NO_ITERATION:
+        job.began_at_iteration, job.began_at_s = job.iteration, now_s
     for _ in range(len(Phase)):  # each phase is entered once at most
         before = (job.phase, job.sweep, job.planning)
         match job.phase:
@@ -64,7 +66,7 @@ def end_of_job(job: Job, now_s: float) -> list[Effect]:
         return []
     job.gone_since_s = now_s
     ended = Persist(facts=(JobEnded(reason=job.reason),))
-    return [*cancel_planning(job), *keep_saving(job, now_s, is_over=True), ended]
+    return [*cancel_planning(job), *store_saving(job, now_s, at_once=True), ended]
 
 
 def _never_enforced(job: Job) -> str:
@@ -73,9 +75,9 @@ def _never_enforced(job: Job) -> str:
 
 
 def _registering(job: Job, now_s: float) -> list[Effect]:
-    if job.plan is not None:
+    if job.plan is not None and (job.switch is not None or job.baseline is not None or _is_overdue(job, now_s)):
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
-        return decide(job, now_s, "the job is back")
+        return decide(job, now_s, "the job is back") if job.switch is not None else []
     if not job.schedule_text:
         job.enter(Phase.REGISTERING, "waiting for the schedule's text")
     elif job.num_attached < job.num_ranks:
@@ -85,17 +87,31 @@ def _registering(job: Job, now_s: float) -> list[Effect]:
     return []
 
 
+def _is_overdue(job: Job, now_s: float) -> bool:
+    """Whether the run's baseline does not come, so that a plan that is there need not wait for it any longer."""
+    policy = job.policy
+    if job.began_at_iteration is None or now_s < job.began_at_s + policy.baseline_patience_s:
+        return False
+    num_wanted = policy.num_warmup_iterations + policy.max_baseline_attempts * policy.num_baseline_iterations
+    return job.iteration > job.began_at_iteration + num_wanted
+
+
 def _warming_up(job: Job, now_s: float) -> list[Effect]:
     """Baseline first, then whatever of a profile is not there yet."""
     effects: list[Effect] = []
     if job.baseline is None:
-        job.baseline = measured_baseline(job)
-        if job.baseline is None:
+        effects += take_baseline(job)
+        is_overdue = job.plan is not None and _is_overdue(job, now_s)
+        if job.baseline is None and not is_overdue:
             return []
-        job.num_changes += 1
-        effects.append(Persist(facts=(job.baseline,)))
+    if job.plan is not None:
+        job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
+        return effects
     if job.num_attached < job.num_ranks or job.is_unplannable:
         return effects
+    if job.sweep is not None and job.phase is not Phase.OBSERVING:
+        job.enter(Phase.PROFILING, "a sweep that an earlier run began goes on")
+        return [*effects, *resume_series(job, now_s)]
     setters = [rank for rank, state in job.ranks.items() if state.can_set_clocks]
     others = [rank for rank, state in job.ranks.items() if not state.can_set_clocks]
     clocks_mhz = common_clocks_mhz(job, setters)
@@ -115,7 +131,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")
         effects += begin_series(job, clocks_mhz[:1], [], job.ranks, now_s, is_profile=False)
     else:
-        effects += start_planning(job, "planning from the saved profile")
+        effects += start_planning(job, "planning from the profile that is there")
     return effects
 
 
@@ -141,36 +157,95 @@ def _profiling(job: Job, now_s: float) -> list[Effect]:
 
 def _enforcing(job: Job, now_s: float) -> list[Effect]:
     """Switch, plan and measure again where that has become due."""
+    if job.phase is Phase.ENFORCING and job.switch is None and job.plan is not None:
+        return put_in_force(job, now_s, job.reason)
+    effects = take_baseline(job)  # of probes, where the run began without one, or with one that was slow
     if job.switch is not None and job.rank_of_stream and is_of_earlier_run(job, job.switch.effective_iteration):
-        return decide(job, now_s, "training has gone back to an earlier iteration", force=True)
+        return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
     if job.plan_again_at_s is not None and job.planning is None:
         if now_s < job.plan_again_at_s:
-            return []
-        return start_planning(job, "planning again")
-    if job.phase is Phase.PLANNING or not job.drifted_ranks:
-        return []
-    if now_s < job.drift_since_s + job.policy.drift_settle_s:
-        return []
-    job.drifted_ranks -= _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
-    if not job.drifted_ranks:
-        return []
-    if job.reprofiled_at_s is not None and now_s < job.reprofiled_at_s + job.policy.min_reprofile_interval_s:
-        return []
-    drifted = _agreed(job)
-    if not drifted:
-        return []
-    pp_ranks = ", ".join(map(str, sorted(drifted)))
-    return _measure_again(job, drifted, now_s, f"times of pp_rank {pp_ranks} have left the profile: sweeping it again")
+            return effects
+        return [*effects, *start_planning(job, "planning again")]
+    if job.phase is Phase.PLANNING:
+        return effects
+    return [*effects, *_answer_drift(job, now_s)]
 
 
-def _agreed(job: Job) -> set[int]:
+def _answer_drift(job: Job, now_s: float) -> list[Effect]:
+    """Measure again what all replicas say is wrong with the profile; where it is far wrong, drop the plan at once.
+
+    One rank that is far off may be one slow GPU, so that it is given time to be found to straggle; two agree.
+    """
+    if not job.drifts:
+        return []
+    policy, is_settled = job.policy, now_s >= job.drift_since_s + job.policy.drift_settle_s
+    straggling = _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
+    far = {rank for rank, share in job.drifts.items() if share > policy.far_drift} - straggling
+    wrong = _agreed(job, far)
+    num_witnesses = sum(job.ranks[rank].rank.pp_rank in wrong for rank in far)
+    is_far = bool(wrong) and (is_settled or num_witnesses > 1)
+    if not is_settled and not is_far:
+        return []
+    for rank in straggling & job.drifts.keys():
+        del job.drifts[rank]
+    has_just_measured = job.reprofiled_at_s is not None and (
+        now_s < job.reprofiled_at_s + policy.min_reprofile_interval_s
+    )
+    if is_far:
+        return _drop_plan(job, wrong, straggling, now_s, is_held=has_just_measured)
+    drifted = _agreed(job, job.drifts)
+    if has_just_measured or not drifted:
+        return []
+    return _measure_again(
+        job, drifted, now_s, f"times of pp_rank {_listed(drifted)} have left the profile: sweeping it again"
+    )
+
+
+def _agreed(job: Job, drifted: Collection[int]) -> set[int]:
     """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast."""
     stays = {
-        state.rank.pp_rank
-        for rank, state in job.ranks.items()
-        if state.stream is not None and rank not in job.drifted_ranks
+        state.rank.pp_rank for rank, state in job.ranks.items() if state.stream is not None and rank not in drifted
     }
-    return {job.ranks[rank].rank.pp_rank for rank in job.drifted_ranks} - stays
+    return {job.ranks[rank].rank.pp_rank for rank in drifted if rank in job.ranks} - stays
+
+
+def _drop_plan(
+    job: Job, pp_ranks: Collection[int], straggling: Collection[int], now_s: float, *, is_held: bool
+) -> list[Effect]:
+    """The profile is far wrong: no plan is followed until it has been measured again.
+
+    All stages are, because what is wrong with one is mostly wrong with others, and a sweep of all lasts no longer; but
+    not those of stragglers, which must not become part of it.
+
+    Args:
+        job: Under a plan.
+        pp_ranks: Where the profile is wrong.
+        straggling: Ranks that straggle.
+        now_s: [s] monotonic.
+        is_held: It was measured in this run a short while ago: the guard says when the next sweep is due.
+    """
+    ranks = [rank for rank in job.drifts if job.ranks[rank].rank.pp_rank in pp_ranks]
+    most = max(job.drifts[rank] for rank in ranks)
+    why = (
+        f"times of pp_rank {_listed(pp_ranks)} have left the profile by {100 * most:.0f} % on {len(ranks)} ranks: the "
+        "plan is dropped"
+    )
+    job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+    job.enter(Phase.RELEASED, why)
+    effects = release_all(job, now_s)
+    if not is_held:
+        healthy = {state.rank.pp_rank for state in job.ranks.values()} - {
+            job.ranks[rank].rank.pp_rank for rank in straggling
+        }
+        effects += _measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
+    if job.phase is Phase.RELEASED:
+        job.drifts.clear()
+        job.guard.fall_from_plan(job.iteration)
+    return effects
+
+
+def _listed(pp_ranks: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(pp_ranks)))
 
 
 def _released(job: Job, now_s: float) -> list[Effect]:
@@ -195,7 +270,7 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
     clocks_mhz = common_clocks_mhz(job, setters)
     if len(clocks_mhz) < _MIN_CLOCKS:
         return []
-    job.drifted_ranks.clear()
+    job.drifts.clear()
     job.reprofiled_at_s = now_s
     job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if rank not in setters]

@@ -6,6 +6,7 @@ A fact replaces the earlier one with the same ``key``; what is told apart by key
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from perseus_dist.fingerprint import Fingerprint
 from perseus_dist.messages import ProfileSamples, Target
 from perseus_dist.planner.frontier_summary import FrontierSummary
 from perseus_dist.planning.slow_rank import SlowRank
@@ -16,11 +17,14 @@ SAVED_PROFILE = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRegistered:
-    """The job exists. Written by the first rank; again when a new run brings another schedule or other sizes.
+    """The job exists. Written by the first rank of each run.
 
     Attributes:
         token_sha256: Hexadecimal hash of the token that owns the job; empty where the planner asked for none.
-        held_revision, held_switch_revision, last_sweep_id: What earlier schedules of the job have used up.
+        held_revision, held_switch_revision, last_sweep_id: What earlier runs of the job have used up.
+        run_id: Of the run, as its ranks say it.
+        keeps_profile: The profile was measured while the job had another schedule.
+        is_anew: Nothing of earlier runs is left, so that ranks which attach later are not compared with them.
     """
 
     schedule_digest: str
@@ -31,11 +35,32 @@ class JobRegistered:
     held_revision: int = 0
     held_switch_revision: int = 0
     last_sweep_id: int = 0
+    run_id: str = ""
+    keeps_profile: bool = False
+    is_anew: bool = False
 
     @property
     def key(self) -> str:
         """One per job."""
         return "job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintKnown:
+    """What a rank runs, as far as it was ever known: the profile, the plan and the baseline on file are of this work.
+
+    Attributes:
+        run_id: Of the run that it was last compared in.
+    """
+
+    rank: int
+    run_id: str
+    fingerprint: Fingerprint
+
+    @property
+    def key(self) -> str:
+        """One per rank."""
+        return f"fingerprint/{self.rank}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +77,35 @@ class ScheduleReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineMeasured:
-    """Iterations of the whole job before any plan, as ``MeasuredIterations``."""
+    """Iterations of the whole job at full clocks in the present run, as ``MeasuredIterations``.
+
+    Attributes:
+        is_probed: They are of probes, not of the run's begin.
+    """
 
     num_iterations: int
     time_s: float
     time_spread_s: float
     energy_j: float
     energy_spread_j: float
+    is_probed: bool = False
 
     @property
     def key(self) -> str:
         """One per job."""
         return "baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavingCounted:
+    """[J] saved in the present run, by measurement; stored from time to time."""
+
+    saved_j: float
+
+    @property
+    def key(self) -> str:
+        """One per job."""
+        return "saved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,18 +271,6 @@ class StragglerKnown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavingMeasured:
-    """[J] saved since the first plan, by measurement; as of some seconds ago while the job runs."""
-
-    saved_j: float
-
-    @property
-    def key(self) -> str:
-        """One per job: the newest."""
-        return "saved"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded:
     """The job is done, and why. Dropped when a rank attaches again."""
 
@@ -254,8 +284,10 @@ class JobEnded:
 
 Fact = (
     JobRegistered
+    | FingerprintKnown
     | ScheduleReceived
     | BaselineMeasured
+    | SavingCounted
     | SweepBegun
     | SweepEnded
     | SamplesReceived
@@ -264,6 +296,5 @@ Fact = (
     | SwitchDecided
     | TargetChosen
     | StragglerKnown
-    | SavingMeasured
     | JobEnded
 )

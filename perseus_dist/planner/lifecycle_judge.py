@@ -36,7 +36,7 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
     if job.phase in (Phase.REPROFILING, Phase.PLANNING):
         return  # where some ranks are swept, the times of all in their pipeline say nothing about it
     for report in message.iterations:
-        if report.kind_times:
+        if report.kind_times and report.is_live:
             planned_s = _planned_time_s(job, state.rank.dp_rank, report)
             if planned_s is not None:
                 watch.observe(rank, report, planned_s, now_s)

@@ -5,19 +5,19 @@ from collections import defaultdict
 from dataclasses import replace
 from statistics import fmean, median
 
+from perseus_dist.messages import NO_POINT
 from perseus_dist.planner.job import Job, JobPlan, Phase, TakenSamples
 from perseus_dist.planner.lifecycle_events import (
-    CancelPlanning,
     Effect,
     Log,
     Persist,
     PlanFailed,
     PlanReady,
-    SendTable,
     StartPlanning,
 )
 from perseus_dist.planner.lifecycle_facts import SAVED_PROFILE, TableMade
-from perseus_dist.planner.lifecycle_switch import decide
+from perseus_dist.planner.lifecycle_reset import cancel_planning, drop_kept_profile
+from perseus_dist.planner.lifecycle_switch import put_in_force
 from perseus_dist.planner.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.instruction import Kind
 from perseus_dist.units import PS_PER_S
@@ -57,21 +57,13 @@ def planning_request(job: Job) -> PlanningRequest:
     )
 
 
-def cancel_planning(job: Job) -> list[Effect]:
-    """Nobody waits for the answer any more."""
-    if job.planning is None:
-        return []
-    request_id, job.planning = job.planning, None
-    return [CancelPlanning(request_id=request_id)]
-
-
 def take_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     """Bring a frontier into force; answers that nobody waits for are ignored."""
     result = event.result
     if result.request_id != job.planning:
         return []
     job.planning, job.planning_attempts = None, 0
-    job.drifted_ranks.clear()  # agents compare with the new table from now on
+    job.drifts.clear()  # agents compare with the new table from now on
     if result.revision <= job.held_revision:  # an agent that follows a later one has attached meanwhile
         return start_planning(job, f"an agent holds table {job.held_revision}: planning again under a later revision")
     job.plan = JobPlan(
@@ -89,12 +81,8 @@ def take_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         f"table {result.revision} has {len(summary.time_ps)} plans from {summary.t_min_ps / PS_PER_S:.6f} s to "
         f"{summary.time_ps[-1] / PS_PER_S:.6f} s, all-maximum clocks take {summary.baseline_time_ps / PS_PER_S:.6f} s"
     )
-    tables = [
-        SendTable(stream=stream, encoded=result.tables[job.places[rank].pp_rank])
-        for stream, rank in job.rank_of_stream.items()
-    ]
     job.enter(Phase.ENFORCING, why)
-    return [Persist(facts=(made,)), *tables, *decide(job, now_s, why)]
+    return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
 
 
 def take_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
@@ -107,6 +95,11 @@ def take_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
         job.enter(Phase.PLANNING, f"planning is tried again in {job.policy.planning_retry_s:g} s: {event.reason}")
         return []
     job.planning_attempts = 0
+    assert job.spec is not None
+    if job.spec.keeps_profile and job.plan is None:
+        why = f"the profile of another schedule cannot be planned with ({event.reason}): profiling instead"
+        job.enter(Phase.WARMING_UP, why)
+        return drop_kept_profile(job, now_s)
     if SAVED_PROFILE in job.samples and job.plan is None:
         del job.samples[SAVED_PROFILE]
         job.ended_series.discard(SAVED_PROFILE)
@@ -115,9 +108,8 @@ def take_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
         job.enter(Phase.WARMING_UP, f"the saved profile cannot be planned with ({event.reason}): profiling instead")
         return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]
     if job.plan is not None:
-        job.enter(Phase.ENFORCING, f"{_STAYS}: {event.reason}")
+        _go_on(job, event.reason)
         return []
-    assert job.spec is not None
     job.enter(Phase.OBSERVING, f"no plan can be made until a rank starts anew: {event.reason}")
     job.is_unplannable = True
     for known in (job.samples, job.sweeps, job.ended_series):
@@ -130,11 +122,20 @@ def do_without_choice(job: Job) -> None:
     """Plan nothing: a sweep has ended, and no computation was measured at a second clock. Its samples are kept."""
     why = f"no rank could set clocks in the sweep: {refusal(job)}"
     if job.plan is not None:
-        job.enter(Phase.ENFORCING, f"{_STAYS}: {why}")
+        _go_on(job, why)
     else:
         # Where ranks say that they can, the next sweep would end no better.
         job.is_unplannable = any(state.can_set_clocks for state in job.ranks.values())
         job.enter(Phase.OBSERVING, why)
+
+
+def _go_on(job: Job, why: str) -> None:
+    """As before, since no new plan can be made; one that was dropped is tried again after a while."""
+    if job.switch is None or NO_POINT not in job.switch.points:
+        job.enter(Phase.ENFORCING, f"{_STAYS}: {why}")
+        return
+    job.guard.fall_from_plan(job.iteration)
+    job.enter(Phase.RELEASED, f"no plan is followed, because no new one can be made: {why}")
 
 
 def refusal(job: Job) -> str:

@@ -1,46 +1,37 @@
 """Who belongs to a job: attaching and detaching, and what an attached rank is told first."""
 
-from dataclasses import fields
+from dataclasses import replace
 
+from perseus_dist.fingerprint import fits_profile
 from perseus_dist.messages import NO_ITERATION, Attach, Attached, Rank, Refused, Release
 from perseus_dist.planner.job import Job, Phase, Pipeline, Place, RankState
 from perseus_dist.planner.lifecycle_events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
 from perseus_dist.planner.lifecycle_facts import JobRegistered, TargetChosen
+from perseus_dist.planner.lifecycle_run import (
+    begin_anew,
+    begin_run,
+    clauses,
+    enter_run,
+    know_fingerprint,
+    leave_run,
+    shape_differences,
+)
 from perseus_dist.planner.lifecycle_schedule import want_schedule
 from perseus_dist.planner.lifecycle_sweep import resume_sweep
 from perseus_dist.planner.lifecycle_switch import decide, is_of_earlier_run, release_all, switch_for
-
-# What a new schedule of the same job leaves as it is: revisions never go back, and the owner stays the owner.
-_KEPT = frozenset(
-    {
-        "job_id",
-        "policy",
-        "sweep_id",
-        "request_id",
-        "given_revision",
-        "num_messages",
-        "num_changes",
-        "num_refused_reports",
-        "history",
-        "now_s",
-        "chosen_target",
-    }
-)
-_OF_A_SCHEDULE = (
-    *("schedule", "baseline", "sweep/", "ended/", "samples/", "table", "own/", "switch", "straggler/"),
-    *("saved", "over"),
-)
 
 
 def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     """Take a rank in, or refuse its stream."""
     attach = event.attach
     effects: list[Effect] = []
+    is_registered = False
     if job.spec is None or (not job.rank_of_stream and not _fits(job, attach.rank)):
         if refusal := _own_contradiction(attach.rank):
             effects.append(_refuse(event.stream, refusal, retry=False))
             return [*effects, Forget()] if job.spec is None else effects
-        effects += _register(job, event)
+        effects += _register(job, event, now_s)
+        is_registered = True
     elif refused := _refusal(job, event, now_s):
         return refused
     state = job.ranks.get(attach.rank.rank)
@@ -48,6 +39,8 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     if state is not None and state.stream is not None:  # the same agent, whose older stream has not been seen to end
         effects += [_refuse(state.stream, "a newer stream of the same agent has taken its place", retry=True)]
         detach_rank(job, state.stream, now_s)
+    effects += [] if is_registered else enter_run(job, attach, now_s)
+    effects += know_fingerprint(job, attach, now_s)
     _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
     _take_in(job, event)
     effects += _choose_target(job, attach)
@@ -74,40 +67,47 @@ def detach_rank(job: Job, stream: int, now_s: float) -> list[Effect]:
     job.num_changes += 1
     if not job.rank_of_stream:
         job.gone_since_s = now_s
+    effects = leave_run(job, now_s)
     if job.schedule_asked == stream:
         job.schedule_asked = None
-        return want_schedule(job)
-    return []
+        return [*effects, *want_schedule(job)]
+    return effects
 
 
-def _register(job: Job, event: RankAttached) -> list[Effect]:
-    """Begin the job, or begin it anew with another schedule: nobody is attached who runs the old one."""
-    rank = event.attach.rank
-    drop: tuple[str, ...] = ()
-    held_revision = max(job.held_revision, job.given_revision, job.plan.revision if job.plan else 0)
-    held_switch_revision = max(job.held_switch_revision, job.switch.switch_revision if job.switch else 0)
-    effects: list[Effect] = []
-    token_sha256 = event.token_sha256
-    if job.spec is not None:
-        token_sha256, drop = job.spec.token_sha256, _OF_A_SCHEDULE
-        effects.append(Log(sentence=f"{_shape(rank)} instead of {_spec_shape(job.spec)}: the job begins anew"))
-        fresh = Job(job_id=job.job_id, policy=job.policy)
-        for field in fields(Job):
-            if field.name not in _KEPT:
-                setattr(job, field.name, getattr(fresh, field.name))
-    job.spec = JobRegistered(
+def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Begin the job, or begin it anew with another schedule or other sizes: no rank is attached."""
+    attach, rank = event.attach, event.attach.rank
+    spec = JobRegistered(
         schedule_digest=rank.schedule_digest,
         pp_size=rank.pp_size,
         dp_size=rank.dp_size,
         tp_size=rank.tp_size,
-        token_sha256=token_sha256,
-        held_revision=held_revision,
-        held_switch_revision=held_switch_revision,
-        last_sweep_id=job.sweep_id,
+        token_sha256=event.token_sha256,
+        run_id=attach.run_id,
     )
-    job.held_revision, job.held_switch_revision = held_revision, held_switch_revision
+    if job.spec is None:
+        job.spec = replace(spec, held_revision=job.held_revision, held_switch_revision=job.held_switch_revision)
+        job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
+        return [Persist(facts=(job.spec,))]
+    found = shape_differences(job.spec, rank)
+    keeps_profile, why = fits_profile(found), clauses(found)
+    effects = begin_anew(job, why, now_s, keeps_profile=keeps_profile)
+    if not any(isinstance(effect, Log) for effect in effects):  # nothing had been measured
+        effects.insert(0, Log(sentence=f"{why}: the job begins anew"))
+    job.spec = replace(
+        job.spec,
+        schedule_digest=rank.schedule_digest,
+        pp_size=rank.pp_size,
+        dp_size=rank.dp_size,
+        tp_size=rank.tp_size,
+    )
+    job.schedule_text, job.schedule_asked, job.stragglers = "", None, {}
     job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
-    return [*effects, Persist(facts=(job.spec,), drop=drop)]
+    if not keeps_profile:
+        job.places, job.rank_at, job.acked_samples = {}, {}, {}
+    effects += begin_run(job, attach.run_id, now_s)
+    job.spec = replace(job.spec, is_anew=not keeps_profile)
+    return [*effects, Persist(facts=(job.spec,), drop=("schedule", "straggler/"))]
 
 
 def _own_contradiction(rank: Rank) -> str:
@@ -148,7 +148,7 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         refusal = f"rank {rank.rank} is attached by another agent; end that one, or wait until its stream has ended"
         return [_refuse(event.stream, refusal, retry=True)]
     owner = job.rank_at.get(_place(rank), rank.rank)
-    if owner != rank.rank:
+    if owner != rank.rank and owner in job.ranks:  # in this run
         refusal = (
             f"saw rank {rank.rank} at pp_rank {rank.pp_rank}, dp_rank {rank.dp_rank}, tp_rank {rank.tp_rank}, which is "
             f"rank {owner}'s place; give every rank its own"
@@ -158,13 +158,13 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
 
 
 def _fits(job: Job, rank: Rank) -> bool:
-    """Whether a rank runs the job's schedule in the job's sizes, in the place that it has always had."""
+    """Whether a rank runs the job's schedule in the job's sizes, in the place that it has had in this run."""
     spec = job.spec
     if spec is None or rank.schedule_digest != spec.schedule_digest:
         return False
     if (rank.pp_size, rank.dp_size, rank.tp_size) != (spec.pp_size, spec.dp_size, spec.tp_size):
         return False
-    return job.places.get(rank.rank, _place(rank)) == _place(rank)
+    return rank.rank not in job.ranks or job.places.get(rank.rank, _place(rank)) == _place(rank)
 
 
 def _place(rank: Rank) -> Place:
@@ -174,6 +174,7 @@ def _place(rank: Rank) -> Place:
 def _take_in(job: Job, event: RankAttached) -> None:
     attach = event.attach
     rank = attach.rank
+    assert job.spec is not None
     state = job.ranks.get(rank.rank)
     if state is None or state.incarnation != attach.incarnation:
         state = RankState(
@@ -184,6 +185,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
             has_profile=attach.has_profile,
             version=attach.version,
             control=attach.gpu.control,
+            run_id=attach.run_id or job.spec.run_id,
         )
         job.ranks[rank.rank] = state
         job.is_unplannable = False
@@ -253,6 +255,8 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
         if is_of_earlier_run(job, job.switch.effective_iteration):
             return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
         effects.append(Send(stream=stream, message=switch_for(job.switch, attach.rank.dp_rank)))
+    if job.sweep is not None and job.phase in (Phase.REGISTERING, Phase.WARMING_UP):
+        return effects  # it goes on once the run has a baseline
     return [*effects, *resume_sweep(job, attach.rank.rank, stream, now_s)]
 
 

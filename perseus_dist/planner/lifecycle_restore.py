@@ -8,11 +8,12 @@ from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
+    FingerprintKnown,
     JobEnded,
     JobRegistered,
     OwnTableMade,
     SamplesReceived,
-    SavingMeasured,
+    SavingCounted,
     ScheduleReceived,
     StragglerKnown,
     SweepBegun,
@@ -51,6 +52,10 @@ def _take(job: Job, fact: Fact) -> None:
             job.pipelines = [Pipeline() for _ in range(fact.dp_size)]
             job.held_revision, job.held_switch_revision = (fact.held_revision, fact.held_switch_revision)
             job.sweep_id = max(job.sweep_id, fact.last_sweep_id)
+        case FingerprintKnown():
+            job.fingerprints[fact.rank] = fact
+        case SavingCounted():
+            job.saved_j = job.stored_saved_j = fact.saved_j
         case ScheduleReceived():
             job.schedule_text = fact.text
         case BaselineMeasured():
@@ -79,8 +84,6 @@ def _take(job: Job, fact: Fact) -> None:
             job.chosen_target = fact
         case StragglerKnown():
             job.stragglers[fact.straggler_id] = fact
-        case SavingMeasured():
-            job.saved_j = job.stored_saved_j = fact.saved_j
         case JobEnded():
             job.phase, job.reason = Phase.DONE, fact.reason
 
@@ -104,7 +107,7 @@ def _phase(job: Job) -> Phase:
         return Phase.REPROFILING if job.plan else Phase.PROFILING
     if job.plan is not None and job.switch is not None and set(job.switch.points) != {NO_POINT}:
         return Phase.ENFORCING
-    if job.plan is not None:  # ranks did not agree on the schedule
+    if job.plan is not None:  # a run has just begun, or ranks did not agree on the schedule
         return Phase.REGISTERING
     if job.baseline is not None and has_profile(job):
         return Phase.PLANNING

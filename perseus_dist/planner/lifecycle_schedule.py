@@ -3,9 +3,14 @@
 from perseus_dist.errors import ScheduleError
 from perseus_dist.messages import Refused, ScheduleText, ScheduleWanted
 from perseus_dist.planner.job import Job
-from perseus_dist.planner.lifecycle_events import Effect, Persist, Refuse, Send
+from perseus_dist.planner.lifecycle_events import Effect, Log, Persist, Refuse, Send
 from perseus_dist.planner.lifecycle_facts import ScheduleReceived
+from perseus_dist.planner.lifecycle_reset import drop_kept_profile
+from perseus_dist.planning.schedule import Schedule
 from perseus_dist.planning.schedule_text import parse_schedule
+
+_NO_STAGE = -1
+_OTHER_CHUNKS = "the profile is of other model chunks than the schedule runs: it is measured again"
 
 
 def want_schedule(job: Job) -> list[Effect]:
@@ -16,7 +21,7 @@ def want_schedule(job: Job) -> list[Effect]:
     return [Send(stream=job.schedule_asked, message=ScheduleWanted())]
 
 
-def take_schedule(job: Job, stream: int, message: ScheduleText) -> list[Effect]:
+def take_schedule(job: Job, stream: int, message: ScheduleText, now_s: float) -> list[Effect]:
     """Keep a text that fits, refuse the stream of one that does not."""
     assert job.spec is not None
     if job.schedule_text:
@@ -43,7 +48,24 @@ def take_schedule(job: Job, stream: int, message: ScheduleText) -> list[Effect]:
         ]
     job.schedule_text = message.text
     job.num_changes += 1
-    return [Persist(facts=(ScheduleReceived(text=message.text),))]
+    effects: list[Effect] = [Persist(facts=(ScheduleReceived(text=message.text),))]
+    if job.spec.keeps_profile and not _fits_kept_profile(job, schedule):
+        effects += [Log(sentence=_OTHER_CHUNKS), *drop_kept_profile(job, now_s)]
+    return effects
+
+
+def _fits_kept_profile(job: Job, schedule: Schedule) -> bool:
+    """Whether a profile that was measured under another schedule is of the model chunks that this one runs."""
+    of_ranks = [sorted({instruction.stage for instruction in order}) for order in schedule.ranks]
+    measured: set[int] = set()
+    for of_series in job.samples.values():
+        for rank, taken in of_series.items():
+            of_chunk = of_ranks[job.places[rank].pp_rank]
+            for one in taken:
+                for sample in one.samples.samples:
+                    own = of_chunk[sample.chunk] if sample.chunk < len(of_chunk) else _NO_STAGE
+                    measured.add(sample.stage if sample.stage >= 0 else own)
+    return not measured or measured == {stage for stages in of_ranks for stage in stages}
 
 
 def _refuse(stream: int, reason: str) -> Refuse:

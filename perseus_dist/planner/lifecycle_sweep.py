@@ -79,6 +79,12 @@ def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]
     return _send_sweep(job, sweep.ordered, [rank])
 
 
+def resume_series(job: Job, now_s: float) -> list[Effect]:
+    """Order again what a series still lacks, of trainers that have been started anew."""
+    assert job.sweep is not None
+    return _order_again(job, job.sweep, now_s, "another run goes on with the series")
+
+
 def take_samples(job: Job, state: RankState, stream: int, message: ProfileSamples) -> list[Effect]:
     """Keep measurements, then acknowledge them; the same ones again are acknowledged again."""
     rank, incarnation = state.rank.rank, state.incarnation

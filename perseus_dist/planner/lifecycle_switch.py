@@ -76,6 +76,8 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
     """
     if job.plan is None or job.phase is Phase.STALE:
         return []
+    if job.switch is None and job.phase is not Phase.ENFORCING:
+        return []  # the plan of an earlier run waits for this run's baseline
     if job.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
         kept = "the switch stays until it is known again who is slow"
         return _switch(job, job.switch, now_s, f"{why}: {kept}") if force else [Log(sentence=f"{why}: {kept}")]
@@ -94,6 +96,16 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
     if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
         return [Log(sentence=f"{why}: {choice.sentence}, as before")]
     return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
+
+
+def put_in_force(job: Job, now_s: float, why: str) -> list[Effect]:
+    """Bring a plan into force that no attached rank holds: tables first."""
+    assert job.plan is not None
+    tables = [
+        SendTable(stream=stream, encoded=job.plan.tables[job.places[rank].pp_rank])
+        for stream, rank in job.rank_of_stream.items()
+    ]
+    return [*tables, *decide(job, now_s, why, force=True)]
 
 
 def release_all(job: Job, now_s: float) -> list[Effect]:

@@ -23,10 +23,11 @@ from perseus_dist.planner.lifecycle_facts import Fact
 from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
 
 SCHEMA_VERSION = 2
-"""2: facts of the kinds ``SavingMeasured`` and ``JobEnded``, which earlier planners would take for damage."""
-
 MAX_COMMITS_PER_TRANSACTION = 1024
 RETRY_PERIOD_S = 5.0
+
+_OLDER_VERSIONS = frozenset({1})
+"""Their facts are read as they are: what these lack is not known. Such planners cannot read the newer kinds."""
 
 _APPLICATION_ID = 0x50727364  # "Prsd", so that nobody else's database is written to
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -41,9 +42,6 @@ CREATE TABLE facts (
     UNIQUE (job, key)
 );
 """
-
-_MIGRATIONS: dict[int, tuple[str, ...]] = {1: ()}
-"""By version, the statements that make the next version of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -251,12 +249,9 @@ def _prepare(path: Path | None, database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     elif application_id != _APPLICATION_ID:
         raise StoreError(f"{path}: saw a database of another program, expected a planner's; name another state folder")
-    elif version in _MIGRATIONS:
-        for migrated in range(version, SCHEMA_VERSION):
-            for statement in _MIGRATIONS[migrated]:
-                database.execute(statement)
+    elif version in _OLDER_VERSIONS:
         database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        _log.info("%s: brought from schema version %d to %d", path, version, SCHEMA_VERSION)
+        _log.info("%s: schema version %d becomes %d", path, version, SCHEMA_VERSION)
     elif version != SCHEMA_VERSION:
         raise StoreError(
             f"{path}: saw schema version {version}, expected 1 to {SCHEMA_VERSION}; use the perseus-dist that wrote "

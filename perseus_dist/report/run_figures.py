@@ -15,6 +15,12 @@ from perseus_dist.report.run_iterations import Iterations, iterations_of, summed
 from perseus_dist.report.run_job import JobRecord
 from perseus_dist.report.run_stragglers import StragglerFigures, straggler_figures
 
+_WIDE_SPREAD = 0.05  # as the planner has it
+NO_BASELINE = (
+    "this run has no baseline, because too few iterations at full clocks were seen live before its plan came into "
+    "force: what the plan saves and costs is not known"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunReport:
@@ -25,7 +31,7 @@ class RunReport:
         iterations: Of the whole job.
         pipelines: The same by dp_rank, of the pipelines whose ranks are all known.
         kept: Iterations with all their instructions.
-        baseline: Before anybody held a clock.
+        baseline: Of this run, at full clocks; of no iterations where it has none.
         planned: Under the last plan.
         gpus: By rank.
         stragglers: None where there were none.
@@ -104,7 +110,21 @@ class RunReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the report lacks, a sentence each."""
-        return tuple(dict.fromkeys((*self.run.notes, *self.kept.notes, *self.straggler_notes, *self.output_notes)))
+        found = (*self._baseline_notes(), *self.run.notes, *self.kept.notes, *self.straggler_notes, *self.output_notes)
+        return tuple(dict.fromkeys(found))
+
+    def _baseline_notes(self) -> tuple[str, ...]:
+        """What is to be known of what the plan is compared with."""
+        baseline = self.baseline
+        if self.is_planned and not baseline.num_iterations:
+            return (NO_BASELINE,)
+        if baseline.time_spread_s <= _WIDE_SPREAD * baseline.time_s:
+            return ()
+        percent = 100 * baseline.time_spread_s / baseline.time_s
+        return (
+            f"the baseline's iterations spread by {percent:.0f} % (interquartile range over median), and saving and "
+            "slowdown are known no better than that",
+        )
 
     def document(self) -> dict[str, Any]:
         """``report.json``. What is not known is null; spreads are interquartile ranges, energies of the whole job."""

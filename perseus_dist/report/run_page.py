@@ -7,7 +7,7 @@ import perseus_dist
 from perseus_dist.report.page_parts import bullets, figure, section, table
 from perseus_dist.report.page_style import STYLE
 from perseus_dist.report.page_times import clock_time, duration, seconds_between
-from perseus_dist.report.run_figures import RunReport
+from perseus_dist.report.run_figures import NO_BASELINE, RunReport
 from perseus_dist.report.run_gpus import GpuFigures
 from perseus_dist.report.run_stragglers import StragglerFigures
 from perseus_dist.report.run_summary import HEADERS, checks, comparison, reality, shape, troubles, why_no_plan
@@ -108,7 +108,10 @@ def _headline(report: RunReport) -> str:
     baseline, planned = report.baseline, report.planned
     saving, slowdown = report.saving_percent, report.slowdown_percent
     if saving is None or slowdown is None:
-        told = f'<p class="nothing">{escape(why_no_plan(report))}</p>' if not report.is_planned else ""
+        why = "" if report.is_planned else why_no_plan(report)
+        if report.is_planned and not baseline.num_iterations:
+            why = NO_BASELINE
+        told = f'<p class="nothing">{escape(why)}</p>' if why else ""
         energies = [f"{baseline.energy_j:,.1f} J"] if baseline.energy_j else []
         times = [f"{baseline.time_s:.4f} s"] if baseline.time_s else []
         tiles = [

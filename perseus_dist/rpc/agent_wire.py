@@ -1,5 +1,6 @@
 """Messages from agents to the planner, as protobuf and back."""
 
+from perseus_dist.fingerprint import Workload
 from perseus_dist.messages import (
     AgentMessage,
     Attach,
@@ -100,6 +101,9 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
             control=gpu.control,
             refusal=sentence(gpu.refusal),
             energy_period_s=gpu.energy_period_s,
+            memory_mib=gpu.memory_mib,
+            default_power_limit_w=gpu.default_power_limit_w,
+            power_limit_w=gpu.power_limit_w,
         ),
         incarnation=attach.incarnation,
         iteration=attach.iteration,
@@ -107,6 +111,8 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
         target=None if attach.target is None else target_to_wire(attach.target),
         version=sentence(attach.version, limits.MAX_NAME_LENGTH),
         has_profile=attach.has_profile,
+        run_id=sentence(attach.run_id, limits.MAX_NAME_LENGTH),
+        workload=_workload_to_wire(attach.workload),
     )
 
 
@@ -120,6 +126,8 @@ def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
         target=target_from_wire(check, "attach.target", wire.target) if wire.HasField("target") else None,
         version=check.text("attach.version", wire.version, limits.MAX_NAME_LENGTH),
         has_profile=wire.has_profile,
+        run_id=check.text("attach.run_id", wire.run_id, limits.MAX_NAME_LENGTH),
+        workload=_workload_from_wire(check, wire.workload),
     )
 
 
@@ -149,6 +157,53 @@ def _gpu_from_wire(check: Checker, wire: pb.Gpu) -> Gpu:
         control=check.choice("attach.gpu.control", wire.control, CONTROLS),
         refusal=check.text("attach.gpu.refusal", wire.refusal, limits.MAX_SENTENCE_LENGTH),
         energy_period_s=check.number("attach.gpu.energy_period_s", wire.energy_period_s, limits.MAX_SECONDS),
+        memory_mib=check.integer("attach.gpu.memory_mib", wire.memory_mib, 0, limits.MAX_MEMORY_MIB),
+        default_power_limit_w=check.number(
+            "attach.gpu.default_power_limit_w", wire.default_power_limit_w, limits.MAX_WATTS
+        ),
+        power_limit_w=check.number("attach.gpu.power_limit_w", wire.power_limit_w, limits.MAX_WATTS),
+    )
+
+
+def _workload_to_wire(workload: Workload) -> pb.Workload:
+    return pb.Workload(
+        framework=sentence(workload.framework, limits.MAX_NAME_LENGTH),
+        versions=[sentence(version, limits.MAX_NAME_LENGTH) for version in workload.versions[: limits.MAX_VERSIONS]],
+        precision=sentence(workload.precision, limits.MAX_NAME_LENGTH),
+        microbatch_size=workload.microbatch_size,
+        sequence_length=workload.sequence_length,
+        stage_parameters=workload.stage_parameters,
+        tp_size=workload.tp_size,
+        cp_size=workload.cp_size,
+        ep_size=workload.ep_size,
+    )
+
+
+def _workload_from_wire(check: Checker, wire: pb.Workload) -> Workload:
+    at = "attach.workload."
+    for field, seen, most in (
+        ("versions", len(wire.versions), limits.MAX_VERSIONS),
+        ("stage_parameters", len(wire.stage_parameters), limits.MAX_CHUNK + 1),
+    ):
+        if seen > most:
+            check.violated(at + field, f"{seen} values", f"at most {most}")
+            check.finish()
+    return Workload(
+        framework=check.text(at + "framework", wire.framework, limits.MAX_NAME_LENGTH),
+        versions=tuple(
+            check.text(f"{at}versions[{index}]", version, limits.MAX_NAME_LENGTH)
+            for index, version in enumerate(wire.versions)
+        ),
+        precision=check.text(at + "precision", wire.precision, limits.MAX_NAME_LENGTH),
+        microbatch_size=check_count(check, at + "microbatch_size", wire.microbatch_size),
+        sequence_length=check_count(check, at + "sequence_length", wire.sequence_length),
+        stage_parameters=tuple(
+            check_count(check, f"{at}stage_parameters[{index}]", count)
+            for index, count in enumerate(wire.stage_parameters)
+        ),
+        tp_size=check.integer(at + "tp_size", wire.tp_size, 0, limits.MAX_SIZE),
+        cp_size=check.integer(at + "cp_size", wire.cp_size, 0, limits.MAX_SIZE),
+        ep_size=check.integer(at + "ep_size", wire.ep_size, 0, limits.MAX_SIZE),
     )
 
 

@@ -13,6 +13,8 @@ MAX_EVENTS = 64
 
 MAX_SIZE = 1 << 20  # ranks in any direction
 MAX_CHUNK = 4095
+MAX_VERSIONS = 16  # of a workload
+MAX_MEMORY_MIB = (1 << 31) - 1
 MAX_CLOCK_MHZ = 20_000
 MAX_CLOCKS = 1024
 MAX_POINTS = 1 << 20

@@ -82,6 +82,7 @@ def _iteration_to_wire(report: IterationReport) -> pb.IterationReport:
         ],
         tokens=report.tokens,
         input_wait_s=report.input_wait_s,
+        is_backlog=not report.is_live,
     )
 
 
@@ -98,6 +99,7 @@ def _iteration_from_wire(check: Checker, at: str, wire: pb.IterationReport) -> I
         kind_times=_kind_times_from_wire(check, at + "kind_times", wire),
         tokens=check.number(at + "tokens", wire.tokens, limits.MAX_TOKENS),
         input_wait_s=input_wait_s if wire.HasField("input_wait_s") else None,
+        is_live=not wire.is_backlog,
     )
 
 

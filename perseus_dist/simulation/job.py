@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from itertools import chain, product
 
 from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.instruction import Kind
 from perseus_dist.planning.schedule import Schedule, format_schedule
 from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
 
 _CONSTANT_S = 0.005
+_SEQUENCE_LENGTH = 2048  # at a time scale of 1
+_NUM_PARAMETERS = 10**9  # of a whole stage
 FULL_STAGE_S: Mapping[str, float] = {
     Kind.FORWARD: 0.050,
     Kind.BACKWARD: 0.093,
@@ -48,12 +51,15 @@ class SimulatedJob:
         """Ranks of the whole job."""
         return self.schedule.num_ranks * self.num_pipelines
 
-    def trainers(self, gpu_uuids: tuple[str, ...], *, planner: str | None = None) -> tuple[TrainerConfig, ...]:
+    def trainers(
+        self, gpu_uuids: tuple[str, ...], *, planner: str | None = None, run_id: str = ""
+    ) -> tuple[TrainerConfig, ...]:
         """One configuration per global rank: pipeline by pipeline, pp_rank by pp_rank.
 
         Args:
             gpu_uuids: (num_ranks) of the simulated GPUs, by index.
             planner: Address of the planner, or None.
+            run_id: As in ``RankSpec``.
         """
         text = format_schedule(self.schedule)
         times = self._times()
@@ -75,6 +81,8 @@ class SimulatedJob:
                     planner=planner,
                     target=self.target,
                     profile=self.profile if rank == 0 else None,
+                    run_id=run_id,
+                    workload=self._workload(pp_rank),
                 ),
                 gpu=rank,
                 times=times[pp_rank],
@@ -87,16 +95,34 @@ class SimulatedJob:
         """Of every stage and kind."""
         return tuple(chain.from_iterable(self._times()))
 
+    def _workload(self, pp_rank: int) -> Workload:
+        """What such a model's trainer would know: tokens make all computations longer, parameters a stage's."""
+        stages = sorted({instruction.stage for instruction in self.schedule.ranks[pp_rank]})
+        of_stage = _NUM_PARAMETERS * self.schedule.num_ranks / self.schedule.num_stages
+        return Workload(
+            framework="simulated",
+            precision="bf16",
+            microbatch_size=1,
+            sequence_length=max(1, round(_SEQUENCE_LENGTH * self.time_scale)),
+            stage_parameters=tuple(round(of_stage * self._weight(stage)) for stage in stages),
+            tp_size=1,
+            cp_size=1,
+            ep_size=1,
+        )
+
+    def _weight(self, stage: int) -> float:
+        """A stage's work over the first one's."""
+        return 1 + self.imbalance * stage / max(1, self.schedule.num_stages - 1)
+
     def _times(self) -> list[tuple[InstructionTime, ...]]:
         """By pp_rank. A stage's share of the model shrinks with the number of chunks."""
-        last = max(1, self.schedule.num_stages - 1)
         chunks = self.schedule.num_stages / self.schedule.num_ranks
         return [
             tuple(
                 InstructionTime(
                     stage=stage,
                     kind=kind,
-                    seconds=self.time_scale * FULL_STAGE_S[kind] / chunks * (1 + self.imbalance * stage / last)
+                    seconds=self.time_scale * FULL_STAGE_S[kind] / chunks * self._weight(stage)
                     if kind in FULL_STAGE_S
                     else _CONSTANT_S,
                 )

@@ -82,4 +82,4 @@ class TrainerConfig:
         """The inverse of ``to_json``."""
         fields = json.loads(text)
         times = tuple(InstructionTime(**time) for time in fields["times"])
-        return cls(**{**fields, "spec": RankSpec(**fields["spec"]), "times": times})
+        return cls(**{**fields, "spec": RankSpec.from_fields(fields["spec"]), "times": times})

@@ -47,11 +47,16 @@ class VirtualAgent:
                 clocks_mhz=self._meter.clocks_mhz,
                 control="direct",
                 energy_period_s=gpu.preset.timing.energy_period_s,
+                memory_mib=self._meter.memory_mib,
+                default_power_limit_w=self._meter.default_power_limit_w,
+                power_limit_w=self._meter.power_limit_w,
             ),
             incarnation=spec.rank + 1 if incarnation is None else incarnation,
             target=parse_target(spec.target) if spec.target else None,
             saved_profile=saved_profile_from_spec(spec),
             settings=settings_from_spec(spec),
+            run_id=spec.run_id,
+            workload=spec.workload,
         )
         self._sample_ns = 0
         self._timer_ns = 0  # as ``next_ns`` found it

@@ -16,7 +16,7 @@ class VirtualMeter:
     its readings are made up for before anything else happens to the agent.
 
     Attributes:
-        name, driver_version, clocks_mhz: As from NVML.
+        name, driver_version, clocks_mhz, memory_mib, default_power_limit_w, power_limit_w: As from NVML.
         reading_ns: The next reading of the close watch, which ``edges`` makes up for; None where there is none.
     """
 
@@ -25,6 +25,9 @@ class VirtualMeter:
         self.name = gpu.preset.nvml_name
         self.driver_version = DRIVER_VERSION
         self.clocks_mhz = gpu.preset.clocks_mhz
+        self.memory_mib = gpu.preset.memory_mib
+        self.default_power_limit_w = gpu.preset.power_limits_w[1]
+        self.power_limit_w = gpu.state().power_limit_w
         self._period_ns = round(gpu.preset.timing.energy_period_s * 1e9)
         self._tracker: EdgeTracker | None = None
         self.reading_ns: int | None = None

@@ -1,5 +1,6 @@
 """One rank's agent in virtual time as a process: born late, stopped, killed, and its stream to the planner."""
 
+from dataclasses import replace
 from typing import Protocol
 
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -44,6 +45,10 @@ class VirtualRank:
         self._attached_stream: int | None = None  # the newest that has begun with an ``Attach``
         self._backlog: list[TimedBoundary] = []  # passed while it was stopped
         self.agent: VirtualAgent | None = None
+
+    def begin_run(self, run_id: str) -> None:
+        """The rank's trainer is started: agents that follow it belong to this run."""
+        self._spec = replace(self._spec, run_id=run_id)
 
     def start_agent(self, now_ns: int, incarnation: int, *, is_planner_there: bool = True) -> None:
         """An agent that knows nothing; it sees what is passed from now on."""

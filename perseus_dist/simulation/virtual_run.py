@@ -59,6 +59,7 @@ class VirtualJob(VirtualTraining):
         self.planner = VirtualPlanner(simulated.job_id, policy, quick_plans=quick_plans)
         self._streams = count()
         self._incarnations = count(1)
+        self._runs = count(1)
         super().__init__(simulated, machine, noise_percent=noise_percent, seed=seed)
 
     @property
@@ -145,7 +146,9 @@ class VirtualJob(VirtualTraining):
         return VirtualLink(new_stream, noise, chance)
 
     def _start_agents(self) -> None:
+        run_id = f"run {next(self._runs)}"
         for rank in self._ranks:
+            rank.begin_run(run_id)
             rank.start_agent(self.machine.now_ns, next(self._incarnations), is_planner_there=self.planner.is_alive)
         self.touched()
 

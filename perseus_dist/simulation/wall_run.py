@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -103,7 +104,7 @@ def run_wall(
         uuids = tuple(gpu.uuid for gpu in machine.gpus)
         trainers = [
             stack.enter_context(_trainer(config, clockd.environ, log))
-            for config in simulated.trainers(uuids, planner=planner.address)
+            for config in simulated.trainers(uuids, planner=planner.address, run_id=secrets.token_hex(8))
         ]
         while any(trainer.poll() is None for trainer in trainers):
             time.sleep(_LOOK_S)

@@ -121,7 +121,7 @@ class TimeEvidence:
     def _take_pipelines(self, whole: WholeIteration, explained: FloatArray, is_late: BoolArray) -> None:
         is_frozen = is_late | self.pipeline_direct.is_suspect | self.pipeline_adjusted.is_suspect
         planned_s = np.where(np.isnan(whole.planned_s), 1.0, whole.planned_s)
-        times = np.log(whole.pipeline_s / planned_s)[:, None]
+        times = (np.log(whole.pipeline_s) - np.log(planned_s))[:, None]  # a ratio could overflow
         agreed, above = self._pipelines.deviations(times, planned_s[:, None], is_late, is_frozen)
         self.pipeline_direct.take(agreed, is_late)
         explained = _not_too_fast(explained, self.pipeline_direct)

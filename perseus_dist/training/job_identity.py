@@ -50,11 +50,13 @@ class JobIdentity:
         job: The job's name.
         rendezvous: Folder where the embedded planner leaves its address; None where the user named a planner.
         boot_id: Of the host that rank 0 runs on.
+        run_id: As in ``RankSpec``.
     """
 
     job: str
     rendezvous: str | None
     boot_id: str
+    run_id: str
 
     @property
     def is_within_reach(self) -> bool:
@@ -78,6 +80,7 @@ def make_identity(*, job: str | None, is_planner_embedded: bool) -> JobIdentity:
         job=job or f"{_script_stem()}-{secrets.token_hex(4)}",
         rendezvous=tempfile.mkdtemp(prefix="perseus-") if is_planner_embedded else None,
         boot_id=_boot_id(),
+        run_id=secrets.token_hex(8),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perseus_dist import hooks
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import PerseusError
+from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.instruction import Instruction
 from perseus_dist.planning.schedule import Schedule, format_schedule
 from perseus_dist.training.device import Device
@@ -24,6 +25,7 @@ from perseus_dist.training.job_identity import (
 )
 from perseus_dist.training.options import PerseusOptions
 from perseus_dist.training.ordered_boundaries import OrderedBoundaries
+from perseus_dist.training.workload import read_workload
 
 if TYPE_CHECKING:
     from perseus_dist.hooks import Hook
@@ -63,12 +65,14 @@ class Framework:
         open_device: Where the rank computes; asked once. May raise ``PerseusError``.
         open_store: The store that all ranks of the job share. May raise anything.
         shows_job: As in ``RankSpec``.
+        read_workload: What the next iteration will compute; asked each time that the rank joins. May raise anything.
     """
 
     read_schedule: Callable[[], Schedule]
     open_device: Callable[[], Device]
     open_store: Callable[[], Store]
     shows_job: bool = False
+    read_workload: Callable[[], Workload] = Workload
 
 
 class JobMember:
@@ -264,6 +268,8 @@ class JobMember:
             report=options.report,
             control="observe" if is_observing else options.control or "auto",
             shows_job=self._framework.shows_job,
+            run_id=identity.run_id,
+            workload=read_workload(self._framework.read_workload),
             options=_agent_options(options),
         )
         hook = hooks.attach(spec, device_stream=self._device.device_stream)

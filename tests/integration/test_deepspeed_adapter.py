@@ -210,6 +210,28 @@ def test_boundaries_are_those_of_deepspeeds_schedule(harness: Harness, case: dic
     assert computations == one_f_one_b(pp=pp, microbatches=case["mb"]).ranks
 
 
+def test_the_planner_is_told_what_the_engine_computes_and_which_start_it_is(harness: Harness) -> None:
+    case = {"pp": 2, "mb": 3, "zero": 1, "config": BF16, "steps": ["train"] * 3}
+    specs, again = ([rank["agents"][0]["spec"] for rank in harness.run(**case)] for _ in range(2))
+    for spec in specs:
+        workload = dict(spec["workload"])
+        assert f"deepspeed {harness.version}" in workload.pop("versions")
+        assert workload == {
+            "framework": "deepspeed",
+            "precision": "bf16",
+            "microbatch_size": 2,
+            "sequence_length": 0,  # not known before the first batch
+            "stage_parameters": [4 * (16 * 16 + 16)],
+            "tp_size": 1,
+            "cp_size": 0,
+            "ep_size": 0,
+        }
+    assert [spec["workload"] for spec in again] == [spec["workload"] for spec in specs]
+    (first,), (second,) = ({spec["run_id"] for spec in started} for started in (specs, again))
+    assert first
+    assert second not in ("", first)
+
+
 def test_every_stage_counts_the_tokens_of_its_microbatches(harness: Harness) -> None:
     for case in ({"pp": 3}, {"pp": 2, "tp": 2, "checkpoint_interval": 0}, {"pp": 1}):
         for rank in harness.run(**case, mb=4, steps=["train", "train", "eval", "train"]):
@@ -249,6 +271,8 @@ def test_a_changed_batch_is_a_new_job_of_the_same_name(harness: Harness) -> None
         assert list(iterations(before["boundaries"]))[-1] == 2
         assert before["spec"]["job_id"] == after["spec"]["job_id"]
         assert before["spec"]["rendezvous"] != after["spec"]["rendezvous"]
+        assert before["spec"]["run_id"] != after["spec"]["run_id"]
+        assert before["spec"]["workload"] == after["spec"]["workload"]
         check_agent(rank, after, range(after["boundaries"][0][4], 8))
         assert after["boundaries"][0][4] in (5, 6)  # once it has stayed for two iterations
     assert [len(warnings(rank)) for rank in seen] == [1, 0]

@@ -29,6 +29,10 @@ def test_sample(machine: SimulatedMachine) -> None:
     assert "A100" in meter.name
     assert meter.driver_version
     assert meter.clocks_mhz[0] == 1410
+    assert (meter.memory_mib, meter.default_power_limit_w, meter.power_limit_w) == (81920, 500.0, 500.0)
+    gpu.set_power_limit_w(250.0)
+    assert GpuMeter(gpu.uuid).power_limit_w == 250.0
+    gpu.set_power_limit_w(500.0)
     before_ns = time.monotonic_ns()
     sample = meter.sample()
     assert before_ns <= sample.time_before_ns <= sample.time_after_ns <= time.monotonic_ns()
@@ -105,6 +109,7 @@ def test_unknown_gpu(machine: SimulatedMachine) -> None:
     assert meter.sample().energy_mj is None
     assert "no GPU of that UUID" in meter.trouble
     assert (meter.name, meter.clocks_mhz, meter.energy_period_s()) == ("", (), 0)
+    assert (meter.memory_mib, meter.default_power_limit_w, meter.power_limit_w) == (0, 0, 0)
     assert machine.calls() == []
 
 

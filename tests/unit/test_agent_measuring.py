@@ -131,6 +131,31 @@ def test_reports_that_nobody_takes_are_counted_as_lost() -> None:
     assert [report.iteration for report in taken] == list(range(10, MAX_REPORTS + 10))
 
 
+def test_only_an_iteration_whose_begin_and_end_were_seen_in_time_is_live() -> None:
+    """A backlog, as at a slow attach: the device has passed boundaries of several iterations at one look."""
+    ledger = Ledger()
+    for iteration in range(3):
+        ledger.begin_iteration(iteration, 10 * S, late_ns=8 * S)
+    for iteration in range(3, 5):
+        ledger.begin_iteration(iteration, (8 + iteration) * S, late_ns=2 * MS)
+    ledger.begin_iteration(5, 13 * S, late_ns=300 * MS)
+    ledger.begin_iteration(6, 23 * S, late_ns=MS)
+    ledger.close(24 * S, late_ns=MS)
+    taken = ledger.take(40 * S)
+    assert [report.iteration for report in taken if report.is_live] == [3, 5, 6], "5 is long beside what is not known"
+    assert [report.time_s for report in taken] == [0, 0, 1, 1, 1, 10, 1]
+
+
+def test_an_iteration_that_ends_by_its_own_word_is_live_by_when_that_was_seen() -> None:
+    for late_ns, is_live in ((MS, True), (S, False)):
+        ledger = Ledger()
+        ledger.begin_iteration(0, 0)
+        ledger.end_iteration(S, late_ns=late_ns)
+        ledger.interrupt()
+        (report,) = ledger.take(9 * S)
+        assert report.is_live is is_live
+
+
 def test_the_device_is_looked_at_closely_only_when_an_end_is_near() -> None:
     assert poll_delay_ns(None, 0) == 2 * MS
     assert poll_delay_ns(100 * MS, 0) == 89 * MS

@@ -118,6 +118,7 @@ class Fleet:
         reached_mhz: Clocks that GPUs run at when told to; nothing is measured at others.
         seen_mhz, trouble: As telemetry tells them.
         free_s, planned_s: [s] an iteration at full clocks, and under a plan.
+        run_id: Of the trainers that attach from now on.
     """
 
     def __init__(self, *, dp: int = 1, policy: Policy = POLICY, clocks_mhz: tuple[int, ...] = CLOCKS_MHZ) -> None:
@@ -136,6 +137,7 @@ class Fleet:
         self.forgotten = False
         self.is_disk_full = False
         self.iteration = 0
+        self.run_id = "run 1"
         self.sequences: dict[int, int] = {}
         self.reported_steps: set[tuple[int, int, int]] = set()
         self.energy_j: Callable[[int], float] = lambda clock_mhz: clock_mhz / 100  # falls to the lowest clock
@@ -185,6 +187,7 @@ class Fleet:
             gpu=gpu,
             incarnation=1000 + rank if incarnation is None else incarnation,
             iteration=self.iteration,
+            run_id=self.run_id,
         )
         self.inbox[stream] = []
         self.tell(RankAttached(stream=stream, attach=replace(attach, **changes)))  # type: ignore[arg-type]
@@ -450,7 +453,8 @@ def test_a_new_schedule_begins_the_job_anew_when_nobody_runs_the_old_one_and_rev
         fleet.detach(rank)
     fleet.attach(0, incarnation=5, rank=replace(_rank(0), schedule_digest="f" * 64))
     assert fleet.job.plan is None
-    assert [key for key in fleet.facts if key.startswith(("table", "switch", "samples", "sweep"))] == []
+    assert [key for key in fleet.facts if key.startswith(("table", "switch", "baseline", "schedule"))] == []
+    assert [key for key in fleet.facts if key.startswith("samples")], "what instructions take is as true as ever"
     for _ in range(2):
         assert fleet.job.held_revision == switch.table_revision
         assert fleet.job.held_switch_revision == switch.switch_revision
@@ -646,7 +650,7 @@ def test_a_new_sweep_that_leaves_no_choice_of_clocks_leaves_the_plan_in_force() 
     fleet = Fleet().to_enforcing()
     fleet.reached_mhz, fleet.trouble = (range(1400, 1401), "the lock was refused")
     for stream in fleet.stream_of.values():
-        fleet.say(stream, DRIFT)
+        fleet.say(stream, replace(DRIFT, measured_time_s=0.104))
     fleet.iterate(30)
     assert fleet.job.sweep_id == 2
     assert fleet.phase() is Phase.ENFORCING
@@ -1043,10 +1047,11 @@ def test_a_restarted_planner_counts_its_sweeps_on() -> None:
 
 def test_drift_sweeps_the_ranks_concerned_again_and_a_new_table_follows() -> None:
     fleet = Fleet(dp=2).to_enforcing()
-    fleet.say(fleet.stream_of[3], DRIFT)
+    drift = replace(DRIFT, measured_time_s=0.104)  # not so far that the plan is dropped
+    fleet.say(fleet.stream_of[3], drift)
     fleet.iterate(7)
     assert fleet.phase() is Phase.ENFORCING, "its replica has not left the profile: one of them is slow, or fast"
-    fleet.say(fleet.stream_of[1], DRIFT)
+    fleet.say(fleet.stream_of[1], drift)
     fleet.iterate(1)
     assert fleet.phase() is Phase.REPROFILING
     assert [fleet.sweep(rank).sweep_id for rank in range(4)] == [1, 2, 1, 2]  # type: ignore[union-attr]
@@ -1061,7 +1066,7 @@ def test_drift_sweeps_the_ranks_concerned_again_and_a_new_table_follows() -> Non
     assert switch is not None
     assert (switch.table_revision, switch.switch_revision) == (2, 2)
     assert not [key for key in fleet.facts if key.startswith(("samples/1/1/", "samples/1/3/"))]
-    fleet.say(fleet.stream_of[3], DRIFT)
+    fleet.say(fleet.stream_of[3], drift)
     fleet.iterate(20)
     assert fleet.phase() is Phase.ENFORCING, "not again so soon"
 

@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from perseus_dist.fingerprint import Fingerprint, Workload
 from perseus_dist.messages import ProfileSamples, Sample, Target
 from perseus_dist.planner.frontier_summary import FrontierSummary
-from perseus_dist.planner.lifecycle import Phase, Policy, restore
+from perseus_dist.planner.job_policy import Policy
+from perseus_dist.planner.lifecycle import Phase, restore
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
+    FingerprintKnown,
     JobEnded,
     JobRegistered,
     OwnTableMade,
     SamplesReceived,
-    SavingMeasured,
+    SavingCounted,
     ScheduleReceived,
     StragglerKnown,
     SweepBegun,
@@ -27,7 +30,7 @@ from perseus_dist.planner.lifecycle_facts import (
     TableMade,
     TargetChosen,
 )
-from perseus_dist.planner.store import Store, StoreError
+from perseus_dist.planner.store import SCHEMA_VERSION, Store, StoreError
 from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planning.slow_rank import SlowRank
 
@@ -47,7 +50,7 @@ SAMPLE = Sample(
     num_runs=7,
     window_s=2.0,
 )
-FACTS: tuple[Fact, ...] = (
+OF_VERSION_1: tuple[Fact, ...] = (
     JobRegistered(schedule_digest="ab", pp_size=4, dp_size=2, tp_size=1, token_sha256="", last_sweep_id=3),
     ScheduleReceived(text="0F0 0B0\n"),
     TargetChosen(target=Target(slowdown=1.1), by_operator=True),
@@ -115,9 +118,27 @@ FACTS: tuple[Fact, ...] = (
         t_prime_s=1.25,
     ),
     StragglerKnown(straggler_id="node/7 'x'", degree=1.25, dp_rank=1),
-    SavingMeasured(saved_j=-12.5),
+)
+FINGERPRINT = Fingerprint(
+    schedule_digest="ab",
+    pp_size=4,
+    dp_size=2,
+    node_size=1,
+    gpu_name="NVIDIA A100",
+    gpu_memory_mib=81920,
+    clocks_mhz=(1410, 1395),
+    default_power_limit_w=400,
+    power_limit_w=350,
+    workload=Workload(framework="deepspeed", versions=("torch 2.13.0",), stage_parameters=(2**40, 1)),
+)
+OF_VERSION_2: tuple[Fact, ...] = (
+    FingerprintKnown(rank=3, run_id="8c1f", fingerprint=FINGERPRINT),
+    SavingCounted(saved_j=-12.5),
     JobEnded(reason="every rank's trainer has ended"),
 )
+FACTS = (*OF_VERSION_1[:-1], *OF_VERSION_2, OF_VERSION_1[-1])
+VERSION_1 = Path(__file__).parent / "data" / "planner_v1.sql"
+"""What a planner of schema version 1 has stored: a job under its plan, and one with a fact of every kind of then."""
 
 
 @pytest.fixture
@@ -165,6 +186,35 @@ def test_facts_come_back_in_the_order_of_storing(path: Path) -> None:
     again.close()
 
 
+def old_database(path: Path) -> None:
+    path.touch(mode=0o600)
+    database = sqlite3.connect(path)
+    database.executescript(VERSION_1.read_text())
+    database.close()
+
+
+def test_a_database_of_the_version_before_is_taken_over_with_all_its_facts(path: Path) -> None:
+    old_database(path)
+    store = Store(path)
+    assert store.load()["every-kind"] == list(OF_VERSION_1)
+    job = restore("job", store.load()["job"], Policy())
+    assert job.phase is Phase.ENFORCING
+    assert job.plan is not None
+    assert (job.plan.revision, job.plan.tables, job.fingerprints) == (1, (b"table 0", b"table 1"), {})
+    store.commit("job", OF_VERSION_2).result(10)
+    store.close()
+    for _ in range(2):  # what is new is there, and what was there still is
+        again = Store(path)
+        assert again.load()["job"][-3:] == list(OF_VERSION_2)
+        assert again.load()["every-kind"] == list(OF_VERSION_1)
+        over = restore("job", again.load()["job"], Policy())
+        assert (over.phase, over.saved_j) == (Phase.DONE, -12.5)
+        again.close()
+    database = sqlite3.connect(path)
+    assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,), "an older planner refuses it"
+    database.close()
+
+
 def test_only_the_owner_may_read_it(store: Store, path: Path) -> None:
     store.commit("a", FACTS).result(10)
     assert {file.stat().st_mode & 0o077 for file in path.parent.iterdir()} == {0}
@@ -175,7 +225,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
     store.commit("a", FACTS)
     store.commit("a", [StragglerKnown(straggler_id="node", degree=2.0, dp_rank=0)])
     newer = baseline(3.0)
-    store.commit("a", [newer], drop=[FACTS[-3].key, "samples/", "sweep/3/"])
+    store.commit("a", [newer], drop=[FACTS[-1].key, "samples/", "sweep/3/"])
     store.commit("b", FACTS)
     store.forget("b").result(10)
     store.close()
@@ -192,6 +242,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
         "table",
         "own/1/",
         "switch",
+        "fingerprint/3/",
         "saved",
         "over",
         "straggler/node/",
@@ -312,47 +363,3 @@ def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytes
     again = Store(path)
     assert len(again.load()["a"]) == 4
     again.close()
-
-
-VERSION_1 = """
-CREATE TABLE facts (
-    id INTEGER PRIMARY KEY,  -- ascending in the order of storing
-    job TEXT NOT NULL,
-    key TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    body TEXT NOT NULL,
-    blob BLOB NOT NULL,
-    UNIQUE (job, key)
-);
-INSERT INTO facts (job, key, kind, body, blob) VALUES
-    ('gpt', 'job', 'JobRegistered', '{"schedule_digest":"ab","pp_size":1,"dp_size":1,"tp_size":1,"token_sha256":"",
-        "held_revision":0,"held_switch_revision":0,"last_sweep_id":0}', x''),
-    ('gpt', 'schedule', 'ScheduleReceived', '{"text":"0F0 0B0"}', x''),
-    ('gpt', 'baseline', 'BaselineMeasured',
-        '{"num_iterations":5,"time_s":2.0,"time_spread_s":0.01,"energy_j":3.0,"energy_spread_j":0.0}', x''),
-    ('gpt', 'table', 'TableMade', '{"revision":1,"summary":{"time_ps":[2],"total_uj":[5],"lower_bound_uj":[4],
-        "baseline_time_ps":2,"baseline_uj":9,"total_blocking_uw":1},"tables":[2],"frontier_npz":2,"profile_csv":1}',
-        x'5454504B63'),
-    ('gpt', 'switch', 'SwitchDecided', '{"table_revision":1,"switch_revision":3,"effective_iteration":30,"points":[0],
-        "reason":"because"}', x'');
-PRAGMA application_id = 0x50727364;
-PRAGMA user_version = 1;
-"""
-
-
-def test_a_database_of_version_1_is_taken_up_and_takes_the_facts_of_this_version(path: Path) -> None:
-    with sqlite3.connect(path) as database:
-        database.executescript(VERSION_1)
-    database.close()
-    for expected_ends in ([], [SavingMeasured(saved_j=7.0), JobEnded(reason="ended")]):
-        store = Store(path)
-        facts = store.load()["gpt"]
-        job = restore("gpt", facts, Policy())
-        assert facts[5:] == expected_ends
-        assert (job.plan is not None, job.switch is not None) == (True, True)
-        assert (job.phase, job.saved_j) == ((Phase.DONE, 7.0) if expected_ends else (Phase.ENFORCING, 0.0))
-        store.commit("gpt", (SavingMeasured(saved_j=7.0), JobEnded(reason="ended"))).result(10)
-        store.close()
-    with sqlite3.connect(path) as database:
-        assert database.execute("PRAGMA user_version").fetchone() == (2,)
-    database.close()

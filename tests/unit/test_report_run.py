@@ -134,6 +134,26 @@ def test_iterations_know_what_they_ran_under(folder: Path) -> None:
     assert summed_up(iterations, iterations.is_in_force).energy_j == pytest.approx(180)
 
 
+def test_a_run_without_a_baseline_says_so_and_compares_nothing(folder: Path) -> None:
+    """The plan of an earlier run came into force with the first iteration that was seen live."""
+    for rank in range(2):
+        write(folder, f"rank-{rank}.jsonl", *reports(20, planned_from=0))
+    report = build_report(folder)
+    assert (report.saving_percent, report.slowdown_percent) == (None, None)
+    assert any("this run has no baseline" in note for note in report.notes)
+    assert "note: this run has no baseline" in summary_text(report)
+    write_report(report, folder)
+    assert "this run has no baseline" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("spread_s", "is_marked"), [(0.01, False), (0.03, True)])
+def test_a_baseline_whose_iterations_spread_widely_is_marked(folder: Path, spread_s: float, *, is_marked: bool) -> None:
+    measured = {"num_iterations": 15, "time_s": 0.25, "time_spread_s": spread_s, "energy_j": 200.0}
+    write(folder, "job.json", job(baseline=measured))
+    notes = build_report(folder).notes
+    assert any("the baseline's iterations spread by 12 %" in note for note in notes) is is_marked
+
+
 def test_without_a_plan_or_a_sweep_all_iterations_are_the_baseline(folder: Path) -> None:
     write(folder, "job.json", job(phases=[{"phase": "observing", "reason": "", "at": ""}]))
     for rank in range(2):

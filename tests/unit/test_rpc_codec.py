@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perseus_dist.fingerprint import Workload
 from perseus_dist.messages import (
     NO_ITERATION,
     AgentMessage,
@@ -91,7 +92,11 @@ REPORT = IterationReport(
 TELEMETRY = Telemetry(
     sequence=9,
     iteration=9,
-    iterations=(REPORT, replace(REPORT, iteration=8, energy_j=None, kind_times=(), input_wait_s=None)),
+    iterations=(
+        REPORT,
+        replace(REPORT, iteration=8, energy_j=None, kind_times=(), input_wait_s=None),
+        replace(REPORT, iteration=9, is_live=False),
+    ),
     gpu=GpuSample(requested_mhz=1395, power_w=300.0, clock_mhz=1410, event_reasons=2**64 - 1, temperature_c=61.0),
     lost_boundaries=1,
     lost_reports=2,
@@ -107,6 +112,22 @@ AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     replace(ATTACH, target=Target(slowdown=1.05)),
     replace(ATTACH, target=Target(deadline_s=3.2)),
     replace(ATTACH, gpu=replace(GPU, clocks_mhz=(), control="observe", refusal="no rights", energy_period_s=0.02)),
+    replace(
+        ATTACH,
+        gpu=replace(GPU, memory_mib=81920, default_power_limit_w=400.0, power_limit_w=350.5),
+        run_id="8c1f",
+        workload=Workload(
+            framework="deepspeed",
+            versions=("deepspeed 0.19.8", "torch 2.13.0"),
+            precision="bf16",
+            microbatch_size=4,
+            sequence_length=8192,
+            stage_parameters=(2**40, 7),
+            tp_size=2,
+            cp_size=1,
+            ep_size=8,
+        ),
+    ),
     ScheduleText(text="0F0 0B0\n1F0 1B0\n"),
     SAMPLES,
     replace(SAMPLES, sweep_id=0, samples=(replace(SAMPLE, stage=3, kind="LOAD"),)),
@@ -184,6 +205,10 @@ def test_every_kind_of_message_is_tried() -> None:
         (replace(ATTACH, gpu=replace(GPU, clocks_mhz=tuple(range(2000, 900, -1)))), "attach.gpu.clocks_mhz"),
         (replace(ATTACH, gpu=replace(GPU, control="root")), "attach.gpu.control"),
         (replace(ATTACH, gpu=replace(GPU, energy_period_s=inf)), "attach.gpu.energy_period_s"),
+        (replace(ATTACH, gpu=replace(GPU, power_limit_w=nan)), "attach.gpu.power_limit_w"),
+        (replace(ATTACH, workload=Workload(microbatch_size=-1)), "attach.workload.microbatch_size"),
+        (replace(ATTACH, workload=Workload(stage_parameters=(1, -1))), "attach.workload.stage_parameters[1]"),
+        (replace(ATTACH, workload=Workload(stage_parameters=(1,) * 5000)), "attach.workload.stage_parameters"),
         (replace(ATTACH, target=Target(slowdown=0.99)), "attach.target.slowdown"),
         (replace(ATTACH, target=Target(deadline_s=0.0)), "attach.target.deadline_s"),
         (replace(SAMPLES, sequence=0), "samples.sequence"),

@@ -47,7 +47,7 @@ class Rank(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., rank: _Optional[int] = ..., pp_rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., tp_rank: _Optional[int] = ..., pp_size: _Optional[int] = ..., dp_size: _Optional[int] = ..., tp_size: _Optional[int] = ..., schedule_digest: _Optional[str] = ...) -> None: ...
 
 class Gpu(_message.Message):
-    __slots__ = ("uuid", "name", "driver_version", "clocks_mhz", "control", "refusal", "energy_period_s")
+    __slots__ = ("uuid", "name", "driver_version", "clocks_mhz", "control", "refusal", "energy_period_s", "memory_mib", "default_power_limit_w", "power_limit_w")
     UUID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DRIVER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,9 @@ class Gpu(_message.Message):
     CONTROL_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     ENERGY_PERIOD_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_POWER_LIMIT_W_FIELD_NUMBER: _ClassVar[int]
+    POWER_LIMIT_W_FIELD_NUMBER: _ClassVar[int]
     uuid: str
     name: str
     driver_version: str
@@ -62,10 +65,35 @@ class Gpu(_message.Message):
     control: str
     refusal: str
     energy_period_s: float
-    def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., driver_version: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., control: _Optional[str] = ..., refusal: _Optional[str] = ..., energy_period_s: _Optional[float] = ...) -> None: ...
+    memory_mib: int
+    default_power_limit_w: float
+    power_limit_w: float
+    def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., driver_version: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., control: _Optional[str] = ..., refusal: _Optional[str] = ..., energy_period_s: _Optional[float] = ..., memory_mib: _Optional[int] = ..., default_power_limit_w: _Optional[float] = ..., power_limit_w: _Optional[float] = ...) -> None: ...
+
+class Workload(_message.Message):
+    __slots__ = ("framework", "versions", "precision", "microbatch_size", "sequence_length", "stage_parameters", "tp_size", "cp_size", "ep_size")
+    FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    MICROBATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    STAGE_PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    TP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    framework: str
+    versions: _containers.RepeatedScalarFieldContainer[str]
+    precision: str
+    microbatch_size: int
+    sequence_length: int
+    stage_parameters: _containers.RepeatedScalarFieldContainer[int]
+    tp_size: int
+    cp_size: int
+    ep_size: int
+    def __init__(self, framework: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ..., microbatch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., stage_parameters: _Optional[_Iterable[int]] = ..., tp_size: _Optional[int] = ..., cp_size: _Optional[int] = ..., ep_size: _Optional[int] = ...) -> None: ...
 
 class Attach(_message.Message):
-    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile")
+    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload")
     RANK_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +102,8 @@ class Attach(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     HAS_PROFILE_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     rank: Rank
     gpu: Gpu
     incarnation: int
@@ -82,7 +112,9 @@ class Attach(_message.Message):
     target: Target
     version: str
     has_profile: bool
-    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ...) -> None: ...
+    run_id: str
+    workload: Workload
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...
 
 class ScheduleText(_message.Message):
     __slots__ = ("text",)
@@ -143,7 +175,7 @@ class KindTime(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., time_ratio: _Optional[float] = ..., requested_mhz: _Optional[int] = ...) -> None: ...
 
 class IterationReport(_message.Message):
-    __slots__ = ("iteration", "time_s", "pipeline_time_s", "energy_j", "energy_known", "table_revision", "point", "kind_times", "tokens", "input_wait_s")
+    __slots__ = ("iteration", "time_s", "pipeline_time_s", "energy_j", "energy_known", "table_revision", "point", "kind_times", "tokens", "input_wait_s", "is_backlog")
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -154,6 +186,7 @@ class IterationReport(_message.Message):
     KIND_TIMES_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     INPUT_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    IS_BACKLOG_FIELD_NUMBER: _ClassVar[int]
     iteration: int
     time_s: float
     pipeline_time_s: float
@@ -164,7 +197,8 @@ class IterationReport(_message.Message):
     kind_times: _containers.RepeatedCompositeFieldContainer[KindTime]
     tokens: float
     input_wait_s: float
-    def __init__(self, iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., pipeline_time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., energy_known: bool = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., kind_times: _Optional[_Iterable[_Union[KindTime, _Mapping]]] = ..., tokens: _Optional[float] = ..., input_wait_s: _Optional[float] = ...) -> None: ...
+    is_backlog: bool
+    def __init__(self, iteration: _Optional[int] = ..., time_s: _Optional[float] = ..., pipeline_time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., energy_known: bool = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., kind_times: _Optional[_Iterable[_Union[KindTime, _Mapping]]] = ..., tokens: _Optional[float] = ..., input_wait_s: _Optional[float] = ..., is_backlog: bool = ...) -> None: ...
 
 class GpuSample(_message.Message):
     __slots__ = ("power_w", "clock_mhz", "event_reasons", "temperature_c", "requested_mhz")

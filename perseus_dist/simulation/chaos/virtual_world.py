@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from perseus_dist.messages import NO_POINT, IterationReport, MeasuredIterations
 from perseus_dist.planner.job import Phase
 from perseus_dist.simulation.chaos.errors import ScenarioError
-from perseus_dist.simulation.chaos.events import Event, NextJob
+from perseus_dist.simulation.chaos.events import Event, NextJob, Process, ProcessEvent
 from perseus_dist.simulation.chaos.planner_view import planner_view
 from perseus_dist.simulation.chaos.profile_rows import profile_rows, undisturbed_profile
 from perseus_dist.simulation.chaos.scenario import SAVED, SWEEP, Scenario, ScenarioJob
@@ -22,6 +22,7 @@ from perseus_dist.simulation.virtual_run import UNLOCKED_S, VirtualJob, virtual_
 from perseus_dist.simulation.virtual_training import VirtualTraining, virtual_training
 
 DOWN = "down"
+_LAST_WORDS_S = 0.001
 _SWEEPING = frozenset({Phase.PROFILING, Phase.REPROFILING})
 
 
@@ -76,12 +77,15 @@ class VirtualWorld:
         self._faults = WorldFaults(training)
         self._num_iterations = 0  # of this job
         self._starts: list[tuple[int, list[int]]] = [(0, [0] * self._job.num_ranks)]
+        self._saved_before_j = 0.0  # in earlier runs of this job
 
     def apply(self, event: Event) -> JobEnd | None:
         """As ``World`` says."""
         if isinstance(event, NextJob):
             return self._begin_next(event)
         was_alive = self._training.is_alive
+        if isinstance(event, ProcessEvent) and event.process is Process.TRAINER and not was_alive:
+            self._end_run()
         self._faults.apply(event)
         if self._training.is_alive and not was_alive:  # its iterations are numbered from 0 again
             self._starts.append((self._num_iterations, [len(reports) for reports in self._reports]))
@@ -122,7 +126,7 @@ class VirtualWorld:
             followed=self._followed(),
             baseline=status.baseline,
             enforced=status.enforced,
-            saved_j=status.saved_j,
+            saved_j=self._saved_before_j + status.saved_j,
             profile=profile_rows(plan.profile_csv, self._simulated, self._job.gpu) if plan else (),
             acknowledged=acknowledged,
             durable=durable,
@@ -138,7 +142,15 @@ class VirtualWorld:
         self._faults.begin_job(is_other_gpu=self._job.gpu != before.gpu)
         self._num_iterations = 0
         self._starts = [(0, [0] * self._job.num_ranks)]
+        self._saved_before_j = 0.0
         return end
+
+    def _end_run(self) -> None:
+        """The trainers are dead: what they left behind arrives, and the planner counts anew with the next ones."""
+        training = self._training
+        if isinstance(training, VirtualJob):
+            training.wait(_LAST_WORDS_S)
+            self._saved_before_j += training.status.saved_j
 
     @property
     def _reports(self) -> list[list[IterationReport]]:
@@ -152,12 +164,14 @@ class VirtualWorld:
         return training.planner.job.phase in _SWEEPING and training.clocks_left_locked > 0
 
     def _followed(self) -> tuple[bool, ...]:
-        """(iterations) whether every rank followed a plan, by what it reported since the start that they belong to."""
+        """(iterations) whether every rank followed a plan, by what it reported live since the start they belong to."""
         of_ranks: list[set[int]] = [set() for _ in self._reports]
         for rank, reports in enumerate(self._reports):
             for (first, num_before), (_, num_after) in zip(
                 self._starts, [*self._starts[1:], (0, [len(reports)] * len(of_ranks))], strict=True
             ):
                 mine = reports[num_before[rank] : num_after[rank]]
-                of_ranks[rank] |= {first + report.iteration for report in mine if report.point != NO_POINT}
+                of_ranks[rank] |= {
+                    first + report.iteration for report in mine if report.point != NO_POINT and report.is_live
+                }
         return tuple(all(number in rank for rank in of_ranks) for number in range(self._num_iterations))

@@ -89,10 +89,10 @@ class JobEnd:
     """What is left as a job ends, once everything on its way has arrived.
 
     Attributes:
-        followed: (iterations of this job) whether every rank followed a plan in it, by what its agent did.
+        followed: (iterations of this job) whether every rank followed a plan in it, and its agent saw it live.
         baseline: As the planner reports it.
         enforced: The same, of the iterations under the last plan.
-        saved_j: [J] the same.
+        saved_j: [J] the same, of all runs of the job.
         profile: In force; empty without a plan.
         acknowledged: Names of what agents and operators may rely on: what was confirmed to them and not replaced since,
             and what was lost as the planner was started again.

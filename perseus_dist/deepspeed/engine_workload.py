@@ -1,0 +1,23 @@
+"""What a DeepSpeed pipeline engine computes, as far as it knows before its first batch."""
+
+from typing import Any
+
+from perseus_dist.fingerprint import Workload
+from perseus_dist.training.workload import installed_versions, known_size, num_parameters
+
+
+def workload_of(engine: Any) -> Workload:
+    """Read it. The sequence length is not known: shapes come with the batches.
+
+    Args:
+        engine: A ``PipelineEngine``. Raises what its methods raise.
+    """
+    precision = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
+    return Workload(
+        framework="deepspeed",
+        versions=installed_versions("deepspeed"),
+        precision=precision,
+        microbatch_size=known_size(engine.train_micro_batch_size_per_gpu()),
+        stage_parameters=num_parameters([engine.module]),
+        tp_size=known_size(engine.grid.get_slice_parallel_world_size()),
+    )

@@ -1,0 +1,148 @@
+"""What a run is compared with, its baseline, and what it has saved against it.
+
+The baseline is measured at the run's begin. A GPU that is slow just then makes it slow, and plans look better than they
+are; so probes, which run at full clocks ever after, replace it by a faster one. A baseline never becomes slower.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from perseus_dist.messages import MeasuredIterations
+from perseus_dist.planner.job import Iteration, Job, Phase
+from perseus_dist.planner.lifecycle_events import Effect, Log, Persist
+from perseus_dist.planner.lifecycle_facts import BaselineMeasured, SavingCounted
+from perseus_dist.planner.measured_iterations import measured_iterations
+from perseus_dist.units import UW_PER_W
+
+_ORDINARY_SHARE = 0.02
+_FASTER_SHARE = 0.03  # less, and what doubt there is, replaces no baseline
+_Z = 3.0
+_MIN_PROBED = 2
+
+
+def count_iteration(job: Job, iteration: Iteration) -> None:
+    """An iteration that every rank has reported: warm-up, baseline, probe, or one under a plan."""
+    if not iteration.is_live:
+        return
+    if iteration.is_planned:
+        _count_saving(job, iteration)
+    if iteration.is_enforced and job.switch is not None:
+        job.enforced.append(iteration)
+    if not iteration.is_released:
+        return
+    # With a plan in force only probes run without one, and clocks are on their way in the first iteration of each.
+    is_settled = job.switch is None or job.released_number == iteration.number - 1
+    job.released_number = iteration.number
+    is_swept = job.sweep is not None and job.phase not in (Phase.REGISTERING, Phase.WARMING_UP)
+    if is_swept or not is_settled:
+        return
+    if job.baseline is None:
+        job.num_warm += 1
+        if job.num_warm > job.policy.num_warmup_iterations:
+            job.baseline_iterations.append(iteration)
+    elif job.switch is not None:
+        job.probed.append(iteration)
+
+
+def take_baseline(job: Job) -> list[Effect]:
+    """Keep the baseline once it has been measured, and a faster one once probes have shown it."""
+    before = job.baseline
+    measured = measured_baseline(job) if before is None else _faster_baseline(job, before)
+    if measured is None:
+        return []
+    effects: list[Effect] = []
+    if before is not None:
+        seen = f"{measured.time_s:.4f} s in {measured.num_iterations} iterations of probes"
+        effects.append(Log(sentence=f"the baseline is {seen} instead of {before.time_s:.4f} s"))
+        job.saved_j += sum(
+            _free_j(job, measured, free_s) - _free_j(job, before, free_s) for free_s in job.counted_free_s
+        )
+    job.baseline = measured
+    job.num_changes += 1
+    return [*effects, Persist(facts=(measured,))]
+
+
+def measured_baseline(job: Job) -> BaselineMeasured | None:
+    """The baseline as soon as enough iterations are there: medians, because one slow iteration says nothing.
+
+    Where their times lie far apart the next ones are waited for; then the baseline is of all of them.
+    """
+    num, num_seen = job.policy.num_baseline_iterations, len(job.baseline_iterations)
+    if num_seen < num:
+        return None
+    newest = job.baseline_iterations[-num:]
+    measured = measured_iterations(newest)
+    if measured.time_spread_s > job.policy.max_baseline_spread * measured.time_s:
+        if num_seen < num * job.policy.max_baseline_attempts:
+            return None
+        newest = job.baseline_iterations
+    return _baseline_of(newest)
+
+
+def store_saving(job: Job, now_s: float, *, at_once: bool = False) -> list[Effect]:
+    """Make the joules saved durable from time to time, so that a restarted planner counts on."""
+    is_due = at_once or now_s >= job.stored_saved_at_s + job.policy.saving_period_s
+    if job.saved_j == job.stored_saved_j or not is_due:
+        return []
+    job.stored_saved_j, job.stored_saved_at_s = job.saved_j, now_s
+    return [Persist(facts=(SavingCounted(saved_j=job.saved_j),))]
+
+
+def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
+    """A baseline of the fastest iterations of probes, if they are clearly faster; more of the same make it better."""
+    if len(job.probed) < _MIN_PROBED:
+        return None
+    least_s = min(iteration.time_s for iteration in job.probed)
+    alike = [iteration for iteration in job.probed if iteration.time_s <= (1 + _ORDINARY_SHARE) * least_s]
+    if len(alike) < _MIN_PROBED:
+        return None
+    found = _baseline_of(alike, is_probed=True)
+    error = job.guard.guard.noise * math.sqrt(1 / len(alike) + 1 / before.num_iterations)
+    if found.time_s < (1 - _FASTER_SHARE - _Z * error) * before.time_s:
+        return found
+    is_same = abs(found.time_s / before.time_s - 1) <= _ORDINARY_SHARE
+    return found if before.is_probed and is_same and found.num_iterations > before.num_iterations else None
+
+
+def _baseline_of(iterations: Sequence[Iteration], *, is_probed: bool = False) -> BaselineMeasured:
+    measured = measured_iterations(iterations)
+    return BaselineMeasured(
+        num_iterations=measured.num_iterations,
+        time_s=measured.time_s,
+        time_spread_s=measured.time_spread_s,
+        energy_j=_mean_energy_j(iterations, measured),
+        energy_spread_j=measured.energy_spread_j,
+        is_probed=is_probed,
+    )
+
+
+def _mean_energy_j(iterations: Sequence[Iteration], measured: MeasuredIterations) -> float:
+    """[J] the mean of ordinary iterations: what the counter's steps add to one they take from the next.
+
+    Those that lasted longer than usual drew more; they are left out, as in a median.
+    """
+    most_s = measured.time_s + max(measured.time_spread_s, _ORDINARY_SHARE * measured.time_s)
+    known_j = [one.energy_j for one in iterations if one.energy_j is not None and one.time_s <= most_s]
+    return fmean(known_j) if known_j else measured.energy_j
+
+
+def _count_saving(job: Job, iteration: Iteration) -> None:
+    """Add what an iteration under a plan drew less than the baseline, which would have waited for the same straggler.
+
+    What was slow because the target, or an operator, asks for it would not have been at full clocks.
+    """
+    baseline, energy_j = job.baseline, iteration.energy_j
+    if job.plan is None or job.switch is None or baseline is None or not baseline.energy_j or energy_j is None:
+        return
+    is_waiting = job.switch.t_prime_s > 0 and not job.stragglers
+    free_s = iteration.time_s if is_waiting else min(iteration.time_s, job.guard.guard.reference_s or baseline.time_s)
+    job.counted_free_s.append(free_s)
+    job.saved_j += _free_j(job, baseline, free_s) - energy_j
+
+
+def _free_j(job: Job, baseline: BaselineMeasured, free_s: float) -> float:
+    """[J] of an iteration at full clocks that lasts so long, waiting for a straggler if that is longer than usual."""
+    assert job.plan is not None
+    waiting_w = len(job.pipelines) * job.plan.summary.total_blocking_uw / UW_PER_W
+    return baseline.energy_j + waiting_w * max(0.0, free_s - baseline.time_s)

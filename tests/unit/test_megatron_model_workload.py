@@ -1,0 +1,75 @@
+"""What a call of a Megatron schedule says of the work; modules are torch's own, the configuration is made by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from perseus_dist.fingerprint import Workload
+from perseus_dist.megatron.model_workload import workload_of
+from perseus_dist.training.workload import installed_versions, known_size, read_workload
+
+nn = pytest.importorskip("torch.nn")
+
+
+def config(**changes: object) -> SimpleNamespace:
+    usual = {
+        "bf16": True,
+        "fp16": False,
+        "tensor_model_parallel_size": 2,
+        "context_parallel_size": 1,
+        "expert_model_parallel_size": 4,
+        "variable_seq_lengths": False,
+    }
+    return SimpleNamespace(**{**usual, **changes})
+
+
+def call(**changes: object) -> dict[str, object]:
+    return {"model": [nn.Linear(4, 3), nn.Linear(3, 2)], "seq_length": 4096, "micro_batch_size": 2, **changes}
+
+
+def test_the_whole_of_it() -> None:
+    assert workload_of(call(), config()) == Workload(
+        framework="megatron-core",
+        versions=installed_versions("megatron-core"),
+        precision="bf16",
+        microbatch_size=2,
+        sequence_length=4096,
+        stage_parameters=(15, 8),
+        tp_size=2,
+        cp_size=1,
+        ep_size=4,
+    )
+
+
+def test_what_is_not_known_stays_so() -> None:
+    found = workload_of({"model": nn.Linear(4, 3)}, SimpleNamespace())
+    assert (found.microbatch_size, found.sequence_length, found.tp_size) == (0, 0, 0)
+    assert (found.precision, found.stage_parameters) == ("fp32", (15,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision"),
+    [({"fp8": "hybrid"}, "fp8"), ({"bf16": False, "fp16": True}, "fp16"), ({"bf16": False}, "fp32")],
+)
+def test_the_precision_is_what_layers_compute_in(changes: dict[str, object], precision: str) -> None:
+    assert workload_of(call(), config(**changes)).precision == precision
+
+
+def test_lengths_that_change_are_no_length() -> None:
+    assert workload_of(call(), config(variable_seq_lengths=True)).sequence_length == 0
+
+
+def test_a_model_that_cannot_be_read_is_unknown_and_not_an_error() -> None:
+    assert read_workload(lambda: workload_of({}, config())) == Workload()
+
+
+@pytest.mark.parametrize(("said", "size"), [(4, 4), (None, 0), (-1, 0), ("4", 0), (1 << 40, 0), (0, 0)])
+def test_only_sizes_are_sizes(said: object, size: int) -> None:
+    assert known_size(said) == size
+
+
+def test_installed_distributions_are_named_with_their_versions_and_sorted() -> None:
+    found = installed_versions("pytest", "no-such-distribution")
+    assert f"pytest {pytest.__version__}" in found
+    assert list(found) == sorted(found)
+    assert not any("no-such" in one for one in found)

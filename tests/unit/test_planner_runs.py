@@ -1,0 +1,619 @@
+"""Runs of a job under one name: what is kept of the run before, what begins anew, and what each is compared with."""
+
+from dataclasses import replace
+
+import pytest
+from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_type, sample
+
+from perseus_dist.fingerprint import Workload
+from perseus_dist.messages import (
+    NO_POINT,
+    Drift,
+    IterationReport,
+    ProfileSamples,
+    Release,
+    ScheduleText,
+    ScheduleWanted,
+    Switch,
+    Telemetry,
+)
+from perseus_dist.planner.job_status import job_status
+from perseus_dist.planner.lifecycle import Phase
+from perseus_dist.planner.lifecycle_events import PlanFailed, Tick
+from perseus_dist.planner.lifecycle_facts import FingerprintKnown
+from perseus_dist.planning.schedule import Schedule, format_schedule, interleaved, one_f_one_b
+
+WORKLOAD = Workload(framework="deepspeed", microbatch_size=4, stage_parameters=(1000,))
+GPU = replace(_gpu(), memory_mib=81920, default_power_limit_w=400.0, power_limit_w=400.0)
+LONGER = one_f_one_b(pp=2, microbatches=3)
+BASELINE = 8  # iterations: warm-up and baseline
+
+
+class Runs(Fleet):
+    """A job whose trainers are started again and again."""
+
+    num_runs = 1
+
+    def first(self) -> "Runs":
+        """Through the first run's sweep, to its plan."""
+        self.attach_all(gpu=GPU, workload=WORKLOAD)
+        while self.job.phase is not Phase.PLANNING:
+            self.iterate()
+            assert self.iteration < 100
+        self.plan_ready()
+        return self
+
+    def end_trainers(self) -> None:
+        for rank in list(self.stream_of):
+            self.detach(rank)
+
+    def next_run(self, *, is_planner_restarted: bool = False, **changes: object) -> "Runs":
+        """The trainers are started again, from iteration 0."""
+        self.end_trainers()
+        if is_planner_restarted:
+            self.restart()
+        self.begin_next_run()
+        self.attach_all(**{"gpu": GPU, "workload": WORKLOAD, **changes})
+        return self
+
+    def begin_next_run(self) -> None:
+        self.num_runs += 1
+        self.run_id = f"run {self.num_runs}"
+        self.iteration = 0
+        self.reported_steps.clear()
+        self.sequences.clear()
+
+    def attach(self, rank: int, /, *, incarnation: int | None = None, **changes: object) -> int:
+        number = 1000 * self.num_runs + rank if incarnation is None else incarnation
+        return super().attach(rank, incarnation=number, **changes)
+
+    def attach_with(self, schedule: Schedule, **changes: object) -> None:
+        """All ranks, with another schedule."""
+        for rank in range(2):
+            place = replace(_rank(rank), schedule_digest=schedule.digest())
+            stream = self.attach(rank, rank=place, **{"gpu": GPU, "workload": WORKLOAD, **changes})  # type: ignore[arg-type]
+            if ScheduleWanted() in self.inbox[stream]:
+                self.say(stream, ScheduleText(text=format_schedule(schedule)))
+
+    def kinds(self) -> set[str]:
+        """Kinds of facts that are stored."""
+        return {key.split("/")[0] for key in self.facts}
+
+    def told(self) -> list[str]:
+        """Sentences on what began anew."""
+        return [event.sentence for event in self.job.history.events(self.now_s) if event.kind == "anew"]
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+def test_the_same_work_keeps_its_plan_which_waits_for_the_runs_own_baseline(*, is_planner_restarted: bool) -> None:
+    fleet = Runs().first()
+    fleet.iterate(5)
+    fleet.next_run(is_planner_restarted=is_planner_restarted)
+    assert fleet.told() == []
+    assert fleet.job.plan is not None
+    assert job_status(fleet.job).baseline.num_iterations == 0
+    assert not of_type(fleet.sent(0), Switch), "no plan before the baseline"
+    fleet.iterate(BASELINE - 1, energy_j=60.0)
+    assert fleet.phase() is Phase.WARMING_UP
+    fleet.iterate(1, energy_j=60.0)
+    assert fleet.phase() is Phase.ENFORCING
+    for rank, table in enumerate((b"table 0", b"table 1")):
+        sent = fleet.sent(rank)
+        switch = fleet.switch(rank)
+        assert switch is not None
+        assert sent.index(table) < sent.index(switch)
+        assert switch.switch_revision > 1, "revisions never go back"
+    status = job_status(fleet.job)
+    assert (status.baseline.num_iterations, status.baseline.energy_j) == (5, 120.0), "and not the first run's"
+    fleet.iterate(3)
+    assert job_status(fleet.job).saved_j == pytest.approx(3 * 20.0)
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "clause"),
+    [
+        ({"gpu": replace(GPU, name="A40")}, "the GPU was A100 and is A40"),
+        ({"gpu": replace(GPU, power_limit_w=300.0)}, "the power limit [W] was 400 and is 300"),
+        (
+            {"gpu": replace(GPU, clocks_mhz=CLOCKS_MHZ[1:])},
+            "was 7 clocks from 1400 to 800 MHz and is 6 clocks from 1300",
+        ),
+        ({"workload": replace(WORKLOAD, microbatch_size=8)}, "the microbatch size was 4 and is 8"),
+        ({"workload": replace(WORKLOAD, stage_parameters=(1001,))}, "the number of parameters was 1000 and is 1001"),
+    ],
+)
+def test_other_work_is_measured_anew_and_the_field_that_differs_is_named(
+    changes: dict[str, object], clause: str, *, is_planner_restarted: bool
+) -> None:
+    fleet = Runs().first()
+    fleet.next_run(is_planner_restarted=is_planner_restarted, **changes)
+    (sentence,) = fleet.told()
+    assert sentence.startswith("rank 0: ")
+    assert clause in sentence
+    assert sentence.endswith("profile, plan and baseline begin anew")
+    assert any(clause in line for line in fleet.log)
+    assert fleet.job.plan is None
+    assert fleet.kinds().isdisjoint({"table", "samples", "sweep", "switch", "baseline"})
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.PROFILING
+    first_sweep, sweep = 1, fleet.sweep(0)
+    assert sweep is not None
+    assert sweep.sweep_id > first_sweep
+    fleet.iterate(40)
+    fleet.plan_ready()
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert (switch.table_revision, fleet.phase()) == (2, Phase.ENFORCING)
+    fleet.next_run(**changes)  # type: ignore[arg-type]
+    assert fleet.told() == [sentence], "the same work again is nothing new"
+
+
+def test_one_rank_on_another_gpu_than_before_is_enough() -> None:
+    fleet = Runs(dp=2).first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    for rank in (0, 1, 2):
+        fleet.attach(rank, gpu=GPU, workload=WORKLOAD)
+    assert fleet.job.plan is not None
+    fleet.attach(3, gpu=replace(GPU, name="A40"), workload=WORKLOAD)
+    assert fleet.job.plan is None
+    assert fleet.told() == ["rank 3: the GPU was A100 and is A40: profile, plan and baseline begin anew"]
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.PROFILING
+
+
+def test_ranks_that_differ_from_each_other_are_the_same_work_in_the_next_run() -> None:
+    fleet = Runs()
+    for _ in range(2):
+        fleet.attach(0, gpu=GPU, workload=WORKLOAD)
+        fleet.attach(1, gpu=replace(GPU, name="A40"), workload=WORKLOAD)
+        for stream in fleet.stream_of.values():
+            if ScheduleWanted() in fleet.inbox[stream]:
+                fleet.say(stream, ScheduleText(text=format_schedule(one_f_one_b(pp=2, microbatches=2))))
+        fleet.iterate(40)
+        if fleet.phase() is Phase.PLANNING:
+            fleet.plan_ready()
+        assert fleet.phase() is Phase.ENFORCING
+        fleet.end_trainers()
+        fleet.begin_next_run()
+    assert fleet.told() == []
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+def test_another_number_of_microbatches_keeps_the_profile_alone(*, is_planner_restarted: bool) -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    if is_planner_restarted:
+        fleet.restart()
+    fleet.begin_next_run()
+    fleet.attach_with(LONGER)
+    (sentence,) = fleet.told()
+    assert "the schedule was " in sentence
+    assert sentence.endswith("plan and baseline begin anew, the profile is kept")
+    assert fleet.job.plan is None
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.PLANNING, "nothing is swept"
+    request = fleet.requests[-1]
+    assert request.schedule_text == format_schedule(LONGER)
+    assert request.contributions == fleet.requests[0].contributions
+    assert request.revision == 2
+    fleet.plan_ready()
+    fleet.iterate(2)
+    assert fleet.phase() is Phase.ENFORCING
+    assert job_status(fleet.job).baseline.num_iterations == 5
+
+
+def test_a_kept_profile_that_cannot_be_planned_with_is_measured_again() -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.attach_with(LONGER)
+    fleet.iterate(BASELINE)
+    fleet.tell(PlanFailed(request_id=fleet.requests[-1].request_id, reason="stage 0 STEP not measured"))
+    assert fleet.phase() is Phase.PROFILING
+    assert not [key for key in fleet.facts if key.startswith("samples/")]
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.PLANNING
+    fleet.tell(PlanFailed(request_id=fleet.requests[-1].request_id, reason="still not"))
+    assert fleet.phase() is Phase.OBSERVING, "once, and not for ever"
+
+
+def test_a_profile_of_other_model_chunks_is_not_kept() -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.attach_with(interleaved(pp=2, microbatches=2, chunks=2), workload=Workload())
+    assert any("other model chunks" in line for line in fleet.log)
+    assert not [key for key in fleet.facts if key.startswith("samples/")]
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.PROFILING
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+def test_ranks_that_change_places_between_runs_are_measured_anew(*, is_planner_restarted: bool) -> None:
+    fleet = Runs(dp=2).first()
+    fleet.end_trainers()
+    if is_planner_restarted:
+        fleet.restart()
+    fleet.begin_next_run()
+    places = {0: (0, 0), 1: (0, 1), 2: (1, 0), 3: (1, 1)}  # pipelines side by side instead of one after the other
+    for rank, (pp_rank, dp_rank) in places.items():
+        place = replace(_rank(rank), dp_size=2, pp_rank=pp_rank, dp_rank=dp_rank)
+        fleet.attach(rank, rank=place, gpu=GPU, workload=WORKLOAD)
+    assert fleet.job.num_attached == 4
+    assert fleet.told() == ["rank 1 stands in another place: profile, plan and baseline begin anew"]
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.PROFILING
+    fleet.iterate(30)
+    assert sorted(one.pp_rank for one in fleet.requests[-1].contributions) == [0, 0, 1, 1]
+
+
+def test_unknown_fields_keep_everything_and_what_was_known_is_remembered() -> None:
+    fleet = Runs().first()
+    unknown = replace(GPU, name="", memory_mib=0, default_power_limit_w=0.0, power_limit_w=0.0)
+    fleet.next_run(gpu=unknown, workload=Workload())
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.next_run(is_planner_restarted=True, gpu=replace(GPU, name="A40"))
+    assert fleet.told()[0].startswith("rank 0: the GPU was A100 and is A40")
+
+
+def test_within_a_run_an_agent_that_comes_back_is_not_compared() -> None:
+    """A power cap in mid-run is a straggler's, also if the agent is started again under it."""
+    fleet = Runs().first()
+    fleet.iterate(3)
+    fleet.detach(1)
+    fleet.attach(1, incarnation=77, gpu=replace(GPU, power_limit_w=250.0), workload=WORKLOAD)
+    assert fleet.told() == []
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.next_run(gpu=GPU)
+    assert fleet.told() == [], "nor is it kept"
+
+
+def test_a_run_of_which_a_rank_lingers_ends_with_it() -> None:
+    fleet = Runs().first()
+    fleet.iterate(3)
+    baseline = job_status(fleet.job).baseline
+    fleet.detach(0)
+    lingering = fleet.stream_of.pop(1)
+    fleet.begin_next_run()
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD)
+    assert job_status(fleet.job).baseline == baseline
+    fleet.stream_of[1] = lingering
+    fleet.detach(1)
+    assert job_status(fleet.job).baseline.num_iterations == 0
+    switch = fleet.switch(0)
+    assert switch is not None
+    assert switch.point == NO_POINT, "it is released for the baseline"
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD)
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.ENFORCING
+    assert job_status(fleet.job).baseline.num_iterations == 5
+
+
+def test_trainers_that_do_not_say_their_run_are_told_by_their_agents() -> None:
+    fleet = Runs()
+    fleet.run_id = ""
+    fleet.first()
+    fleet.restart()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)  # the same agents
+    assert fleet.phase() is Phase.ENFORCING
+    assert job_status(fleet.job).baseline.num_iterations == 5
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.run_id = ""
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    assert fleet.phase() is Phase.WARMING_UP
+    assert job_status(fleet.job).baseline.num_iterations == 0
+
+
+def test_a_plan_waits_no_longer_for_a_baseline_that_does_not_come() -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD)  # the other rank's agent never comes
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.REGISTERING
+    fleet.iterate(12)
+    assert fleet.phase() is Phase.ENFORCING
+    assert b"table 0" in fleet.sent(0)
+    assert fleet.switch(0) is not None
+    assert job_status(fleet.job).baseline.num_iterations == 0
+    fleet.attach(1, gpu=replace(GPU, name="A40"), workload=WORKLOAD)
+    assert fleet.job.plan is None
+    released = fleet.switch(0)
+    assert released is not None
+    assert released.point == NO_POINT
+    fleet.iterate(BASELINE + 1)
+    assert fleet.phase() is Phase.PROFILING
+
+
+def test_a_sweep_that_was_under_way_goes_on_behind_the_next_runs_baseline() -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    fleet.iterate(BASELINE + 8)  # some of its clocks
+    num_samples = len([key for key in fleet.facts if key.startswith("samples/")])
+    assert fleet.phase() is Phase.PROFILING
+    assert num_samples > 0
+    fleet.next_run()
+    assert fleet.sweep(0) is None
+    fleet.iterate(BASELINE)
+    sweep = fleet.sweep(0)
+    assert fleet.phase() is Phase.PROFILING
+    assert sweep is not None
+    assert 0 < len(sweep.clocks_mhz) < 4
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.PLANNING
+    assert [len(one.samples) for one in fleet.requests[-1].contributions] == [8, 8]
+
+
+@pytest.mark.parametrize("is_planner_restarted", [False, True])
+def test_a_sweep_beside_a_plan_ends_with_the_run_that_gave_cause_to_it(*, is_planner_restarted: bool) -> None:
+    fleet = Runs().first()
+    _drift(fleet)
+    fleet.iterate(6)
+    assert fleet.phase() is Phase.REPROFILING
+    assert [key for key in fleet.facts if key.startswith("samples/2/")]
+    fleet.next_run(is_planner_restarted=is_planner_restarted)
+    assert not [key for key in fleet.facts if key.startswith(("samples/2/", "sweep/2/"))]
+    assert [key for key in fleet.facts if key.startswith("samples/1/")]
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.ENFORCING
+    _drift(fleet)
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert (fleet.phase(), sweep.sweep_id) == (Phase.REPROFILING, 3)
+
+
+def test_a_saved_profile_of_this_run_replaces_that_of_an_earlier_one() -> None:
+    fleet = Runs()
+    for microbatches, energy_j in ((2, 7.0), (3, 9.0)):
+        fleet.attach_with(one_f_one_b(pp=2, microbatches=microbatches), has_profile=True)
+        rows = tuple(
+            sample(kind, clock, energy_j, stage=stage) for stage in (0, 1) for kind in "FB" for clock in (1400, 800)
+        )
+        told = ProfileSamples(sequence=1, sweep_id=0, step=0, samples=rows, blocking_power_w=80.0, last=True)
+        fleet.say(fleet.stream_of[0], told)
+        fleet.iterate(BASELINE)
+        assert fleet.phase() is Phase.PLANNING
+        (contribution,) = fleet.requests[-1].contributions
+        assert {one.energy_j for one in contribution.samples} == {energy_j}
+        fleet.plan_ready()
+        fleet.end_trainers()
+        fleet.begin_next_run()
+
+
+def test_a_saved_profile_that_is_there_before_the_other_ranks_is_not_lost_to_their_fingerprints() -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    other = replace(GPU, name="A40")
+    fleet.attach(0, gpu=other, workload=WORKLOAD, has_profile=True)
+    rows = tuple(sample(kind, clock, 7.0, stage=stage) for stage in (0, 1) for kind in "FB" for clock in (1400, 800))
+    told = ProfileSamples(sequence=1, sweep_id=0, step=0, samples=rows, blocking_power_w=80.0, last=True)
+    fleet.say(fleet.stream_of[0], told)
+    fleet.restart()
+    fleet.attach(0, gpu=other, workload=WORKLOAD, has_profile=True)
+    fleet.attach(1, gpu=other, workload=WORKLOAD)
+    fleet.iterate(BASELINE)
+    assert fleet.phase() is Phase.PLANNING
+    fleet.plan_ready()
+    fleet.next_run(gpu=GPU)
+    assert [sentence[:6] for sentence in fleet.told()] == ["rank 0"], "the next run is compared again"
+    assert fleet.job.plan is None
+
+
+def test_a_saved_profile_that_was_dropped_is_not_waited_for() -> None:
+    """It came while a rank of the run before lingered; with the next run's first ranks all is compared again."""
+    fleet = Runs().first()
+    fleet.detach(0)
+    lingering = fleet.stream_of.pop(1)
+    fleet.begin_next_run()
+    other = replace(GPU, name="A40")
+    fleet.attach(0, gpu=other, workload=WORKLOAD, has_profile=True)
+    rows = tuple(sample(kind, clock, 7.0, stage=stage) for stage in (0, 1) for kind in "FB" for clock in (1400, 800))
+    told = ProfileSamples(sequence=1, sweep_id=0, step=0, samples=rows, blocking_power_w=80.0, last=True)
+    fleet.say(fleet.stream_of[0], told)
+    fleet.stream_of[1] = lingering
+    fleet.detach(1)
+    fleet.attach(1, gpu=other, workload=WORKLOAD)
+    fleet.iterate(BASELINE + 1)
+    assert fleet.phase() in (Phase.PLANNING, Phase.PROFILING)
+
+
+# ---- drift -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_that_is_far_wrong_on_agreeing_ranks_drops_the_plan_at_once() -> None:
+    fleet = Runs(dp=2).first()
+    fleet.iterate(2)
+    fleet.say(fleet.stream_of[0], DRIFT)
+    assert fleet.phase() is Phase.ENFORCING, "one alone may be one slow GPU"
+    fleet.say(fleet.stream_of[2], DRIFT)
+    assert fleet.phase() is Phase.REPROFILING
+    for rank in range(4):
+        switch = fleet.switch(rank)
+        assert switch is not None
+        assert switch.point == NO_POINT
+    assert any("times of pp_rank 0 have left the profile by 100 % on 2 ranks" in line for line in fleet.log)
+    sweeps = [fleet.sweep(rank) for rank in range(4)]
+    assert [sweep.sweep_id for sweep in sweeps if sweep] == [2] * 4, "one sweep of all lasts no longer"
+
+
+def test_the_lock_out_of_one_run_does_not_reach_the_next() -> None:
+    fleet = Runs().first()
+    _drift(fleet)
+    assert fleet.phase() is Phase.REPROFILING
+    fleet.iterate(40)
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.job.reprofiled_at_s is not None
+    fleet.next_run()
+    fleet.iterate(BASELINE + 1)
+    assert fleet.phase() is Phase.ENFORCING
+    _drift(fleet)
+    assert fleet.phase() is Phase.REPROFILING
+
+
+def test_a_profile_that_is_soon_wrong_again_is_released_and_measured_when_the_guard_says_so() -> None:
+    fleet = Runs().first()
+    _drift(fleet)
+    fleet.iterate(40)
+    fleet.plan_ready()
+    fleet.iterate(2)
+    _drift(fleet)
+    assert fleet.phase() is Phase.RELEASED
+    assert (fleet.job.switch or None) is not None
+    fleet.iterate(8)
+    assert fleet.phase() is Phase.REPROFILING
+
+
+def _drift(fleet: Fleet, drift: Drift = DRIFT) -> None:
+    for stream in list(fleet.stream_of.values()):
+        fleet.say(stream, drift)
+
+
+# ---- what counts -----------------------------------------------------------------------------------------------------
+
+
+def _report(fleet: Fleet, *, times_s: tuple[float, ...], is_live: bool = True, energy_j: float = 50.0) -> None:
+    """An iteration of each length, of all ranks."""
+    for time_s in times_s:
+        fleet.now_s += 1.0
+        for stream in fleet.stream_of.values():
+            report = IterationReport(
+                iteration=fleet.iteration, time_s=time_s, pipeline_time_s=time_s, energy_j=energy_j, is_live=is_live
+            )
+            fleet.say(stream, Telemetry(sequence=fleet.iteration + 1, iterations=(report,), control="clockd"))
+        fleet.iteration += 1
+        fleet.tell(Tick())
+
+
+def test_what_was_not_seen_live_is_in_no_average() -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    _report(fleet, times_s=(0.0,) * 4, energy_j=0.0)  # as of an agent that does not mark them
+    _report(fleet, times_s=(30.0, 0.001, 0.001, 0.001), is_live=False, energy_j=0.0)
+    assert fleet.job.iteration == 8, "training is that far"
+    assert fleet.job.num_warm == 0
+    assert not fleet.job.recent_times_s
+    assert job_status(fleet.job).guard.reference_s == 0
+    fleet.iterate(BASELINE)
+    baseline = job_status(fleet.job).baseline
+    assert (baseline.num_iterations, baseline.time_s, baseline.energy_j) == (5, 1.0, 100.0)
+
+
+def test_an_iteration_that_one_rank_did_not_see_live_is_in_no_average() -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    for rank, is_live in ((0, True), (1, False)):
+        report = IterationReport(iteration=0, time_s=1.0, pipeline_time_s=1.0, energy_j=5.0, is_live=is_live)
+        fleet.say(fleet.stream_of[rank], Telemetry(sequence=1, iterations=(report,), control="clockd"))
+    assert fleet.job.num_warm == 0
+
+
+def test_a_wide_baseline_is_measured_again_and_taken_as_it_is_in_the_end() -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    _report(fleet, times_s=(9.0,) * 3 + (1.0, 1.3, 1.0, 1.3, 1.0))
+    assert job_status(fleet.job).baseline.num_iterations == 0
+    _report(fleet, times_s=(1.0,) * 4)
+    baseline = job_status(fleet.job).baseline
+    assert (baseline.num_iterations, baseline.time_s, baseline.time_spread_s) == (5, 1.0, 0.0)
+
+    noisy = Runs()
+    noisy.attach_all(gpu=GPU, workload=WORKLOAD)
+    _report(noisy, times_s=(9.0,) * 3 + (1.0, 1.3) * 4 + (1.0,))
+    assert job_status(noisy.job).baseline.num_iterations == 0
+    _report(noisy, times_s=(1.3,))
+    baseline = job_status(noisy.job).baseline
+    assert baseline.num_iterations == 10
+    assert baseline.time_spread_s > 0.05 * baseline.time_s
+
+
+def test_a_baseline_that_a_slow_gpu_made_slow_is_replaced_by_that_of_probes() -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    _report(fleet, times_s=(1.5,) * BASELINE, energy_j=70.0)
+    assert job_status(fleet.job).baseline.time_s == 1.5
+    fleet.iterate(4, energy_j=40.0)  # the GPU is well again
+    assert job_status(fleet.job).saved_j == pytest.approx(4 * (140 - 80))
+    _report(fleet, times_s=(1.0,) * 3)  # a probe
+    baseline = job_status(fleet.job).baseline
+    assert (baseline.num_iterations, baseline.time_s, baseline.energy_j) == (2, 1.0, 100.0)
+    assert job_status(fleet.job).saved_j == pytest.approx(4 * (100 - 80)), "counted again against the true baseline"
+    _report(fleet, times_s=(1.6,) * 3, energy_j=90.0)
+    assert job_status(fleet.job).baseline == baseline, "none becomes slower"
+    fleet.restart()
+    assert job_status(fleet.job).baseline == baseline
+
+
+def test_a_run_without_a_baseline_takes_that_of_its_probes() -> None:
+    fleet = Runs().first()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD)
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD)
+    for _ in range(4):
+        fleet.iterate(2)
+        assert job_status(fleet.job).baseline.num_iterations == 0
+        _report(fleet, times_s=(1.0,) * 3)
+    fleet.iterate(1)
+    assert job_status(fleet.job).baseline.num_iterations == 5
+
+
+def test_joules_saved_outlive_the_planner_and_not_the_run() -> None:
+    fleet = Runs().first()
+    fleet.iterate(6, energy_j=40.0)
+    saved_j = job_status(fleet.job).saved_j
+    assert saved_j == pytest.approx(6 * 20.0)
+    fleet.end_trainers()
+    fleet.now_s += 1000
+    fleet.tell(Tick())
+    assert fleet.phase() is Phase.DONE
+    fleet.restart()
+    assert job_status(fleet.job).saved_j == saved_j
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    assert job_status(fleet.job).saved_j == saved_j
+    fleet.next_run()
+    assert job_status(fleet.job).saved_j == 0
+
+
+def test_an_iteration_under_the_plan_before_the_last_switch_is_saved_too() -> None:
+    fleet = Runs().first()
+    before = fleet.switch(0)
+    assert before is not None
+    fleet.iterate(1, energy_j=40.0)
+    _drift(fleet)  # the plan is dropped; reports of an iteration that still followed it arrive now
+    for stream in fleet.stream_of.values():
+        late = IterationReport(
+            iteration=fleet.iteration,
+            time_s=1.0,
+            pipeline_time_s=0.9,
+            energy_j=40.0,
+            table_revision=before.table_revision,
+            point=before.point,
+        )
+        fleet.say(stream, Telemetry(sequence=fleet.iteration + 1, iterations=(late,), control="clockd"))
+    assert job_status(fleet.job).saved_j == pytest.approx(2 * 20.0)
+
+
+def test_fingerprints_are_stored_once_for_each_rank_and_run() -> None:
+    fleet = Runs().first()
+    known = [fact for fact in fleet.facts.values() if isinstance(fact, FingerprintKnown)]
+    assert [(fact.rank, fact.run_id, fact.fingerprint.gpu_name) for fact in known] == [
+        (0, "run 1", "A100"),
+        (1, "run 1", "A100"),
+    ]
+    fleet.restart()
+    before = dict(fleet.facts)
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    assert {key: fact for key, fact in fleet.facts.items() if key.startswith("fingerprint/")} == {
+        key: fact for key, fact in before.items() if key.startswith("fingerprint/")
+    }
+    assert not of_type(fleet.sent(0), Release)
