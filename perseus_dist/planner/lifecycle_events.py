@@ -5,7 +5,7 @@ Whoever performs them holds back everything behind a ``Persist``, effects of lat
 the store has committed it; jobs do not wait for each other. So nothing is sent that a restarted planner would not know:
 
     job registered            before  Attached
-    samples                   before  ProfileAck
+    samples                   before  ProfileAck, and before an Attached that counts them
     sweep id and its clocks   before  Sweep
     table                     before  PlanTable
     switch                    before  Switch
@@ -16,9 +16,9 @@ it could not write and writes it before the job's next commit, so that a later a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from perseus_dist.messages import AgentMessage, Attach, PlannerMessage, ProfileAck, Refused, Target
+from perseus_dist.messages import AgentMessage, Attach, Attached, PlannerMessage, ProfileAck, Refused, Target
 from perseus_dist.planner.lifecycle_facts import Fact
 from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
 
@@ -211,6 +211,8 @@ def without_acknowledgement(effects: Iterable[Effect], trouble: str) -> list[Eff
         match effect:
             case Persist() | Send(message=ProfileAck()):
                 pass
+            case Send(message=Attached() as attached):
+                left.append(Send(stream=effect.stream, message=replace(attached, acked_samples=0)))
             case Answer(accepted=True):
                 left.append(
                     Answer(accepted=False, reason=f"in force until the planner restarts, not stored: {trouble}")

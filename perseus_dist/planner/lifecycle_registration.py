@@ -50,6 +50,8 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         job.enter(Phase.REGISTERING, f"rank {attach.rank.rank} has attached again")
         effects.append(Persist(facts=(), drop=("over",)))
     attached = Attached(phase=job.phase, table_revision=revision, acked_samples=acked)
+    if acked:
+        effects.append(Persist())  # it acknowledges samples, and not all of them may be durable yet
     effects.append(Send(stream=event.stream, message=attached))
     effects += want_schedule(job)
     effects += _bring_up_to_date(job, event, now_s)

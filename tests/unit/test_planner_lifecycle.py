@@ -1290,6 +1290,18 @@ def test_a_full_disk_stops_no_plan_and_the_next_planner_goes_on_from_what_agents
     assert switch.switch_revision > lost.switch_revision + 1
 
 
+def test_samples_that_a_full_disk_did_not_take_are_not_acknowledged_to_a_rank_that_comes_back() -> None:
+    fleet = Fleet().to_profiling()
+    while fleet.job.acked_samples.get((0, 1000), 0) == 0:
+        fleet.iterate()
+    fleet.is_disk_full = True
+    for _ in range(2):
+        stream = fleet.attach(0)
+        attached = next(message for message in fleet.inbox[stream] if isinstance(message, Attached))
+        assert (attached.acked_samples > 0) != fleet.is_disk_full
+        fleet.is_disk_full = False
+
+
 def test_what_ranks_miss_and_complain_of_is_shown() -> None:
     fleet = Fleet(dp=5)
     fleet.attach_all()
