@@ -160,3 +160,8 @@ class FlapLimit:
         raised.append(now_s)
         recent = [at_s for at_s in raised if now_s - at_s <= self._policy.flap_window_s]
         return len(recent) > self._policy.max_raises
+
+    def ended(self, kind: str, case: Case) -> None:
+        """Take note of an end: a verdict that has stood for long was worth its cost, and counts no more."""
+        if case.num_followed >= self._policy.worth_iterations and not case.came_too_often:
+            self._raised_at_s[kind, case.place].pop()

@@ -185,12 +185,12 @@ class Cases:
         self.news.append(f"{self._name(what, place)} is slower than its likes by {case.degree}")
 
     def _end(self, what: str, place: int, why: str) -> None:
-        if what == "cell":
-            if self._cells.pop(place).series is not None:
-                self._time.forget_cell(place)
-        else:
-            del self._pipelines[place]
+        case = (self._cells if what == "cell" else self._pipelines).pop(place)
+        self._flaps.ended(what, case)
+        if what == "pipeline":
             self._time.forget_pipeline(place)
+        elif case.series is not None:
+            self._time.forget_cell(place)
         self.news.append(f"{self._name(what, place)} {why}")
 
     def _name(self, what: str, place: int) -> str:

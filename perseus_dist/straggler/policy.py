@@ -32,7 +32,10 @@ class StragglerPolicy:
         stale_s: A rank is silent after this: nothing is known about it any more.
         min_hold_s, min_hold_iterations: A verdict stands for the shorter of both at least.
         gpu_hold_s: The same, where NVML has said why and says that it is over.
-        max_raises: Verdicts on one place within ``flap_window_s``; one more is not acted upon.
+        max_raises: Verdicts on one place within ``flap_window_s`` that stood for less than ``worth_iterations``; one
+            more is not acted upon.
+        worth_iterations: What a verdict must stand for, so that waiting saves more than its end costs: the others
+            wait some iterations longer than they need to.
         flap_window_s: See there.
         degree_step: A published degree moves when the estimate is this far from it.
         max_ahead: Iterations that may be unjudged at once; half of them wait for whoever has not reported.
@@ -61,6 +64,7 @@ class StragglerPolicy:
     min_hold_iterations: int = 8
     gpu_hold_s: float = 1.0
     max_raises: int = 3
+    worth_iterations: int = 16
     flap_window_s: float = 600.0
     degree_step: float = 0.01
     max_ahead: int = 64

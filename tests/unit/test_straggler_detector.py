@@ -512,6 +512,15 @@ def test_who_comes_and_goes_is_not_acted_upon_any_more() -> None:
     assert only(job.run(9, {2: 1.2})[-1]).is_acted_upon
 
 
+def test_who_comes_again_for_long_is_acted_upon_each_time() -> None:
+    """What waiting saves in forty iterations is worth the few that its end costs."""
+    job = Job()
+    job.run(30)
+    for _ in range(8):
+        assert only(job.run(40, {2: 1.2})[-1]).is_acted_upon
+        assert not job.run(20)[-1].verdicts
+
+
 def test_a_straggler_whose_agent_dies_holds_nobody_up() -> None:
     job = Job()
     job.run(30)
