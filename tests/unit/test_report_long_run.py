@@ -147,6 +147,7 @@ def test_sums_go_on_with_the_next_agent_of_a_rank(tmp_path: Path, num_before: in
         assert totals[name]["energy_uj"] == sum(round(1e6 * (report.energy_j or 0)) for report in those)
 
 
+@pytest.mark.usefixtures("small_segments")
 def test_a_new_run_removes_all_of_an_earlier_one(tmp_path: Path) -> None:
     write_run(tmp_path)
     for rank in range(2):
