@@ -16,7 +16,7 @@ from perseus_dist.messages import IterationReport, KindTime
 from perseus_dist.report.run_figures import build_report
 from perseus_dist.report.run_files import read_run
 
-SEGMENT_BYTES = 20_000
+SEGMENT_BYTES = 80_000  # holds the lines between two savings of the sums, as the real one does
 NUM_ITERATIONS = 20_000
 PLANNED_FROM = 500
 KINDS = tuple(KindTime(kind=kind, time_ratio=1.01, requested_mhz=1200) for kind in "FB")
