@@ -1,5 +1,6 @@
 """What all pictures share: ink, type, and files that come out the same every time."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -54,8 +55,12 @@ _STYLE = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The house style, for the time it takes to draw or write a figure."""
-    with mpl.style.context(["default", _STYLE]):
+    """The house style, for the time it takes to draw or write a figure.
+
+    A job's name may hold characters that the font lacks; they are drawn as boxes, without a warning.
+    """
+    with mpl.style.context(["default", _STYLE]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         yield
 
 

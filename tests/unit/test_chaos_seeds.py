@@ -33,7 +33,6 @@ SEEDS = {
     79: "undisturbed; gpipe, 6 ranks, sweep",
     81: "slow link, heat; gpipe, 7 ranks, saved profile",
     86: "repeated messages, oscillation, agent stopped; interleaved, 8 ranks, saved profile",
-    89: "agent killed, slow GPU, trainer killed; 1f1b, 6 ranks, saved profile",
     137: "power cap, other job under the name, planner stopped; 1f1b, 6 ranks, sweep",
 }
 

@@ -25,6 +25,7 @@ KNOWN_SPAWNS = {
     "deepspeed/launcher/rank_main.py": 1,  # the user's program
     "device/clockd_process.py": 1,
     "device/connectors.py": 1,
+    "device/detach.py": 1,  # a fork that goes on as it is
     "planner/planning_worker.py": 1,
     "simulation/chaos/campaign.py": 2,  # multiprocessing: PYTHONSAFEPATH in the environment
     "simulation/training_job.py": 1,
@@ -83,6 +84,7 @@ def test_every_process_that_this_package_starts_of_itself_is_among_them() -> Non
     }
     assert commands.keys() >= KNOWN_SPAWNS.keys() - {
         "cli/sim.py",
+        "device/detach.py",
         "deepspeed/launcher/rank_main.py",
         "simulation/chaos/campaign.py",
         "simulation/training_job.py",  # starts what training_run.as_started makes
