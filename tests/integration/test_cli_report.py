@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -44,7 +45,7 @@ class RecordingAgent(VirtualAgent):
     """Also writes what a real agent would."""
 
     def __init__(self, spec: RankSpec, gpu: SimulatedGpu, folder: Path, incarnation: int) -> None:
-        super().__init__(spec, gpu, incarnation=incarnation)
+        super().__init__(replace(spec, report=str(folder)), gpu, incarnation=incarnation)
         self.spec = spec
         self.folder = ReportFolder(folder, rank=self.spec.rank, num_ranks=self.spec.pp_size * self.spec.dp_size)
         self._nvml_gpu = Gpu(
