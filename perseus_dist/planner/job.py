@@ -355,6 +355,11 @@ class Job:
         return self.ranks_per_pipeline * self.spec.dp_size if self.spec else 0
 
     @property
+    def is_swept(self) -> bool:
+        """Whether a sweep sets clocks; one that an earlier run began waits for this run's baseline."""
+        return self.sweep is not None and self.phase not in (Phase.REGISTERING, Phase.WARMING_UP)
+
+    @property
     def num_attached(self) -> int:
         """Ranks that are attached."""
         return len(self.rank_of_stream)

@@ -241,6 +241,8 @@ def _drop_plan(
     if job.phase is Phase.RELEASED:
         job.drifts.clear()
         job.guard.fall_from_plan(job.iteration)
+    else:
+        job.guard.num_falls += 1
     return effects
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from perseus_dist.messages import MeasuredIterations
-from perseus_dist.planner.job import Iteration, Job, Phase
+from perseus_dist.planner.job import Iteration, Job
 from perseus_dist.planner.lifecycle_events import Effect, Log, Persist
 from perseus_dist.planner.lifecycle_facts import BaselineMeasured, SavingCounted
 from perseus_dist.planner.measured_iterations import measured_iterations
@@ -34,8 +34,7 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
     # With a plan in force only probes run without one, and clocks are on their way in the first iteration of each.
     is_settled = job.switch is None or job.released_number == iteration.number - 1
     job.released_number = iteration.number
-    is_swept = job.sweep is not None and job.phase not in (Phase.REGISTERING, Phase.WARMING_UP)
-    if is_swept or not is_settled:
+    if job.is_swept or not is_settled:
         return
     if job.baseline is None:
         job.num_warm += 1

@@ -11,7 +11,7 @@ from perseus_dist.planner.lifecycle_switch import decide, effective_iteration, r
 
 def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: float, *, is_planned: bool) -> bool:
     """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
-    if job.sweep is not None:
+    if job.is_swept:
         job.guard.swept_until = effective_iteration(job, now_s) + 1
     return job.guard.observe(
         state.rank.rank,

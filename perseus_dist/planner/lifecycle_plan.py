@@ -134,7 +134,7 @@ def _go_on(job: Job, why: str) -> None:
     if job.switch is None or NO_POINT not in job.switch.points:
         job.enter(Phase.ENFORCING, f"{_STAYS}: {why}")
         return
-    job.guard.fall_from_plan(job.iteration)
+    job.guard.hold_back(job.iteration)
     job.enter(Phase.RELEASED, f"no plan is followed, because no new one can be made: {why}")
 
 

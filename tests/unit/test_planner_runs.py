@@ -456,6 +456,16 @@ def test_the_lock_out_of_one_run_does_not_reach_the_next() -> None:
     assert fleet.phase() is Phase.REPROFILING
 
 
+def test_what_a_run_takes_before_its_sweep_goes_on_is_a_reference_for_the_guard() -> None:
+    fleet = Runs()
+    fleet.to_profiling()
+    fleet.next_run()
+    while fleet.phase() is not Phase.PROFILING:
+        assert fleet.job.sweep is not None
+        fleet.iterate()
+    assert fleet.job.guard.guard.reference_s == 1.0
+
+
 def test_a_profile_that_is_soon_wrong_again_is_released_and_measured_when_the_guard_says_so() -> None:
     fleet = Runs().first()
     _drift(fleet)
@@ -464,7 +474,7 @@ def test_a_profile_that_is_soon_wrong_again_is_released_and_measured_when_the_gu
     fleet.iterate(2)
     _drift(fleet)
     assert fleet.phase() is Phase.RELEASED
-    assert (fleet.job.switch or None) is not None
+    assert job_status(fleet.job).guard.falls == 2, "the plan that was swept again at once counts, too"
     fleet.iterate(8)
     assert fleet.phase() is Phase.REPROFILING
 
