@@ -52,7 +52,7 @@ class Simulation:
     def await_processes(self, num: int) -> None:
         until_s = time.monotonic() + 60.0
         while self.num_processes() < num:
-            assert self.process.poll() is None
+            assert self.process.poll() is None, self._end()
             assert time.monotonic() < until_s
             time.sleep(0.005)
 
@@ -65,10 +65,15 @@ class Simulation:
         took_s = time.monotonic() - began_s
         assert marked(self.mark) == {}
         assert took_s < LONGEST_END_S
-        if self.process.returncode >= 0:  # else it had not got so far as to heed signals, nor to start anything
-            assert self.process.returncode - 128 in numbers
-            assert said.splitlines()[-1] == b"perseus-dist: interrupted"
-            assert b"Traceback" not in said
+        if -self.process.returncode in numbers:
+            return  # it had not got so far as to heed signals, nor to start anything
+        assert self.process.returncode - 128 in numbers, said.decode()
+        assert said.splitlines()[-1] == b"perseus-dist: interrupted"
+        assert b"Traceback" not in said
+
+    def _end(self) -> str:
+        _, said = self.process.communicate(timeout=60)
+        return f"ended with {self.process.returncode}: {said.decode()}"
 
 
 @pytest.fixture
