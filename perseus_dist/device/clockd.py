@@ -19,6 +19,7 @@ from perseus_dist.device.lease_server import LeaseServer
 from perseus_dist.device.lease_wire import MAX_LINE_BYTES
 from perseus_dist.device.nvml import Gpu, Nvml, NvmlError
 from perseus_dist.device.rights import find_missing_right
+from perseus_dist.device.unix_socket import unix_address
 from perseus_dist.errors import PerseusError
 
 _log = logging.getLogger(__name__)
@@ -158,7 +159,8 @@ def _listen(config: ClockdConfig) -> socket.socket:
     path = str(config.socket_path)
     with socket.socket(socket.AF_UNIX) as probe:
         try:
-            probe.connect(path)
+            with unix_address(path) as address:
+                probe.connect(address)
         except (FileNotFoundError, ConnectionRefusedError):  # none, or what a killed one left
             pass
         except OSError as error:
@@ -171,7 +173,8 @@ def _listen(config: ClockdConfig) -> socket.socket:
         config.socket_path.unlink(missing_ok=True)
         before = os.umask(0o177)  # nobody else, until the group is set
         try:
-            listening.bind(path)
+            with unix_address(path) as address:
+                listening.bind(address)
         finally:
             os.umask(before)
         if group_id is not None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from perseus_dist.device.clockd import ClockdError
+from perseus_dist.device.unix_socket import unix_address
 
 _START_TIMEOUT_S = 20.0
 _STOP_TIMEOUT_S = 15.0
@@ -87,5 +88,5 @@ class ClockdProcess:
         return self.process.returncode
 
     def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(str(self.socket_path)) == 0
+        with socket.socket(socket.AF_UNIX) as probe, unix_address(self.socket_path) as address:
+            return probe.connect_ex(address) == 0

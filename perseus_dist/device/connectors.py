@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from perseus_dist.device.rights import SIMULATED_GPUS
+from perseus_dist.device.unix_socket import unix_address
 
 DEFAULT_CLOCKD_SOCKET = "/run/perseus-dist/clockd.sock"
 DEFAULT_ZEUSD_SOCKET = "/run/zeusd/zeusd.sock"
@@ -45,7 +46,8 @@ class SocketConnector:
         connected = socket.socket(socket.AF_UNIX)
         connected.settimeout(0)
         try:
-            connected.connect(self._path)
+            with unix_address(self._path) as address:
+                connected.connect(address)
         except OSError:
             connected.close()
             raise

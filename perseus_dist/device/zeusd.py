@@ -21,6 +21,7 @@ from perseus_dist.device.nvml import (
     Gpu,
     NvmlError,
 )
+from perseus_dist.device.unix_socket import unix_address
 
 # Longer than any clock change; zeusd serves one GPU's commands in order, so a reset after a late set still wins.
 _TIMEOUT_S = 10.0
@@ -114,7 +115,8 @@ class _UnixConnection(HTTPConnection):
     def connect(self) -> None:
         self.sock: Any = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        with unix_address(self._path) as address:
+            self.sock.connect(address)
 
 
 def _pci_key(address: str | bytes) -> tuple[int, int, int] | None:

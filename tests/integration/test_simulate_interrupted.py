@@ -77,37 +77,45 @@ class Simulation:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator["list[Simulation]"]:
+def folder(tmp_path: Path) -> Path:
+    """For temporary files, with a name longer than a socket's address can be."""
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator["list[Simulation]"]:
     started: list[Simulation] = []
     yield started
     for simulation in started:
         for pid in marked(simulation.mark):
             os.kill(pid, signal.SIGKILL)
         simulation.process.communicate()
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("moment", range(NUM_MOMENTS))
-def test_at_any_moment_while_processes_start(moment: int, start: list[Simulation], tmp_path: Path) -> None:
+def test_at_any_moment_while_processes_start(moment: int, start: list[Simulation], folder: Path) -> None:
     """From the first import over clock daemon, planner, trainers, agents to a running job."""
     rng = random.Random(moment)
-    simulation = Simulation(WALL, tmp_path)
+    simulation = Simulation(WALL, folder)
     start.append(simulation)
     simulation.await_processes(1 + moment % 6)
     time.sleep(rng.uniform(0.0, 0.3))
     simulation.interrupt(SIGNALS[moment % len(SIGNALS)])
 
 
-def test_in_the_middle_of_a_job_and_more_than_once(start: list[Simulation], tmp_path: Path) -> None:
-    simulation = Simulation(WALL, tmp_path)
+def test_in_the_middle_of_a_job_and_more_than_once(start: list[Simulation], folder: Path) -> None:
+    simulation = Simulation(WALL, folder)
     start.append(simulation)
     simulation.await_processes(7)
     time.sleep(2.0)
     simulation.interrupt(signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
 
 
-def test_a_campaign_on_several_processes(start: list[Simulation], tmp_path: Path) -> None:
-    simulation = Simulation(CAMPAIGN, tmp_path)
+def test_a_campaign_on_several_processes(start: list[Simulation], folder: Path) -> None:
+    simulation = Simulation(CAMPAIGN, folder)
     start.append(simulation)
     simulation.await_processes(3)
     time.sleep(1.0)

@@ -1,0 +1,25 @@
+"""Addresses of UNIX sockets in folders with long names: under Slurm, CI runners and pytest TMPDIR often is one."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_LONGEST_BYTES = 107  # unix(7): sun_path has 108, with the zero at its end
+
+
+@contextmanager
+def unix_address(path: str | Path) -> Iterator[str]:
+    """What to bind or connect to for the socket at a path of any length, while the block runs.
+
+    Raises:
+        OSError: The path is too long, and its folder cannot be opened.
+    """
+    if len(os.fsencode(path)) <= _LONGEST_BYTES:
+        yield str(path)
+        return
+    folder = os.open(Path(path).parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{Path(path).name}"
+    finally:
+        os.close(folder)
