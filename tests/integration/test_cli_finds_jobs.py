@@ -99,12 +99,12 @@ def test_every_command_finds_the_job_by_its_name(jobs: tuple[Job, Job], tmp_path
         assert planner is not None
         os.kill(planner, signal.SIGKILL)
         wait_until(lambda: gpt.pid_of_planner() not in (None, planner))
-        while "the planner was restarted" not in watching.stdout.readline():
+        while "the planner was restarted" not in (latest := watching.stdout.readline()):
             assert watching.poll() is None
         wait_until(lambda: gpt.told()["pipelines"][0]["attached_ranks"] == 2 and gpt.are_locked())
         for trainer in gpt.trainers:
             trainer.kill()
-        statuses = [json.loads(line) for line in watching.stdout]
+        statuses = [json.loads(line) for line in (latest, *watching.stdout)]
         assert statuses[-1]["job_id"] == "gpt"  # killed one by one, the job may end before its last status
         assert "its planner has ended" in watching.stderr.read()
         assert watching.wait() == 0

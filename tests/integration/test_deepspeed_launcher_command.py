@@ -23,13 +23,14 @@ pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpee
 
 PROBE = Path(__file__).parent / "launcher_standins" / "probe.py"
 SLEEPER = """\
-import json, pathlib, os, sys, time
-pathlib.Path(f"started-{os.environ['RANK']}").touch()
-try:
-    time.sleep(120)
-except KeyboardInterrupt:
+import pathlib, os, signal, time
+def interrupted(number, frame):  # by the terminal, or by DeepSpeed's launcher, which passes SIGINT on as SIGTERM
     pathlib.Path(f"interrupted-{os.environ['RANK']}").touch()
-    raise
+    os._exit(1)
+signal.signal(signal.SIGINT, interrupted)
+signal.signal(signal.SIGTERM, interrupted)
+pathlib.Path(f"started-{os.environ['RANK']}").touch()
+time.sleep(120)
 """
 
 
@@ -205,6 +206,7 @@ def test_ctrl_c_reaches_the_ranks(environment: Environment) -> None:
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
+            job.communicate()
     assert job.returncode == -signal.SIGINT
     assert f"interrupted; for the report: perseus-dist report {environment.work / 'report'}" in output
 
