@@ -24,6 +24,7 @@ from perseus_dist.planner.lifecycle_facts import (
     SwitchDecided,
     TargetChosen,
 )
+from perseus_dist.planner.saving import Saving
 from perseus_dist.planner.straggler_watch import StragglerWatch
 from perseus_dist.planning.slow_rank import SlowRank
 from perseus_dist.straggler.verdict import Verdict
@@ -31,7 +32,6 @@ from perseus_dist.straggler.verdict import Verdict
 NUM_RECENT = 15  # iterations behind an estimate of the iteration time
 NUM_RECENT_PIPELINE = 3  # the same, of what a pipeline takes just now
 NUM_PROBED = 5  # iterations of probes behind a baseline
-NUM_COUNTED = 4096  # iterations whose saving is counted again where the baseline was wrong
 NUM_ENFORCED = 64  # iterations behind the figures of the plan in force
 
 
@@ -263,8 +263,7 @@ class Job:
         keeps_switch: The switch was decided before the planner was restarted, by evidence that is lost: it stays until
             there is as much again.
         guard: Whether the plan keeps the promise, and what has come of it.
-        saved_j: [J] saved since the first plan of this run, by measurement.
-        counted_free_s: [s] that the newest of those iterations would have lasted at full clocks.
+        saving: What plans have saved in this run, by measurement.
         stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was stored.
         num_refused_reports: Reports that were not taken.
         history: What has happened, for whoever watches.
@@ -327,8 +326,7 @@ class Job:
     verdicts: tuple[Verdict, ...] = ()
     keeps_switch: bool = False
     guard: GuardWatch = field(default_factory=GuardWatch)
-    saved_j: float = 0.0
-    counted_free_s: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_COUNTED))
+    saving: Saving = field(default_factory=Saving)
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0
     num_refused_reports: int = 0

@@ -42,7 +42,7 @@ def job_status(job: Job) -> JobStatus:
         troubles=_troubles(job),
         verdicts=_verdicts(job),
         t_prime_s=job.switch.t_prime_s if job.switch else 0.0,
-        saved_j=job.saved_j,
+        saved_j=job.saving.saved_j,
         refused_reports=job.num_refused_reports + (job.watch.num_refused if job.watch else 0),
         events=job.history.events(job.now_s),
         guard=job.guard.figures,

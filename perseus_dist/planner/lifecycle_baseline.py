@@ -13,6 +13,7 @@ from perseus_dist.planner.job import Iteration, Job
 from perseus_dist.planner.lifecycle_events import Effect, Log, Persist
 from perseus_dist.planner.lifecycle_facts import BaselineMeasured, SavingCounted
 from perseus_dist.planner.measured_iterations import measured_iterations
+from perseus_dist.planner.saving import FullClocks
 from perseus_dist.units import UW_PER_W
 
 _ORDINARY_SHARE = 0.02
@@ -31,6 +32,8 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
         job.enforced.append(iteration)
     if not iteration.is_released:
         return
+    if job.switch is not None and not job.is_swept:
+        job.saving.take_full(iteration.number, iteration.time_s, iteration.energy_j)
     # With a plan in force only probes run without one, and clocks are on their way in the first iteration of each.
     is_settled = job.switch is None or job.released_number == iteration.number - 1
     job.released_number = iteration.number
@@ -54,10 +57,9 @@ def take_baseline(job: Job) -> list[Effect]:
     if before is not None:
         seen = f"{measured.time_s:.4f} s in {measured.num_iterations} iterations of probes"
         effects.append(Log(sentence=f"the baseline is {seen} instead of {before.time_s:.4f} s"))
-        job.saved_j += sum(
-            _free_j(job, measured, free_s) - _free_j(job, before, free_s) for free_s in job.counted_free_s
-        )
     job.baseline = measured
+    if job.saving.full is None:
+        begin_saving(job, measured)
     job.num_changes += 1
     return [*effects, Persist(facts=(measured,))]
 
@@ -82,10 +84,17 @@ def measured_baseline(job: Job) -> BaselineMeasured | None:
 def store_saving(job: Job, now_s: float, *, at_once: bool = False) -> list[Effect]:
     """Make the joules saved durable from time to time, so that a restarted planner counts on."""
     is_due = at_once or now_s >= job.stored_saved_at_s + job.policy.saving_period_s
-    if job.saved_j == job.stored_saved_j or not is_due:
+    if job.saving.saved_j == job.stored_saved_j or not is_due:
         return []
-    job.stored_saved_j, job.stored_saved_at_s = job.saved_j, now_s
-    return [Persist(facts=(SavingCounted(saved_j=job.saved_j),))]
+    job.stored_saved_j, job.stored_saved_at_s = job.saving.saved_j, now_s
+    return [Persist(facts=(SavingCounted(saved_j=job.saving.saved_j),))]
+
+
+def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
+    """Compare with the baseline, as long as no probe knows better."""
+    if baseline.energy_j > 0:
+        full = FullClocks(time_s=baseline.time_s, energy_j=baseline.energy_j, num_iterations=baseline.num_iterations)
+        job.saving.begin(full, baseline.energy_spread_j)
 
 
 def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
@@ -127,21 +136,16 @@ def _mean_energy_j(iterations: Sequence[Iteration], measured: MeasuredIterations
 
 
 def _count_saving(job: Job, iteration: Iteration) -> None:
-    """Add what an iteration under a plan drew less than the baseline, which would have waited for the same straggler.
+    """Of an iteration under a plan.
 
     What was slow because the target, or an operator, asks for it would not have been at full clocks.
     """
-    baseline, energy_j = job.baseline, iteration.energy_j
-    if job.plan is None or job.switch is None or baseline is None or not baseline.energy_j or energy_j is None:
+    if job.plan is None or job.switch is None:
         return
-    is_waiting = job.switch.t_prime_s > 0 and not job.stragglers
-    free_s = iteration.time_s if is_waiting else min(iteration.time_s, job.guard.guard.reference_s or baseline.time_s)
-    job.counted_free_s.append(free_s)
-    job.saved_j += _free_j(job, baseline, free_s) - energy_j
-
-
-def _free_j(job: Job, baseline: BaselineMeasured, free_s: float) -> float:
-    """[J] of an iteration at full clocks that lasts so long, waiting for a straggler if that is longer than usual."""
-    assert job.plan is not None
-    waiting_w = len(job.pipelines) * job.plan.summary.total_blocking_uw / UW_PER_W
-    return baseline.energy_j + waiting_w * max(0.0, free_s - baseline.time_s)
+    is_asked_for = job.switch.t_prime_s > 0 and not job.stragglers
+    job.saving.take_planned(
+        iteration.time_s,
+        iteration.energy_j,
+        waited_s=iteration.time_s if is_asked_for else None,
+        waiting_w=len(job.pipelines) * job.plan.summary.total_blocking_uw / UW_PER_W,
+    )

@@ -31,8 +31,7 @@ OF_A_PLAN = (
     "baseline",
     "probed",
     "enforced",
-    "saved_j",
-    "counted_free_s",
+    "saving",
     "stored_saved_j",
 )
 OF_A_PROFILE = ("sweep", "sweeps", "ended_series", "samples", "is_unplannable", "reprofiled_at_s")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from perseus_dist.messages import NO_POINT
 from perseus_dist.planner.job import ActiveSweep, Job, JobPlan, Phase, Pipeline, Place
 from perseus_dist.planner.job_policy import Policy
+from perseus_dist.planner.lifecycle_baseline import begin_saving
 from perseus_dist.planner.lifecycle_facts import (
     BaselineMeasured,
     Fact,
@@ -55,11 +56,12 @@ def _take(job: Job, fact: Fact) -> None:
         case FingerprintKnown():
             job.fingerprints[fact.rank] = fact
         case SavingCounted():
-            job.saved_j = job.stored_saved_j = fact.saved_j
+            job.saving.saved_j = job.stored_saved_j = fact.saved_j
         case ScheduleReceived():
             job.schedule_text = fact.text
         case BaselineMeasured():
             job.baseline = fact
+            begin_saving(job, fact)
         case SweepBegun():
             _take_sweep(job, fact)
         case SweepEnded():

@@ -58,7 +58,7 @@ class StragglerMetrics:
         self._stragglers.add_metric(labels, len(acted_upon))
         self._degree.add_metric(labels, max(acted_upon, default=1.0))
         self._t_prime.add_metric(labels, switch.t_prime_s if switch else 0.0)
-        self._saved.add_metric(labels, max(0.0, job.saved_j))
+        self._saved.add_metric(labels, max(0.0, job.saving.saved_j))
         self._refused.add_metric(labels, job.num_refused_reports + (watch.num_refused if watch else 0))
         for cause in Cause:
             self._verdicts.add_metric([job.job_id, cause], job.history.num_verdicts[cause])

@@ -1129,7 +1129,7 @@ def end_of(fleet: Fleet) -> None:
 def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_restarts() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(10, energy_j=40.0)  # each rank's; 50 J at the baseline
-    saved_j = fleet.job.saved_j
+    saved_j = fleet.job.saving.saved_j
     assert saved_j == pytest.approx(10 * 20.0, abs=5 * 20.0)
     end_of(fleet)
     before = job_status(fleet.job)
@@ -1149,7 +1149,7 @@ def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_resta
 def test_a_job_that_was_done_goes_on_when_its_ranks_return_to_a_restarted_planner() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(10, energy_j=40.0)
-    saved_j = fleet.job.saved_j
+    saved_j = fleet.job.saving.saved_j
     end_of(fleet)
     fleet.restart()
     fleet.attach(0, incarnation=1)
@@ -1158,20 +1158,20 @@ def test_a_job_that_was_done_goes_on_when_its_ranks_return_to_a_restarted_planne
     assert fleet.phase() is Phase.ENFORCING
     fleet.attach_all()
     fleet.iterate(10, energy_j=40.0)
-    assert fleet.job.saved_j > saved_j
+    assert fleet.job.saving.saved_j > saved_j
 
 
 def test_joules_saved_are_stored_now_and_then_and_begin_anew_with_another_schedule() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(3, energy_j=40.0)
     fleet.iterate(20, energy_j=40.0)
-    saved_j = fleet.job.saved_j
+    saved_j = fleet.job.saving.saved_j
     fleet.restart()
-    assert saved_j - 5 * 20.0 <= fleet.job.saved_j <= saved_j
+    assert saved_j - 5 * 20.0 <= fleet.job.saving.saved_j <= saved_j
     fleet.iterate(20, energy_j=40.0)  # nobody is attached: nothing is saved, and nothing stored
     assert fleet.tell(Tick()) == []
     fleet.attach(0, rank=replace(_rank(0), schedule_digest="another"))
-    assert fleet.job.saved_j == 0
+    assert fleet.job.saving.saved_j == 0
     assert not {"saved", "over"} & fleet.facts.keys()
 
 

@@ -41,7 +41,7 @@ def test_a_job_with_stragglers() -> None:
     job.switch = SwitchDecided(
         table_revision=1, switch_revision=1, effective_iteration=1, points=(0, 3), reason="", t_prime_s=1.25
     )
-    job.saved_j, job.num_refused_reports = 700.0, 3
+    job.saving.saved_j, job.num_refused_reports = 700.0, 3
     job.history.num_verdicts[Cause.THERMAL] = 2
     found = samples(job)
     assert found["perseus_job_stragglers", "a"] == 1

@@ -208,7 +208,7 @@ def test_a_database_of_the_version_before_is_taken_over_with_all_its_facts(path:
         assert again.load()["job"][-3:] == list(OF_VERSION_2)
         assert again.load()["every-kind"] == list(OF_VERSION_1)
         over = restore("job", again.load()["job"], Policy())
-        assert (over.phase, over.saved_j) == (Phase.DONE, -12.5)
+        assert (over.phase, over.saving.saved_j) == (Phase.DONE, -12.5)
         again.close()
     database = sqlite3.connect(path)
     assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,), "an older planner refuses it"
