@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping
@@ -53,6 +54,10 @@ class SocketConnector:
             raise
         return connected
 
+    def end_hung(self, pid: int) -> bool:  # noqa: ARG002 - as the protocol wants it
+        """The node's daemon is the business of those who run it: systemd's watchdog ends it."""
+        return False
+
     def close(self) -> None:
         """Nothing to tidy up."""
 
@@ -102,6 +107,12 @@ class ProcessConnector:
             finally:
                 os.close(inherited)
         return ours
+
+    def end_hung(self, pid: int) -> bool:
+        """Kill it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        return True
 
     def close(self) -> None:
         """Collect the end of the process that was spawned; the lease process itself is a child of init."""

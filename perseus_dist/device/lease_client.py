@@ -26,6 +26,9 @@ _REFUSED_RETRY_FIRST_S = 0.05
 _REFUSED_RETRY_LONGEST_S = 0.4
 _LOST_RETRY_FIRST_NS = 250_000_000
 _LOST_RETRY_LONGEST_NS = 5_000_000_000
+# A change of clocks takes some 10 ms, and zeusd may take 10 s. Each hang in a row is waited for twice as long.
+HANG_NS = 12_000_000_000
+_LONGEST_HANG_NS = 600_000_000_000
 # Beats per lease: three may be lost or late.
 _BEATS_PER_LEASE = 4
 _READ_BYTES = 65536
@@ -45,6 +48,13 @@ class Connector(Protocol):
 
         Raises:
             OSError: There is nobody to connect to.
+        """
+
+    def end_hung(self, pid: int) -> bool:
+        """End a daemon that has stopped answering, if it is ours to end: the next connection is to another one.
+
+        Args:
+            pid: The process, as it has told.
         """
 
     def close(self) -> None:
@@ -89,6 +99,9 @@ class LeaseClient:
         self._last_refusal = ""  # of the daemon's own words
         self._wanted: Message | None = None  # the newest request, as long as it has not been sent
         self._held_mhz: int | None = None
+        self._newest_request_ns = 0  # of those sent
+        self._unanswered_ns: int | None = None  # since when none has been answered
+        self._hang_ns = HANG_NS
         self._beat_ns = 0
         self._beat_interval_ns = 0
         self._retry_ns = 0
@@ -157,6 +170,7 @@ class LeaseClient:
             except OSError as error:
                 self._lose(f"the {self.name} lease daemon cannot be reached: {error.strerror or error}", now_ns)
         reports = self._take(now_ns)
+        self._replace_hung(now_ns)
         self._send_wanted(now_ns)
         if self._granted and now_ns >= self._beat_ns:
             self._send(encode({"op": "beat"}), now_ns)
@@ -216,9 +230,22 @@ class LeaseClient:
         self._epoll.register(connected.fileno(), select.EPOLLIN)
         self._send(first, time.monotonic_ns())
 
+    def _replace_hung(self, now_ns: int) -> None:
+        """A daemon that does not answer leaves the clock what it is; the next one restores it first."""
+        if self._unanswered_ns is None or now_ns < self._unanswered_ns + self._hang_ns:
+            return
+        if self._connector.end_hung(self.holder_pid):
+            self._hang_ns = min(_LONGEST_HANG_NS, 2 * self._hang_ns)
+            self._lose(f"the {self.name} lease daemon hangs", now_ns)
+        else:
+            self._unanswered_ns = now_ns
+
     def _send_wanted(self, now_ns: int) -> None:
         if self._granted and self._wanted is not None and not self._unsent:
             wanted, self._wanted = self._wanted, None
+            self._newest_request_ns = wanted["request_ns"]
+            if self._unanswered_ns is None:
+                self._unanswered_ns = now_ns
             self._owes_restore |= wanted["clock_mhz"] is not None
             self._send(encode(wanted), now_ns)
 
@@ -260,7 +287,9 @@ class LeaseClient:
             case "report":
                 report = decode_report(message)
                 reports.append(report)
+                self._unanswered_ns = None if report.request_ns >= self._newest_request_ns else now_ns
                 if report.requested_mhz is not None and not report.error:
+                    self._hang_ns = HANG_NS
                     self._trust()
             case "granted":
                 # A daemon restarted with other bounds: what was promised stays; what it refuses is reported.
@@ -303,6 +332,7 @@ class LeaseClient:
         """The lease is gone; the next one begins with the newest request."""
         self._disconnect()
         self._granted = False
+        self._unanswered_ns = None
         self.refusal = reason
         if self._wanted is None and self._held_mhz is not None:
             self._wanted = {"op": "set", "clock_mhz": self._held_mhz, "request_ns": now_ns}

@@ -63,10 +63,10 @@ class VirtualFaults:
         self._job.touched()
 
     def stop_lease(self, rank: int) -> None:
-        """The holder does nothing any more; the clock stays what it is."""
+        """The holder does nothing any more; the clock stays what it is until the agent replaces it."""
         agent = self._ranks[rank].agent
         if agent is not None:
-            agent.lease.stop_holder()
+            agent.lease.stop_holder(self._now_ns)
         self._job.touched()
 
     def continue_lease(self, rank: int) -> None:

@@ -1,6 +1,7 @@
 """The lease on one GPU's clock in virtual time: as ``device.lease_client`` has it, with a holder that can be lost."""
 
 from perseus_dist.device.control import ClockReport
+from perseus_dist.device.lease_client import HANG_NS
 from perseus_dist.simulator.gpu import SimulatedGpu
 
 _LOOK_NS = 1_000_000  # how often the holder looks whether the clock is there
@@ -15,7 +16,8 @@ class VirtualLease:
     Attributes:
         refusal: Why no clock can be set now; empty while it can.
         next_ns: When ``poll`` has something to do.
-        is_holder_stopped: The holder does nothing, and the clock stays what it is.
+        is_holder_stopped: The holder does nothing, and the clock stays what it is, until it is replaced because it
+            hangs.
     """
 
     def __init__(self, gpu: SimulatedGpu) -> None:
@@ -27,6 +29,7 @@ class VirtualLease:
         self._report_ns: int | None = None
         self._retry_ns: int | None = None
         self.is_holder_stopped = False
+        self._hangs_ns: int | None = None  # when a stopped holder counts as one that hangs
         self.next_ns = NEVER_NS
 
     def next_look_ns(self, now_ns: int) -> int | None:
@@ -37,10 +40,16 @@ class VirtualLease:
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
         """Ask for a clock, or for the release of all. The latest request wins."""
         self._wanted, self._held_mhz = (clock_mhz, now_ns), clock_mhz
+        if self.is_holder_stopped and self._hangs_ns is None:
+            self._hangs_ns = now_ns + HANG_NS
+            self._look_ahead()
         self._set_wanted(now_ns)
 
     def poll(self, now_ns: int) -> list[ClockReport]:
         """Do what is due; reports since the last call."""
+        if self._hangs_ns is not None and now_ns >= self._hangs_ns:
+            self.lose(now_ns, "the direct lease daemon hangs")
+            return []
         if self._retry_ns is not None and now_ns >= self._retry_ns:
             self._retry_ns, self.refusal = None, ""
             self._set_wanted(now_ns)
@@ -75,17 +84,18 @@ class VirtualLease:
         if self._wanted is None and self._held_mhz is not None:
             self._wanted = (self._held_mhz, now_ns)
         self._retry_ns = now_ns + _FIRST_RETRY_NS
-        self.is_holder_stopped = False
+        self.is_holder_stopped, self._hangs_ns = False, None
         self._look_ahead()
 
-    def stop_holder(self) -> None:
+    def stop_holder(self, now_ns: int) -> None:
         """The holder does nothing any more, and says nothing."""
         self.is_holder_stopped = True
+        self._hangs_ns = None if self._setting is None else now_ns + HANG_NS
         self._look_ahead()
 
     def continue_holder(self, now_ns: int) -> None:
         """It goes on, with what it was asked for last."""
-        self.is_holder_stopped = False
+        self.is_holder_stopped, self._hangs_ns = False, None
         self._set_wanted(now_ns)
         self._look_ahead()
 
@@ -113,4 +123,6 @@ class VirtualLease:
     def _look_ahead(self) -> None:
         """When ``poll`` has something to do, now that something was done."""
         due_ns = self._report_ns if self._retry_ns is None else self._retry_ns
-        self.next_ns = NEVER_NS if due_ns is None or self.is_holder_stopped else due_ns
+        if self.is_holder_stopped:
+            due_ns = self._hangs_ns
+        self.next_ns = NEVER_NS if due_ns is None else due_ns

@@ -16,9 +16,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from perseus_dist.device.clockd_process import ClockdProcess
 from perseus_dist.device.connectors import SocketConnector
 from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
-from perseus_dist.device.lease_client import LeaseClient
+from perseus_dist.device.lease_client import HANG_NS, LeaseClient
 from perseus_dist.simulator.machine import SimulatedMachine
 
 # Opens a control, locks, says so, and holds until it is killed.
@@ -143,6 +144,45 @@ def test_killed_lease_process_is_replaced_and_restores(machine: SimulatedMachine
     assert machine.gpu(0).state().num_resets == 1
     kill(holder)
     wait_until(lambda: machine.gpu(0).state().is_unlocked, 1)
+
+
+def test_a_lease_process_that_hangs_is_replaced(machine: SimulatedMachine, environ: dict[str, str]) -> None:
+    gpu = machine.gpu(0)
+    control = open_clock_control("direct", gpu.uuid, own_pids=(), environ=environ)
+    assert isinstance(control, LeaseClient)
+    control.request(1200, time.monotonic_ns())
+    wait_until(lambda: control.poll(time.monotonic_ns()))
+    hung = control.holder_pid
+    os.kill(hung, signal.SIGSTOP)
+    control.request(900, time.monotonic_ns())
+    control.poll(time.monotonic_ns() + HANG_NS // 2)
+    assert (control.holder_pid, control.refusal) == (hung, "")
+    later_ns = HANG_NS + 1_000_000_000
+    control.poll(time.monotonic_ns() + later_ns)
+    assert control.refusal == "the direct lease daemon hangs"
+    wait_until(lambda: not Path(f"/proc/{hung}").exists())
+    wait_until(lambda: control.poll(time.monotonic_ns() + later_ns), 10)
+    assert (gpu.state().locked_mhz, control.refusal) == ((900, 900), "")
+    assert control.holder_pid != hung
+    control.close()
+    wait_until(lambda: gpu.state().is_unlocked)
+
+
+def test_a_daemon_of_the_node_that_hangs_is_left_to_its_watchdog(
+    machine: SimulatedMachine, environ: dict[str, str], tmp_path: Path
+) -> None:
+    with ClockdProcess(tmp_path, environ) as clockd:
+        control = open_clock_control("clockd", machine.gpu(0).uuid, own_pids=(), environ=clockd.environ)
+        control.request(1200, time.monotonic_ns())
+        wait_until(lambda: control.poll(time.monotonic_ns()))
+        clockd.process.send_signal(signal.SIGSTOP)
+        control.request(900, time.monotonic_ns())
+        control.poll(time.monotonic_ns() + 2 * HANG_NS)
+        assert control.refusal == ""
+        clockd.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: control.poll(time.monotonic_ns()))
+        assert machine.gpu(0).state().locked_mhz == (900, 900)
+        control.close()
 
 
 def test_a_lease_process_is_no_child_of_its_client(machine: SimulatedMachine, environ: dict[str, str]) -> None:
