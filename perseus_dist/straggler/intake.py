@@ -145,10 +145,14 @@ class Intake:
         return sum(self._num_reported)
 
     def _fold(self, iteration: int, slot: int) -> WholeIteration:
-        """Ranks to cells and pipelines: each is as slow as its slowest rank, whom the others wait for."""
+        """Ranks to cells and pipelines: each is as slow as its slowest rank, whom the others wait for.
+
+        A pipeline's time is known where each of its stages has told: the first one ends last.
+        """
         layout, kinds = self._layout, self._num_kinds
         cells = np.fmax.reduce(self._rows[slot][layout.rank_of], axis=2)  # (dp_size, pp_size, width)
         pipelines = np.fmax.reduce(cells[:, :, 2 * kinds :], axis=1)
+        has_told = ~np.isnan(cells[:, :, 2 * kinds + _PIPELINE]).any(axis=1)
         cells = cells.reshape(layout.num_cells, -1)
         tokens = cells[:, 2 * kinds + _TOKENS]
         return WholeIteration(
@@ -157,7 +161,7 @@ class Intake:
             log_ratios=np.log(cells[:, :kinds]),
             requested_mhz=cells[:, kinds : 2 * kinds],
             log_tokens=np.log(tokens, where=tokens > 0, out=np.full_like(tokens, np.nan)),
-            pipeline_s=np.where(pipelines[:, _PIPELINE] > 0, pipelines[:, _PIPELINE], np.nan),
+            pipeline_s=np.where(has_told & (pipelines[:, _PIPELINE] > 0), pipelines[:, _PIPELINE], np.nan),
             planned_s=np.where(pipelines[:, _PLANNED] > 0, pipelines[:, _PLANNED], np.nan),
             input_wait_s=pipelines[:, _INPUT_WAIT],
         )

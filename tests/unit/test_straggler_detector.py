@@ -36,6 +36,7 @@ class Job:
     clocks_mhz: dict[int, tuple[int, int]] = field(default_factory=dict)  # of a pipeline
     plan_s: dict[int, float] = field(default_factory=dict)  # of a pipeline
     silent: set[int] = field(default_factory=set)
+    early_s: dict[int, float] = field(default_factory=dict)  # a stage ends so long before the first one
     late: dict[int, float] = field(default_factory=dict)  # a pipeline's own time, instructions apart
     input_wait_s: dict[int, float] | None = None
     knows_tokens: bool = False
@@ -73,7 +74,8 @@ class Job:
                 iteration=self.iteration,
                 time_ratios=tuple(ratios.tolist()),
                 requested_mhz=self.clocks_mhz.get(dp_rank, (MAX_MHZ, MAX_MHZ)),
-                pipeline_time_s=planned_s * float(own.max()) * math.exp(work[dp_rank]) * self.late.get(dp_rank, 1.0),
+                pipeline_time_s=planned_s * float(own.max()) * math.exp(work[dp_rank]) * self.late.get(dp_rank, 1.0)
+                - self.early_s.get(stage, 0.0),
                 planned_time_s=planned_s,
                 tokens=4096 * math.exp(0.5 * work[dp_rank]) if self.knows_tokens else 0.0,
                 input_wait_s=None if waits is None else waits.get(dp_rank, 0.01),
@@ -532,6 +534,15 @@ def test_a_straggler_whose_agent_dies_holds_nobody_up() -> None:
     assert any("has reported nothing for 10 s" in line for judgement in after for line in judgement.news)
     job.silent.clear()
     assert only(job.run(20, {2: 1.2})[-1]).rank == 2
+
+
+def test_a_pipeline_is_not_faster_while_its_first_stage_says_nothing() -> None:
+    """The last backward is the first stage's; after a planner's restart, ranks come back one by one."""
+    job = Job(early_s={1: 0.1})
+    job.silent = {2 * dp_rank for dp_rank in range(4)}
+    job.run(12)
+    job.silent.clear()
+    assert not any(judgement.verdicts for judgement in job.run(30))
 
 
 def test_missing_ranks_hold_up_nobody_elses_judgement() -> None:
