@@ -86,6 +86,17 @@ def test_what_may_be_waited_for() -> None:
     assert [seen.at(i).somebody_may_wait for i in range(5)] == [False, False, True, False, True]
 
 
+def test_what_was_killed_is_not_brought_back_by_being_continued() -> None:
+    kill, stop, go_on, restart = (
+        ProcessEvent(iteration=i, action=action, process=Process.PLANNER)
+        for i, action in enumerate(
+            (ProcessAction.KILL, ProcessAction.STOP, ProcessAction.CONTINUE, ProcessAction.RESTART), start=1
+        )
+    )
+    seen = history(kill, stop, go_on, restart)
+    assert [bool(seen.at(i).down) for i in range(5)] == [False, True, True, True, False]
+
+
 def test_how_long_an_iteration_may_take() -> None:
     events = (
         TargetOrder(iteration=1, target="slowdown=1.1"),
@@ -108,5 +119,5 @@ def test_another_job_has_its_own_processes_and_with_another_gpu_its_own_machines
     same, other = (history(*before, NextJob(iteration=5, changes=changes)).at(5) for changes in ({}, {"gpu": "h100"}))
     assert set(same.gpus) == {1}
     assert not other.gpus
-    assert same.down == other.down == {(Process.PLANNER, None)}
+    assert same.down == other.down == {(Process.PLANNER, None, ProcessAction.KILL)}
     assert history(NextJob(iteration=5, changes={"target": "slowdown=1.5"})).at(5).allowed_s(1.0) == 1.5

@@ -53,7 +53,8 @@ class Standing:
 
     Attributes:
         gpus: By rank, those that are not well.
-        down: Processes that were killed or stopped; the planner's rank is None.
+        down: Processes that were killed or stopped, and which of it; the planner's rank is None. What was killed and is
+            stopped, which does nothing, does not come back when it is continued.
         cut_off: Ranks whose messages do not pass, or (None) all of them.
         lossy: Ranks whose messages are lost now and then, likewise.
         delay_s: [s] the longest that a message takes.
@@ -63,7 +64,7 @@ class Standing:
 
     target: Target
     gpus: Mapping[int, GpuFaults] = field(default_factory=dict)
-    down: frozenset[tuple[Process, int | None]] = frozenset()
+    down: frozenset[tuple[Process, int | None, ProcessAction]] = frozenset()
     cut_off: frozenset[int | None] = frozenset()
     lossy: frozenset[int | None] = frozenset()
     delay_s: float = 0.0
@@ -135,9 +136,17 @@ def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
         case SlowLink():
             return _with_gpus(standing, event.ranks(job.num_ranks), transfer_s=event.transfer_s)
         case ProcessEvent():
-            one = frozenset({(event.process, event.rank)})
-            is_down = event.action in {ProcessAction.KILL, ProcessAction.STOP}
-            return replace(standing, down=standing.down | one if is_down else standing.down - one)
+            stopped = (event.process, event.rank, ProcessAction.STOP)
+            killed = (event.process, event.rank, ProcessAction.KILL)
+            match event.action:
+                case ProcessAction.STOP:
+                    return replace(standing, down=standing.down | {stopped})
+                case ProcessAction.CONTINUE:
+                    return replace(standing, down=standing.down - {stopped})
+                case ProcessAction.KILL:
+                    return replace(standing, down=standing.down - {stopped} | {killed})
+                case ProcessAction.RESTART:
+                    return replace(standing, down=standing.down - {stopped, killed})
         case MessageDelay():
             return replace(standing, delay_s=event.delay_s or 0.0)
         case Partition():
@@ -188,5 +197,5 @@ def _next_job(standing: Standing, event: NextJob) -> Standing:
         standing,
         target=standing.target if target is None else parse_scenario_target(target),
         gpus={} if "gpu" in event.changes else standing.gpus,
-        down=standing.down & {(Process.PLANNER, None)},
+        down=frozenset(one for one in standing.down if one[0] is Process.PLANNER),
     )
