@@ -18,6 +18,7 @@ from perseus_dist.planning.profile_csv import MAX_SAMPLES, Row
 from perseus_dist.planning.samples import Estimate, estimate
 from perseus_dist.planning.schedule import Schedule
 from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.planning.undisturbed import undisturbed_rows
 
 _Key = tuple[int, str]  # stage, kind
 _EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
@@ -38,11 +39,11 @@ def measured_profile(
 ) -> Profile:
     """Join what all ranks have measured.
 
-    Ranks in the same place of different pipelines are samples of the same thing; gross outliers among them are left
-    out. Ranks of a tensor-parallel group stand side by side as GPUs; where one of them lacks a clock, it is taken to be
-    like the mean of the others. A stage that was measured at one clock alone, because no GPU of it can be set to
-    another, keeps that clock. Rows that name their stage, from a saved profile, count where nothing newer was measured.
-    What ranks do together, once an iteration, is freed from waiting for each other.
+    Ranks in the same place of different pipelines are samples of the same thing; those that were slower than others
+    were disturbed, and are left out. Ranks of a tensor-parallel group stand side by side as GPUs; where one of them
+    lacks a clock, it is taken to be like the mean of the others. A stage that was measured at one clock alone, because
+    no GPU of it can be set to another, keeps that clock. Rows that name their stage, from a saved profile, count where
+    nothing newer was measured. What ranks do together, once an iteration, is freed from waiting for each other.
 
     Args:
         schedule: What all ranks run.
@@ -65,7 +66,7 @@ def measured_profile(
     if missing:
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
         raise ProfileError(f"{source}: {shown} not measured, expected all that the schedule runs; profile again")
-    measurements = {key: _measurements(rows_of[key], tensor_parallel) for key in wanted}
+    measurements = {key: _measurements(rows_of[key], tensor_parallel, are_own=key in own) for key in wanted}
     return Profile(source=source, measurements=measurements)
 
 
@@ -137,10 +138,11 @@ def _row(sample: Sample, stage: int, gpu: str) -> Row:
     )
 
 
-def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int) -> Measurements:
+def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int, *, are_own: bool) -> Measurements:
     clocks_mhz = sorted(set().union(*by_gpu.values()), reverse=True)
     found = {
-        gpu: {clock: estimate(rows)[0] for clock, rows in by_clock.items()} for gpu, by_clock in sorted(by_gpu.items())
+        gpu: {clock: estimate(undisturbed_rows(rows) if are_own else rows)[0] for clock, rows in by_clock.items()}
+        for gpu, by_clock in sorted(by_gpu.items())
     }
     # One GPU stands for its whole group; of a larger part of a group, those that are missing are like the rest.
     gpus = list(found) if len(found) == 1 else [str(tp_rank) for tp_rank in range(tensor_parallel)]
