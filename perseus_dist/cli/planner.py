@@ -18,7 +18,8 @@ example:
   perseus-dist planner --bind 0.0.0.0:50151 --tls-cert planner.pem --tls-key planner.key --metrics-port 9464
 
 Everything that it acknowledges is in --state-dir, and a planner that is started again there goes on with it. The token
-in the file 'operator-token' there opens every job; a job's own token is the one that its first rank came with.
+in the file 'operator-token' there opens every job. A job's own token is the one that its first rank came with; on a
+loopback address a job that came without one belongs to the user whose process its first rank is.
 """
 
 

@@ -1,4 +1,4 @@
-"""Who may open which job: tokens, of which the planner keeps hashes alone."""
+"""Who may open which job: tokens, of which the planner keeps hashes alone, or users of this machine."""
 
 import hmac
 import secrets
@@ -10,6 +10,9 @@ from pathlib import Path
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.private_file import write_private
 from perseus_dist.rpc.connection import read_token
+
+USER = "uid:"
+"""Begins the name of an owner that is a user of this machine, and no token."""
 
 _SCHEME = "bearer "
 _OTHERS = 0o077
@@ -26,14 +29,26 @@ class Caller:
     Attributes:
         token_sha256: Hexadecimal; empty without a token.
         is_operator: Whether it is the operator's.
+        uid: User id, where the planner needs no token and the call comes from its own machine.
     """
 
     token_sha256: str
     is_operator: bool
+    uid: int | None = None
 
-    def may_open(self, owner_sha256: str) -> bool:
-        """Whether a job is open to this caller. A job that registered without a token is open to all."""
-        return self.is_operator or not owner_sha256 or hmac.compare_digest(self.token_sha256, owner_sha256)
+    @property
+    def owner(self) -> str:
+        """Whom a job that this caller registers belongs to: the token, else the user; empty for anybody."""
+        return self.token_sha256 or self._user
+
+    def may_open(self, owner: str) -> bool:
+        """Whether a job is open to this caller."""
+        is_own = owner in (self.token_sha256, self._user)  # hashes and user ids are no secrets
+        return self.is_operator or not owner or is_own
+
+    @property
+    def _user(self) -> str:
+        return "" if self.uid is None else f"{USER}{self.uid}"
 
 
 def hash_token(token: str) -> str:

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
 
 from perseus_dist.planner.auth import Caller, caller_from_metadata
 from perseus_dist.planner.counters import Counters
+from perseus_dist.planner.peer import peer_uid
 from perseus_dist.planner.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.rpc.violations import InvalidMessageError
 
@@ -23,12 +25,15 @@ _log = logging.getLogger(__name__)
 class Gate:
     """Reads tokens and turns what handlers raise into the contract's statuses; never UNKNOWN."""
 
+    port = 0
+    """Where the planner listens, as soon as it does."""
+
     def __init__(self, *, operator_sha256: str, needs_token: bool, counters: Counters) -> None:
         """Begin.
 
         Args:
             operator_sha256: Hash of the operator's token; empty if there is none.
-            needs_token: Whether a call without any token is refused.
+            needs_token: Whether a call without any token is refused; else callers are known by their user id as well.
             counters: The planner's.
         """
         self._operator_sha256 = operator_sha256
@@ -44,7 +49,7 @@ class Gate:
         caller = caller_from_metadata(context.invocation_metadata() or (), self._operator_sha256)
         if self._needs_token and not caller.token_sha256:
             raise unauthenticated("this planner wants a token: send the metadata 'authorization: Bearer TOKEN'")
-        return caller
+        return caller if self._needs_token else replace(caller, uid=peer_uid(context.peer(), self.port))
 
     async def guard(self, context: Context, handled: Awaitable[_Reply]) -> _Reply:
         """What the handler gives back.

@@ -15,7 +15,7 @@ from perseus_dist.planner.job_policy import Policy
 from perseus_dist.planner.lifecycle import new_job, restore
 from perseus_dist.planner.lifecycle_events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
 from perseus_dist.planner.outbox import Ending, Outbox
-from perseus_dist.planner.refusal import forbidden, too_many
+from perseus_dist.planner.refusal import of_another, too_many
 from perseus_dist.planner.store import Store
 from perseus_dist.rpc.codec import encode_planner_message
 
@@ -75,13 +75,13 @@ class Jobs:
                 raise too_many(f"{MAX_JOBS} jobs are registered, no more can be")
             actor = self._actors[job_id] = self._actor(new_job(job_id, self._policy))
         elif actor.job.spec is not None and not caller.may_open(actor.job.spec.token_sha256):
-            raise forbidden(f"job {job_id} is another token's; use the token that it was registered with")
+            raise of_another(job_id, actor.job.spec.token_sha256)
         number = next(self._stream_numbers)
         self._outboxes[number] = outbox
         self.counters.streams += 1
         stream = AgentStream(self, actor, number)
         try:
-            actor.tell(RankAttached(stream=number, attach=attach, token_sha256=caller.token_sha256))
+            actor.tell(RankAttached(stream=number, attach=attach, token_sha256=caller.owner))
         except BaseException:
             stream.close()
             raise

@@ -31,8 +31,8 @@ class RankAttached:
 
     Attributes:
         stream: Names the stream as long as the planner process lives; never used twice.
-        token_sha256: Hexadecimal hash of the token that came along; that of a job's first rank owns the job. Empty
-            where the planner asks for none.
+        token_sha256: Who has begun it: the hexadecimal hash of the token that came along, or ``uid:1000``. The job
+            belongs to whoever its first rank is of; empty for anybody.
     """
 
     stream: int

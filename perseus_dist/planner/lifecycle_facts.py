@@ -20,7 +20,7 @@ class JobRegistered:
     """The job exists. Written by the first rank of each run.
 
     Attributes:
-        token_sha256: Hexadecimal hash of the token that owns the job; empty where the planner asked for none.
+        token_sha256: Whom the job belongs to: the hexadecimal hash of a token, or ``uid:1000``; empty for anybody.
         held_revision, held_switch_revision, last_sweep_id: What earlier runs of the job have used up.
         run_id: Of the run, as its ranks say it.
         keeps_profile: The profile was measured while the job had another schedule.

@@ -22,7 +22,7 @@ from perseus_dist.planner.operator_wire import (
     straggler_reported,
     target_set,
 )
-from perseus_dist.planner.refusal import RefusalError, ending, forbidden, not_found, not_now, too_many
+from perseus_dist.planner.refusal import RefusalError, ending, not_found, not_now, of_another, too_many
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -121,9 +121,7 @@ class OperatorService:
         if actor is None:
             raise not_found(f"there is no job {job_id}; 'perseus-dist jobs' lists those there are")
         if not caller.may_open(_owner(actor)):
-            raise forbidden(
-                f"job {job_id} is another token's; use the token that it was registered with, or the operator's"
-            )
+            raise of_another(job_id, _owner(actor))
         return actor
 
     async def _ask(self, actor: JobActor, event: JobEvent) -> bytes:

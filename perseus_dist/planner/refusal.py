@@ -5,6 +5,7 @@ from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from perseus_dist.planner.auth import USER
 from perseus_dist.rpc.violations import InvalidMessageError
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -39,8 +40,15 @@ def invalid(error: InvalidMessageError) -> RefusalError:
     return RefusalError(grpc.StatusCode.INVALID_ARGUMENT, reason, trailing_metadata)
 
 
-def forbidden(reason: str) -> RefusalError:
-    """A token that does not open this."""
+def of_another(job_id: str, owner: str) -> RefusalError:
+    """A job that is not open to the caller.
+
+    Args:
+        job_id: Of the job.
+        owner: Whom it belongs to, as ``auth.Caller`` has it.
+    """
+    whose = "another user's" if owner.startswith(USER) else "another token's"
+    reason = f"job {job_id} is {whose}; use a job name of your own, or the token that opens it, or the operator's"
     return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason)
 
 

@@ -112,7 +112,7 @@ async def serve(config: ServerConfig) -> None:
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-        port = _listen(server, config)
+        port = gate.port = _listen(server, config)
         metrics_address = _serve_metrics(config, jobs, store, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):

@@ -10,9 +10,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from planner_process import PATIENCE_S, planner, wait_until
 
 from perseus_dist.messages import Attach, Gpu, IterationReport, ProfileSamples, Rank, Sample, ScheduleText, Telemetry
 from perseus_dist.planning.schedule import format_schedule, one_f_one_b
@@ -28,56 +28,8 @@ from perseus_dist.rpc.connection import ATTACH, SERVICE, authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
-PATIENCE_S = 60.0
 SCHEDULE = one_f_one_b(pp=1, microbatches=2)
 CLOCKS_MHZ = (1410, 1200, 990)
-
-
-@dataclass(slots=True)
-class Planner:
-    """A running planner.
-
-    Attributes:
-        told: What its address file says.
-    """
-
-    process: "subprocess.Popen[str]"
-    folder: Path
-    told: dict[str, str]
-
-    @property
-    def address(self) -> str:
-        return self.told["address"]
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE_S)
-
-
-@contextmanager
-def planner(folder: Path, *options: str) -> Iterator[Planner]:
-    """One with its state in a folder."""
-    address_file = folder / "address.json"
-    address_file.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "perseus_dist", "planner", "--address-file", str(address_file)]
-    command += ["--state-dir", str(folder / "state"), *options]
-    if "--bind" not in options:
-        command += ["--bind", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    with process:
-        try:
-            wait_until(lambda: address_file.exists() or process.poll() is not None)
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            yield Planner(process, folder, json.loads(address_file.read_text()))
-        finally:
-            process.kill()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def perseus_dist(*arguments: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
