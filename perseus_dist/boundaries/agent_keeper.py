@@ -19,7 +19,6 @@ _LONGEST_S = 60.0
 _STEADY_S = 60.0  # one that has lived this long has not died of what it is
 _FAST_RESTARTS = 8
 _FINAL_CODES = (0, 2)  # it has finished, or cannot use what it was given
-_KILLED_CODES = (-signal.SIGKILL, None)
 _NEVER_STARTED = -1
 
 
@@ -27,7 +26,8 @@ class RestartPace:
     """How long to wait before an agent is started again: not the first time, since a clock may be locked meanwhile.
 
     Then no more than one a second, and fewer if all die soon: one in 2 s where they are killed, and one a minute at
-    last where they crash by themselves, which leaves their lease processes alive and no clock locked.
+    last where they crash by themselves, which leaves their lease processes alive and no clock locked; or where the end
+    is not known, as in a trainer that ignores SIGCHLD.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class AgentKeeper:
                 if code in _FINAL_CODES:
                     return
                 lived_s = time.monotonic() - began_s
-                is_last = self._is_over.wait(pace.delay_s(lived_s, was_killed=code in _KILLED_CODES))
+                is_last = self._is_over.wait(pace.delay_s(lived_s, was_killed=code == -signal.SIGKILL))
                 if pid:
                     _log.warning("the agent of rank %d %s: starting it again", self._rank, _describe(code))
                 pid = self._restart()
