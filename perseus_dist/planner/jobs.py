@@ -20,6 +20,7 @@ from perseus_dist.planner.store import Store
 from perseus_dist.rpc.codec import encode_planner_message
 
 MAX_JOBS = 10_000
+MAX_JOBS_OF_OWNER = 1_000  # or one user's script could shut out all others for a day
 TICK_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -73,6 +74,11 @@ class Jobs:
         if actor is None:
             if len(self._actors) >= MAX_JOBS:
                 raise too_many(f"{MAX_JOBS} jobs are registered, no more can be")
+            if not caller.is_operator and self._num_jobs_of(caller.owner) >= MAX_JOBS_OF_OWNER:
+                raise too_many(
+                    f"{MAX_JOBS_OF_OWNER} jobs of yours are registered, no more can be; those that are over are "
+                    "forgotten after a day"
+                )
             actor = self._actors[job_id] = self._actor(new_job(job_id, self._policy))
         elif actor.job.spec is not None and not caller.may_open(actor.job.spec.token_sha256):
             raise of_another(job_id, actor.job.spec.token_sha256)
@@ -89,6 +95,10 @@ class Jobs:
             if actor.job.spec is None:  # it was refused, and nobody else has registered the job
                 self._actors.pop(job_id, None)
         return stream
+
+    def _num_jobs_of(self, owner: str) -> int:
+        specs = (actor.job.spec for actor in self._actors.values())
+        return sum(spec is not None and spec.token_sha256 == owner for spec in specs)
 
     def end_stream(self, number: int) -> None:
         """A stream is over."""

@@ -458,3 +458,41 @@ def test_a_defect_in_one_call_is_internal_and_the_next_call_works(
 
     run(test)
     assert "a call failed" in caplog.text
+
+
+def test_one_owners_jobs_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perseus_dist.planner.jobs.MAX_JOBS_OF_OWNER", 2)
+
+    async def test(planner: Service) -> None:
+        async def attach(job_id: str, token: str) -> Call:
+            call = planner.attach(token)
+            await call.write(encode_agent_message(replace(ATTACH_0, rank=replace(RANK, job_id=job_id))))
+            return call
+
+        for job_id in ("a", "b"):
+            assert isinstance(await heard(await attach(job_id, "mine")), Attached)
+        assert await ending(await attach("c", "mine")) == ("RESOURCE_EXHAUSTED", [])
+        assert isinstance(await heard(await attach("a", "mine")), Attached)  # it is there already
+        assert isinstance(await heard(await attach("c", "other")), Attached)
+        assert isinstance(await heard(await attach("d", "operator")), Attached)
+        assert sorted(await planner.job_ids("operator")) == ["a", "b", "c", "d"]
+
+    run(test)
+
+
+def test_a_list_shows_what_has_changed_of_a_job_without_ranks() -> None:
+    async def test(planner: Service) -> None:
+        call = planner.attach()
+        await call.write(encode_agent_message(ATTACH_0))
+        assert isinstance(await heard(call), Attached)
+        call.cancel()
+        targets = []
+        for slowdown in (1.1, 1.2):
+            request = pb.SetTargetRequest(job_id="job", target=pb.Target(slowdown=slowdown))
+            await planner.ask("SetTarget", request.SerializeToString())
+            for _ in range(2):
+                (job,) = pb.ListJobsResponse.FromString(await planner.ask("ListJobs", b"")).jobs
+                targets.append(job.target.slowdown)
+        assert targets == [1.1, 1.1, 1.2, 1.2]
+
+    run(test)
