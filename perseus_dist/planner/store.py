@@ -21,6 +21,7 @@ from pathlib import Path
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.lifecycle_facts import Fact
 from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
+from perseus_dist.planner.store_salvage import salvage
 
 SCHEMA_VERSION = 2
 MAX_COMMITS_PER_TRANSACTION = 1024
@@ -68,7 +69,8 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         """Open or create a database.
 
-        A damaged one is moved aside (``NAME.damaged-TIME``) with a line in the log, and a fresh one begun.
+        A damaged one is moved aside (``NAME.damaged-TIME``) with a line in the log, and a fresh one begun with what can
+        be read of it.
 
         Args:
             path: The file, readable by its owner alone; ``None`` keeps everything in memory.
@@ -85,11 +87,17 @@ class Store:
         except _DamagedError as error:
             assert path is not None  # memory does not rot
             aside = _move_aside(path)
-            _log.error("%s is damaged (%s): moved to %s, and all jobs start afresh", path, error, aside)
+            kept = salvage(aside)
+            rest = f"what can be read of {len(kept)} jobs goes on, without plans" if kept else "all jobs start afresh"
+            _log.error("%s is damaged (%s): moved to %s, and %s", path, error, aside, rest)
             try:
-                self._database, self._loaded = _open(path)
+                self._database, _ = _open(path)
             except _DamagedError as again:
                 raise StoreError(f"{path}: a fresh database is damaged too ({again}); check the disk") from again
+            self._loaded = kept
+            self._commit_all(
+                [_Commit(job_id=job, rows=[*map(row_of_fact, facts)], drop=()) for job, facts in kept.items()]
+            )
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
@@ -135,10 +143,7 @@ class Store:
             waiting = self._wait()
             closing = None in waiting
             commits = [commit for commit in waiting if commit is not None]
-            # Where they cannot be stored together, one job's may still fit, and those before a large one.
-            if not self._try(commits):
-                for commit in commits:
-                    self._try([commit])
+            self._commit_all(commits)
             if self._failed and not commits:
                 self._make_up()
         self._database.close()
@@ -153,6 +158,12 @@ class Store:
         except queue.Empty:
             pass
         return waiting
+
+    def _commit_all(self, commits: Sequence[_Commit]) -> None:
+        """Where they cannot be stored together, one job's may still fit, and those before a large one."""
+        if not self._try(commits):
+            for commit in commits:
+                self._try([commit])
 
     def _try(self, commits: Sequence[_Commit]) -> bool:
         """Commit together, behind what has failed before of these jobs. Alone, a commit that fails is told so."""
@@ -221,9 +232,10 @@ def _open(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list[Fact]]]
         return database, _read(database)
     except sqlite3.Error as error:
         database.close()
-        if error.sqlite_errorcode & 0xFF in _DAMAGED:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # text that is no UTF-8 has none
+        if code in _DAMAGED:
             raise _DamagedError(error) from error
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        if code == sqlite3.SQLITE_BUSY:
             raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from error
         raise StoreError(f"{path}: cannot be opened ({error}); check the state folder and its disk") from error
     except (_DamagedError, StoreError):
