@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from perseus_dist.planner.address import Address
 from perseus_dist.planner.auth import Caller, caller_from_metadata
 from perseus_dist.planner.counters import Counters
 from perseus_dist.planner.peer import peer_uid
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 class Gate:
     """Reads tokens and turns what handlers raise into the contract's statuses; never UNKNOWN."""
 
-    port = 0
+    address: Address | None = None
     """Where the planner listens, as soon as it does."""
 
     def __init__(self, *, operator_sha256: str, needs_token: bool, counters: Counters) -> None:
@@ -49,7 +50,9 @@ class Gate:
         caller = caller_from_metadata(context.invocation_metadata() or (), self._operator_sha256)
         if self._needs_token and not caller.token_sha256:
             raise unauthenticated("this planner wants a token: send the metadata 'authorization: Bearer TOKEN'")
-        return caller if self._needs_token else replace(caller, uid=peer_uid(context.peer(), self.port))
+        if self._needs_token or self.address is None:
+            return caller
+        return replace(caller, uid=peer_uid(context.peer(), self.address))
 
     async def guard(self, context: Context, handled: Awaitable[_Reply]) -> _Reply:
         """What the handler gives back.

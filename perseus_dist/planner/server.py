@@ -112,13 +112,12 @@ async def serve(config: ServerConfig) -> None:
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
-        port = gate.port = _listen(server, config)
+        address = gate.address = Address(config.bind.host, _listen(server, config))
         metrics_address = _serve_metrics(config, jobs, store, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-        address = str(Address(config.bind.host, port))
-        _tell_address(config, address, metrics_address)
+        _tell_address(config, str(address), metrics_address)
         ticking = asyncio.create_task(jobs.tick())
         is_orphan = await _until_asked_to_end(parent if config.embedded else None)
 
