@@ -19,7 +19,7 @@ from perseus_dist.simulation.virtual_run import run_virtual
 from perseus_dist.simulation.wall_run import SupervisedPlanner, run_wall
 from perseus_dist.simulator.presets import find_preset
 
-NUM_KILLS = 50
+MIN_KILLS, KILLING_S = 20, 70.0  # of 115 s; about 45 kills on a machine that is not busy
 
 
 def job(**other: object) -> SimulatedJob:
@@ -97,12 +97,13 @@ def test_a_planner_that_keeps_dying_loses_nothing_and_stops_nobody(tmp_path: Pat
     rng = random.Random(7)
     seen: list[pb.JobStatus] = []
     kills: list[float] = []
-    due_s = time.monotonic() + 2
+    began_s = time.monotonic()
+    due_s = began_s + 2
 
     def kill(status: pb.JobStatus, planner: SupervisedPlanner) -> None:
         nonlocal due_s
         seen.append(status)
-        if time.monotonic() >= due_s and len(kills) < NUM_KILLS:
+        if due_s <= time.monotonic() < began_s + KILLING_S:
             time.sleep(rng.uniform(0, 0.4))  # any moment between two looks
             os.kill(planner.pid, signal.SIGKILL)
             kills.append(time.monotonic())
@@ -114,7 +115,7 @@ def test_a_planner_that_keeps_dying_loses_nothing_and_stops_nobody(tmp_path: Pat
         folder=tmp_path,
         watch=kill,
     )
-    assert len(kills) == outcome.planner_restarts == NUM_KILLS
+    assert len(kills) == outcome.planner_restarts >= MIN_KILLS
     assert outcome.clocks_left_locked == 0
     assert outcome.enforced.num_iterations > 0
     assert outcome.saving_percent > 5
