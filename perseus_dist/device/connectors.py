@@ -109,7 +109,9 @@ class ProcessConnector:
         return ours
 
     def end_hung(self, pid: int) -> bool:
-        """Kill it."""
+        """Kill it, if it has told its process id."""
+        if pid <= 0:  # a process group
+            return False
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
         return True

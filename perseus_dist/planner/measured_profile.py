@@ -15,10 +15,9 @@ from perseus_dist.planner.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.instruction import profile_name
 from perseus_dist.planning.profile import Measurements, Profile, write_profile
 from perseus_dist.planning.profile_csv import MAX_SAMPLES, Row
-from perseus_dist.planning.samples import Estimate, estimate
+from perseus_dist.planning.samples import Estimate, estimate, undisturbed
 from perseus_dist.planning.schedule import Schedule
 from perseus_dist.planning.schedule_text import parse_schedule
-from perseus_dist.planning.undisturbed import undisturbed_rows
 
 _Key = tuple[int, str]  # stage, kind
 _EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
@@ -141,7 +140,7 @@ def _row(sample: Sample, stage: int, gpu: str) -> Row:
 def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int, *, are_own: bool) -> Measurements:
     clocks_mhz = sorted(set().union(*by_gpu.values()), reverse=True)
     found = {
-        gpu: {clock: estimate(undisturbed_rows(rows) if are_own else rows)[0] for clock, rows in by_clock.items()}
+        gpu: {clock: estimate(undisturbed(rows) if are_own else rows)[0] for clock, rows in by_clock.items()}
         for gpu, by_clock in sorted(by_gpu.items())
     }
     # One GPU stands for its whole group; of a larger part of a group, those that are missing are like the rest.

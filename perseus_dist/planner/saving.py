@@ -94,7 +94,7 @@ class Saving:
         if number != self._probed_number + 1:
             self._probed.clear()
         self._probed_number = number
-        if energy_j is None:
+        if not energy_j:  # nor does a counter that has not ticked say anything
             self._probed.clear()
             return
         self._probed.append((time_s, energy_j))
@@ -187,9 +187,11 @@ def _change_point(planned: Sequence[_Planned], before: FullClocks, now: FullCloc
         return max(first, were)
     num, total, sum_before = len(planned), sum(one.energy_j for one in planned), 0.0
     best, most = (first + num) // 2, _ALIKE_ENERGY
+    mean_j = total / num if num else 0.0
     for k in range(1, num):
         sum_before += planned[k - 1].energy_j
-        change = abs((sum_before / k) / ((total - sum_before) / (num - k)) - 1) * math.sqrt(k * (num - k)) / num
+        change_j = abs(sum_before / k - (total - sum_before) / (num - k))
+        change = change_j * math.sqrt(k * (num - k)) / num / mean_j if mean_j else 0.0
         if k >= first and change > most:
             best, most = k, change
     return best

@@ -9,12 +9,14 @@ So a job's commits are durable in order and without a gap, and all is made up fo
 
 import logging
 import queue
+import shutil
 import sqlite3
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +33,7 @@ _OLDER_VERSIONS = frozenset({1})
 """Their facts are read as they are: what these lack is not known. Such planners cannot read the newer kinds."""
 
 _APPLICATION_ID = 0x50727364  # "Prsd", so that nobody else's database is written to
+_COMPANIONS = ("", "-wal", "-shm")
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SCHEMA = """
 CREATE TABLE facts (
@@ -52,7 +55,7 @@ class StoreError(PerseusError):
 
 
 class _DamagedError(Exception):
-    """The database has to be moved aside."""
+    """The database has to be replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +72,7 @@ class Store:
     def __init__(self, path: Path | None) -> None:
         """Open or create a database.
 
-        A damaged one is moved aside (``NAME.damaged-TIME``) with a line in the log, and a fresh one begun with what can
+        A damaged one is copied aside (``NAME.damaged-TIME``) with a line in the log, and replaced by one with what can
         be read of it.
 
         Args:
@@ -86,18 +89,11 @@ class Store:
             self._database, self._loaded = _open(path)
         except _DamagedError as error:
             assert path is not None  # memory does not rot
-            aside = _move_aside(path)
-            kept = salvage(aside)
-            rest = f"what can be read of {len(kept)} jobs goes on, without plans" if kept else "all jobs start afresh"
-            _log.error("%s is damaged (%s): moved to %s, and %s", path, error, aside, rest)
+            _replace_damaged(path, error)
             try:
-                self._database, _ = _open(path)
+                self._database, self._loaded = _open(path)
             except _DamagedError as again:
                 raise StoreError(f"{path}: a fresh database is damaged too ({again}); check the disk") from again
-            self._loaded = kept
-            self._commit_all(
-                [_Commit(job_id=job, rows=[*map(row_of_fact, facts)], drop=()) for job, facts in kept.items()]
-            )
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
 
@@ -143,7 +139,10 @@ class Store:
             waiting = self._wait()
             closing = None in waiting
             commits = [commit for commit in waiting if commit is not None]
-            self._commit_all(commits)
+            # Where they cannot be stored together, one job's may still fit, and those before a large one.
+            if not self._try(commits):
+                for commit in commits:
+                    self._try([commit])
             if self._failed and not commits:
                 self._make_up()
         self._database.close()
@@ -159,12 +158,6 @@ class Store:
             pass
         return waiting
 
-    def _commit_all(self, commits: Sequence[_Commit]) -> None:
-        """Where they cannot be stored together, one job's may still fit, and those before a large one."""
-        if not self._try(commits):
-            for commit in commits:
-                self._try([commit])
-
     def _try(self, commits: Sequence[_Commit]) -> bool:
         """Commit together, behind what has failed before of these jobs. Alone, a commit that fails is told so."""
         if not commits:
@@ -175,9 +168,9 @@ class Store:
                 self._database.execute("BEGIN IMMEDIATE")
                 for job_id in jobs:
                     for commit in self._failed.get(job_id, ()):
-                        self._write(commit)
+                        _write(self._database, commit)
                 for commit in commits:
-                    self._write(commit)
+                    _write(self._database, commit)
         except sqlite3.Error as error:
             trouble = (
                 f"{self._path}: cannot be written ({error}); make room or mend the disk, nothing is lost meanwhile"
@@ -207,16 +200,15 @@ class Store:
             self._failed[job_id] = earlier
             self._try([latest])
 
-    def _write(self, commit: _Commit) -> None:
-        for prefix in commit.drop:
-            beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else "\U0010ffff"
-            self._database.execute(
-                "DELETE FROM facts WHERE job = ? AND key >= ? AND key < ?", (commit.job_id, prefix, beyond)
-            )
-        self._database.executemany(
-            "INSERT OR REPLACE INTO facts (job, key, kind, body, blob) VALUES (?, ?, ?, ?, ?)",
-            [(commit.job_id, *row) for row in commit.rows],
-        )
+
+def _write(database: sqlite3.Connection, commit: _Commit) -> None:
+    for prefix in commit.drop:
+        beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else "\U0010ffff"
+        database.execute("DELETE FROM facts WHERE job = ? AND key >= ? AND key < ?", (commit.job_id, prefix, beyond))
+    database.executemany(
+        "INSERT OR REPLACE INTO facts (job, key, kind, body, blob) VALUES (?, ?, ?, ?, ?)",
+        [(commit.job_id, *row) for row in commit.rows],
+    )
 
 
 def _open(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list[Fact]]]:
@@ -282,12 +274,37 @@ def _read(database: sqlite3.Connection) -> dict[str, list[Fact]]:
     return dict(jobs)
 
 
-def _move_aside(path: Path) -> Path:
-    """Rename the database with its journal; returns the new name."""
+def _replace_damaged(path: Path, damage: _DamagedError) -> None:
+    """Copy a database aside, and put one in its place with what can be read; killed half-way, it is done again.
+
+    Raises:
+        StoreError: The folder cannot be written to; the database stays as it is.
+    """
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-    for suffix in ("-wal", "-shm"):
-        companion = path.with_name(path.name + suffix)
-        if companion.exists():
-            companion.replace(aside.with_name(aside.name + suffix))
-    path.replace(aside)
-    return aside
+    fresh = path.with_name(f"{path.name}.salvaged")
+    try:
+        for suffix in ("-wal", ""):
+            if _beside(path, suffix).exists():
+                shutil.copy2(_beside(path, suffix), _beside(aside, suffix))
+        kept = salvage(aside)
+        for suffix in _COMPANIONS:
+            _beside(fresh, suffix).unlink(missing_ok=True)
+        database, _ = _open(fresh)
+        with closing(database), database:
+            database.execute("BEGIN IMMEDIATE")
+            for job, facts in kept.items():
+                _write(database, _Commit(job_id=job, rows=[*map(row_of_fact, facts)], drop=()))
+        for suffix in _COMPANIONS[1:]:  # they would be taken for the new one's
+            _beside(path, suffix).unlink(missing_ok=True)
+        fresh.replace(path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(
+            f"{path} is damaged ({damage}), and what can be read of it cannot be copied ({error}); make room in the "
+            "state folder, or name another one"
+        ) from error
+    rest = f"what can be read of {len(kept)} jobs goes on, without plans" if kept else "all jobs start afresh"
+    _log.error("%s is damaged (%s): copied to %s, and %s", path, damage, aside, rest)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

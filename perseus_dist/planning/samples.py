@@ -12,6 +12,8 @@ MIN_ROWS_TO_REJECT = 4  # of three rows that disagree nobody can say which one i
 REJECT_SIGMAS = 6.0
 REJECT_SHARE = 0.05  # of the median: closer than this is noise, however quiet the other rows are
 SIGMA_PER_MAD = 1.4826  # of a normal distribution
+ALIKE_SHARE = 0.02
+ALIKE_SIGMAS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,30 @@ def estimate(rows: Sequence[Row]) -> tuple[Estimate, list[RejectedRow]]:
         [row.energy_j for row in accepted], [row.energy_std_j for row in accepted], counts
     )
     return Estimate(time_s, energy_j, sum(counts), time_std_s, energy_std_j), rejected
+
+
+def undisturbed(rows: Sequence[Row]) -> list[Row]:
+    """Those of replicas' rows of one stage, instruction, clock and GPU that nothing has slowed down.
+
+    What disturbs a computation makes it slower, never faster, so rows that are clearly slower than the fastest are left
+    out, once gross outliers are, which may be faster. Times at other clocks betray nothing: where a library picks
+    another kernel, a lower clock can be 10 % faster (A40).
+
+    Args:
+        rows: In any order; at least one.
+    """
+    accepted = _judge(rows)[0] if len(rows) >= MIN_ROWS_TO_REJECT else rows
+    least = min(accepted, key=lambda row: row.time_s)
+    return [
+        row
+        for row in accepted
+        if row.time_s <= (1 + ALIKE_SHARE) * least.time_s + ALIKE_SIGMAS * _standard_error_s(row, least)
+    ]
+
+
+def _standard_error_s(*rows: Row) -> float:
+    """[s] of the difference of their means, as far as they tell how their runs spread."""
+    return math.sqrt(sum(row.time_std_s**2 / row.samples for row in rows if row.time_std_s > 0))
 
 
 def _judge(rows: Sequence[Row]) -> tuple[list[Row], list[RejectedRow]]:

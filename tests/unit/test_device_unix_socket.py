@@ -39,3 +39,8 @@ def test_where_no_one_listens_it_fails_as_a_short_one_does(long_path: Path) -> N
             calling.connect(address)
         with pytest.raises(FileNotFoundError), unix_address(long_path.parent / "none" / "a.sock") as address:
             calling.connect(address)
+
+
+def test_a_name_that_is_too_long_by_itself_is_refused_with_its_reason(long_path: Path) -> None:
+    with pytest.raises(OSError, match="File name too long"), unix_address(long_path.with_name("a" * 150)):
+        pass

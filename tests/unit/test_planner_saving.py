@@ -1,8 +1,11 @@
 """What is counted as saved: invented iterations of a job whose plan draws 10 % less."""
 
+import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perseus_dist.planner.saving import FullClocks, Saving
 
@@ -156,3 +159,29 @@ def test_how_noisy_the_meter_is_the_baseline_says_first() -> None:
     saving.begin(FullClocks(time_s=TIME_S, energy_j=ENERGY_J, num_iterations=5), 50.0)
     probe(saving, 10, energy_j=1080.0)
     assert saving.full == FullClocks(time_s=TIME_S, energy_j=1030.0, num_iterations=8)
+
+
+ITERATIONS = st.lists(
+    st.tuples(st.booleans(), st.floats(1e-6, 1e4), st.one_of(st.none(), st.just(0.0), st.floats(0.0, 1e9))), max_size=60
+)
+
+
+@given(ITERATIONS)
+def test_no_readings_are_too_strange(iterations: list[tuple[bool, float, float | None]]) -> None:
+    """Short iterations, of which a counter that ticks sees nothing for a while, among them."""
+    saving = Saving()
+    for number, (is_full, time_s, energy_j) in enumerate(iterations):
+        if is_full:
+            saving.take_full(number, time_s, energy_j)
+        else:
+            saving.take_planned(time_s, energy_j, waiting_w=WAITING_W)
+    assert math.isfinite(saving.saved_j)
+    assert saving.full is None or saving.full.energy_j > 0
+
+
+def test_a_counter_that_has_not_ticked_is_no_change() -> None:
+    saving = begun()
+    plan(saving, 4)
+    plan(saving, 4, energy_j=0.0)
+    probe(saving, 8, energy_j=1200.0)
+    assert math.isfinite(saving.saved_j)

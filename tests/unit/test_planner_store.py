@@ -1,5 +1,6 @@
 """The store of facts: what is in it after commits, drops, damage and full disks."""
 
+import errno
 import logging
 import random
 import sqlite3
@@ -326,6 +327,47 @@ def test_of_a_damaged_database_what_can_be_read_goes_on(
     last = Store(path)
     assert list(last.load()) == [*again.load(), "a"]
     last.close()
+
+
+@pytest.mark.parametrize(
+    "step_of",
+    ["shutil.copy2", "perseus_dist.planner.store.salvage", "perseus_dist.planner.store._write", "pathlib.Path.replace"],
+)
+def test_a_salvage_that_is_killed_half_way_is_done_again(
+    path: Path, step_of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hundred_jobs(path)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE facts SET body = 'x' WHERE id = 77")
+    database.close()
+
+    def killed(*_arguments: object, **_named: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step_of, killed)
+        with pytest.raises(SystemExit):
+            Store(path)
+    again = Store(path)
+    assert len(again.load()) >= 99
+    again.close()
+
+
+def test_a_salvage_without_room_says_so_and_leaves_the_database_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hundred_jobs(path)
+    path.write_bytes(path.read_bytes()[:-4096])
+    damaged = path.read_bytes()
+
+    def full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.copy2", full)
+        with pytest.raises(StoreError, match="No space left on device"):
+            Store(path)
+    assert path.read_bytes() == damaged
 
 
 def test_what_is_salvaged_belongs_to_its_owner_and_uses_no_revision_twice(path: Path) -> None:
