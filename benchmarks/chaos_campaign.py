@@ -17,7 +17,7 @@ from typing import Any
 
 from measuring import conditions, print_table
 
-from perseus_dist.cli.chaos_options import seeds
+from perseus_dist.cli.simulated.chaos_options import seeds
 from perseus_dist.simulation.chaos.campaign import Campaign, run_campaign
 from perseus_dist.simulation.chaos.known_failures import compare, format_known_failures, read_known_failures
 from perseus_dist.simulation.chaos.trial import Trial

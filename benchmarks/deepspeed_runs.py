@@ -18,8 +18,8 @@ from pathlib import Path
 
 from measuring import conditions, print_table
 
-from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
-from perseus_dist.simulation.training_job import TrainingJob, running_job
+from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.frameworks.training_job import TrainingJob, running_job
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 _STARTED_S, _UNLOCKED_S, _BACK_S = 120.0, 30.0, 60.0

@@ -5,8 +5,8 @@
 Every case is planned in a fresh process, three times where that is quick, and the run with the median time counts.
 Times are those of ``plan_frontier``; memory is the peak resident set of the whole process, Python and numpy included
 (about 40 MiB). What was measured is kept in ``growth.json``, and not measured again while it stands there; the table
-is printed from it, and ``growth.svg`` drawn. The exponent is the slope of a least-squares line through the logarithms
-of time and number of instructions, over all cases that came so far.
+is printed from it, and docs/pictures/growth.svg drawn. The exponent is the slope of a least-squares line through the
+logarithms of time and number of instructions, over all cases that came so far.
 
 Two families of profiles:
 
@@ -36,12 +36,12 @@ from measuring import A100_BLOCKING_W, A100_PROFILE, conditions, in_fresh_proces
 
 from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
-from perseus_dist.planning.frontier import plan_frontier
-from perseus_dist.planning.instruction import Kind
+from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.output_file import write_output
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import Measurements, Profile, read_profile
-from perseus_dist.planning.schedule import interleaved, one_f_one_b
+from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile
+from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b
 from perseus_dist.units import FloatArray, IntArray, uw_from_w
 
 HERE = Path(__file__).resolve().parent
@@ -86,7 +86,9 @@ def main() -> None:
     parser.add_argument("--max-instructions", type=int, default=10**9, help="leave larger cases out")
     parser.add_argument("--limit-s", type=float, default=900.0, help="give a case up after so long")
     parser.add_argument("--figures", type=Path, default=HERE / "growth.json", help="what was measured")
-    parser.add_argument("--svg", type=Path, default=HERE / "growth.svg", help="where to draw")
+    parser.add_argument(
+        "--svg", type=Path, default=HERE.parent / "docs" / "pictures" / "growth.svg", help="where to draw"
+    )
     parser.add_argument("--measure", nargs=2, metavar=("FAMILY", "CASE"), help="print one case as JSON, and stop")
     args = parser.parse_args()
     if args.measure:
@@ -143,12 +145,12 @@ def measure(problem: PlanningProblem, limit_s: float) -> dict[str, Any]:
     peak = "peak_mib"
     with mock.patch.object(_solver, "solve_frontier", counted):
         try:
-            frontier = plan_frontier(problem, progress=within_limit)
+            frontier = plan_frontier(problem, tolerance=0, progress=within_limit)
         except PlanningError:  # cancelled
             figures["reached"] = reached
             peak = "peak_so_far_mib"
         else:
-            gaps = 100 * frontier.gaps[frontier.own]
+            gaps = 100 * frontier.gaps[frontier.deadline_points]
             figures |= {"plans": len(frontier.time_ps), "max_gap_percent": gaps.max(), "mean_gap_percent": gaps.mean()}
             figures |= {"realise_s": frontier.realise_seconds, "total_s": time.perf_counter() - began}
     figures[peak] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB

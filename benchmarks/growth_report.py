@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from measuring import print_table
 
 from perseus_dist.planning.output_file import write_output
-from perseus_dist.report import theme
+from perseus_dist.report.plots import theme
 from perseus_dist.units import FloatArray
 
 Figures = Sequence[Mapping[str, Any]]

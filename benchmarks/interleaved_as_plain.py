@@ -27,13 +27,13 @@ import numpy as np
 from growth import FAMILIES, Family, one_gpu, synthetic_profile, tiled_profile
 from measuring import A100_BLOCKING_W, conditions, print_table
 
-from perseus_dist.planning.frontier import Frontier, plan_frontier
-from perseus_dist.planning.instruction import Kind
+from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.frontier.replay import Execution, replay
 from perseus_dist.planning.output_file import write_output
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import Profile
-from perseus_dist.planning.replay import Execution, replay
-from perseus_dist.planning.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.profile.profile import Profile
+from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
 from perseus_dist.units import IntArray, j_from_uj, s_from_ps, uw_from_w
 
 HEADS = (

@@ -10,28 +10,21 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from perseus_dist.messages import (
-    NO_POINT,
+from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
-    Attached,
-    Gpu,
     GpuSample,
     IterationReport,
     KindTime,
-    PlannerMessage,
-    PlanTable,
     ProfileSamples,
-    Rank,
     Sample,
     ScheduleText,
-    ScheduleWanted,
-    Sweep,
-    Switch,
     SwitchSeen,
     Telemetry,
 )
-from perseus_dist.planning.schedule import Schedule, format_schedule
+from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, ScheduleWanted, Sweep, Switch
+from perseus_dist.messages.terms import NO_POINT, Gpu, Rank
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
 from perseus_dist.rpc.codec import decode_planner_message, encode_agent_message
 from perseus_dist.rpc.connection import ATTACH, CHANNEL_OPTIONS
 

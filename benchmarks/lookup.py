@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from measuring import add_profile_arguments, conditions, print_table
 
-from perseus_dist.planning.frontier import plan_frontier
-from perseus_dist.planning.frontier_file import load_frontier, save_frontier
-from perseus_dist.planning.plan import plan_for_deadline
-from perseus_dist.planning.problem import make_problem
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.frontier_file import load_frontier, save_frontier
+from perseus_dist.planning.frontier.plan import plan_for_deadline
+from perseus_dist.planning.frontier.problem import make_problem
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import uw_from_w
 
 PP = 8
@@ -48,7 +48,7 @@ def main() -> None:
         frontier = load_frontier(path)
         load_ms = 1e3 * (time.perf_counter() - began)
     rng = np.random.default_rng(2024)
-    deadlines_ps = rng.integers(frontier.t_min_ps, frontier.t_star_ps, NUM_LOOKUPS, endpoint=True).tolist()
+    deadlines_ps = rng.integers(frontier.fastest_ps, frontier.t_star_ps, NUM_LOOKUPS, endpoint=True).tolist()
     point_us = timed_us(frontier.point_for_deadline, deadlines_ps)
     plan_us = timed_us(lambda deadline_ps: plan_for_deadline(frontier, deadline_ps), deadlines_ps)
     print(

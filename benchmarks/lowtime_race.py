@@ -28,13 +28,13 @@ from lowtime.solver import PhillipsDessouky
 from measuring import add_profile_arguments, conditions, in_fresh_process, print_table
 from numpy.typing import NDArray
 
-from perseus_dist.planning.cost_curve import CostCurve
-from perseus_dist.planning.frontier import Frontier, plan_frontier
-from perseus_dist.planning.instruction import Kind
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.replay import replay
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.frontier.replay import replay
+from perseus_dist.planning.profile.cost_curve import CostCurve
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import energy_uj, s_from_ps, uw_from_w, w_from_uw
 
 PP = 8

@@ -15,6 +15,7 @@ A100_PROFILE = (
     Path(__file__).resolve().parents[2] / "shared/data/sosp24/stage_profile/gpt3-175b+a100_sxm_bf16.csv"
 )  # GPT-3 175B, 8 stages, 38 clocks, from the artifact of the Perseus paper
 A100_BLOCKING_W = 83.64
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,31 @@ def in_fresh_process(script: str, *arguments: object) -> dict[str, Any]:
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
+
+
+def commit() -> str:
+    """The commit that is checked out, with ``+`` behind it where files differ from it, results apart."""
+    git = ["git", "-C", str(RESULTS.parent)]
+    head = subprocess.run([*git, "rev-parse", "--short=9", "HEAD"], check=True, capture_output=True, text=True).stdout
+    is_changed = (
+        subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", f":!{RESULTS}"], check=False).returncode != 0
+    )
+    return head.strip() + "+" * is_changed
+
+
+def record_result(name: str, *, command: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write benchmarks/results/NAME.json, from which docs/tools/tables.py makes a table of the documentation."""
+    head = {
+        "command": command,
+        "machine": conditions().split(", ", 1)[1].rpartition(", ")[0],
+        "date": str(date.today()),
+        "commit": commit(),
+        "columns": columns,
+    }
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    cells = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+    lines.append(f'  "rows": [\n{cells}\n  ]')
+    (RESULTS / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

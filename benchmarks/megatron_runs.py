@@ -19,10 +19,10 @@ from typing import Any
 
 from measuring import conditions, print_table
 
-from perseus_dist.report.losses import losses_equal
+from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report, write_report
-from perseus_dist.simulation.megatron_run import LAYOUTS, MegatronRun
-from perseus_dist.simulation.training_run import TrainingFailedError
+from perseus_dist.simulation.frameworks.megatron_run import LAYOUTS, MegatronRun
+from perseus_dist.simulation.frameworks.training_run import TrainingFailedError
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "megatron_gpt.py"
 FORWARD_S, BACKWARD_S = 0.035, 0.065  # of one layer: a rank's chunks are as heavy as the one of a rank without

@@ -27,7 +27,9 @@ from typing import Any, NamedTuple
 from measuring import conditions, print_table
 
 from perseus_dist.simulation.chaos.calm import calm_of
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.simulation.chaos.invariants import settled_time
+from perseus_dist.simulation.chaos.play import play
+from perseus_dist.simulation.chaos.scenario.events import (
     Event,
     HeatCap,
     PowerCap,
@@ -36,12 +38,10 @@ from perseus_dist.simulation.chaos.events import (
     ProcessEvent,
     SlowDown,
 )
-from perseus_dist.simulation.chaos.invariants import settled_time
-from perseus_dist.simulation.chaos.play import play
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.scenario_file import format_scenario, read_scenario
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, read_scenario
 from perseus_dist.simulation.chaos.standing import History
-from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
+from perseus_dist.simulation.chaos.world.virtual_world import open_virtual_world
 
 ONSETS, DATA_PARALLEL = range(41), (2, 3, 4, 8)
 FAULTS = ("slow", "power cap", "heat")

@@ -27,7 +27,7 @@ import grpc
 from load_agent import LoadAgent, LoadJob
 from measuring import conditions, print_table
 
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
@@ -71,6 +71,11 @@ class PlannerProcess:
         if self._process.returncode is None:
             self._process.send_signal(number)
         await self._process.wait()
+
+    def pid(self) -> int:
+        """Process id."""
+        assert self._process is not None
+        return self._process.pid
 
     def cpu_s(self) -> float:
         """Processor time of the process so far, without its worker's."""

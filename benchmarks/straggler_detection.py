@@ -28,8 +28,8 @@ import numpy as np
 from measuring import conditions, print_table
 
 from perseus_dist.straggler.detector import Detector, Judgement
-from perseus_dist.straggler.layout import Layout, Place
-from perseus_dist.straggler.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.evidence.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.layout import Layout, RankCoords
 from perseus_dist.units import FloatArray
 
 PARTS = ("traces", "false", "recall", "cost")
@@ -128,7 +128,7 @@ class Drawn:
 def detector(dp_size: int, pp_size: int) -> Detector:
     """Of a job without tensor parallelism, whose ranks are numbered pipeline by pipeline."""
     return Detector(
-        Layout.of([Place(pp_rank=s, dp_rank=d) for d in range(dp_size) for s in range(pp_size)], kinds=KINDS)
+        Layout.of([RankCoords(pp_rank=s, dp_rank=d) for d in range(dp_size) for s in range(pp_size)], kinds=KINDS)
     )
 
 

@@ -22,9 +22,9 @@ from load_agent import CLOCKS_MHZ, ITERATION_S, LoadAgent, LoadJob
 from measuring import conditions, print_table
 from planner_load import PlannerProcess, planner_with, until_planned
 
-from perseus_dist.messages import GpuSample
-from perseus_dist.planning.schedule import one_f_one_b
-from perseus_dist.straggler.gpu_evidence import REASON_SW_THERMAL
+from perseus_dist.messages.from_agent import GpuSample
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.straggler.evidence.gpu_evidence import REASON_SW_THERMAL
 
 PP_SIZE, DP_SIZE = 8, 8
 CAPPED_MHZ = 1005

@@ -25,11 +25,11 @@ from typing import Any
 
 from measuring import conditions, print_table
 
-from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
-from perseus_dist.simulation.megatron_run import LAYOUTS, MegatronRun
+from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.frameworks.megatron_run import LAYOUTS, MegatronRun
+from perseus_dist.simulation.frameworks.throttled_run import IterationWindow, ThrottledRun
+from perseus_dist.simulation.frameworks.training_run import TrainingFailedError, TrainingRun
 from perseus_dist.simulation.simulated_profile import simulated_profile
-from perseus_dist.simulation.throttled_run import Stretch, ThrottledRun
-from perseus_dist.simulation.training_run import TrainingFailedError, TrainingRun
 from perseus_dist.simulation.wall_run import SupervisedPlanner
 from perseus_dist.simulator.presets import PRESETS
 from perseus_dist.simulator.throttle import Throttle
@@ -131,7 +131,7 @@ def _figures(runs: Mapping[str, ThrottledRun]) -> list[Figures]:
     return [_of_stretch(runs, dict(zip(runs, stretches, strict=True)), usual_s) for stretches in stretches_of]
 
 
-def _of_stretch(runs: Mapping[str, ThrottledRun], stretches: Mapping[str, Stretch], usual_s: float) -> Figures:
+def _of_stretch(runs: Mapping[str, ThrottledRun], stretches: Mapping[str, IterationWindow], usual_s: float) -> Figures:
     acting, stretch = runs["a"], stretches["a"]
     time_s = {mode: run.time_s(stretches[mode]) for mode, run in runs.items()}
     energy_j = {mode: run.energy_j(stretches[mode]) for mode, run in runs.items()}

@@ -62,7 +62,10 @@ if ((IS_SIMULATED)); then
     )
     export OMP_NUM_THREADS=1
 else
-    : "${MEGATRON_PATH:?set it to a checkout of Megatron-LM, or give --simulate}"
+    if [ -z "${MEGATRON_PATH:-}" ]; then
+        echo "megatron_gpt.sh: MEGATRON_PATH is not set; set it to a checkout of Megatron-LM, or give --simulate" >&2
+        exit 2
+    fi
     GPUS=${GPUS:-8} # of each node
     NUM_NODES=${SLURM_NNODES:-1}
     # `-m perseus_dist.megatron` teaches pretrain_gpt.py the options. After `perseus-dist enable megatron`, which is done

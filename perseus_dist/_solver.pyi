@@ -20,6 +20,8 @@ class FrontierResult:
     @property
     def t_star_ps(self) -> int: ...
     @property
+    def share_below(self) -> float: ...
+    @property
     def num_augmentations(self) -> int: ...
     @property
     def num_moves(self) -> int: ...
@@ -55,6 +57,8 @@ def solve_frontier(
     num_to_t_star: int,
     num_beyond: int,
     extra_ps: _Int64,
+    tolerance: float = 0.0,
+    least_uj: int = 0,
     progress: _Progress = None,
 ) -> FrontierResult: ...
 def replay(

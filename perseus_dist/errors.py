@@ -5,19 +5,23 @@ class PerseusError(Exception):
     """Base of every error that this package raises on purpose; the command line prints it in one line and exits 2."""
 
 
-class ScheduleError(PerseusError):
+class ArgumentError(PerseusError, ValueError):
+    """An argument of the library's face that is of another type, or lies outside of what makes sense."""
+
+
+class ScheduleError(PerseusError, ValueError):
     """A schedule that cannot run: unknown tokens, repeated, missing or deadlocked instructions, impossible sizes."""
 
 
-class ProfileError(PerseusError):
+class ProfileError(PerseusError, ValueError):
     """A profile that cannot be planned with: missing columns, bad numbers, missing instructions, too few clocks."""
 
 
-class PlanningError(PerseusError):
+class PlanningError(PerseusError, ValueError):
     """A request that the frontier cannot serve, for example a deadline faster than the fastest iteration."""
 
 
-class FrontierFileError(PerseusError):
+class FrontierFileError(PerseusError, ValueError):
     """A saved frontier that cannot be read: truncated, not a frontier, or of a newer schema."""
 
 

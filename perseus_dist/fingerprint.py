@@ -1,4 +1,4 @@
-"""What identifies the work of a rank, so that nothing measured on other work is used again under the same job name.
+"""Identity of a rank's work, so that measurements of other work are not used again under the same job name.
 
 A planner keeps a job's profile, plan and baseline by the job's name. Each rank says at registration what it runs, on
 which GPU; a *fingerprint* is that statement. What each kept thing needs of it:
@@ -21,7 +21,7 @@ _DIGEST_LENGTH = 12  # shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What a rank's trainer knows of its work; 0 or empty is not known.
+    """The workload as a rank's trainer knows it; 0 or empty is not known.
 
     Attributes:
         framework: Name, such as ``deepspeed``.
@@ -127,7 +127,7 @@ def fits_profile(found: tuple[Difference, ...]) -> bool:
 
 
 def merged(before: Fingerprint, now: Fingerprint) -> Fingerprint:
-    """What is known now, and of the rest what was known before."""
+    """The known fields of this workload, with those of an earlier one where this one does not know."""
     was, is_now = _values(before), _values(now)
     known = {name: is_now[name] or was[name] for name in _LABELS}
     workload = Workload(**{field.name: known.pop(field.name) for field in fields(Workload)})

@@ -1,4 +1,4 @@
-"""What a framework's adapter calls at the boundaries of its work. Standard library only.
+"""The interface for framework adapters: calls at the boundaries of work. Standard library only.
 
 The trainer is never harmed: no call raises, blocks or waits; a missing or slow agent changes nothing, and one that was
 killed is started again; forked children are silent. Calls come from one thread, the one that called first; others are
@@ -84,31 +84,32 @@ class Hook:
         self._record(_BEGIN, kind, chunk, microbatch)
 
     def end(self, kind: str, chunk: int = 0, microbatch: int = NO_MICROBATCH) -> None:
-        """It ends. Call it after its last launch."""
+        """An instruction ends. Call it after its last launch."""
         self._record(_END, kind, chunk, microbatch)
 
     def work(self, tokens: int = 0, input_wait_ns: int | None = None) -> None:
-        """What the iteration did, so that a rank with more to do is not taken for a slow one.
+        """Work of the iteration, so that a rank with more to do is not taken for a slow one.
 
         Call it once an iteration, just before its end.
 
         Args:
-            tokens: Work done, in any unit that all ranks of the job share; 0 where the framework does not say.
+            tokens: Of all microbatches, as all ranks of a tensor-parallel group see them together, so that the ranks of
+                a pipeline say the same; 0 where the framework does not say. Another unit of work serves as well.
             input_wait_ns: [ns] waited for input data; None where the framework does not say.
         """
         wait_ns = -1 if input_wait_ns is None else input_wait_ns
         self._record(_WORK, "", 0, NO_MICROBATCH, wait_ns=wait_ns, tokens=tokens)
 
     def mark(self, phase: str) -> None:
-        """Something else begins: a name of ``boundaries.record.Mark``, or another of at most 16 ASCII characters."""
+        """Mark another phase's begin: a name of ``boundaries.record.Mark``, or one of at most 16 ASCII characters."""
         self._record(_MARK, phase, 0, NO_MICROBATCH)
 
     def release(self) -> None:
-        """The plan does not fit what runs: clocks are to be released until the next iteration begins."""
+        """Release the clocks until the next iteration begins: what runs is not what was planned."""
         self._record(_MARK, Mark.RELEASE, 0, NO_MICROBATCH)
 
     def status(self) -> AgentStatus | None:
-        """What the agent said last, about a second ago: figures for the trainer's own monitor. Any thread may ask.
+        """The agent's newest status, about a second old: figures for the trainer's own monitor. Any thread may ask.
 
         None where there is nothing yet, no agent, or the hook is closed.
         """

@@ -1,4 +1,4 @@
-"""What several ranks say, in words: one sentence for all that say the same."""
+"""Sentences of several ranks: one sentence for all ranks that say the same."""
 
 from collections.abc import Iterable, Mapping
 

@@ -14,6 +14,9 @@ PS_PER_MS = 10**9
 UJ_PER_J = 10**6
 UW_PER_W = 10**6
 
+MIN_GPU_POWER_W, MAX_GPU_POWER_W = 1.0, 10_000.0
+"""Bounds of a GPU's average power; beyond lie figures in kilowatts, milliwatts and microwatts."""
+
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
@@ -59,5 +62,5 @@ def ms_from_ps(time_ps: ArrayLike) -> FloatArray:
 
 
 def energy_uj(power_uw: int, time_ps: int) -> int:
-    """What a constant power draws over a time [uJ], rounded; in Python integers, because 64 bits would overflow."""
+    """Energy of a constant power over a time [uJ], rounded; in Python integers, because 64 bits would overflow."""
     return (power_uw * time_ps + PS_PER_S // 2) // PS_PER_S

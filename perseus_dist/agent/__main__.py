@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 
-from perseus_dist.agent.process import run_agent
+from perseus_dist.agent.process.process import run_agent
 
 code = run_agent(sys.stdin.buffer.read())
 logging.shutdown()

@@ -1,4 +1,4 @@
-"""What an agent tells its trainer, for the trainer's own monitor: one small block in their shared memory.
+"""Status of an agent for its trainer's own monitor: one small block in their shared memory.
 
 The agent writes it about once a second, and the trainer reads it whenever it likes; neither waits. A checksum tells a
 block that was caught half written.

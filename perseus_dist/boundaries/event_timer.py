@@ -68,7 +68,7 @@ class EventTimer:
         self._current.events.append((event, sequence, kind, chunk, microbatch))
 
     def take(self) -> Timing | None:
-        """The next time that can be told; None where the device has not passed the whole iteration yet."""
+        """The next time that is known; None where the device has not passed the whole iteration yet."""
         if not self._past:
             return None
         past = self._past[0]

@@ -1,4 +1,4 @@
-"""What a trainer tells its agent when it starts it: who the rank is, and the descriptors that they share."""
+"""The specification that a trainer starts its agent with: the rank, and the descriptors that they share."""
 
 import json
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class RankSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStart:
-    """What an agent finds on its standard input: JSON until its end.
+    """The agent's standard input: JSON until its end.
 
     Attributes:
         spec: The rank.

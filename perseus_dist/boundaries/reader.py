@@ -33,7 +33,7 @@ class BoundaryReader:
         from_now: Pass over what was written before, all but the newest: another agent has read it.
 
     Attributes:
-        doorbell_fileno: Readable once records were written, unless ``set_watched`` said that nobody need ring. ``read``
+        doorbell_fileno: Readable once records were written, unless ``set_watched`` said that none is needed. ``read``
             silences it.
 
     Raises:
@@ -69,7 +69,7 @@ class BoundaryReader:
         self._ring.set_watched(is_watched)
 
     def set_status(self, status: AgentStatus) -> None:
-        """What ``Hook.status`` gives from now on."""
+        """Set what ``Hook.status`` returns from now on."""
         self._ring.set_status(status)
 
     def read(self, now_ns: int) -> list[TimedBoundary]:

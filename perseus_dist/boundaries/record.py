@@ -18,7 +18,7 @@ _CHECKSUM = struct.Struct("<I")
 
 
 class Event(IntEnum):
-    """What happened at a boundary."""
+    """The kind of a boundary record."""
 
     ITERATION_BEGIN = 1
     ITERATION_END = 2

@@ -83,17 +83,17 @@ class RingWriter:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the reader looks often, so that nobody needs to wake it."""
+        """Whether the reader looks often, so that it needs no waking."""
         return self._words32[_WATCHED // 4] != 0
 
     @property
     def progress(self) -> int:
-        """What the device wrote last."""
+        """The sequence number that the device wrote last."""
         return self._words32[PROGRESS_OFFSET // 4]
 
     @property
     def status(self) -> AgentStatus | None:
-        """What the reader said last; None where it has not yet, or is just saying it."""
+        """The status that the reader set last; None before the first, or while it is being written."""
         return decode_status(self.memory[_STATUS : _STATUS + STATUS_BYTES])
 
     def close(self) -> None:

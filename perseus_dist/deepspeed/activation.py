@@ -21,7 +21,7 @@ _is_active = False
 
 
 def activate(options_text: str | None = None) -> None:
-    """Have DeepSpeed's engines run under Perseus in this process. Again: changes nothing, but may say options.
+    """Have DeepSpeed's engines run under Perseus in this process. A second call changes nothing but options.
 
     Args:
         options_text: What the user asked for on the command line, as ``PerseusOptions.to_text`` writes it. None: only
@@ -39,7 +39,7 @@ def activate(options_text: str | None = None) -> None:
 
 
 def start() -> None:
-    """What an enabled environment does as soon as DeepSpeed is imported: ``activate``, and teach the launcher."""
+    """Run at DeepSpeed's import in an enabled environment: ``activate``, and teach the launcher."""
     activate(os.environ.get(OPTIONS_VARIABLE))
     when_imported("deepspeed.launcher.runner", _patch_runner)  # disabled or not: it must know the options to drop them
 

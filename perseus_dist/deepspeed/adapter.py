@@ -1,6 +1,6 @@
 """How engines come under Perseus: by ``attach``, or by themselves at their first iteration once classes are patched.
 
-The launcher has the engines' modules patched when they are imported. ``PERSEUS_DISABLE=1`` makes all of it nothing.
+The launcher has the engines' modules patched when they are imported. ``PERSEUS_DISABLE=1`` disables all of it.
 """
 
 import functools
@@ -51,7 +51,7 @@ def detach(engine: Any) -> None:
 
 
 def patch_pipeline_engine(module: ModuleType, options: PerseusOptions | None) -> None:
-    """Have pipeline engines attached at their first iteration.
+    """Attach pipeline engines at their first iteration.
 
     Args:
         module: ``deepspeed.runtime.pipe.engine``.
@@ -73,7 +73,7 @@ def patch_pipeline_engine(module: ModuleType, options: PerseusOptions | None) ->
 
 
 def patch_plain_engine(module: ModuleType, options: PerseusOptions | None) -> None:
-    """Have it said, once, when an engine without a pipeline takes a step that was meant to be under Perseus.
+    """Warn once when an engine without a pipeline takes a step although Perseus was requested.
 
     Args:
         module: ``deepspeed.runtime.engine``.
@@ -128,7 +128,7 @@ def _patch_train_batch(engine_class: Any) -> Callable[..., Any]:
 
 
 def _options_of(engine: Any) -> PerseusOptions | None:
-    """What the engine's configuration asks for; None where it does not ask for Perseus.
+    """Options of the engine's configuration; None where it does not ask for Perseus.
 
     Raises:
         OptionError: Its ``perseus`` block cannot be used.

@@ -1,4 +1,4 @@
-"""One pipeline engine under Perseus: what it runs is told to the rank's agent, and training is never harmed.
+"""One pipeline engine under Perseus: its boundaries go to the rank's agent, and training is never harmed.
 
 Only attributes of the engine itself are set. ``PipelineEngine._exec_schedule`` looks each command up in
 ``self._INSTRUCTION_MAP``, which holds functions and not methods: a map on the engine comes before its class's.
@@ -6,6 +6,7 @@ Only attributes of the engine itself are set. ``PipelineEngine._exec_schedule`` 
 
 import functools
 import logging
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,21 +16,22 @@ from perseus_dist.deepspeed.engine_place import place_of
 from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule
 from perseus_dist.deepspeed.engine_workload import workload_of
 from perseus_dist.deepspeed.monitor import write_status
-from perseus_dist.planning.instruction import Kind
-from perseus_dist.training.device import Device, open_device
-from perseus_dist.training.iteration_work import TokenCount
-from perseus_dist.training.job_identity import torch_store
-from perseus_dist.training.job_member import Framework, JobMember
+from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank.device import Device, open_device
+from perseus_dist.training.rank.iteration_work import TokenCount
+from perseus_dist.training.rank.job_identity import torch_store
+from perseus_dist.training.rank.job_member import Framework, JobMember
 
 _log = logging.getLogger(__name__)
 
 _MAP = "_INSTRUCTION_MAP"
 _ABSENT = object()
+_newest: "weakref.ref[Attachment] | None" = None  # of this process, whose one GPU has one clock
 
 
 class Attachment:
-    """What Perseus does for one engine. Made by ``adapter.attach``."""
+    """Perseus in one engine, until that is destroyed, collected or replaced. Made by ``adapter.attach``."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -37,29 +39,39 @@ class Attachment:
         self._counter = InstructionCounter(0)
         self._tokens = TokenCount()
         self._is_training = False
+        self._is_superseded = False  # a later engine of this process has taken its place
         self._found: dict[str, object] = {}  # what stood in the engine's own dictionary before
 
     @property
     def is_active(self) -> bool:
-        """Whether it does anything, and still does."""
+        """Whether the engine is under Perseus now."""
         return self._member is not None
 
     def install(self, options: PerseusOptions) -> None:
         """Take part from the next iteration on.
 
+        An earlier engine of this process takes no further part: a script that makes its engine anew goes on with it.
+
         Raises:
-            PerseusError: Ranks are arranged in a way that no plan is made for.
+            PerseusError: No plan is made for this arrangement of ranks.
         """
+        global _newest  # noqa: PLW0603 - as there is one GPU
         engine = self._engine
+        seen = weakref.ref(engine)  # the member outlives the engine, to release its clocks
         place = place_of(engine)
         framework = Framework(
-            read_schedule=lambda: read_schedule(engine),
-            open_device=lambda: _open_device(engine, place.local_rank),
+            read_schedule=lambda: read_schedule(seen()),
+            open_device=lambda: _open_device(seen(), place.local_rank),
             open_store=torch_store,
-            read_workload=lambda: workload_of(engine),
+            read_workload=lambda: workload_of(seen()),
         )
         self._counter = InstructionCounter(place.pp_rank)
-        self._member = JobMember(place, options, framework)
+        member = self._member = JobMember(place, options, framework)
+        weakref.finalize(engine, _close, member).atexit = False
+        if (earlier := _active()) is not None:
+            earlier.remove()
+            earlier._is_superseded = True  # noqa: SLF001 - of the same class
+        _newest = weakref.ref(self)
         if place.rank == 0 and getattr(engine, "dynamic_shape", False):
             _log.warning("perseus: shapes change from microbatch to microbatch, and plans are made for their means")
         functions = getattr(engine, _MAP)
@@ -67,6 +79,7 @@ class Attachment:
         self._replace("eval_batch", self._marked(engine.eval_batch, Mark.EVAL_BEGIN, Mark.EVAL_END))
         self._replace("save_checkpoint", self._marked(engine.save_checkpoint, Mark.CHECKPOINT))
         self._replace("reset_activation_shape", self._changing(engine.reset_activation_shape))
+        self._replace("destroy", self._removing(engine.destroy))
 
     def remove(self) -> None:
         """Leave the engine as it was found; clocks are released."""
@@ -79,7 +92,9 @@ class Attachment:
         self._member = None
 
     def run_iteration(self, train_batch: Callable[[], Any]) -> Any:
-        """Run the engine's own ``train_batch`` and tell of it."""
+        """Run the engine's own ``train_batch`` as an iteration."""
+        if self._is_superseded:
+            self._give_up_both()
         if self._is_training or not self.is_active:
             return train_batch()
         self._counter.begin_iteration()
@@ -96,6 +111,14 @@ class Attachment:
         self._safely(self._end_iteration)
         return loss
 
+    def _give_up_both(self) -> None:
+        """Two engines train in turns: the plan of one would leave the other whatever clock it set last."""
+        self._is_superseded = False
+        if (other := _active()) is not None:
+            other.remove()
+            if getattr(self._engine, "global_rank", 0) == 0:
+                _log.warning("perseus: two engines train in this process, and a GPU has one clock: clocks are released")
+
     def _end_iteration(self, member: JobMember) -> None:
         member.end_iteration(self._tokens.num_tokens)
         if member.hook is not None:
@@ -110,8 +133,7 @@ class Attachment:
             tell(member)
         except Exception as error:
             self._member = None
-            with suppress(Exception):
-                member.close()
+            _close(member)
             _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
 
     # ---- what the engine runs instead -------------------------------------------------------------------------------
@@ -161,9 +183,28 @@ class Attachment:
 
         return run
 
+    def _removing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.remove()
+            return method(*args, **kwargs)
+
+        return run
+
+
+def _active() -> Attachment | None:
+    """The one that takes part in this process."""
+    newest = None if _newest is None else _newest()
+    return newest if newest is not None and newest.is_active else None
+
+
+def _close(member: JobMember) -> None:
+    with suppress(Exception):
+        member.close()
+
 
 def _input_of(engine: Any, buffer_id: Any) -> Any:
-    """What a stage's forward has computed on, which stays in its buffer for the backward; None where it cannot be told.
+    """The input of a stage's forward, which stays in its buffer for the backward; None where it cannot be found.
 
     The first stage has loaded it, the others have received it.
     """

@@ -4,11 +4,11 @@ import math
 import os
 from typing import Any
 
-from perseus_dist.training.job_member import Place, TopologyError
+from perseus_dist.training.rank.job_member import RankIdentity, TopologyError
 
 
-def place_of(engine: Any) -> Place:
-    """Who this rank is, by the engine's grid. The axis ``model`` is tensor parallelism, which DeepSpeed calls slices.
+def place_of(engine: Any) -> RankIdentity:
+    """The rank's coordinates in the engine's grid. Its axis ``model`` is tensor parallelism (DeepSpeed's slices).
 
     Args:
         engine: A ``PipelineEngine``.
@@ -17,7 +17,7 @@ def place_of(engine: Any) -> Place:
         TopologyError: There is an axis besides ``pipe``, ``data`` and ``model``.
     """
     grid = engine.grid
-    place = Place(
+    place = RankIdentity(
         rank=grid.get_global_rank(),
         pp_rank=grid.get_stage_id(),
         dp_rank=grid.get_data_parallel_id(),

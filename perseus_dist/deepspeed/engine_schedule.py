@@ -1,4 +1,4 @@
-"""What a DeepSpeed pipeline engine is going to run: its own schedule, asked for every stage, in Perseus's words.
+"""The schedule of a DeepSpeed pipeline engine: its own class, evaluated for every stage, as a ``Schedule``.
 
 DeepSpeed's commands carry a buffer, which is not the microbatch: microbatches are counted. Sends and receives are no
 instructions but waiting.
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind
-from perseus_dist.planning.schedule import Schedule
-from perseus_dist.training.constant_kinds import LOAD, REDUCE, STEP, TIED
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, Kind
+from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.training.rank.constant_kinds import LOAD, REDUCE, STEP, TIED
 
 _KINDS: Final[dict[str, str]] = {
     "LoadMicroBatch": LOAD,
@@ -42,7 +42,7 @@ class InstructionCounter:
         self._counts.clear()
 
     def name(self, command: str) -> Instruction | None:
-        """The instruction that a command of this class is, when it runs next; None for waiting and for the unknown."""
+        """The instruction of the next command of this class; None for waiting and for unknown commands."""
         kind = _KINDS.get(command)
         if kind is None:
             return None

@@ -1,13 +1,13 @@
-"""What a DeepSpeed pipeline engine computes, as far as it knows before its first batch."""
+"""Workload of a DeepSpeed pipeline engine, as far as it is known before its first batch."""
 
 from typing import Any
 
 from perseus_dist.fingerprint import Workload
-from perseus_dist.training.workload import installed_versions, known_size, num_parameters
+from perseus_dist.training.rank.workload import installed_versions, known_size, num_parameters
 
 
 def workload_of(engine: Any) -> Workload:
-    """Read it. The sequence length is not known: shapes come with the batches.
+    """Read the workload. The sequence length is not known: shapes come with the batches.
 
     Args:
         engine: A ``PipelineEngine``. Raises what its methods raise.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from perseus_dist.training.status_scalars import scalars
+from perseus_dist.training.rank.status_scalars import scalars
 
 if TYPE_CHECKING:
     from perseus_dist.hooks import Hook

@@ -13,15 +13,13 @@ Only clockd also outlives a SIGKILL of everything that the job has started, leas
 next lease of the GPU or ``perseus-dist release`` unlocks it.
 """
 
-import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReport:
-    """What became of one request. One that a newer one overtook, or that was lost with its control, is not reported.
+    """The result of one request. One that a newer one overtook, or that was lost with its control, has none.
 
     Attributes:
         requested_mhz: None for a release.
@@ -77,30 +75,3 @@ class ClockControl(Protocol):
 
     def close(self) -> None:
         """Release, and wait for the acknowledgement for a short while (1 s at most). The end; twice does no harm."""
-
-
-def open_clock_control(
-    mode: str,
-    gpu_uuid: str,
-    *,
-    own_pids: Sequence[int],
-    socket_path: str | None = None,
-    environ: Mapping[str, str] = os.environ,
-) -> ClockControl:
-    """Open the control of one GPU. May take some seconds if a daemon or GPU does not answer; never raises.
-
-    Args:
-        mode: ``clockd``, ``zeusd``, ``direct``, ``observe``, or ``auto`` for the first of clockd and zeusd that is
-            there; on simulated GPUs of one's own direct comes third. A control that refuses, for example because
-            another job runs on the GPU, is not passed over for the next.
-        gpu_uuid: As NVML writes it.
-        own_pids: Processes that may run on the GPU, by themselves and their descendants: the trainer.
-        socket_path: Of clockd or, with mode ``zeusd``, of zeusd; None for the environment's or the usual place.
-        environ: ``PERSEUS_CLOCKD_SOCKET`` and ``ZEUSD_SOCK_PATH`` are looked up here.
-
-    Returns:
-        The control; an ``observe`` one with a ``refusal`` where no clock can be set.
-    """
-    from perseus_dist.device.opening import open_first_control
-
-    return open_first_control(mode, gpu_uuid, own_pids=own_pids, socket_path=socket_path, environ=environ)

@@ -1,4 +1,4 @@
-"""What is right and wrong on a node for setting clocks and reading energy: findings for ``perseus-dist doctor``."""
+"""Checks of a node for setting clocks and reading energy: findings for ``perseus-dist doctor``."""
 
 import os
 import threading
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from perseus_dist.device import gpu_guard
-from perseus_dist.device.connectors import SocketConnector, clockd_socket, zeusd_socket
-from perseus_dist.device.discovery import find_gpu
-from perseus_dist.device.lease_client import LeaseClient
-from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
-from perseus_dist.device.nvml import NOT_SUPPORTED, Gpu, Nvml, NvmlError
+from perseus_dist.device.lease.client import LeaseClient
+from perseus_dist.device.lease.connectors import SocketConnector, clockd_socket, zeusd_socket
+from perseus_dist.device.lease.file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
+from perseus_dist.device.nvml import gpu_guard
+from perseus_dist.device.nvml.discovery import find_gpu
+from perseus_dist.device.nvml.nvml import NOT_SUPPORTED, Gpu, Nvml, NvmlError
 from perseus_dist.device.rights import find_missing_right, owns_simulated_gpus
 
 # A GPU that does not answer for so long is called hung.

@@ -4,13 +4,14 @@ Direct control is not chosen for real GPUs: where the whole job is killed at onc
 left that would unlock them. It must be asked for by its name.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perseus_dist.device.connectors import ProcessConnector, SocketConnector, clockd_socket, zeusd_socket
 from perseus_dist.device.control import ClockControl
-from perseus_dist.device.lease_client import Connector, LeaseClient
-from perseus_dist.device.lease_file import LeaseFileError, lease_folder, prepare_lease_folder
+from perseus_dist.device.lease.client import Connector, LeaseClient
+from perseus_dist.device.lease.connectors import ProcessConnector, SocketConnector, clockd_socket, zeusd_socket
+from perseus_dist.device.lease.file import LeaseFileError, lease_folder, prepare_lease_folder
 from perseus_dist.device.observe import ObserveOnly
 from perseus_dist.device.rights import find_missing_right, owns_simulated_gpus
 
@@ -21,10 +22,28 @@ _ADVICE = (
 MODES = ("auto", "clockd", "zeusd", "direct", "observe")
 
 
-def open_first_control(
-    mode: str, gpu_uuid: str, *, own_pids: Sequence[int], socket_path: str | None, environ: Mapping[str, str]
+def open_clock_control(
+    mode: str,
+    gpu_uuid: str,
+    *,
+    own_pids: Sequence[int],
+    socket_path: str | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> ClockControl:
-    """See ``control.open_clock_control``."""
+    """Open the control of one GPU. May take some seconds if a daemon or GPU does not answer; never raises.
+
+    Args:
+        mode: ``clockd``, ``zeusd``, ``direct``, ``observe``, or ``auto`` for the first of clockd and zeusd that is
+            there; on simulated GPUs of one's own direct comes third. A control that refuses, for example because
+            another job runs on the GPU, is not passed over for the next.
+        gpu_uuid: As NVML writes it.
+        own_pids: Processes that may run on the GPU, by themselves and their descendants: the trainer.
+        socket_path: Of clockd or, with mode ``zeusd``, of zeusd; None for the environment's or the usual place.
+        environ: ``PERSEUS_CLOCKD_SOCKET`` and ``ZEUSD_SOCK_PATH`` are looked up here.
+
+    Returns:
+        The control; an ``observe`` one with a ``refusal`` where no clock can be set.
+    """
     if mode not in MODES:
         return ObserveOnly(refusal=f"clock control {mode!r} is not known, expected one of {', '.join(MODES)}")
     if mode == "observe":
@@ -57,7 +76,7 @@ def open_first_control(
 
 
 def _ways(mode: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What to try, in order."""
+    """Ways to control clocks, in the order in which they are tried."""
     if mode != "auto":
         return (mode,)
     return ("clockd", "zeusd", "direct") if owns_simulated_gpus(environ) else ("clockd", "zeusd")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from perseus_dist.device import gpu_guard
-from perseus_dist.device.clock_setter import NvmlSetter
-from perseus_dist.device.lease_file import LeaseFile, LeaseFileError, touched_gpus
-from perseus_dist.device.nvml import Gpu, Nvml, NvmlError
+from perseus_dist.device.lease.file import LeaseFile, LeaseFileError, touched_gpus
+from perseus_dist.device.nvml import gpu_guard
+from perseus_dist.device.nvml.clock_setter import NvmlSetter
+from perseus_dist.device.nvml.nvml import Gpu, Nvml, NvmlError
 from perseus_dist.errors import PerseusError
 
 
@@ -17,7 +17,7 @@ class ReleaseError(PerseusError):
 
 
 class Result(StrEnum):
-    """What became of a GPU."""
+    """The result of releasing a GPU."""
 
     RESTORED = "restored"
     HELD = "held"

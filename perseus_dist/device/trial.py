@@ -5,7 +5,7 @@ import select
 import time
 from collections.abc import Mapping
 
-from perseus_dist.device.control import open_clock_control
+from perseus_dist.device.opening import open_clock_control
 
 _ANSWER_S = 5.0
 

@@ -12,7 +12,7 @@ _LONGEST_NAME_BYTES = 80
 
 @contextmanager
 def unix_address(path: str | Path) -> Iterator[str]:
-    """What to bind or connect to for the socket at a path of any length, while the block runs.
+    """An address to bind or connect to for the socket at a path of any length, valid while the block runs.
 
     Raises:
         OSError: The path is too long, and its folder cannot be opened; or the last part of it alone is too long.

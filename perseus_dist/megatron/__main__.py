@@ -14,13 +14,13 @@ _USAGE = "usage: python -m perseus_dist.megatron {SCRIPT | -m MODULE} [ARGUMENT 
 
 
 def main(arguments: list[str]) -> int:
-    """Run it.
+    """Run the training script or module.
 
     Args:
         arguments: A script's path, or ``-m`` and a module's name; then its own arguments.
 
     Returns:
-        0 when it has come to its end; 2, after a line, where there is nothing to run.
+        0 when the program has come to its end; 2, after a line, where there is nothing to run.
     """
     is_module = arguments[:1] == ["-m"]
     target, *rest = arguments[is_module:] or [""]

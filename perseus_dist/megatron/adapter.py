@@ -1,6 +1,6 @@
 """How training comes under Perseus: Megatron's functions are replaced in their modules, where it looks each of them up.
 
-Which signatures a function has differs by version, so arguments are found by name.
+A function's signature differs by version, so arguments are found by name.
 """
 
 import functools
@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from perseus_dist.boundaries.record import Mark
-from perseus_dist.megatron import activation
+from perseus_dist.megatron import requested
 from perseus_dist.megatron.attachment import Attachment
 from perseus_dist.megatron.model_schedule import SCHEDULE_FUNCTIONS
 from perseus_dist.megatron.refusals import reason_against_module
@@ -33,7 +33,7 @@ _attachment = Attachment()
 
 
 def patch_schedules(module: ModuleType) -> None:
-    """Have schedules and their forward and backward steps told of. Again: changes nothing.
+    """Hook into schedules and their forward and backward steps. A second call changes nothing.
 
     Args:
         module: ``megatron.core.pipeline_parallel.schedules``; another Megatron than the known ones is refused.
@@ -47,7 +47,7 @@ def patch_schedules(module: ModuleType) -> None:
 
 
 def patch_training(module: ModuleType) -> None:
-    """Have the optimizer's step, checkpoints and the log known of. Again: changes nothing.
+    """Hook into the optimizer's step, checkpoints and the log. A second call changes nothing.
 
     Args:
         module: ``megatron.training.training``; another Megatron than the known ones is refused.
@@ -68,7 +68,7 @@ def _patch(
     """All of a module's functions or none."""
     reason = reason_against_module(module, functions)
     if reason is not None:
-        activation.refuse(reason)
+        requested.report_refusal(reason)
         return
     for name, wrap in wrappers.items():
         function = getattr(module, name)
@@ -79,11 +79,11 @@ def _patch(
 
 
 def _is_wanted() -> bool:
-    return activation.asked() is not None and activation.refusal() is None
+    return requested.requested_options() is not None and requested.refusal() is None
 
 
 def _finder(function: _Function, name: str) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
-    """What finds an argument among those of a call; None where it was left out."""
+    """A function that finds an argument among those of a call; None where it was left out."""
     position = list(signature(function).parameters).index(name)
     return lambda args, kwargs: args[position] if position < len(args) else kwargs.get(name)
 

@@ -1,4 +1,4 @@
-"""``--enable-perseus`` and its options in the parser that Megatron fills itself, whoever fills it further."""
+"""``--enable-perseus`` and its options in the parser that Megatron fills itself, before or after other additions."""
 
 import argparse
 import functools
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from perseus_dist.megatron import activation
+from perseus_dist.megatron import requested
 from perseus_dist.training.disabled import is_disabled
-from perseus_dist.training.job_report import JobReport
 from perseus_dist.training.options import OptionError, PerseusOptions, add_options, options_from_namespace
+from perseus_dist.training.report_launcher import ReportLauncher
 
 FLAG = "--enable-perseus"
 
@@ -18,7 +18,7 @@ _KNOWS_US = "_perseus_knows_us"  # of the function in the place of add_megatron_
 
 
 def patch_arguments(module: ModuleType) -> None:
-    """Have Megatron's parsers know our options. Again: changes nothing.
+    """Add our options to Megatron's parsers. A second call changes nothing.
 
     Args:
         module: ``megatron.training.arguments``.
@@ -38,14 +38,14 @@ def patch_arguments(module: ModuleType) -> None:
 
 
 def add_perseus_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the group ``perseus``. What is given goes to ``activation`` as soon as it is parsed, and not to a namespace.
+    """Add the group ``perseus``. What is given goes to ``requested`` as soon as it is parsed, and not to a namespace.
 
     Megatron replaces its namespace under ``--yaml-cfg`` and saves it in checkpoints, from where it is read back.
 
     Args:
         parser: Ends the process with one line and exit code 2 where a value cannot be used.
     """
-    add_options(parser, flag=FLAG, action=functools.partial(_Ask, argparse.Namespace(), activation.asked()))
+    add_options(parser, flag=FLAG, action=functools.partial(_Ask, argparse.Namespace(), requested.requested_options()))
 
 
 class _Ask(argparse.Action):
@@ -69,7 +69,7 @@ class _Ask(argparse.Action):
         try:
             options = options_from_namespace(self._given)
             if options.report is not None and os.environ.get("RANK", "0") == "0":
-                JobReport(options.report)  # whose folder can be written to
+                ReportLauncher(options.report)  # whose folder can be written to
         except OptionError as error:
             parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
-        activation.ask(options.over(self._before))
+        requested.request_options(options.over(self._before))

@@ -1,4 +1,4 @@
-"""Training in this process under Perseus: what Megatron runs is told to the rank's agent, and training is never harmed.
+"""Training in this process under Perseus: Megatron's boundaries go to the rank's agent, and training is never harmed.
 
 An iteration begins when a schedule is called to train. It ends when ``train_step`` returns, or, in a program whose own
 loop runs megatron-core, when the schedule does.
@@ -14,7 +14,6 @@ from typing import Any
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.errors import ScheduleError
 from perseus_dist.fingerprint import Workload
-from perseus_dist.megatron.activation import asked, refuse
 from perseus_dist.megatron.final_report import make_report_at_exit
 from perseus_dist.megatron.input_wait import InputWait
 from perseus_dist.megatron.model_schedule import TrainingIteration, chunks_of, read_iteration, read_schedule
@@ -22,29 +21,30 @@ from perseus_dist.megatron.model_workload import workload_of
 from perseus_dist.megatron.output_tag import instruction_of, tag_output
 from perseus_dist.megatron.place import read_place
 from perseus_dist.megatron.refusals import reason_against
-from perseus_dist.megatron.replaced_function import replace_function
+from perseus_dist.megatron.requested import report_refusal, requested_options
 from perseus_dist.megatron.writers import shows_job, write_status
-from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind
-from perseus_dist.planning.schedule import Schedule
-from perseus_dist.training.constant_kinds import REDUCE, STEP
-from perseus_dist.training.device import Device, open_device
-from perseus_dist.training.iteration_work import TokenCount
-from perseus_dist.training.job_identity import torch_store
-from perseus_dist.training.job_member import Framework, JobMember, Place
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, Kind
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
+from perseus_dist.training.rank.device import Device, open_device
+from perseus_dist.training.rank.iteration_work import TokenCount
+from perseus_dist.training.rank.job_identity import torch_store
+from perseus_dist.training.rank.job_member import Framework, JobMember, RankIdentity
+from perseus_dist.training.replaced_function import replace_function
 
 _log = logging.getLogger(__name__)
 
 
 class Attachment:
-    """What Perseus does in one process. It takes part from the first iteration at which it is asked to."""
+    """Perseus in one process. It takes part from the first iteration at which it is asked to."""
 
     def __init__(self) -> None:
         self._member: JobMember | None = None
         self._group: weakref.ref[Any] | None = None  # the default process group that the member is of
         self._iteration: TrainingIteration | None = None  # the newest
         self._workload_of_call: Callable[[], Workload] = Workload  # of the iteration that begins
-        self._pp_rank, self._pp_size = 0, 1
+        self._pp_rank, self._pp_size, self._tp_size = 0, 1, 1
         self._stages: dict[int, int] = {}  # by the identity of a model chunk
         self._tokens = TokenCount()
         self._input_wait = InputWait()  # of the newest iteration
@@ -112,7 +112,8 @@ class Attachment:
         except (KeyError, TypeError, ValueError):
             return self._run_once(forward, Kind.FORWARD)  # no plan has one without a microbatch: clocks are released
         result = self._run(forward, Instruction(stage, Kind.FORWARD, number))
-        self._tokens.add(received, result)  # the first stage receives nothing, the last returns a loss
+        if stage == self._pp_rank:  # later chunks compute on the same tokens
+            self._tokens.add(received, result)  # the first stage receives nothing, the last returns a loss
         tag_output(result, Instruction(stage, Kind.BACKWARD, number))
         return result
 
@@ -124,11 +125,11 @@ class Attachment:
         return self._run_once(backward, Kind.BACKWARD) if instruction is None else self._run(backward, instruction)
 
     def mark(self, phase: str) -> None:
-        """Something else begins: as ``Hook.mark``."""
+        """Mark the begin of another phase: as ``Hook.mark``."""
         self._safely(lambda member: member.mark(phase))
 
     def write_status(self, iteration: int) -> None:
-        """Megatron has logged this iteration."""
+        """Write the agent's figures: Megatron has logged this iteration."""
         hook = None if self._member is None else self._member.hook
         if hook is not None:
             write_status(hook, iteration)
@@ -171,7 +172,7 @@ class Attachment:
             self._attach(call, config, self._iteration)
         except Exception as error:
             self._leave()
-            refuse(str(error) or type(error).__name__)
+            report_refusal(str(error) or type(error).__name__)
             return None
         self._is_iterating = self._member is not None
         self._safely(lambda member: self._tell_iteration(member, chunks))
@@ -191,7 +192,9 @@ class Attachment:
     def _end_iteration(self) -> None:
         if self._is_iterating:
             self._is_iterating = False
-            tokens, wait_ns = self._tokens.num_tokens, self._input_wait.wait_ns
+            assert self._iteration is not None
+            tokens = self._tokens.num_tokens * self._tp_size // self._iteration.token_copies
+            wait_ns = self._input_wait.wait_ns
             self._safely(lambda member: member.end_iteration(tokens, wait_ns))
 
     def _abandon_iteration(self) -> None:
@@ -215,7 +218,7 @@ class Attachment:
         reason = reason_against(call, config)
         if reason is not None:
             raise ScheduleError(reason)
-        place, options = read_place(), asked() or PerseusOptions()
+        place, options = read_place(), requested_options() or PerseusOptions()
         framework = Framework(
             read_schedule=self._read_schedule,
             open_device=lambda: _open_device(place, iteration.num_chunks),
@@ -226,14 +229,14 @@ class Attachment:
         # A launcher's store may outlive the group, and what was said there for the group before is still there.
         number = torch_store().add(f"perseus/attached/{place.rank}", 1) - 1
         self._group = weakref.ref(group.WORLD)
-        self._pp_rank, self._pp_size = place.pp_rank, place.pp_size
+        self._pp_rank, self._pp_size, self._tp_size = place.pp_rank, place.pp_size, place.tp_size
         self._stages = {}
         self._member = JobMember(place, options, framework, number=number)
         if place.rank == 0:
             self._begin_job(config, options)
 
     def _begin_job(self, config: Any, options: PerseusOptions) -> None:
-        """What rank 0 does for all."""
+        """Set up the job on rank 0, for all ranks."""
         if getattr(config, "variable_seq_lengths", False):
             _log.warning("perseus: shapes change from microbatch to microbatch, and plans are made for their means")
         if options.report is not None and not self._has_report:
@@ -266,7 +269,7 @@ class Attachment:
             _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
 
 
-def _open_device(place: Place, num_chunks: int) -> Device:
+def _open_device(place: RankIdentity, num_chunks: int) -> Device:
     import torch
 
     return open_device(

@@ -1,40 +1,14 @@
-"""The savings report of a job that no launcher outlives: made by rank 0 as it ends."""
+"""The savings report at the end of a Megatron job."""
 
-import atexit
-import logging
-import os
 import sys
 from collections.abc import Callable
 
-from perseus_dist.training.job_report import JobReport
-from perseus_dist.training.options import OptionError
-
-_log = logging.getLogger(__name__)
+from perseus_dist.training import final_report
 
 
 def make_report_at_exit(folder: str, leave: Callable[[], None]) -> None:
-    """Have the report made as this process ends. A folder that cannot be written to is said now, and that is all.
-
-    Args:
-        folder: Absolute path.
-        leave: Ends the rank's part in the job; called before.
-    """
-    try:
-        report = JobReport(folder)
-    except OptionError as error:
-        _log.warning("perseus: there will be no report: %s", error)
-        return
-    atexit.register(_make, report, leave, os.getpid())
-
-
-def _make(report: JobReport, leave: Callable[[], None], pid: int) -> None:
-    if os.getpid() != pid:  # a fork, whose parent makes it
-        return
-    leave()
-    if hasattr(sys, "last_value") or _was_asked_to_end():  # an exit after a traceback or a signal is not delayed
-        report.tell_command()
-    else:
-        report.make()
+    """As ``training.final_report.make_report_at_exit``."""
+    final_report.make_report_at_exit(folder, leave, was_asked_to_end=_was_asked_to_end)
 
 
 def _was_asked_to_end() -> bool:

@@ -1,7 +1,7 @@
 """How long an iteration waits for its input: the time within ``next()`` of the iterators that its schedule gets.
 
 Iterators of known types are replaced for the time of that call. Megatron's own, which can replay an iteration, stays
-itself, and what it draws from is replaced: a replay waits for nothing. Others stay as they are, and nothing is said.
+itself, and what it draws from is replaced: a replay waits for nothing. The wait for others is unknown.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class InputWait:
         return {**call, _ARGUMENT: timed if isinstance(given, list) else timed[0]}
 
     def put_back(self) -> None:
-        """Leave Megatron's iterators as they were found. Again: changes nothing."""
+        """Leave Megatron's iterators as they were found. A second call changes nothing."""
         for attributes, timed in self._replaced:
             if attributes.get(_SOURCE) is timed:
                 attributes[_SOURCE] = timed.timed
@@ -94,7 +94,7 @@ class TimedIterator:
 
 
 class TimedSizedIterator(TimedIterator):
-    """One that knows how much is left."""
+    """A timed iterator with a length."""
 
     def __len__(self) -> int:
         return len(self.timed)

@@ -1,6 +1,6 @@
-"""What a Megatron iteration is going to run, in Perseus's words.
+"""The schedule of a Megatron iteration, as a ``Schedule``.
 
-Megatron's schedules are functions, not data: their orders are those of ``planning.schedule``, and what really runs is
+Megatron's schedules are functions, not data: their orders are those of ``schedule``, and what really runs is
 compared with them as it runs.
 """
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction
-from perseus_dist.planning.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
-from perseus_dist.training.constant_kinds import REDUCE, STEP
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
 INTERLEAVED: Final = "forward_backward_pipelining_with_interleaving"
 SCHEDULE_FUNCTIONS: Final = (
@@ -23,7 +23,7 @@ SCHEDULE_FUNCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingIteration:
-    """What decides the order of an iteration's instructions.
+    """Facts that decide the order of an iteration's instructions.
 
     Attributes:
         is_interleaved: Whether ranks hold several model chunks in turn.
@@ -33,6 +33,8 @@ class TrainingIteration:
         has_joint_exchanges: Interleaved, and activations and gradients are exchanged together.
         has_reduction: Whether the schedule ends with the reduction of gradients.
         has_step: Whether the optimizer's step is the iteration's.
+        token_copies: Ranks that compute on the same tokens: those of tensor parallelism, unless sequence parallelism
+            divides the tokens among them.
     """
 
     is_interleaved: bool
@@ -42,10 +44,11 @@ class TrainingIteration:
     has_joint_exchanges: bool
     has_reduction: bool
     has_step: bool
+    token_copies: int = 1
 
 
 def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_step: bool) -> TrainingIteration:
-    """What a call of a schedule function is going to run.
+    """The iteration that a call of a schedule function begins.
 
     Args:
         function: Its name.
@@ -62,6 +65,7 @@ def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_s
         has_joint_exchanges=is_interleaved and not config.overlap_p2p_comm,
         has_reduction=config.finalize_model_grads_func is not None,
         has_step=has_step,
+        token_copies=1 if config.sequence_parallel else config.tensor_model_parallel_size,
     )
 
 

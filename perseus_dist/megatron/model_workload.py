@@ -1,15 +1,15 @@
-"""What a call of one of Megatron's schedules computes."""
+"""Workload of a call of one of Megatron's schedule functions."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.megatron.model_schedule import chunks_of
-from perseus_dist.training.workload import installed_versions, known_size, num_parameters
+from perseus_dist.training.rank.workload import installed_versions, known_size, num_parameters
 
 
 def workload_of(call: Mapping[str, Any], config: Any) -> Workload:
-    """Read it.
+    """Read the workload.
 
     Args:
         call: The schedule function's arguments by name.

@@ -1,10 +1,10 @@
-"""Which backward belongs to what a ``forward_step`` returned: Megatron hands on its tensors and no number with them."""
+"""Tags that name the backward of a ``forward_step``'s output: Megatron hands on tensors, and no number with them."""
 
 from contextlib import suppress
 from typing import Any
 
-from perseus_dist.planning.instruction import Instruction
-from perseus_dist.training.iteration_work import first_tensor
+from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.training.rank.iteration_work import first_tensor
 
 _TAG = "_perseus_instruction"
 

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from perseus_dist.training.job_member import Place, TopologyError
+from perseus_dist.training.rank.job_member import RankIdentity, TopologyError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,8 +12,8 @@ class Groups:
 
     Attributes:
         pipeline: Its pipeline.
-        layers: Who computes the dense layers of its stage together with it: tensor and context parallelism.
-        experts: Who computes experts together with it: expert tensor and expert parallelism; may be empty.
+        layers: The ranks that compute the dense layers of its stage together: tensor and context parallelism.
+        experts: The ranks that compute experts together: expert tensor and expert parallelism; may be empty.
         replicas: The rank in its place in the other ``layers`` of the stage: data parallelism, without context.
         expert_replicas: The same for ``experts``.
     """
@@ -25,10 +25,10 @@ class Groups:
     expert_replicas: tuple[int, ...]
 
 
-def place_of(rank: int, num_ranks: int, local_rank: int, groups: Groups) -> Place:
-    """Who a rank is.
+def place_of(rank: int, num_ranks: int, local_rank: int, groups: Groups) -> RankIdentity:
+    """A rank's coordinates.
 
-    To a plan those ranks are one that do an instruction together: held together, layer by layer, by the all-reduces of
+    Ranks that execute an instruction together are one node of a plan: held together, layer by layer, by all-reduces of
     tensor parallelism, the rings of context parallelism and the all-to-alls of experts. ``tp`` counts them, and ``dp``
     counts such nodes of a stage.
 
@@ -58,7 +58,7 @@ def place_of(rank: int, num_ranks: int, local_rank: int, groups: Groups) -> Plac
             f"replicas x {len(node)} ranks that compute together; plans are made for tensor, context, expert, data and "
             "pipeline parallelism"
         )
-    return Place(
+    return RankIdentity(
         rank=rank,
         pp_rank=groups.pipeline.index(rank),
         dp_rank=replicas.index(rank),
@@ -70,8 +70,8 @@ def place_of(rank: int, num_ranks: int, local_rank: int, groups: Groups) -> Plac
     )
 
 
-def read_place() -> Place:
-    """Who this rank is, by the groups of ``megatron.core.parallel_state``.
+def read_place() -> RankIdentity:
+    """This rank's coordinates, by the groups of ``megatron.core.parallel_state``.
 
     Raises:
         TopologyError: As ``place_of``, or these groups were never made.

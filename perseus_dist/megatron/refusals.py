@@ -1,4 +1,4 @@
-"""What no plan is made for: Megatron's runs that do not tell one forward or backward from the next."""
+"""Runs of Megatron for which no plan is made: one forward or backward cannot be distinguished from the next."""
 
 from collections.abc import Collection, Iterable, Mapping
 from inspect import signature
@@ -20,11 +20,12 @@ def reason_against(call: Mapping[str, Any], config: Any) -> str | None:
             "--overlap-moe-expert-parallel-comm runs a forward and a backward as one, layer by layer, so that no clock "
             "could be set for either; leave it out"
         )
-    if getattr(config, "hybrid_context_parallel", False):
-        return (
-            "--hybrid-context-parallel regroups ranks from microbatch to microbatch, and plans are made for groups "
-            "that stay; leave it out"
-        )
+    for kind in ("hybrid", "dynamic"):
+        if getattr(config, f"{kind}_context_parallel", False):
+            return (
+                f"--{kind}-context-parallel regroups ranks from microbatch to microbatch, and plans are made for "
+                "groups that stay; leave it out"
+            )
     if _has_iteration_graph(config):
         return (
             "a CUDA graph of the whole iteration runs without its host, so that nobody can tell its instructions "
@@ -38,7 +39,7 @@ def reason_against_module(module: ModuleType, functions: Mapping[str, Collection
 
     Args:
         module: One of Megatron's.
-        functions: What must be there: the parameters that are asked for, by the function's name.
+        functions: The parameters that each function must have, by the function's name.
     """
     for name, parameters in functions.items():
         function = getattr(module, name, None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from perseus_dist.training.status_scalars import scalars
+from perseus_dist.training.rank.status_scalars import scalars
 
 if TYPE_CHECKING:
     from perseus_dist.hooks import Hook
@@ -19,7 +19,7 @@ _PREFIX = "perseus/"
 
 @dataclass(slots=True)
 class _Written:
-    """What was written for a hook.
+    """Scalars written for a hook.
 
     Attributes:
         phase: The newest.
@@ -34,7 +34,7 @@ _written: "WeakKeyDictionary[Hook, _Written]" = WeakKeyDictionary()
 
 
 def shows_job() -> bool:
-    """Whether this rank writes to TensorBoard or W&B, as ``RankSpec.shows_job`` wants to know. Never raises."""
+    """Whether this rank writes to TensorBoard or W&B, for ``RankSpec.shows_job``. Never raises."""
     try:
         return any(_writers())
     except Exception as error:

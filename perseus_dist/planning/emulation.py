@@ -4,9 +4,9 @@
     others       |=== all-max, or a plan ===|........... waiting ...........|
                  0                          T0                              T' = R x T0
 
-T0 is the iteration time of all-max. A straggler R times slower makes every iteration last T' = R x T0, and whoever is
-done earlier draws blocking power until then, so that all that is compared here takes the same time. The straggler takes
-R times as long at the same average power, and counts as one of the job's pipelines in every sum:
+T0 is the iteration time of all-max. A straggler R times slower makes every iteration last T' = R x T0, and a pipeline
+that is done earlier draws blocking power until then, so that all that is compared here takes the same time. The
+straggler takes R times as long at the same average power, and counts as one of the job's pipelines in every sum:
 
     all-max     every pipeline runs at the maximum clock
     intrinsic   every pipeline, the straggler too, runs the best plan no later than T0, as without a straggler
@@ -18,9 +18,11 @@ Source: the large-scale emulation of Perseus, SOSP '24. Fed with the published f
 published savings to the last printed digit, all 16 of them; a test holds it to that.
 """
 
+import math
 from dataclasses import dataclass
 
-from perseus_dist.planning.frontier import Frontier
+from perseus_dist.errors import PlanningError
+from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.units import energy_uj
 
 DIFFERENCES_FROM_PUBLISHED = (
@@ -29,7 +31,7 @@ DIFFERENCES_FROM_PUBLISHED = (
     "its two models), and grants all-max that time too",
     "pipelines that wait anyway may run slower than T*; the published ones do not",
 )
-"""What to keep in mind beside the figures of Perseus, SOSP '24."""
+"""Differences to keep in mind beside the figures of Perseus, SOSP '24."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Iteration:
         return Iteration(time_ps=round(factor * self.time_ps), total_uj=round(factor * self.total_uj))
 
     def until(self, end_ps: int, blocking_uw: int) -> int:
-        """[uJ] with the wait until ``end_ps``, in which its GPUs draw ``blocking_uw`` together."""
+        """[uJ] of the iteration and the wait until ``end_ps``, in which its GPUs draw ``blocking_uw`` together."""
         return self.total_uj + energy_uj(blocking_uw, end_ps - self.time_ps)
 
 
@@ -80,38 +82,38 @@ class Emulation:
 
     @property
     def slowdown_share(self) -> float:
-        """How much longer than T' the planned job takes: nothing, as long as both plans keep their deadlines."""
+        """Time of the planned job above T', as a share of it: 0 as long as both plans keep their deadlines."""
         ends_ps = self.t_prime_ps, self.others.time_ps, self.intrinsic.slower(self.straggler).time_ps
         return max(ends_ps) / self.t_prime_ps - 1
 
     @property
     def all_max_uj(self) -> int:
-        """[uJ] the job at maximum clocks."""
+        """[uJ] of the job at maximum clocks."""
         return self._job_uj(self.reference, self.reference)
 
     @property
     def intrinsic_uj(self) -> int:
-        """[uJ] the job that does not react to its straggler."""
+        """[uJ] of the job if it does not react to its straggler."""
         return self._job_uj(self.intrinsic, self.intrinsic)
 
     @property
     def planned_uj(self) -> int:
-        """[uJ] the job that does."""
+        """[uJ] of the job if it reacts."""
         return self._job_uj(self.intrinsic, self.others)
 
     @property
     def intrinsic_share(self) -> float:
-        """What the plan saves without reacting to the straggler."""
+        """Share of energy that the plan saves without reacting to the straggler."""
         return 1 - self.intrinsic_uj / self.all_max_uj
 
     @property
     def extrinsic_share(self) -> float:
-        """What reacting to it saves on top."""
+        """Share of energy that reacting to the straggler saves on top."""
         return (self.intrinsic_uj - self.planned_uj) / self.all_max_uj
 
     @property
     def saving_share(self) -> float:
-        """What both save together."""
+        """Share of energy that both save together."""
         return 1 - self.planned_uj / self.all_max_uj
 
     def _job_uj(self, straggler: Iteration, others: Iteration) -> int:
@@ -128,8 +130,12 @@ def emulate(frontier: Frontier, *, pipelines: int, straggler: float) -> Emulatio
         straggler: How many times slower the straggler is, 1 (none) or more.
 
     Raises:
-        PlanningError: The frontier has no plan as fast as all-max.
+        PlanningError: No such job, or the frontier has no plan as fast as all-max.
     """
+    if not (pipelines >= 1 and 1 <= straggler < math.inf):  # NaN fails too
+        raise PlanningError(
+            f"saw {pipelines} pipelines and a straggler {straggler} times slower, expected 1 or more of each"
+        )
     reference = Iteration(time_ps=frontier.baseline.time_ps, total_uj=frontier.baseline.total_uj)
     intrinsic = frontier.point_for_deadline(reference.time_ps)
     others = frontier.point_for_straggler(reference.slower(straggler).time_ps) if straggler > 1 else intrinsic

@@ -1,10 +1,29 @@
 """Result files that appear whole or not at all."""
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
 from perseus_dist.errors import OutputError
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that ``write_output`` could not write, before anything is done for it.
+
+    Raises:
+        OutputError: As ``write_output``.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.touch()
+        temporary.unlink()
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({error.strerror}); expected a file name in an existing, writable folder"
+        ) from None
 
 
 def write_output(path: str | os.PathLike[str], data: bytes) -> None:

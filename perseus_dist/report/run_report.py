@@ -7,16 +7,17 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from perseus_dist.planning.output_file import write_output
-from perseus_dist.report.run_figures import RunReport, build_report
-from perseus_dist.report.run_page import run_page
-from perseus_dist.report.run_summary import summary_text
-from perseus_dist.report.run_trace import run_trace_events
-from perseus_dist.report.trace import trace_bytes
+from perseus_dist.report.analysis.figures import RunReport, build_report
+from perseus_dist.report.analysis.summary import summary_text
+from perseus_dist.report.page.page import run_page
+from perseus_dist.report.trace.run_trace import run_trace_events
+from perseus_dist.report.trace.trace import trace_bytes
+from perseus_dist.runlog.file_names import REPORT_FILE
 
 __all__ = ["REPORT_FILES", "RunReport", "build_report", "summary_text", "write_report"]
 
 REPORT_JSON, REPORT_HTML, FRONTIER_SVG, TIMELINE_SVG, STRAGGLERS_SVG, TRACE_JSON = REPORT_FILES = (
-    "report.json",
+    REPORT_FILE,
     "report.html",
     "frontier.svg",
     "timeline.svg",
@@ -63,8 +64,8 @@ def _pictures(report: RunReport, notes: list[str]) -> tuple[Mapping[str, bytes],
     if find_spec("matplotlib") is None:
         notes.append("no pictures: matplotlib is missing; pip install 'perseus-dist[report]' and report again")
         return {}, {}
-    from perseus_dist.report.page_picture import inline_picture
-    from perseus_dist.report.run_pictures import run_pictures
+    from perseus_dist.report.page.picture import inline_picture
+    from perseus_dist.report.plots.run_pictures import run_pictures
 
     svgs = run_pictures(report)
     return svgs, {

@@ -1,19 +1,19 @@
 """Messages from agents to the planner, as protobuf and back."""
 
 from perseus_dist.fingerprint import Workload
-from perseus_dist.messages import (
+from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
     Drift,
     Goodbye,
-    Gpu,
     ProfileSamples,
-    Rank,
     Sample,
     ScheduleText,
     SwitchSeen,
     Telemetry,
 )
+from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import (
     CONTROLS,
@@ -257,7 +257,7 @@ def _sample_from_wire(check: Checker, at: str, wire: pb.Sample) -> Sample:
     return Sample(
         chunk=check.integer(at + "chunk", wire.chunk, 0, limits.MAX_CHUNK),
         kind=check_kind(check, at + "kind", wire.kind),
-        clock_mhz=check.integer(at + "clock_mhz", wire.clock_mhz, 1, limits.MAX_CLOCK_MHZ),
+        clock_mhz=check.integer(at + "clock_mhz", wire.clock_mhz, int(wire.kind not in SENDS), limits.MAX_CLOCK_MHZ),
         time_s=check.positive(at + "time_s", wire.time_s, limits.MAX_SECONDS),
         energy_j=check.number(at + "energy_j", wire.energy_j, limits.MAX_JOULES),
         time_std_s=check.number(at + "time_std_s", wire.time_std_s, limits.MAX_SECONDS),

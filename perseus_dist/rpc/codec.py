@@ -4,7 +4,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from perseus_dist.messages import AgentMessage, PlannerMessage
+from perseus_dist.messages.from_agent import AgentMessage
+from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.rpc.agent_wire import agent_message_from_wire, agent_message_to_wire
 from perseus_dist.rpc.planner_wire import planner_message_from_wire, planner_message_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb

@@ -1,5 +1,6 @@
 """How agents and operators reach a planner: channel options, TLS and the token."""
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +57,25 @@ def channel_credentials(tls: ClientTls) -> "grpc.ChannelCredentials":
     """
     import grpc
 
+    _check_pem(tls)
     ca, key, cert = (None if path is None else _read(path) for path in (tls.ca, tls.key, tls.cert))
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+
+
+def _check_pem(tls: ClientTls) -> None:
+    """GRPC itself would only say that there is no answer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if tls.ca is not None:
+            context.load_verify_locations(cadata=_read(tls.ca).decode("ascii"))
+        if tls.cert is not None:
+            _read(tls.cert)
+            context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        names = ", ".join(str(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
+        raise ConnectionFileError(
+            f"{names}: no usable certificate, key or authority ({error}); expected PEM files"
+        ) from error
 
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 import re
 from itertools import pairwise
 
-from perseus_dist.messages import Target
+from perseus_dist.messages.terms import Target
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker

@@ -41,7 +41,7 @@ _LOCK_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerFile:
-    """What a planner says of itself in its address file."""
+    """The content of a planner's address file."""
 
     address: str
     token: str
@@ -71,7 +71,7 @@ def address_file(folder: Path, job_id: str) -> Path:
 
 def read_planner(path: Path) -> PlannerFile | None:
     """Read an address file; None where there is none, or another user owns it."""
-    with suppress(OSError, ValueError, KeyError, TypeError), path.open(encoding="utf-8") as file:
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError), path.open(encoding="utf-8") as file:
         if os.fstat(file.fileno()).st_uid == os.geteuid():
             found = json.load(file)
             return PlannerFile(address=str(found["address"]), token=str(found["token"]))
@@ -151,7 +151,7 @@ def _entries() -> Iterator[tuple[Path, NodeJob]]:
     """Of this node, and of this node before it was booted again; other nodes may share the home folder."""
     with suppress(OSError, PerseusError):
         for path in sorted(_entries_folder().glob("*.json")):
-            with suppress(OSError, ValueError, KeyError, TypeError):
+            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 if path.stat().st_uid != os.geteuid():
                     continue
                 found = json.loads(path.read_text(encoding="utf-8"))

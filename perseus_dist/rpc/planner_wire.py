@@ -3,8 +3,7 @@
 import zlib
 from collections.abc import Iterable
 
-from perseus_dist.messages import (
-    NO_POINT,
+from perseus_dist.messages.from_planner import (
     Attached,
     Expected,
     PlannerMessage,
@@ -18,6 +17,7 @@ from perseus_dist.messages import (
     Sweep,
     Switch,
 )
+from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import check_clocks, check_count, check_digest, check_kind, sentence
 from perseus_dist.rpc.v1 import planner_pb2 as pb

@@ -1,7 +1,8 @@
 """Telemetry as protobuf and back."""
 
-from perseus_dist.messages import NO_ITERATION, GpuSample, IterationReport, KindTime, Telemetry
-from perseus_dist.planning.instruction import Kind
+from perseus_dist.messages.from_agent import GpuSample, IterationReport, KindTime, Telemetry
+from perseus_dist.messages.terms import NO_ITERATION
+from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import CONTROLS, check_count, sentence
 from perseus_dist.rpc.v1 import planner_pb2 as pb

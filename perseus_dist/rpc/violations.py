@@ -1,4 +1,4 @@
-"""What is wrong with a received message, field by field, and the checks that find it."""
+"""Violations in a received message, field by field, and the checks that find them."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from perseus_dist.errors import PerseusError
 
 MAX_VIOLATIONS = 8
-"""How many are told: a hostile message may have millions, and gRPC carries 8 KiB of them."""
+"""How many are listed: a hostile message may have millions, and gRPC carries 8 KiB of them."""
 
 _SHOWN_CHARACTERS = 40
 

@@ -1,4 +1,4 @@
-"""What a simulated job is: a schedule, replicas of its pipeline, and how long the work of each stage takes."""
+"""A simulated job: a schedule, replicas of its pipeline, and how long the work of each stage takes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from itertools import chain, product
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.fingerprint import Workload
-from perseus_dist.planning.instruction import Kind
-from perseus_dist.planning.schedule import Schedule, format_schedule
-from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 
 _CONSTANT_S = 0.005
 _SEQUENCE_LENGTH = 2048  # at a time scale of 1
@@ -96,7 +96,7 @@ class SimulatedJob:
         return tuple(chain.from_iterable(self._times()))
 
     def _workload(self, pp_rank: int) -> Workload:
-        """What such a model's trainer would know: tokens make all computations longer, parameters a stage's."""
+        """The workload as such a model's trainer knows it: tokens lengthen computations, parameters a stage's."""
         stages = sorted({instruction.stage for instruction in self.schedule.ranks[pp_rank]})
         of_stage = _NUM_PARAMETERS * self.schedule.num_ranks / self.schedule.num_stages
         return Workload(

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from perseus_dist.simulation.megatron_needs import supply_what_is_missing
+from perseus_dist.simulation.frameworks.megatron_needs import supply_what_is_missing
 from perseus_dist.training.post_import import when_imported
 from perseus_dist.training.run_program import run_module, run_script
 

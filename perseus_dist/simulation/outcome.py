@@ -1,9 +1,9 @@
-"""What a simulated job came to: measured before any plan, measured under the plan, and predicted."""
+"""Results of a simulated job: measured before any plan, measured under the plan, and predicted."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from perseus_dist.planner.measured_iterations import MeasuredIterations
+from perseus_dist.planner.job.measured_iterations import MeasuredIterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
 """The profile that a sweep of simulated GPUs would find: it spares a run on them the sweep."""
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 
-from perseus_dist.planning.instruction import Kind, profile_name
+from perseus_dist.planning.schedule.instruction import Kind, profile_name
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.simulator.gpu_preset import GpuPreset
 from perseus_dist.simulator.work import WorkTimes
 
@@ -15,7 +16,7 @@ _STEP = 4  # of the GPU's clocks
 def simulated_profile(
     preset: GpuPreset, work: WorkTimes, *, pp_size: int, num_chunks: int = 1, constants_s: Mapping[str, float]
 ) -> str:
-    """A profile as CSV, as ``planning.profile`` reads it.
+    """A profile as CSV, as ``planning.profile`` reads it: of schedules with F and B.
 
     Args:
         preset: The GPUs.
@@ -28,20 +29,42 @@ def simulated_profile(
         SimulatorError: A number of stages that cannot be.
     """
     num_stages = pp_size * num_chunks
+    rows = [(stage, str(kind)) for stage in range(num_stages) for kind in (Kind.FORWARD, Kind.BACKWARD)]
+    rows += [(pp_rank, constant) for pp_rank in range(pp_size) for constant in constants_s]
+    return _profile(preset, work, rows, num_stages=num_stages, num_chunks=num_chunks, constants_s=constants_s)
+
+
+def profile_of_schedule(
+    preset: GpuPreset, work: WorkTimes, schedule: Schedule, *, constants_s: Mapping[str, float]
+) -> str:
+    """The same of what a schedule has; arguments as in ``simulated_profile``."""
+    rows = sorted({(i.stage, i.kind) for order in schedule.ranks for i in order})
+    num_stages, num_chunks = schedule.num_stages, schedule.num_stages // schedule.num_ranks
+    return _profile(preset, work, rows, num_stages=num_stages, num_chunks=num_chunks, constants_s=constants_s)
+
+
+def _profile(
+    preset: GpuPreset,
+    work: WorkTimes,
+    rows: Iterable[tuple[int, str]],
+    *,
+    num_stages: int,
+    num_chunks: int,
+    constants_s: Mapping[str, float],
+) -> str:
     clocks_mhz = preset.clocks_mhz[: _NUM_CLOCKS * _STEP : _STEP]
     text = StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(("stage", "instruction", "frequency", "time", "energy"))
-    for stage in range(num_stages):
-        for kind in (Kind.FORWARD, Kind.BACKWARD):
-            kernel = work.kernel(kind, stage, num_stages=num_stages, num_chunks=num_chunks)
-            assert kernel is not None, "computations are kernels"
-            for clock_mhz in clocks_mhz:
-                time_s = preset.kernel_time_s(*kernel, clock_mhz)
-                energy_j = time_s * preset.kernel_power_w(kernel[0], clock_mhz)
-                writer.writerow((stage, profile_name(kind), clock_mhz, time_s, energy_j))
-    for pp_rank in range(pp_size):
-        for constant, time_s in constants_s.items():
+    for stage, kind in rows:
+        kernel = work.kernel(kind, stage, num_stages=num_stages, num_chunks=num_chunks)
+        if kernel is None:
+            time_s = constants_s[kind]
             energy_j = time_s * preset.blocking_power_w
-            writer.writerow((pp_rank, profile_name(constant), clocks_mhz[0], time_s, energy_j))
+            writer.writerow((stage, profile_name(kind), clocks_mhz[0], time_s, energy_j))
+            continue
+        for clock_mhz in clocks_mhz:
+            time_s = preset.kernel_time_s(*kernel, clock_mhz)
+            energy_j = time_s * preset.kernel_power_w(kernel[0], clock_mhz)
+            writer.writerow((stage, profile_name(kind), clock_mhz, time_s, energy_j))
     return text.getvalue()

@@ -11,16 +11,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
-from perseus_dist.device.clockd_process import ClockdProcess
-from perseus_dist.planner.measured_iterations import MeasuredIterations
-from perseus_dist.planner.state_dir import OPERATOR_TOKEN
+from perseus_dist.device.lease.clockd_process import ClockdProcess
+from perseus_dist.planner.job.measured_iterations import MeasuredIterations
+from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, authorization, read_token
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
 from perseus_dist.simulation.processes import end_process
-from perseus_dist.simulation.trainer_config import TrainerConfig
+from perseus_dist.simulation.trainers.trainer_config import TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine
 
 T = TypeVar("T")
@@ -164,7 +164,7 @@ def _status(planner: SupervisedPlanner, job_id: str) -> pb.JobStatus | None:
 @contextmanager
 def _trainer(config: TrainerConfig, environment: Mapping[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "perseus_dist.simulation.trainer"],
+        [sys.executable, "-P", "-m", "perseus_dist.simulation.trainers.trainer"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What can go wrong with simulated GPUs."""
+"""Errors of simulated GPUs."""
 
 from perseus_dist.errors import PerseusError
 

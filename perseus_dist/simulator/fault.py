@@ -7,7 +7,7 @@ from perseus_dist.simulator.native_library import NativeCall, NativeFault
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to calls of NVML or CUDA functions, in every process.
+    """A fault of NVML or CUDA functions, in every process.
 
     Attributes:
         function: Glob over exported names, for example "nvmlDeviceSetGpuLockedClocks" or "nvmlDeviceGet*". Note that

@@ -17,7 +17,7 @@ _READINGS_PER_CALL = 256
 
 
 class Load(StrEnum):
-    """What the GPU does."""
+    """The work of a GPU."""
 
     IDLE = "idle"
     BLOCKED = "blocked"  # waits for a peer or a transfer, or had work less than 50 ms ago
@@ -69,7 +69,7 @@ class GpuState:
 
 
 class GpuReading(NamedTuple):
-    """What NVML reads of a GPU at one moment.
+    """A reading of a GPU through NVML at one moment.
 
     Attributes:
         pending_at_ns: When the clock that is on its way will be there; 0 where none is. NVML does not tell.
@@ -165,7 +165,7 @@ class SimulatedGpu:
         self._set(layout.SET_REASONS, reasons)
 
     def set_power_limit_w(self, limit_w: float) -> None:
-        """What an operator does with ``nvidia-smi -pl``."""
+        """Set the power limit, as an operator does with ``nvidia-smi -pl``."""
         self._set(layout.SET_POWER_LIMIT, round(limit_w * 1e3))
 
     def set_mig(self, enabled: bool) -> None:  # noqa: FBT001 - a switch, as nvidia-smi -mig has it

@@ -1,4 +1,4 @@
-"""What a simulated GPU model is made of: clocks, limits, latencies, and what kernels cost at each clock."""
+"""Model of a simulated GPU: clocks, limits, latencies, and the cost of kernels at each clock."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,7 +101,7 @@ class GpuPreset:
         return seconds * self._regulated(kernel_class, clock_mhz)[0]
 
     def kernel_power_w(self, kernel_class: str, clock_mhz: int) -> float:
-        """What a kernel draws at a locked clock, under the default power limit [W]. Raises as ``kernel_time_s``."""
+        """[W] power of a kernel at a locked clock, under the default power limit. Raises as ``kernel_time_s``."""
         return self._regulated(kernel_class, clock_mhz)[1]
 
     def check_clock(self, clock_mhz: int) -> None:

@@ -1,7 +1,7 @@
 """A machine of simulated GPUs: owns their state, and keeps it going.
 
 In wall time the machine lives as long as its ``with`` block, in which processes that were given ``environment()`` find
-its GPUs through NVML. In virtual time nothing happens but what ``advance`` is told; everything must then be in one
+its GPUs through NVML. In virtual time nothing happens but by ``advance``; everything must then be in one
 process.
 """
 
@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +21,7 @@ from perseus_dist.simulator.gpu_preset import GpuPreset, Timing
 from perseus_dist.simulator.native_library import NEVER, NativeCall, library_folder, native
 from perseus_dist.simulator.native_preset import native_preset
 from perseus_dist.simulator.presets import find_preset
+from perseus_dist.simulator.state_folder import StateFolder
 from perseus_dist.simulator.stream import STATE_VARIABLE, open_machine
 
 MAX_GPUS = 64
@@ -41,7 +40,7 @@ _NO_CUDA = {"PYTORCH_NVML_BASED_CUDA_CHECK": "0"}
 
 
 class _OwnMapping(int):
-    """The mapping of a machine in virtual time, which this process alone has: given back when nobody refers to it."""
+    """The mapping of a machine in virtual time, which this process alone has: given back with its last reference."""
 
     def __del__(self) -> None:
         native().perseus_sim_close(self)
@@ -66,7 +65,7 @@ class SimulatedMachine:
             count: Number of GPUs, 1 to 64.
             virtual: Time moves by ``advance`` alone; ``now_ns`` starts at 1 s.
             timing: Instead of the preset's.
-            unprivileged: Nobody may set clocks. Otherwise root and the user who made the machine may.
+            unprivileged: No user may set clocks. Otherwise root and the user who made the machine may.
 
         Raises:
             SimulatorError: Unknown preset, impossible count, or the native part is missing.
@@ -78,7 +77,7 @@ class SimulatedMachine:
             raise SimulatorError(f"{count} simulated GPUs; expected 1 to {MAX_GPUS}")
         self.is_virtual = virtual
         self._folder = self._make_state(count, unprivileged=unprivileged)
-        self.state_path = Path(self._folder.name) / _STATE_FILE
+        self.state_path = self._folder.path / _STATE_FILE
         self._machine = _OwnMapping(open_machine(self.state_path)) if virtual else open_machine(self.state_path)
         self.gpus = tuple(SimulatedGpu(self._machine, index, self.preset) for index in range(count))
         self._marked_gpus = ctypes.c_uint64()
@@ -94,18 +93,17 @@ class SimulatedMachine:
             )
             self._engine.start()
 
-    def _make_state(self, count: int, *, unprivileged: bool) -> "TemporaryDirectory[str]":
+    def _make_state(self, count: int, *, unprivileged: bool) -> StateFolder:
         """The folder with the state in it: in shared memory, and on disk where that has no room or is not there."""
         troubles = []
         for parent in (_SHARED_MEMORY, None):
             try:
-                folder = TemporaryDirectory(prefix="perseus-sim-", dir=parent, ignore_cleanup_errors=True)
-                Path(folder.name).chmod(0o711)  # other users may find the file in it, not list it
+                folder = StateFolder(parent)
             except OSError as error:
                 troubles.append(f"{parent or 'TMPDIR'}: {error.strerror}")
                 continue
             failure = native().perseus_sim_create(
-                os.fsencode(Path(folder.name, _STATE_FILE)),
+                os.fsencode(folder.path / _STATE_FILE),
                 native_preset(self.preset),
                 count,
                 self.is_virtual,
@@ -114,7 +112,7 @@ class SimulatedMachine:
             if not failure:
                 return folder
             folder.cleanup()
-            troubles.append(f"{folder.name}: {os.strerror(failure)}")
+            troubles.append(f"{folder.path}: {os.strerror(failure)}")
         raise SimulatorError(
             f"no room for the state of {count} simulated GPUs ({'; '.join(troubles)}); set TMPDIR to a folder with "
             f"{count + 4} MB of space"
@@ -137,7 +135,7 @@ class SimulatedMachine:
         self._folder.cleanup()
 
     def environment(self, *, cuda: bool = False) -> dict[str, str]:
-        """What processes need in their environment to find these GPUs.
+        """Environment in which processes find these GPUs.
 
         Args:
             cuda: Also the stand-in ``libcuda.so.1``. Not for processes that import a real CUDA framework.

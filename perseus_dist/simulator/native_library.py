@@ -1,4 +1,4 @@
-"""The native part: finding it, its functions, and the structures that both sides share (native/machine.h)."""
+"""The native part: finding it, its functions, and the structures that both sides share (native/layout.h)."""
 
 import ctypes
 from ctypes import POINTER, Structure, c_char, c_double, c_int, c_int32, c_uint32, c_uint64, c_void_p

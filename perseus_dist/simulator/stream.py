@@ -108,7 +108,7 @@ class SimulatedStream:
         self._enqueue(OP_KERNEL, target=self.class_number(kernel_class), seconds=seconds)
 
     def class_number(self, kernel_class: str) -> int:
-        """What operations name a class of kernels by.
+        """The number by which operations name a class of kernels.
 
         Raises:
             SimulatorError: No such class.
@@ -180,7 +180,7 @@ class SimulatedStream:
             num_completed: Until so many of the operations ever enqueued are, instead of all.
 
         Raises:
-            SimulatorError: In virtual time, when it never would be: the stream waits for what nobody has enqueued.
+            SimulatorError: In virtual time, when it never would be: the stream waits for what is not enqueued.
         """
         self._wait_for(self.num_enqueued if num_completed is None else num_completed)
 

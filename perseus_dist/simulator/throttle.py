@@ -38,7 +38,7 @@ def parse_throttle(text: str) -> Throttle:
     """
     match = _TEXT.fullmatch(text)
     if match is None or not math.isfinite(float(match["at"])):
-        raise SimulatorError(f"throttle {text!r}; give GPU:MHZ@WHEN as in 1:1005@30, or 1:none@60 to lift it")
+        raise SimulatorError(f"--throttle {text!r}: give GPU:MHZ@WHEN as in 1:1005@30, or 1:none@60 to lift it")
     cap = match["cap"]
     return Throttle(at=float(match["at"]), gpu=int(match["gpu"]), cap_mhz=None if cap == "none" else int(cap))
 
@@ -68,6 +68,9 @@ class ThrottleScript:
 
 def _check(throttle: Throttle, gpus: Sequence[SimulatedGpu]) -> None:
     if not 0 <= throttle.gpu < len(gpus):
-        raise SimulatorError(f"throttle of GPU {throttle.gpu}; there are 0 to {len(gpus) - 1}; name one of them")
+        raise SimulatorError(f"--throttle of GPU {throttle.gpu}: there are 0 to {len(gpus) - 1}; name one of them")
     if throttle.cap_mhz is not None:
-        gpus[throttle.gpu].preset.check_clock(throttle.cap_mhz)
+        try:
+            gpus[throttle.gpu].preset.check_clock(throttle.cap_mhz)
+        except SimulatorError as error:
+            raise SimulatorError(f"--throttle {throttle.gpu}:{throttle.cap_mhz}: {error}") from None

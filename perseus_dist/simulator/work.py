@@ -21,7 +21,7 @@ from perseus_dist.simulator.native_library import NUM_SEMAPHORES
 from perseus_dist.simulator.stream import STATE_VARIABLE, SimulatedStream
 
 WORK_VARIABLE = "PERSEUS_SIM_WORK"
-_MAX_S = 1e5  # longer ones are slips of the unit
+MAX_WORK_S = 1e5  # longer ones are slips of the unit
 
 _KERNELS = {"F": ("forward", 1.0), "B": ("backward", 1.0), "I": ("backward", 0.5), "W": ("backward", 0.5)}
 """Of each kind: the simulated GPU's class of kernels, and the share of a whole forward or backward."""
@@ -46,7 +46,7 @@ class WorkTimes:
 
     def __post_init__(self) -> None:
         for name, value in (("forward", self.forward_s), ("backward", self.backward_s)):
-            if not 0.0 < value <= _MAX_S:
+            if not 0.0 < value <= MAX_WORK_S:
                 raise SimulatorError(
                     f"a simulated {name} of {value * 1e3:g} ms; give its time in ms at the maximum clock, as in 35"
                 )
@@ -76,7 +76,7 @@ class WorkTimes:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """What ``work_environment`` wrote.
+        """The inverse of ``work_environment``.
 
         Raises:
             SimulatorError: Not such a text.
@@ -92,7 +92,7 @@ class WorkTimes:
 
 
 def work_environment(*, forward_s: float, backward_s: float, imbalance: float = 0.0) -> dict[str, str]:
-    """What trainers need in their environment, besides a machine's own, to run simulated work. As ``WorkTimes``.
+    """Environment of trainers, besides a machine's own, to run simulated work. Raises as ``WorkTimes``.
 
     Raises:
         SimulatorError: As ``WorkTimes``.

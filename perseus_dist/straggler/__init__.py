@@ -1,1 +1,1 @@
-"""Which rank is slower than its likes, by how much and why: pure functions of history and now."""
+"""Which rank is slower than its peers, by how much and why: pure functions of history and now."""

@@ -4,25 +4,25 @@ r"""The straggler detector of one job: told what ranks report, asked about once 
                         \-->  GpuEvidence -------------+--> cases --> verdicts
 
 It knows no clock and does no I/O: every instant is an argument. All its state is arrays over ranks. A new detector
-that is told what ranks report from now on knows as much after some iterations: nothing of it needs to be stored.
+that gets what ranks report from now on knows as much after some iterations: nothing of it needs to be stored.
 """
 
 import math
 from dataclasses import dataclass
 
-from perseus_dist.straggler.cases import Cases
-from perseus_dist.straggler.gpu_evidence import GpuEvidence
-from perseus_dist.straggler.intake import Intake
+from perseus_dist.straggler.evidence.gpu_evidence import GpuEvidence
+from perseus_dist.straggler.evidence.intake import Intake
+from perseus_dist.straggler.evidence.observation import GpuObservation, IterationObservation, refusal_of_gpu
+from perseus_dist.straggler.evidence.time_evidence import TimeEvidence
 from perseus_dist.straggler.layout import Layout
-from perseus_dist.straggler.observation import GpuObservation, IterationObservation, refusal_of_gpu
 from perseus_dist.straggler.policy import StragglerPolicy
-from perseus_dist.straggler.time_evidence import TimeEvidence
-from perseus_dist.straggler.verdict import Verdict
+from perseus_dist.straggler.verdicts.verdict import Verdict
+from perseus_dist.straggler.verdicts.verdict_tracker import VerdictTracker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the detector holds at an instant.
+    """The detector's judgement at an instant.
 
     Attributes:
         verdicts: Of all stragglers, those that are not acted upon included: single ranks, then whole pipelines.
@@ -36,7 +36,7 @@ class Judgement:
 
 
 class Detector:
-    """Stragglers of one job; mutable, owned by whoever owns the job.
+    """Stragglers of one job; mutable, owned by the owner of the job.
 
     Attributes:
         layout: Whose ranks report.
@@ -51,7 +51,7 @@ class Detector:
         self._intake = Intake(layout, self._policy)
         self._time = TimeEvidence(layout, self._policy)
         self._gpu = GpuEvidence(layout, self._policy)
-        self._cases = Cases(layout, self._time, self._gpu, self._policy)
+        self._cases = VerdictTracker(layout, self._time, self._gpu, self._policy)
         self._now_s = -math.inf
         self._judgement = Judgement(verdicts=(), news=(), num_iterations=0)
 
@@ -118,7 +118,7 @@ class Detector:
         self._now_s = now_s
         cases = self._cases
         self._gpu.has_news = False
-        while (whole := self._intake.whole(now_s)) is not None:
+        while (whole := self._intake.next_complete_iteration(now_s)) is not None:
             self._time.take(whole, cases.flagged_cells(), cases.late_pipelines(), cases.throttled_cells(now_s))
             self.num_iterations += 1
             cases.judge_times(now_s)

@@ -16,7 +16,7 @@ class StragglerError(PerseusError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RankCoords:
     """Stage, pipeline and place within the tensor-parallel group of one rank."""
 
     pp_rank: int
@@ -45,7 +45,11 @@ class Layout:
 
     @classmethod
     def of(
-        cls, places: Sequence[Place], *, kinds: Sequence[str] = ("F", "B"), kind_shares: Sequence[float] | None = None
+        cls,
+        places: Sequence[RankCoords],
+        *,
+        kinds: Sequence[str] = ("F", "B"),
+        kind_shares: Sequence[float] | None = None,
     ) -> "Layout":
         """The layout of a job whose rank ``r`` stands at ``places[r]``.
 

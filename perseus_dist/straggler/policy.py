@@ -38,7 +38,7 @@ class StragglerPolicy:
             wait some iterations longer than they need to.
         flap_window_s: See there.
         degree_step: A published degree moves when the estimate is this far from it.
-        max_ahead: Iterations that may be unjudged at once; half of them wait for whoever has not reported.
+        max_ahead: Iterations that may be unjudged at once; half of them wait for ranks that have not reported.
         max_ratio: A time over its expectation beyond this, or below its inverse, is a wrong number.
     """
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from perseus_dist.straggler.layout import StragglerError
-from perseus_dist.straggler.verdict import Degree, Verdict
+from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStraggler:
-    """What an operator, or a program of theirs, has reported.
+    """A straggler that an operator, or a program of theirs, has reported.
 
     Attributes:
         straggler_id: Its name.
@@ -38,7 +38,7 @@ class ReportedStraggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineChoice:
-    """What one pipeline should do.
+    """The choice for one pipeline.
 
     Attributes:
         dp_rank: The pipeline.
@@ -55,12 +55,12 @@ class PipelineChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What all pipelines should do.
+    """The choice for all pipelines.
 
     Attributes:
         pipelines: (dp_size) by dp_rank.
-        t_prime_s: [s] T'; None where nobody waits.
-        degree: T' over the time at all-maximum clocks; 1 where nobody waits.
+        t_prime_s: [s] T'; None where no pipeline waits.
+        degree: T' over the time at all-maximum clocks; 1 where no pipeline waits.
         sentence: Why.
     """
 
@@ -91,7 +91,7 @@ def select(
         tail_s: [s] of either that follows gradient synchronisation. No straggler slows it, so that a verdict's degree
             counts for the rest alone; what operators report is of the whole iteration.
         pipeline_cost: (stage, degree of its rank) -> how many times as long its pipeline takes at least. A stage may
-            have time to spare; where nobody knows, it has none.
+            have time to spare; where that is not known, it has none.
 
     Raises:
         StragglerError: Numbers that cannot be.
@@ -134,7 +134,7 @@ def select(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slowdown:
-    """Of a pipeline against the target's plan: what can be counted on, what is to be feared, and why."""
+    """Of a pipeline against the target's plan: lower bound, upper bound, reason."""
 
     least: float = 1.0
     most: float = 1.0

@@ -1,1 +1,1 @@
-"""What the adapters of training frameworks share. Standard library only; a framework is imported where it is used."""
+"""Common parts of frameworks' adapters. Standard library only; a framework is imported where it is used."""

@@ -1,4 +1,4 @@
-"""What runs at the start of an enabled environment's every Python process: a .pth file holds its text and one call."""
+"""Start of every Python process in an enabled environment: a .pth file holds this text and one call."""
 
 import sys
 
@@ -19,7 +19,7 @@ class PerseusStart:
     def find_spec(self, name: str, *_: object) -> None:
         """One of Python's finders of modules, which finds none."""
         if name in self._modules:
-            self._modules = ()  # and stays in the list, which is being gone through: whoever is next would be left out
+            self._modules = ()  # and stays in the list, which is being gone through: the next finder would be left out
             try:
                 activation = f"perseus_dist.{self.perseus_adapter}.activation"
                 __import__(activation)

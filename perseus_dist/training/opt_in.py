@@ -4,6 +4,7 @@ In a ``.pth`` file stands what an environment's interpreter runs at every start.
 """
 
 import ast
+import os
 import sysconfig
 from pathlib import Path
 
@@ -104,12 +105,12 @@ def require_ours(path: Path, *, framework: str) -> None:
     Raises:
         OptInError: It is there and not ours.
     """
-    if path.exists() and mark(framework) not in read(path):
+    if os.path.exists(path) and mark(framework) not in read(path):  # noqa: PTH110 - Path.exists raises at long names
         raise OptInError(f"{path} is not ours: expected nothing there, or what we wrote; name another folder")
 
 
 def read(path: Path) -> str:
-    """What stands in a file; nothing where it cannot be read."""
+    """The content of a file; empty where it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -1,18 +1,17 @@
-"""What each option takes: how its value is checked, normalised and told of."""
+"""Values of options: how each is checked, normalised and worded."""
 
 import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from perseus_dist.messages.target_text import EXPECTED, format_target, read_target
+
 MAX_JOB_NAME_LENGTH = 128
-MAX_SLOWDOWN = 1e3
-MAX_DEADLINE_S = 1e7
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65_535
 _JOB_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_JOB_NAME_LENGTH}}}")
-_TARGET = re.compile(r"(?P<name>slowdown|deadline(_s)?)=(?P<value>[0-9.eE+-]+)")
 _CONTROLS = ("auto", "clockd", "zeusd", "direct", "observe")
 
 
@@ -23,7 +22,7 @@ class Option:
     Attributes:
         metavar: Of its value in ``--help``.
         help: What it is for.
-        expected: What a value looks like, for whoever gave another.
+        expected: The form of a value, for the refusal of another.
         normalise: Makes a value of its text; None of one that cannot be used.
     """
 
@@ -39,18 +38,10 @@ def _address(text: str) -> str | None:
 
 
 def _target(text: str) -> str | None:
-    if text == "t_min":
-        return text
-    match = _TARGET.fullmatch(text)
-    if match is None:
-        return None
     try:
-        value = float(match["value"])
+        return format_target(read_target(text))
     except ValueError:
         return None
-    if match["name"] == "slowdown":
-        return f"slowdown={value!r}" if 1 <= value <= MAX_SLOWDOWN else None
-    return f"deadline_s={value!r}" if 0 < value <= MAX_DEADLINE_S else None
 
 
 def _path(text: str) -> str | None:
@@ -80,7 +71,7 @@ OPTIONS: dict[str, Option] = {
     "target": Option(
         "TARGET",
         "iteration time that is wanted: t_min (the default: as fast as without), slowdown=1.05 or deadline=2.5, in s",
-        "t_min, slowdown=1.05 (1 or more) or deadline=2.5 (seconds)",
+        EXPECTED,
         _target,
     ),
     "report": Option("DIR", "folder for the savings report", "a folder's path", _path),

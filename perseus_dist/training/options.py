@@ -1,4 +1,4 @@
-"""What a user asks of Perseus in training: on the launcher's command line, or in the framework's configuration."""
+"""Options of Perseus in training: on the launcher's command line, or in the framework's configuration."""
 
 import argparse
 import base64
@@ -18,7 +18,7 @@ class OptionError(PerseusError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerseusOptions:
-    """What was asked for; None where nothing was said. Values are checked and normalised, paths absolute.
+    """Requested options; None where one is not given. Values are checked and normalised, paths absolute.
 
     Attributes:
         planner: ``HOST:PORT``; without it a planner starts with rank 0 and ends with the job.
@@ -103,7 +103,7 @@ def is_option(argument: str) -> bool:
 
 
 def options_from_namespace(namespace: argparse.Namespace) -> PerseusOptions:
-    """What was given on a command line with ``add_options``.
+    """Options of a command line that ``add_options`` has parsed.
 
     Files must be there: better no start than a job that trains for a week without its profile.
 
@@ -118,8 +118,18 @@ def options_from_namespace(namespace: argparse.Namespace) -> PerseusOptions:
     return PerseusOptions(**said)
 
 
+def options_from_environment() -> PerseusOptions:
+    """Options of the environment: ``PERSEUS_`` and an option's name in capitals, as in ``PERSEUS_REPORT``.
+
+    Raises:
+        OptionError: A value cannot be used.
+    """
+    said = {name: os.environ.get(f"PERSEUS_{name.upper()}") for name in OPTIONS}
+    return PerseusOptions(**{name: _checked(v, name, f"PERSEUS_{name.upper()}") for name, v in said.items() if v})
+
+
 def options_from_block(block: Mapping[str, object]) -> PerseusOptions | None:
-    """What the ``perseus`` block of a framework's configuration says.
+    """Options of the ``perseus`` block of a framework's configuration.
 
     Args:
         block: Keys are the options' names, values their text; ``enabled`` is true or false.

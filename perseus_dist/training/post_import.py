@@ -20,7 +20,7 @@ def when_imported(name: str, callback: Callback) -> None:
     """Call ``callback(module)`` each time that module ``name`` has been executed: after its import and every reload.
 
     Where it is imported already, that is at once. What the callback raises is logged and never reaches the import. It
-    may be called twice where two threads race, and should not mind. A namespace package has no code and calls nobody.
+    may be called twice where two threads race, and should not mind. A namespace package has no code and calls nothing.
     """
     with _lock:
         _callbacks.setdefault(name, []).append(callback)

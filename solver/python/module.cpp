@@ -90,7 +90,8 @@ perseus::FrontierResult solve_frontier(const Input<std::int32_t>& hull_begin, co
                                        const Input<std::int64_t>& slope_uw, const Input<std::int32_t>& curve_of,
                                        const Input<std::int32_t>& edge_from, const Input<std::int32_t>& edge_to,
                                        std::int64_t blocking_uw, std::int32_t num_to_t_star, std::int32_t num_beyond,
-                                       const Input<std::int64_t>& extra_ps, std::optional<nb::callable> progress) {
+                                       const Input<std::int64_t>& extra_ps, double tolerance, std::int64_t least_uj,
+                                       std::optional<nb::callable> progress) {
   const perseus::FrontierProblem problem{.hull_begin = view(hull_begin),
                                          .hull_ps = view(hull_ps),
                                          .slope_uw = view(slope_uw),
@@ -101,7 +102,9 @@ perseus::FrontierResult solve_frontier(const Input<std::int32_t>& hull_begin, co
       .blocking_uw = blocking_uw, .num_to_t_star = num_to_t_star, .num_beyond = num_beyond, .extra_ps = view(extra_ps)};
   PythonProgress report(std::move(progress));
   const nb::gil_scoped_release released;
-  return perseus::solve_frontier(problem, sampling, std::ref(report));
+  if (tolerance == 0) return perseus::solve_frontier(problem, sampling, std::ref(report));
+  const perseus::Tolerance within{.share = tolerance, .least_uj = least_uj};
+  return perseus::solve_frontier_within(problem, sampling, within, std::ref(report));
 }
 
 nb::tuple replay(const PythonMenu& menu, const Input<std::int32_t>& edge_from, const Input<std::int32_t>& edge_to,
@@ -127,8 +130,8 @@ nb::tuple realise(const PythonMenu& menu, const Input<std::int32_t>& edge_from, 
   {
     const nb::gil_scoped_release released;
     const perseus::Graph graph(spans.num_instructions(), view(edge_from), view(edge_to));
-    for (const auto& [plan, outcome] :
-         perseus::realise(graph, spans, frontier, view(microbatch), blocking_uw, latency_ps, view(wanted_ps), std::ref(report))) {
+    for (const auto& [plan, outcome] : perseus::realise(graph, spans, frontier, view(microbatch), blocking_uw, latency_ps,
+                                                        view(wanted_ps), std::ref(report))) {
       time_ps.push_back(outcome.time_ps);
       effective_uj.push_back(outcome.effective_uj);
       num_changes.push_back(outcome.num_changes);
@@ -146,16 +149,20 @@ NB_MODULE(_solver, m) {
   m.doc() = "The native planner: the exact frontier, realised plans and their replay.";
 
   nb::class_<perseus::FrontierResult>(m, "FrontierResult")
-      .def_prop_ro("time_ps", [](const perseus::FrontierResult& r) { return give(std::vector(r.time_ps)); }, nb::rv_policy::automatic)
-      .def_prop_ro("slope_uw", [](const perseus::FrontierResult& r) { return give(std::vector(r.slope_uw)); }, nb::rv_policy::automatic)
-      .def_prop_ro("energy_uj",
-                   [](const perseus::FrontierResult& r) {
-                     std::vector<std::int64_t> energy_uj;
-                     for (const perseus::EnergyAj energy : r.energy_aj) energy_uj.push_back(uj_from_aj(energy));
-                     return give(std::move(energy_uj));
-                   },
-                   nb::rv_policy::automatic)
+      .def_prop_ro(
+          "time_ps", [](const perseus::FrontierResult& r) { return give(std::vector(r.time_ps)); }, nb::rv_policy::automatic)
+      .def_prop_ro(
+          "slope_uw", [](const perseus::FrontierResult& r) { return give(std::vector(r.slope_uw)); }, nb::rv_policy::automatic)
+      .def_prop_ro(
+          "energy_uj",
+          [](const perseus::FrontierResult& r) {
+            std::vector<std::int64_t> energy_uj;
+            for (const perseus::EnergyAj energy : r.energy_aj) energy_uj.push_back(uj_from_aj(energy));
+            return give(std::move(energy_uj));
+          },
+          nb::rv_policy::automatic)
       .def_ro("t_star_ps", &perseus::FrontierResult::t_star_ps)
+      .def_ro("share_below", &perseus::FrontierResult::share_below)
       .def_ro("num_augmentations", &perseus::FrontierResult::num_augmentations)
       .def_ro("num_moves", &perseus::FrontierResult::num_moves)
       .def_ro("cancelled", &perseus::FrontierResult::cancelled)
@@ -166,24 +173,26 @@ NB_MODULE(_solver, m) {
         return nb::make_tuple(s.time_ps, copy(s.start_ps), copy(s.end_ps), copy(s.price_uw));
       });
 
-  nb::class_<PythonMenu>(m, "Menu")
-      .def(
-          "__init__",
-          [](PythonMenu* self, Input<std::int32_t> curve_begin, Input<std::int32_t> clock_mhz, Input<std::int64_t> duration_ps,
-             Input<std::int64_t> effective_uj, Input<std::int32_t> choice_begin, Input<std::int32_t> choice,
-             Input<std::int32_t> curve_of, Input<std::int32_t> previous_on_rank) {
-            new (self) PythonMenu{std::move(curve_begin),  std::move(clock_mhz), std::move(duration_ps), std::move(effective_uj),
-                                  std::move(choice_begin), std::move(choice),    std::move(curve_of),    std::move(previous_on_rank)};
-          },
-          nb::kw_only(), "curve_begin"_a.noconvert(), "clock_mhz"_a.noconvert(), "duration_ps"_a.noconvert(),
-          "effective_uj"_a.noconvert(), "choice_begin"_a.noconvert(), "choice"_a.noconvert(), "curve_of"_a.noconvert(),
-          "previous_on_rank"_a.noconvert());
+  nb::class_<PythonMenu>(m, "Menu").def(
+      "__init__",
+      [](PythonMenu* self, Input<std::int32_t> curve_begin, Input<std::int32_t> clock_mhz, Input<std::int64_t> duration_ps,
+         Input<std::int64_t> effective_uj, Input<std::int32_t> choice_begin, Input<std::int32_t> choice,
+         Input<std::int32_t> curve_of, Input<std::int32_t> previous_on_rank) {
+        new (self)
+            PythonMenu{std::move(curve_begin),  std::move(clock_mhz), std::move(duration_ps), std::move(effective_uj),
+                       std::move(choice_begin), std::move(choice),    std::move(curve_of),    std::move(previous_on_rank)};
+      },
+      nb::kw_only(), "curve_begin"_a.noconvert(), "clock_mhz"_a.noconvert(), "duration_ps"_a.noconvert(),
+      "effective_uj"_a.noconvert(), "choice_begin"_a.noconvert(), "choice"_a.noconvert(), "curve_of"_a.noconvert(),
+      "previous_on_rank"_a.noconvert());
 
   m.def("solve_frontier", &solve_frontier, nb::kw_only(), "hull_begin"_a.noconvert(), "hull_ps"_a.noconvert(),
         "slope_uw"_a.noconvert(), "curve_of"_a.noconvert(), "edge_from"_a.noconvert(), "edge_to"_a.noconvert(), "blocking_uw"_a,
-        "num_to_t_star"_a, "num_beyond"_a, "extra_ps"_a.noconvert(), "progress"_a.none() = nb::none());
+        "num_to_t_star"_a, "num_beyond"_a, "extra_ps"_a.noconvert(), "tolerance"_a = 0.0, "least_uj"_a = 0,
+        "progress"_a.none() = nb::none());
   m.def("replay", &replay, nb::kw_only(), "menu"_a, "edge_from"_a.noconvert(), "edge_to"_a.noconvert(), "plan"_a.noconvert(),
         "latency_ps"_a);
   m.def("realise", &realise, nb::kw_only(), "menu"_a, "edge_from"_a.noconvert(), "edge_to"_a.noconvert(), "frontier"_a,
-        "microbatch"_a.noconvert(), "blocking_uw"_a, "latency_ps"_a, "wanted_ps"_a.noconvert(), "progress"_a.none() = nb::none());
+        "microbatch"_a.noconvert(), "blocking_uw"_a, "latency_ps"_a, "wanted_ps"_a.noconvert(),
+        "progress"_a.none() = nb::none());
 }

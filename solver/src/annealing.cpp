@@ -83,21 +83,15 @@ void Annealing::propose() {
   const std::int32_t i = any();
   const std::int32_t previous = replay_.previous_clocked(i), next = next_clocked_[i];
   switch (draw(6)) {
-    case 0:
-      set_stretch(i, plan_[i] + 1 + draw(3));
-      break;
-    case 1:
-      set_stretch(i, plan_[i] - 1 - draw(3));
-      break;
+    case 0: set_stretch(i, plan_[i] + 1 + draw(3)); break;
+    case 1: set_stretch(i, plan_[i] - 1 - draw(3)); break;
     case 2:
       if (previous >= 0) set_stretch(i, replay_.same_clock(i, plan_[previous]));
       break;
     case 3:  // the clock of the next one, found from its side
       if (next >= 0) set_stretch(i, replay_.same_clock_before(next, plan_[next]));
       break;
-    case 4:
-      move_run(i, draw(2) == 0 ? -1 : 1);
-      break;
+    case 4: move_run(i, draw(2) == 0 ? -1 : 1); break;
     default: {  // time is taken from one and given to another
       set_stretch(i, plan_[i] + 1 + draw(2));
       const std::int32_t j = next >= 0 && draw(2) == 0 ? next : any();

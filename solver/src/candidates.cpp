@@ -21,7 +21,8 @@ std::vector<std::size_t> lower_hull(const std::vector<Candidate>& candidates) {
   return hull;
 }
 
-std::vector<std::vector<std::int32_t>> handover_orders(std::span<const std::int32_t> microbatch, std::span<const TimePs> end_ps) {
+std::vector<std::vector<std::int32_t>> handover_orders(std::span<const std::int32_t> microbatch,
+                                                       std::span<const TimePs> end_ps) {
   std::vector<std::int32_t> order(microbatch.size());
   std::iota(order.begin(), order.end(), 0);
   std::vector<std::vector<std::int32_t>> orders;

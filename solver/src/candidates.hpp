@@ -16,7 +16,8 @@ using Candidate = RealisedPlan;
 std::vector<std::size_t> lower_hull(const std::vector<Candidate>& candidates);
 
 // Orders in which the instructions of a slow plan can be handed over to a fast one: by microbatch and by time, from either end.
-std::vector<std::vector<std::int32_t>> handover_orders(std::span<const std::int32_t> microbatch, std::span<const TimePs> end_ps);
+std::vector<std::vector<std::int32_t>> handover_orders(std::span<const std::int32_t> microbatch,
+                                                       std::span<const TimePs> end_ps);
 
 // The slow plan with as few instructions, taken in `order`, at the fast plan's clocks as meet the deadline. Between two plans
 // that fit their relaxed solutions well, such a joint loses only where they meet. play(plan) gives the outcome.

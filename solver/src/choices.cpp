@@ -26,7 +26,8 @@ Choices::Choices(const Menu& menu) : menu_(menu) {
     }
     for (std::size_t v = 0; v < hull.size(); ++v) {
       const std::int32_t end = v + 1 < hull.size() ? hull[v + 1] : static_cast<std::int32_t>(t.size());
-      std::fill(vertex_.begin() + menu.choice_begin[curve] + hull[v], vertex_.begin() + menu.choice_begin[curve] + end, hull[v]);
+      std::fill(vertex_.begin() + menu.choice_begin[curve] + hull[v], vertex_.begin() + menu.choice_begin[curve] + end,
+                hull[v]);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include "check.hpp"
 #include "perseus/graph.hpp"
 #include "residual.hpp"
+#include "trace.hpp"
 
 namespace perseus {
 namespace {
@@ -27,7 +28,7 @@ constexpr TimePs kNoTime = -1;  // earlier than any iteration time, which may be
 // The ties are two trees that live from one augmentation to the next; a vertex cut off keeps its motion until it must change.
 class Trace {
  public:
-  Trace(const FrontierProblem& problem, const Sampling& sampling, const Progress& progress);
+  Trace(const FrontierProblem& problem, const Sampling& sampling, const Progress& progress, const VisitSample& visit);
   FrontierResult run();
 
  private:
@@ -35,9 +36,9 @@ class Trace {
   enum class Tie : std::uint8_t { kFree, kSource, kSink };
 
   struct Node {
-    TimePs when = 0;            // standing: the potential; sliding: the potential + fallen_
+    TimePs when = 0;              // standing: the potential; sliding: the potential + fallen_
     TimePs conflict = kInfinite;  // sliding: value of fallen_ at which an arc from a standing vertex runs out of slack
-    Vertex parent = kNone;      // next vertex towards the root of its tree
+    Vertex parent = kNone;        // next vertex towards the root of its tree
     Arc parent_arc = kBundle;
     Tie tie = Tie::kFree;
     bool stands = false;
@@ -77,8 +78,9 @@ class Trace {
   void add_vertex();
   bool cancelled();
 
-  const Sampling& sampling_;
+  Sampling sampling_;
   const Progress& progress_;
+  VisitSample visit_;
   Graph dag_;
   TimePs t_min_ps_, t_max_ps_;
   std::vector<TimePs> latest_end_ps_;  // (num_instructions) at t_max
@@ -94,6 +96,7 @@ class Trace {
   PowerUw flow_value_ = 0;
   EnergyAj energy_aj_ = 0;
   bool at_t_min_ = false;
+  bool stopped_ = false;  // by a visit
   TimePs next_sample_ps_ = kNoTime;
   std::int32_t grid_index_ = 0;
   std::size_t num_extra_ = 0;  // taken or passed over
@@ -105,15 +108,6 @@ class Trace {
   std::chrono::steady_clock::time_point next_progress_ = std::chrono::steady_clock::now();
 };
 
-// Durations of all instructions at their fastest, or at their cheapest.
-std::vector<TimePs> extreme_durations(const FrontierProblem& problem, bool fastest) {
-  std::vector<TimePs> duration_ps;
-  for (const std::int32_t curve : problem.curve_of) {
-    duration_ps.push_back(problem.hull_ps[fastest ? problem.hull_begin[curve] : problem.hull_begin[curve + 1] - 1]);
-  }
-  return duration_ps;
-}
-
 // Neighbours in time become neighbours in memory.
 std::vector<std::int32_t> order_of_time(const Graph& dag, std::span<const TimePs> end_ps) {
   std::vector<std::int32_t> order = dag.order;
@@ -122,9 +116,10 @@ std::vector<std::int32_t> order_of_time(const Graph& dag, std::span<const TimePs
 }
 
 // Starts at t_max: every instruction at its cheapest and as late as possible, so that all are tied to the sink.
-Trace::Trace(const FrontierProblem& problem, const Sampling& sampling, const Progress& progress)
+Trace::Trace(const FrontierProblem& problem, const Sampling& sampling, const Progress& progress, const VisitSample& visit)
     : sampling_(sampling),
       progress_(progress),
+      visit_(visit),
       dag_(static_cast<std::int32_t>(problem.curve_of.size()), problem.edge_from, problem.edge_to),
       t_min_ps_(std::ranges::max(earliest_ends(dag_, extreme_durations(problem, true)))),
       t_max_ps_(std::ranges::max(earliest_ends(dag_, extreme_durations(problem, false)))),
@@ -331,7 +326,8 @@ void Trace::augment(Vertex from, Vertex to, Arc arc) {
   for (Vertex v = from; v != graph_.source(); v = nodes_[v].parent) {
     amount = std::min(amount, graph_.capacity(nodes_[v].parent, nodes_[v].parent_arc));
   }
-  for (Vertex v = to; v != graph_.sink(); v = nodes_[v].parent) amount = std::min(amount, graph_.capacity(v, nodes_[v].parent_arc));
+  for (Vertex v = to; v != graph_.sink(); v = nodes_[v].parent)
+    amount = std::min(amount, graph_.capacity(v, nodes_[v].parent_arc));
   if (amount == kInfinite) {  // every instruction on this path is at its fastest
     at_t_min_ = true;
     return;
@@ -420,20 +416,18 @@ void Trace::sample_until(TimePs fallen) {
     const TimePs next_ps = std::max(next_sample_ps_, extra_ps);
     if (next_ps <= until_ps) return;
     take_sample(next_ps);
+    if (stopped_) return;
     if (extra_ps == next_ps) ++num_extra_;
     if (next_sample_ps_ == next_ps) next_sample_ps_ = grid_after(next_ps);
   }
 }
 
-// The next time of the grid; kNoTime if there is none. Down to T* the steps are even. From there to T_min they shrink, as
-// (1 - x)^1.5 does, because the frontier gets steeper.
+// The next time of the grid; kNoTime if there is none. Down to T* the steps are even, from there to T_min they shrink.
 TimePs Trace::grid_after(TimePs now_ps) {
   const TimePs from_ps = passed_t_star_ ? result_.t_star_ps : t_max_ps_;
   const std::int32_t num_steps = passed_t_star_ ? sampling_.num_to_t_star - 1 : sampling_.num_beyond;
   while (++grid_index_ <= num_steps) {
-    const double left = 1 - static_cast<double>(grid_index_) / num_steps;
-    const double share = passed_t_star_ ? left * std::sqrt(left) : left;
-    const TimePs time_ps = t_min_ps_ + std::llround(share * static_cast<double>(from_ps - t_min_ps_));
+    const TimePs time_ps = grid_time(t_min_ps_, from_ps, grid_index_, num_steps, passed_t_star_);
     if (time_ps < now_ps) return time_ps;
   }
   return kNoTime;
@@ -442,6 +436,7 @@ TimePs Trace::grid_after(TimePs now_ps) {
 void Trace::take_sample(TimePs time_ps) {
   auto& values = result_.sample_values;
   const std::size_t n = latest_end_ps_.size();
+  if (visit_) values.clear();
   const std::size_t begin = values.size();  // memory was reserved: the spans of earlier samples stay valid
   values.resize(begin + 3 * n);
   std::int64_t* const start = values.data() + begin;
@@ -455,7 +450,13 @@ void Trace::take_sample(TimePs time_ps) {
     end[i] = when(nodes_[begin_vertex + 1]);
     price[i] = graph_.bundle(begin_vertex).flow;
   }
-  result_.samples.push_back({.time_ps = time_ps, .start_ps = {start, n}, .end_ps = {end, n}, .price_uw = {price, n}});
+  const Sample sample{
+      .time_ps = time_ps, .start_ps = {start, n}, .end_ps = {end, n}, .price_uw = {price, n}, .slope_uw = flow_value_};
+  if (!visit_) {
+    result_.samples.push_back(sample);
+  } else if (!visit_(sample)) {
+    stopped_ = true;
+  }
 }
 
 bool Trace::cancelled() {
@@ -471,13 +472,13 @@ bool Trace::cancelled() {
 FrontierResult Trace::run() {
   const std::size_t most_samples = sampling_.extra_ps.size() + static_cast<std::size_t>(sampling_.num_to_t_star) +
                                    static_cast<std::size_t>(sampling_.num_beyond) + 1;
-  result_.sample_values.reserve(3 * latest_end_ps_.size() * most_samples);
+  result_.sample_values.reserve(3 * latest_end_ps_.size() * (visit_ ? 1 : most_samples));
   next_sample_ps_ = sampling_.num_beyond > 0 ? t_max_ps_ : kNoTime;
   for_arcs_from(graph_.source(), [&](Vertex to, Arc, TimePs slack) {
     expect_conflict(to, fallen_ + slack);
     return false;
   });
-  while (!at_t_min_ && !cancelled()) {
+  while (!at_t_min_ && !stopped_ && !cancelled()) {
     if (next_due_ < due_.size()) {
       const Vertex v = due_[next_due_++];
       if (next_due_ == due_.size()) {
@@ -492,7 +493,7 @@ FrontierResult Trace::run() {
       handle(event);
     }
   }
-  if (result_.cancelled) return std::move(result_);
+  if (result_.cancelled || stopped_) return std::move(result_);
   if (fallen_ != t_max_ps_ - t_min_ps_) throw std::logic_error("the trace ended before the fastest iteration");
   pass_t_star();  // every further piece would be infinitely steep
   sample_until(fallen_ + 1);
@@ -507,9 +508,27 @@ FrontierResult Trace::run() {
 
 }  // namespace
 
+std::vector<TimePs> extreme_durations(const FrontierProblem& problem, bool fastest) {
+  std::vector<TimePs> duration_ps;
+  for (const std::int32_t curve : problem.curve_of) {
+    duration_ps.push_back(problem.hull_ps[fastest ? problem.hull_begin[curve] : problem.hull_begin[curve + 1] - 1]);
+  }
+  return duration_ps;
+}
+
+TimePs grid_time(TimePs t_min_ps, TimePs from_ps, std::int32_t index, std::int32_t num_steps, bool shrinks) {
+  const double left = 1 - static_cast<double>(index) / num_steps;
+  return t_min_ps + std::llround((shrinks ? left * std::sqrt(left) : left) * static_cast<double>(from_ps - t_min_ps));
+}
+
+FrontierResult trace_samples(const FrontierProblem& problem, std::span<const TimePs> extra_ps, const VisitSample& visit,
+                             const Progress& progress) {
+  return Trace(problem, {.extra_ps = extra_ps}, progress, visit).run();
+}
+
 FrontierResult solve_frontier(const FrontierProblem& problem, const Sampling& sampling, const Progress& progress) {
   check(problem);
-  return Trace(problem, sampling, progress).run();
+  return Trace(problem, sampling, progress, {}).run();
 }
 
 }  // namespace perseus

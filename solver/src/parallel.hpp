@@ -13,10 +13,11 @@ namespace perseus {
 
 // Calls make_worker() once per thread and the worker it returns with every index in [0, count). The worker returns false to
 // stop all. Results must not depend on which worker gets which index. Progress is reported by worker 0, the calling thread.
+// A thread is worth starting for `worth_a_thread` pieces.
 template <class MakeWorker>
-void parallel_for(std::size_t count, MakeWorker make_worker) {
+void parallel_for(std::size_t count, MakeWorker make_worker, std::size_t worth_a_thread = 16) {
   const std::size_t num_threads =
-      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(count / 16, 1));
+      std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, std::max<std::size_t>(count / worth_a_thread, 1));
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;
   std::mutex error_mutex;

@@ -137,7 +137,8 @@ void fill_from_faster(const Task& task, std::vector<Candidate>& candidates) {
     if (task.gap(candidates, s) < kCloseEnough) continue;
     Plan plan = candidates[s + 1].plan;
     const Outcome outcome = rounding.fill(plan, task.deadline_ps(s), task.frontier.samples[s].price_uw);
-    if (outcome.effective_uj < candidates[s].outcome.effective_uj) candidates[s] = {.plan = std::move(plan), .outcome = outcome};
+    if (outcome.effective_uj < candidates[s].outcome.effective_uj)
+      candidates[s] = {.plan = std::move(plan), .outcome = outcome};
   }
 }
 
@@ -146,14 +147,15 @@ void fill_from_faster(const Task& task, std::vector<Candidate>& candidates) {
 bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
   const std::int32_t num_microbatches = 1 + std::ranges::max(task.microbatch);
   const std::size_t n = task.microbatch.size();
-  const std::size_t num_trials = std::max<std::size_t>(50, std::min(kFewTrials + kTrialsPerInstruction * n, kTrialsTimesInstructions / n));
+  const std::size_t num_trials =
+      std::max<std::size_t>(50, std::min(kFewTrials + kTrialsPerInstruction * n, kTrialsTimesInstructions / n));
   for (int round = 0; round < kSearchRounds && task.is_any_far_off(candidates); ++round) {
     const std::vector<Candidate> others = candidates;
     std::atomic<bool> is_any_better = false;
     Reporter reporter(progress, task.size());
     parallel_for(task.size(), [&] {
-      return [&, rounding = Rounding(task.graph, task.menu, task.choices), random = std::mt19937()](
-                 std::size_t s, bool is_caller) mutable {
+      return [&, rounding = Rounding(task.graph, task.menu, task.choices), random = std::mt19937()](std::size_t s,
+                                                                                                    bool is_caller) mutable {
         if (!reporter.go_on(s, is_caller)) return false;
         Candidate& best = candidates[s];
         const TimePs deadline = task.deadline_ps(s);
@@ -238,7 +240,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   Reporter reporter(progress, task.size());
   parallel_for(task.size(), [&] {
     return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, 0)](std::size_t s,
-                                                                                               bool is_caller) mutable {
+                                                                                                bool is_caller) mutable {
       if (!reporter.go_on(s, is_caller)) return false;
       unhindered_replay.play(unhindered[s].plan);
       const auto& start_ps = unhindered_replay.start_ps;
@@ -267,7 +269,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   Reporter improvement(progress, task.size());
   parallel_for(task.size(), [&] {
     return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t s,
-                                                                                          bool is_caller) mutable {
+                                                                                             bool is_caller) mutable {
       if (!improvement.go_on(s, is_caller)) return false;
       const TimePs deadline = task.deadline_ps(s);
       const bool is_wanted = std::ranges::find(wanted_ps, deadline) != wanted_ps.end();

@@ -12,8 +12,8 @@ namespace {
 std::vector<std::int32_t> nearest_clocks(const Menu& menu, std::int32_t of_curve, std::int32_t in_curve) {
   std::vector<std::int32_t> nearest;
   for (std::int32_t k = menu.curve_begin[of_curve]; k < menu.curve_begin[of_curve + 1]; ++k) {
-    const auto clocks = menu.clock_mhz.subspan(menu.curve_begin[in_curve],
-                                               menu.curve_begin[in_curve + 1] - menu.curve_begin[in_curve]);
+    const auto clocks =
+        menu.clock_mhz.subspan(menu.curve_begin[in_curve], menu.curve_begin[in_curve + 1] - menu.curve_begin[in_curve]);
     const auto best = std::ranges::min_element(clocks, {}, [&](std::int32_t mhz) { return std::abs(mhz - menu.clock_mhz[k]); });
     nearest.push_back(static_cast<std::int32_t>(best - clocks.begin()));
   }

@@ -14,8 +14,8 @@ namespace perseus {
 inline constexpr std::int64_t kInfinite = std::numeric_limits<std::int64_t>::max();
 
 using Vertex = std::int32_t;
-using Arc = std::int32_t;             // a precedence arc, or kBundle
-inline constexpr Arc kBundle = -1;    // the arcs of the instruction that the vertex belongs to
+using Arc = std::int32_t;           // a precedence arc, or kBundle
+inline constexpr Arc kBundle = -1;  // the arcs of the instruction that the vertex belongs to
 
 // Every instruction is two vertices, its begin (even) and its end (odd, the next):
 //

@@ -9,11 +9,7 @@ constexpr double kSharesOfPrice[] = {0.9, 0.0};
 }  // namespace
 
 Rounding::Rounding(const Graph& graph, const Menu& menu, const Choices& choices)
-    : graph_(graph),
-      choices_(choices),
-      duration_ps_(graph.size()),
-      end_ps_(graph.size()),
-      latest_start_ps_(graph.size()) {
+    : graph_(graph), choices_(choices), duration_ps_(graph.size()), end_ps_(graph.size()), latest_start_ps_(graph.size()) {
   for (const std::int32_t curve : menu.curve_of) {
     const auto durations = choices.duration_ps(curve);
     rows_.push_back({.duration_ps = durations.data(),
@@ -83,14 +79,10 @@ Outcome Rounding::fill(Plan& plan, TimePs deadline_ps, std::span<const PowerUw> 
     };
     if (late_first) {
       pass_on(keep);
-      pass_back([&](std::int32_t i, TimePs latest) {
-        slow_down(i, latest - (end_ps_[i] - duration_ps_[i]), worth(i), plan);
-      });
+      pass_back([&](std::int32_t i, TimePs latest) { slow_down(i, latest - (end_ps_[i] - duration_ps_[i]), worth(i), plan); });
     } else {
       pass_back(keep);
-      pass_on([&](std::int32_t i, TimePs from) {
-        slow_down(i, latest_start_ps_[i] + duration_ps_[i] - from, worth(i), plan);
-      });
+      pass_on([&](std::int32_t i, TimePs from) { slow_down(i, latest_start_ps_[i] + duration_ps_[i] - from, worth(i), plan); });
     }
   }
   if (late_first) pass_on(keep);

@@ -48,7 +48,7 @@ class Rounding {
 
   const Graph& graph_;
   const Choices& choices_;
-  std::vector<Row> rows_;  // (num_instructions)
+  std::vector<Row> rows_;                                       // (num_instructions)
   std::vector<TimePs> duration_ps_, end_ps_, latest_start_ps_;  // (num_instructions)
 };
 

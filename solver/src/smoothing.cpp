@@ -44,7 +44,8 @@ Plan Smoothing::cheapest(const Windows& windows) const {
       const std::int32_t num_clocks = menu_.curve_begin[curve + 1] - menu_.curve_begin[curve];
       const auto t = menu_.duration_ps.subspan(menu_.curve_begin[curve], num_clocks);
       const auto e = menu_.effective_uj.subspan(menu_.curve_begin[curve], num_clocks);
-      const double price = windows.price_uw.empty() ? 0 : static_cast<double>(windows.price_uw[i]) / static_cast<double>(kAjPerUj);
+      const double price =
+          windows.price_uw.empty() ? 0 : static_cast<double>(windows.price_uw[i]) / static_cast<double>(kAjPerUj);
       const double room = windows.end_ps.empty() ? std::numeric_limits<double>::infinity()
                                                  : static_cast<double>(windows.end_ps[i] - windows.start_ps[i]);
       duration.assign(t.begin(), t.end());

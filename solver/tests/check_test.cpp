@@ -62,9 +62,7 @@ TEST(input_with_a_random_fault_is_refused_or_solved) {
       const std::vector<T> odd{-1, 0, 1, 2, 1000, kMost / 4, kMost - 1, kMost, std::numeric_limits<T>::min()};
       const T value = odd[between(random, 0, std::ssize(odd) - 1)];
       switch (between(random, 0, 4)) {
-        case 0:
-          values.push_back(value);
-          break;
+        case 0: values.push_back(value); break;
         case 1:
           if (!values.empty()) values.pop_back();
           break;

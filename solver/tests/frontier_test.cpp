@@ -129,8 +129,7 @@ TEST(frontier_counts_in_128_bits) {
   for (int k = 0; k < 200; ++k) problem.add({kHour, kHour + 1, 2 * kHour + 1}, {kSteep, kSteep - 1});
   const EnergyAj hour = static_cast<EnergyAj>(200 * (kSteep - 1)) * kHour;
   CHECK(hour > static_cast<EnergyAj>(1) << 100);
-  expect(problem, {2 * kHour + 1, kHour + 1, kHour}, {200 * (kSteep - 1), 200 * kSteep, 0},
-         {0, hour, hour + 200 * kSteep});
+  expect(problem, {2 * kHour + 1, kHour + 1, kHour}, {200 * (kSteep - 1), 200 * kSteep, 0}, {0, hour, hour + 200 * kSteep});
 }
 
 TEST(frontier_tells_a_slope_of_one_from_one_of_1e14) {

@@ -60,9 +60,9 @@ std::int32_t Pipeline::num_clocks(std::int32_t i) const {
 Replayed replay_again(const Pipeline& pipeline, const Plan& plan, TimePs latency_ps) {
   const Graph graph = pipeline.problem.graph();
   Replayed second{.outcome = {},
-                .start_ps = std::vector<TimePs>(plan.size()),
-                .end_ps = std::vector<TimePs>(plan.size()),
-                .effective_uj = std::vector<EnergyUj>(plan.size())};
+                  .start_ps = std::vector<TimePs>(plan.size()),
+                  .end_ps = std::vector<TimePs>(plan.size()),
+                  .effective_uj = std::vector<EnergyUj>(plan.size())};
   for (const std::int32_t i : graph.order) {
     TimePs& start = second.start_ps[i];
     for (const std::int32_t j : graph.predecessors_of(i)) start = std::max(start, second.end_ps[j]);
@@ -82,7 +82,8 @@ Replayed replay_again(const Pipeline& pipeline, const Plan& plan, TimePs latency
         at = old;
       } else if (late > 0) {
         const auto mix = [&](std::int64_t with_old, std::int64_t with_new) {
-          const EnergyAj sum = static_cast<EnergyAj>(with_old) * late + static_cast<EnergyAj>(with_new) * (old.duration_ps - late);
+          const EnergyAj sum =
+              static_cast<EnergyAj>(with_old) * late + static_cast<EnergyAj>(with_new) * (old.duration_ps - late);
           return static_cast<std::int64_t>(sum / old.duration_ps);
         };
         at.duration_ps = mix(old.duration_ps, at.duration_ps);
@@ -109,7 +110,8 @@ Pipeline random_pipeline(Random& random, const PipelineSizes& sizes) {
     const auto num_clocks = between(random, 1, sizes.max_clocks);
     for (std::int64_t k = 0; k < num_clocks; ++k) {
       const TimePs duration = fastest * 1400 / clock_mhz + between(random, 0, kMillisecond);
-      const EnergyUj energy = std::int64_t{clock_mhz} * clock_mhz * 10 + 18'000 * (1400 - clock_mhz) + between(random, 0, 200'000);
+      const EnergyUj energy =
+          std::int64_t{clock_mhz} * clock_mhz * 10 + 18'000 * (1400 - clock_mhz) + between(random, 0, 200'000);
       points.push_back({.clock_mhz = clock_mhz, .duration_ps = duration, .effective_uj = energy});
       clock_mhz -= static_cast<std::int32_t>(between(random, 5, 40));
     }

@@ -91,7 +91,8 @@ inline Problem random_problem(Random& random, const ProblemSizes& sizes) {
     problem.add_curve(durations, slopes);
   }
   const auto n = static_cast<std::int32_t>(between(random, 1, sizes.max_instructions));
-  for (std::int32_t i = 0; i < n; ++i) problem.curve_of.push_back(static_cast<std::int32_t>(between(random, 0, num_curves - 1)));
+  for (std::int32_t i = 0; i < n; ++i)
+    problem.curve_of.push_back(static_cast<std::int32_t>(between(random, 0, num_curves - 1)));
   std::vector<std::int32_t> order(n);
   std::iota(order.begin(), order.end(), 0);
   std::ranges::shuffle(order, random);

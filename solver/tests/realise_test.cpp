@@ -82,9 +82,8 @@ void check_unhindered(const Pipeline& pipeline, const Realised& realised) {
       }
       rounded += cheapest;
     }
-    const auto on_time = std::ranges::find_if(realised.plans.rbegin(), realised.plans.rend(), [&](const RealisedPlan& plan) {
-      return plan.outcome.time_ps <= sample.time_ps;
-    });
+    const auto on_time = std::ranges::find_if(realised.plans.rbegin(), realised.plans.rend(),
+                                              [&](const RealisedPlan& plan) { return plan.outcome.time_ps <= sample.time_ps; });
     CHECK(on_time != realised.plans.rend());
     CHECK(on_time->outcome.effective_uj <= rounded + rounded / 200);
   }

@@ -28,7 +28,8 @@ struct Registration {
 };
 
 [[noreturn]] inline void fail(const char* file, int line, const std::string& what) {
-  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + what + (noted.empty() ? "" : " at " + noted));
+  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + what +
+                           (noted.empty() ? "" : " at " + noted));
 }
 
 template <class T>
@@ -55,8 +56,8 @@ void check_equal(const A& seen, const B& expected, const char* what, const char*
   static void name();                                                        \
   static const perseus::test::Registration registration_##name(#name, name); \
   static void name()
-#define CHECK(condition)                                                               \
-  do {                                                                                 \
+#define CHECK(condition)                                                                \
+  do {                                                                                  \
     if (!(condition)) perseus::test::fail(__FILE__, __LINE__, "not true: " #condition); \
   } while (false)
 #define CHECK_EQ(seen, expected) perseus::test::check_equal(seen, expected, #seen, __FILE__, __LINE__)

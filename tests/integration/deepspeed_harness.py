@@ -5,11 +5,13 @@ See ``fork_harness``. Start it with DS_ACCELERATOR=cpu, OMP_NUM_THREADS=1 and PE
 A rank first does the case's steps on a plain engine and then on one under Perseus, whose agent is a recorder.
 """
 
+import gc
 import json
 import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -28,8 +30,8 @@ from torch import nn
 from perseus_dist import hooks
 from perseus_dist.boundaries.ring import RingReader
 from perseus_dist.deepspeed.adapter import attach, detach, patch_pipeline_engine, patch_plain_engine
-from perseus_dist.training import job_identity
 from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank import job_identity
 
 WIDTH = 16
 NUM_ENFORCED = 3
@@ -92,6 +94,8 @@ class Steps:
 
     def __init__(self, engine: Any, case: dict[str, Any]) -> None:
         self.engine = engine
+        self._case = case
+        self._other: Any = None
         dp_rank = engine.grid.get_data_parallel_id()
         self._dtype = torch.bfloat16 if "bf16" in case.get("config", {}) else torch.float32
         self._lengths = case.get("lengths", [None])  # of sequences, microbatch by microbatch
@@ -141,6 +145,27 @@ class Steps:
     def do_reshape(self) -> None:
         self.engine.reset_activation_shape()
 
+    def do_destroy(self) -> None:
+        self.engine.destroy()
+
+    def do_drop(self) -> None:
+        """The script makes another engine under the same name, as after a change of its configuration."""
+        self.engine = None
+        self.engine = make_engine(self._case)
+
+    def do_forget(self) -> None:
+        """The script refers to its engine no more."""
+        self.engine = None
+        gc.collect()
+
+    def do_keep(self) -> None:
+        """The script makes another engine beside the one that it has, and trains that from now on."""
+        self._other, self.engine = self.engine, make_engine(self._case)
+
+    def do_turn(self) -> None:
+        """It trains the other engine from now on."""
+        self._other, self.engine = self.engine, self._other
+
     def _catch(self, action: Callable[[], object]) -> None:
         try:
             action()
@@ -153,6 +178,7 @@ class PerseusSteps(Steps):
 
     recorder: Recorder
     report: Path
+    _since = ""
 
     def do_train_until_enforced(self, most: str) -> None:
         """Until some iterations have run under a plan, as rank 0's agent says."""
@@ -164,12 +190,17 @@ class PerseusSteps(Steps):
                 return
         raise TimeoutError(f"no {NUM_ENFORCED} iterations ran under a plan within {most}")
 
+    def do_drop(self) -> None:
+        super().do_drop()
+        self._since = datetime.now(UTC).isoformat(timespec="milliseconds")
+
     def _num_enforced(self) -> int:
+        """Of the job of the engine that was made last."""
         try:
-            enforced = json.loads((self.report / "job.json").read_text())["enforced"]
-        except (OSError, ValueError, KeyError):
+            job = json.loads((self.report / "job.json").read_text())
+        except (OSError, ValueError):
             return 0
-        return enforced["num_iterations"] if enforced else 0
+        return job["enforced"]["num_iterations"] if job["enforced"] and job["started_at"] >= self._since else 0
 
     def do_attach(self) -> None:
         is_same = attach(self.engine) is attach(self.engine)
@@ -203,7 +234,7 @@ class PerseusSteps(Steps):
         )  # fmt: skip
 
 
-_REPLACED = {"_INSTRUCTION_MAP", "eval_batch", "save_checkpoint", "reset_activation_shape"}
+_REPLACED = {"_INSTRUCTION_MAP", "eval_batch", "save_checkpoint", "reset_activation_shape", "destroy"}
 _PERSEUS_ONLY = ("attach", "detach", "swap", "break", "status")
 
 
@@ -238,6 +269,7 @@ def rank_main(case: dict[str, Any]) -> dict[str, Any]:
     engine = make_engine(case)
     attributes = set(engine.__dict__)
     steps = PerseusSteps(engine, case)
+    del engine  # which the steps may drop
     steps.recorder, steps.report = recorder, Path((case.get("options") or {}).get("report", ""))
     for step in case["steps"]:
         steps.do(step)
@@ -248,8 +280,8 @@ def rank_main(case: dict[str, Any]) -> dict[str, Any]:
         "caught": steps.caught,
         "plain_caught": plain.caught,
         "said": sentences.said,
-        "left_behind": sorted(engine.__dict__.keys() & _REPLACED - attributes),
-        "commands": _commands(engine),
+        "left_behind": sorted(steps.engine.__dict__.keys() & _REPLACED - attributes),
+        "commands": _commands(steps.engine),
     }
 
 

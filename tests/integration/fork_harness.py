@@ -22,7 +22,7 @@ from typing import Any
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.boundaries.record import Event
-from perseus_dist.simulation.training_run import free_port
+from perseus_dist.simulation.frameworks.training_run import free_port
 
 LIMIT_S = 120.0
 

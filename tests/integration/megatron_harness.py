@@ -39,9 +39,9 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.utils.data import DataLoader
 
 from perseus_dist import hooks
-from perseus_dist.megatron import activation, adapter
+from perseus_dist.megatron import activation, adapter, requested
 from perseus_dist.megatron.place import read_place
-from perseus_dist.simulation.training_run import free_port
+from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 VOCABULARY, LENGTH, WIDTH = 64, 16, 16
@@ -267,7 +267,7 @@ class Job:
         adapter.patch_training(training)
 
     def do_ask(self) -> None:
-        activation.ask(PerseusOptions(**self.case["options"]))
+        requested.request_options(PerseusOptions(**self.case["options"]))
 
     def do_break(self) -> None:
         """The hook raises, which it never does."""

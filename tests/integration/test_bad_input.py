@@ -75,7 +75,7 @@ PLAN_OPTIONS: dict[str, tuple[dict[str, str | None], tuple[str, ...]]] = {
     "no microbatches": ({"--microbatches": "0"}, ("--microbatches", "'0' is not a positive integer")),
     "missing schedule file": (
         {"--schedule": None, "--schedule-file": "no-orders.txt"},
-        ("no-orders.txt: No such file or directory",),
+        ("no-orders.txt: cannot be read (No such file or directory)",),
     ),
     "impossible deadline": ({"--deadline-s": "0.1"}, ("--deadline-s 0.1: ", "the fastest plan takes", "at least that")),
     "impossible slowdown": ({"--slowdown": "0.5"}, ("--slowdown 0.5: ", "the fastest plan takes", "at least that")),
@@ -105,8 +105,8 @@ LOOKUP_OPTIONS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "truncated frontier": (["truncated.npz", "--slowdown", "2"], ("truncated.npz: saw a damaged archive", "copy it")),
     "profile as frontier": (["profile.csv", "--slowdown", "2"], ("profile.csv: saw something else than a saved",)),
-    "newer frontier": (["newer.npz", "--slowdown", "2"], ("newer.npz: saw schema version 2, expected 1; upgrade",)),
-    "no deadline": (["good.npz"], ("one of the arguments --slowdown --deadline-s --straggler-s is required",)),
+    "newer frontier": (["newer.npz", "--slowdown", "2"], ("newer.npz: saw schema version 4, expected 3; upgrade",)),
+    "no deadline": (["good.npz"], ("--slowdown --deadline-s --fastest --straggler-s is required",)),
     "impossible straggler": (["good.npz", "--straggler-s", "0.1"], ("--straggler-s 0.1: ", "the fastest plan takes")),
     "straggler and slowdown": (["good.npz", "--straggler-s", "3", "--slowdown", "2"], ("not allowed with argument",)),
     "plan below a file": (
@@ -184,7 +184,7 @@ def test_lookup_options(workplace: Path, frontier_npz: Path, name: str) -> None:
     (workplace / "good.npz").write_bytes(data)
     (workplace / "truncated.npz").write_bytes(data[: len(data) // 2])
     with np.load(frontier_npz) as archive:
-        header = json.loads(archive["header"].tobytes()) | {"schema_version": 2}
+        header = json.loads(archive["header"].tobytes()) | {"schema_version": 4}
     np.savez(workplace / "newer.npz", header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
     arguments, expected = LOOKUP_OPTIONS[name]
     check_refused(workplace, ["lookup", *arguments], *expected)

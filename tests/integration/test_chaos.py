@@ -8,7 +8,9 @@ import pytest
 
 from perseus_dist.cli import main
 from perseus_dist.simulation.chaos.errors import ScenarioError
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.simulation.chaos.play import play
+from perseus_dist.simulation.chaos.record import PlayedRun
+from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     Event,
     HeatCap,
@@ -25,10 +27,8 @@ from perseus_dist.simulation.chaos.events import (
     StragglerOrder,
     TargetOrder,
 )
-from perseus_dist.simulation.chaos.play import play
-from perseus_dist.simulation.chaos.record import PlayedRun
-from perseus_dist.simulation.chaos.scenario import SAVED, Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
+from perseus_dist.simulation.chaos.scenario.scenario import SAVED, Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.world.virtual_world import open_virtual_world
 
 SMALL = {"schedule": "1f1b", "pp": 2, "dp": 1, "microbatches": 4, "time_scale": 3, "profile": "saved"}
 

@@ -46,8 +46,8 @@ def test_the_table_has_time_and_slowdown_beside_every_saving(capsys: pytest.Capt
         "Zeus-per-stage",
         "Zeus-per-stage, least energy",
         "EnvPipe",
+        "perseus-dist, fastest",
         "perseus-dist at T_min",
-        "perseus-dist at the all-max time",
         "perseus-dist at the deadline",
         "perseus-dist at T*",
     ]
@@ -66,7 +66,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "zeus_per_stage",
         "zeus_per_stage_least_energy",
         "envpipe",
-        "perseus_t_min",
+        "perseus_fastest",
         "perseus_all_max_time",
         "perseus_t_star",
     ]

@@ -35,7 +35,7 @@ def test_by_hand(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert (document["pipelines"], document["num_gpus"]) == (4, 8)
     assert [(plan["plan"], plan["time_s"], plan["job_energy_j"]) for plan in document["plans"]] == [
         ("all_max", 15, 4 * 4200),
-        ("t_min", 15, 4 * 3990),
+        ("fastest", 15, 4 * 3990),
         ("all_max_time", 15, 4 * 3990),
     ]
     none, one = document["stragglers"]
@@ -75,8 +75,8 @@ def test_the_tables_have_the_slowdown_beside_every_saving(capsys: pytest.Capture
     rows = {line.strip().split("  ")[0]: line.split() for line in out.splitlines()}
     time_s, slowdown, energy_j, saving = rows["all-max"][1:]
     assert (slowdown, saving) == ("+0.000", "0.00")
-    assert rows["at the all-max time"][-4:-2] == [time_s, "+0.000"]
-    assert float(rows["at the all-max time"][-2]) < float(energy_j)
+    assert rows["at T_min"][-4:-2] == [time_s, "+0.000"]
+    assert float(rows["at T_min"][-2]) < float(energy_j)
     for straggler in ("1.05", "1.2"):
         slowdown, intrinsic, extrinsic, together = rows[straggler][-4:]
         assert slowdown == "+0.000"
@@ -112,6 +112,11 @@ def test_refuses_what_is_no_straggler(capsys: pytest.CaptureFixture[str], value:
 def test_refuses_jobs_without_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
     assert "required: --pipelines" in refusal(capsys, "--straggler", "1.2")
     assert "'0' is not a positive integer" in refusal(capsys, "--pipelines", "0")
+
+
+def test_one_pipeline_is_no_plural(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["emulate", *PLANNED, "--pipelines", "1"]) == 0
+    assert capsys.readouterr().out.startswith("1 pipeline, 4 GPUs; ")
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,16 +10,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from embedded_job import Job, wait_until
+from embedded_job import Job
+from waiting import wait_until
 
 from perseus_dist.simulator.machine import SimulatedMachine
 
 AS_NOBODY = """\
 import os, sys
-import perseus_dist.cli.job_view
-import perseus_dist.cli.target
+import perseus_dist.cli.jobs.job_view
+import perseus_dist.cli.jobs.target
 import perseus_dist.rpc.v1.planner_pb2_grpc
-from perseus_dist.cli.main import build_parser, main
+from perseus_dist.cli.main import main
+from perseus_dist.cli.parser import build_parser
 build_parser()
 os.setgroups([])
 os.setgid(65534)
@@ -67,6 +69,10 @@ def test_every_command_finds_the_job_by_its_name(jobs: tuple[Job, Job], tmp_path
     fetched = perseus_dist("fetch", "gpt", "--profile", str(tmp_path / "profile.csv"), "--json")
     assert fetched.returncode == 0
     assert (tmp_path / "profile.csv").read_text().startswith("stage,")
+    taken = perseus_dist("fetch", "gpt", "--frontier", str(tmp_path / "frontier.npz"))
+    assert (taken.returncode, taken.stdout) == (2, "")
+    assert "frontier.npz: saw .npz, but what is written is CSV; name a file that ends in .csv" in taken.stderr
+    assert not (tmp_path / "frontier.npz").exists()
     targets = {job["job_id"]: job["target"] for job in json.loads(perseus_dist("jobs", "--json").stdout)["jobs"]}
     assert targets == {"gpt": {"t_min": True}, "llama": {"slowdown": 1.1}}
 

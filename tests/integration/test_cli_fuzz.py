@@ -22,7 +22,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perseus_dist.cli.main import build_parser, main
+from perseus_dist.cli.main import main
+from perseus_dist.cli.parser import build_parser
 
 NUM_EXAMPLES = int(os.environ.get("PERSEUS_NUM_EXAMPLES", "30"))
 PROFILE = """\
@@ -157,14 +158,15 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str) -> 
     monkeypatch.setenv("PERSEUS_LEASE_DIR", str(tmp_path / "folder" / "leases"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "folder"))
     for effect in (
-        "perseus_dist.planner.server.serve",
-        "perseus_dist.cli.clockd.run_clockd",
-        "perseus_dist.cli.release.release_named",
-        "perseus_dist.cli.release.release_touched",
-        "perseus_dist.cli.quickstart._run",
-        "perseus_dist.cli.sim._run_command",
+        "perseus_dist.deepspeed.launcher.shim.write",  # first: it binds the one of opt_in, which is replaced below
+        "perseus_dist.planner.service.server.serve",
+        "perseus_dist.cli.node.clockd.run_clockd",
+        "perseus_dist.cli.node.release.release_named",
+        "perseus_dist.cli.node.release.release_touched",
+        "perseus_dist.cli.simulated.quickstart._run",
+        "perseus_dist.cli.simulated.sim._run_command",
         "perseus_dist.simulation.wall_run.run_wall",
-        "perseus_dist.simulation.virtual_run.run_virtual",
+        "perseus_dist.simulation.virtual.run.run_virtual",
         "perseus_dist.simulation.chaos.trial.try_seed",
         "perseus_dist.simulation.chaos.campaign.run_campaign",
         "perseus_dist.simulation.chaos.play.play",
@@ -172,7 +174,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str) -> 
         "perseus_dist.training.opt_in.remove",
     ):
         monkeypatch.setattr(effect, _reach)
-    monkeypatch.setattr("perseus_dist.cli.doctor.inspect_device", lambda _environ: ())
+    monkeypatch.setattr("perseus_dist.cli.node.doctor.inspect_device", lambda _environ: ())
     return tmp_path
 
 

@@ -95,7 +95,6 @@ def test_the_picture(tmp_path: Path, dirty: Path, name: str, start: bytes) -> No
     [
         (["profile", "show", "missing.csv"], "missing.csv: cannot be read"),
         ([*SHOW, "--stage", "4"], "--stage: saw 4, expected one of the profile's, 0 to 3"),
-        ([*SHOW, "--stage", "-1"], "--stage: saw -1"),
         ([*SHOW, "--out", "curves.pdf"], "--out: saw 'curves.pdf', expected a file name that ends in .svg or .png"),
         ([*SHOW, "--out", "missing/curves.svg"], "missing/curves.svg: cannot be written"),
         (

@@ -17,19 +17,20 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from perseus_dist.agent.actions import Action, KeepReports, KeepTimeline
-from perseus_dist.agent.job_report import JobReport
-from perseus_dist.agent.job_watch import JobSeen, TableSeen
-from perseus_dist.agent.report_folder import ReportFolder, timeline_header
+from perseus_dist.agent.core.actions import Action, KeepReports, KeepTimeline
+from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.process.job_record import JobRecordWriter
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.cli import main
-from perseus_dist.messages import FrontierPoint, Gpu, JobFrontier, JobProfile
-from perseus_dist.planner.job import JobPlan
-from perseus_dist.planning.schedule import Schedule, one_f_one_b
+from perseus_dist.messages.job_status import FrontierPoint, JobFrontier, JobProfile
+from perseus_dist.messages.terms import Gpu
+from perseus_dist.planner.job.job import JobPlan
+from perseus_dist.planning.schedule.schedule import Schedule, one_f_one_b
 from perseus_dist.report.run_report import REPORT_FILES, STRAGGLERS_SVG
+from perseus_dist.runlog.report_folder import ReportFolder, timeline_header
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_agent import VirtualAgent
-from perseus_dist.simulation.virtual_run import virtual_job
+from perseus_dist.simulation.virtual.agent import VirtualAgent
+from perseus_dist.simulation.virtual.run import virtual_job
 from perseus_dist.simulator.gpu import SimulatedGpu
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 from perseus_dist.units import PS_PER_S, UJ_PER_J, UW_PER_W
@@ -77,9 +78,9 @@ def record(
         return ranks[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("perseus_dist.simulation.virtual_run.VirtualAgent", recording_agent)
+        patch.setattr("perseus_dist.simulation.virtual.run.VirtualAgent", recording_agent)
         with virtual_job(simulated, "a100") as job:
-            report = JobReport(ranks[0].spec, ranks[0].folder, is_simulated=True, now=START)
+            report = JobRecordWriter(ranks[0].spec, ranks[0].folder, is_simulated=True, now=START)
             table_revision = 0
 
             def now() -> datetime:
@@ -90,8 +91,8 @@ def record(
                 plan = job.planner.job.plan
                 if plan is not None and plan.revision != table_revision:
                     table_revision = plan.revision
-                    report.take(TableSeen(frontier_of(plan), profile_of(plan, schedule.num_ranks)), now())
-                report.take(JobSeen(job.status), now())
+                    report.record(TableSeen(frontier_of(plan), profile_of(plan, schedule.num_ranks)), now())
+                report.record(JobSeen(job.status), now())
 
             script = ThrottleScript(throttles, job.machine.gpus)
             for iteration in range(num_iterations):
@@ -120,7 +121,7 @@ def frontier_of(plan: JobPlan) -> JobFrontier:
         ),
         baseline_time_s=summary.baseline_time_ps / PS_PER_S,
         baseline_energy_j=summary.baseline_uj / UJ_PER_J,
-        t_min_s=summary.t_min_ps / PS_PER_S,
+        fastest_s=summary.fastest_ps / PS_PER_S,
         t_star_s=summary.t_star_ps / PS_PER_S,
     )
 
@@ -332,6 +333,33 @@ def test_reporting_twice_writes_the_same(folder: Path, capsys: pytest.CaptureFix
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
 
 
+def test_a_report_made_again_keeps_what_was_checked(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    losses = tmp_path / "losses.jsonl"
+    losses.write_text('{"step": 0, "loss": 6.25}\n')
+    checked = ("--losses", str(losses), "--reference-losses", str(losses), "--clocks-left-locked", "0")
+    assert reported(folder, capsys, *checked)["losses_equal"] is True
+    for _ in range(2):
+        again = reported(folder, capsys)
+        assert (again["losses_equal"], again["clocks_left_locked"]) == (True, 0)
+    assert "losses: equal" in (folder / "report.html").read_text()
+    assert reported(folder, capsys, "--clocks-left-locked", "2")["clocks_left_locked"] == 2
+    written = json.loads((folder / "report.json").read_text())
+    for spoilt in (
+        json.dumps(written | {"started_at": "2020-01-01T00:00:00.000+00:00"}),  # of an earlier run in the same folder
+        json.dumps(written | {"job_id": "another"}),
+        json.dumps(written | {"losses_equal": "yes"}),
+        "[]",
+        "{",
+    ):
+        (folder / "report.json").write_text(spoilt)
+        assert (reported(folder, capsys)["losses_equal"], reported(folder, capsys)["clocks_left_locked"]) == (
+            None,
+            None,
+        )
+
+
 def test_losses_are_compared_bit_by_bit(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours, theirs = tmp_path / "ours.jsonl", tmp_path / "theirs.jsonl"
     ours.write_text('{"step": 1, "loss": 0.30000000000000004}\n{"step": 2, "loss": NaN}\n')
@@ -363,7 +391,7 @@ def test_a_job_that_was_never_planned_gets_an_honest_report(folder: Path, capsys
         "predicted_saving": 0.0,
         "table_revision": 0,
         "pipelines": [],
-        **dict.fromkeys(("frontier_baseline_time_s", "frontier_baseline_energy_j", "t_min_s", "t_star_s"), 0.0),
+        **dict.fromkeys(("frontier_baseline_time_s", "frontier_baseline_energy_j", "fastest_s", "t_star_s"), 0.0),
     }
     (folder / "job.json").write_text(json.dumps(job))
     for name in ("frontier.csv", "profile.csv"):

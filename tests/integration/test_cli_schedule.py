@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.cli import main
-from perseus_dist.planning.schedule import interleaved, one_f_one_b
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 INTERLEAVED = ["--schedule", "interleaved", "--pp", "4", "--microbatches", "8", "--chunks", "2"]
 
@@ -76,6 +76,11 @@ def test_refuses_sizes_that_are_not_positive_integers(
     assert f"argument {option}: '{value}' is not a positive integer" in line
 
 
+def test_a_size_beyond_all_measure_is_told_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    line = refusal(capsys, *INTERLEAVED, "--microbatches=1000000000")
+    assert "'1000000000' is not a positive integer of at most 999999999" in line
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -87,7 +92,7 @@ def test_refuses_sizes_that_are_not_positive_integers(
         (["--schedule", "gpipe", "--pp", "4", "--microbatches", "8", "--chunks", "2"], "leave --chunks out"),
         (["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--no-overlap-p2p"], "leave --no-overlap-p2p out"),
         ([*INTERLEAVED, "--microbatches", "10"], "give --microbatches 8 or 12, or --microbatch-group-size 5"),
-        (["--schedule-file", "no-such-file"], "no-such-file: No such file or directory"),
+        (["--schedule-file", "no-such-file"], "no-such-file: cannot be read (No such file or directory)"),
     ],
 )
 def test_refuses_options_that_make_no_schedule(

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 
 from perseus_dist.cli import main
-from perseus_dist.cli.main import build_parser
+from perseus_dist.cli.parser import build_parser
 
 SCHEDULE = "--schedule --schedule-file --pp --microbatches --chunks --microbatch-group-size --no-overlap-p2p"
 PROBLEM = f"profile {SCHEDULE} --blocking-power-w --tensor-parallel --switch-latency-ms"
@@ -20,8 +20,8 @@ PLANNER = "--planner --token-file --tls-ca --tls-cert --tls-key"
 SURFACE = {
     "schedule": f"{SCHEDULE} --json --grid",
     "profile show": "profile --blocking-power-w --stage --out --json",
-    "plan": f"{PROBLEM} {DEADLINE} --out --json",
-    "lookup": f"frontier {DEADLINE} --straggler-s --out --json",
+    "plan": f"{PROBLEM} {DEADLINE} --fastest --out --json",
+    "lookup": f"frontier {DEADLINE} --fastest --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --stragglers --address-file --embedded",
@@ -39,6 +39,8 @@ SURFACE = {
     "disable": "framework --shim",
     "report": "folder --losses --reference-losses --clocks-left-locked --json",
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
+    "measure": "--observe --control --seconds --layers --hidden --heads --sequence-length --microbatch-size --pp "
+    "--microbatches --out --json",
     "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --throttle --unprivileged --json command",
     "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile --virtual-time "
     "--log-dir --processes --known-failures --json",

@@ -3,7 +3,6 @@
 import grp
 import json
 import os
-import select
 import shutil
 import socket
 import stat
@@ -15,13 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_for, wait_until
 
-from perseus_dist.device.clockd import ClockdError
-from perseus_dist.device.clockd_process import ClockdProcess
-from perseus_dist.device.connectors import SocketConnector
-from perseus_dist.device.control import ClockControl, ClockReport, open_clock_control
-from perseus_dist.device.lease_client import LeaseClient
-from perseus_dist.device.lease_server import MAX_CONNECTIONS_PER_USER
+from perseus_dist.device.control import ClockControl, ClockReport
+from perseus_dist.device.lease.client import LeaseClient
+from perseus_dist.device.lease.clockd import ClockdError
+from perseus_dist.device.lease.clockd_process import ClockdProcess
+from perseus_dist.device.lease.connectors import SocketConnector
+from perseus_dist.device.lease.server import MAX_CONNECTIONS_PER_USER
+from perseus_dist.device.opening import open_clock_control
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -56,25 +57,13 @@ def lease(machine: SimulatedMachine, clockd: ClockdProcess) -> Iterator[Callable
         control.close()
 
 
-def next_report(control: ClockControl, timeout_s: float = 5.0) -> ClockReport:
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        select.select([control.fileno()], [], [], 0.1)
-        if reports := control.poll(time.monotonic_ns()):
-            return reports[0]
-    raise AssertionError(f"no report within {timeout_s} s; refusal {control.refusal!r}")
+def next_report(control: ClockControl) -> ClockReport:
+    return wait_for(lambda: control.poll(time.monotonic_ns()))[0]
 
 
 def ask(control: ClockControl, clock_mhz: int | None) -> ClockReport:
     control.request(clock_mhz, time.monotonic_ns())
     return next_report(control)
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
-    until = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until, "it does not come true"
-        time.sleep(0.005)
 
 
 def test_set_change_and_release(machine: SimulatedMachine, lease: Callable[..., ClockControl]) -> None:
@@ -115,13 +104,11 @@ def test_newest_request_wins(machine: SimulatedMachine, lease: Callable[..., Clo
 def test_one_lease_per_gpu(lease: Callable[..., ClockControl]) -> None:
     control = lease(0)
     assert lease(1).refusal == ""
-    started = time.monotonic()
     keep = [control]
 
     second = open_in_other_process(keep, lease)
     assert second.name == "observe"
     assert f"held by process {os.getpid()}" in second.refusal
-    assert time.monotonic() - started < 10
     assert ask(control, 1200).reached
 
 
@@ -186,10 +173,7 @@ def test_another_jobs_process_is_refused_and_ends_a_lease(
             assert "also runs process 1 (" in other.refusal
             assert ask(own, 1200).reached
             machine.gpu(0).add_process(1)
-            until = time.monotonic() + 15
-            while not own.refusal and time.monotonic() < until:
-                own.poll(time.monotonic_ns())
-                time.sleep(0.05)
+            wait_until(lambda: own.poll(time.monotonic_ns()) is not None and own.refusal)
             assert "also runs process 1 (" in own.refusal
             wait_until(lambda: machine.gpu(0).state().is_unlocked)
         finally:
@@ -299,7 +283,7 @@ def test_who_only_beats_is_cut_off(clockd: ClockdProcess) -> None:
                 return True
             return False
 
-        wait_until(is_cut_off, 10 * LEASE_S)
+        wait_until(is_cut_off)
 
 
 def test_no_user_takes_all_connections(clockd: ClockdProcess, lease: Callable[..., ClockControl]) -> None:
@@ -309,7 +293,6 @@ def test_no_user_takes_all_connections(clockd: ClockdProcess, lease: Callable[..
         for connection in flood:
             connection.connect(str(clockd.socket_path))
         with socket.socket(socket.AF_UNIX) as one_more:
-            one_more.settimeout(5)
             one_more.connect(str(clockd.socket_path))
             assert f"has {MAX_CONNECTIONS_PER_USER} connections open already" in one_more.recv(4096).decode()
         assert ask(lease(), 1200).reached
@@ -320,7 +303,7 @@ def test_no_user_takes_all_connections(clockd: ClockdProcess, lease: Callable[..
 
 CONTAINED = """
 import os, sys, time
-from perseus_dist.device.control import open_clock_control
+from perseus_dist.device.opening import open_clock_control
 
 sys.stdin.readline()
 assert os.getpid() == 1

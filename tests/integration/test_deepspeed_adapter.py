@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S
 
-from perseus_dist.agent.order import rank_order
-from perseus_dist.planning.instruction import Instruction
-from perseus_dist.planning.profile_csv import Row, write_rows
-from perseus_dist.planning.schedule import one_f_one_b
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.agent.following.rank_program import rank_order
+from perseus_dist.planning.profile.profile_csv import Row, write_rows
+from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.work import work_environment
 
@@ -39,7 +40,6 @@ KINDS = {
 WITHOUT_MICROBATCH = ("TIED", "REDUCE", "STEP")
 FORWARD_S, BACKWARD_S = 0.030, 0.055
 IMBALANCE = 0.4
-PATIENCE_S = 20.0
 BF16 = {"bf16": {"enabled": True}}
 
 Seen = dict[str, Any]
@@ -344,6 +344,38 @@ def test_attach_twice_and_detach(harness: Harness) -> None:
     assert rank["left_behind"] == []
 
 
+@pytest.mark.parametrize("end", ["destroy", "drop"])
+def test_an_engine_that_is_made_again_is_another_job(harness: Harness, end: str) -> None:
+    steps = [*["train"] * 3, *(["destroy"] if end == "destroy" else []), "drop", *["train"] * 3]
+    seen = harness.run(pp=2, mb=2, options={}, steps=steps)
+    for rank in seen:
+        assert rank["losses"] == rank["plain_losses"]
+        assert warnings(rank) == []
+        before, after = rank["agents"]
+        assert [list(iterations(agent["boundaries"]))[-1] for agent in (before, after)] == [2, 2]
+        assert before["boundaries"][-1][0] == "CLOSE"
+        assert before["spec"]["run_id"] != after["spec"]["run_id"]
+
+
+def test_an_engine_that_is_collected_ends_its_part(harness: Harness) -> None:
+    """The last stage's may live on: DeepSpeed's backward hooks, which autograd holds, refer to it."""
+    first, last = harness.run(pp=2, mb=2, options={}, steps=[*["train"] * 3, "forget", "drop"])
+    (agent,) = first["agents"]
+    assert agent["boundaries"][-1][0] == "CLOSE"
+    assert warnings(last) == []
+
+
+def test_two_engines_that_train_in_turns_train_without(harness: Harness) -> None:
+    seen = harness.run(
+        pp=2, mb=2, options={}, steps=[*["train"] * 3, "keep", *["train"] * 3, "turn", *["train"] * 2, "turn", "train"]
+    )
+    for rank in seen:
+        assert rank["losses"] == rank["plain_losses"]
+        assert [list(iterations(agent["boundaries"]))[-1] for agent in rank["agents"]] == [2, 2]
+    assert [len(warnings(rank)) for rank in seen] == [1, 0]
+    assert "two engines train in this process, and a GPU has one clock" in warnings(seen[0])[0]
+
+
 def test_trouble_of_ours_never_reaches_training(harness: Harness) -> None:
     (rank,) = harness.run(pp=1, mb=2, steps=["attach", "train", "break", "train", "train"])
     assert rank["losses"] == rank["plain_losses"]
@@ -499,14 +531,22 @@ def write_profile(machine: SimulatedMachine, path: Path) -> None:
     write_rows(path, rows)
 
 
-def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ["train_until_enforced=80"],
+        pytest.param(["train_until_enforced=80", "drop", "train_until_enforced=80"], marks=pytest.mark.stress),
+    ],
+)
+def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, steps: list[str]) -> None:
+    """Also for an engine that is made again, whose agent gets the clocks that the first one's had."""
     with SimulatedMachine("a100", count=2) as machine:
         write_profile(machine, tmp_path / "profile.csv")
         work = work_environment(forward_s=FORWARD_S, backward_s=BACKWARD_S, imbalance=IMBALANCE)
         seen = newest.run(
             pp=2,
             mb=4,
-            steps=["train_until_enforced=80"],
+            steps=steps,
             real_agents=True,
             environment={**machine.environment(), **work},
             options={"report": str(tmp_path / "report"), "profile": str(tmp_path / "profile.csv")},
@@ -519,7 +559,8 @@ def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path) -> N
     for rank in seen:
         assert warnings(rank) == []
         assert len(rank["losses"]) >= 3
-        assert rank["losses"] == rank["plain_losses"][: len(rank["losses"])]
+        if len(steps) == 1:
+            assert rank["losses"] == rank["plain_losses"][: len(rank["losses"])]
     assert min(num_sets) > 0
     job = json.loads((tmp_path / "report" / "job.json").read_text())
     assert job["simulated"]

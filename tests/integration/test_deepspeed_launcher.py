@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from perseus_dist.deepspeed.launcher.runner_patch import LauncherError, patch_runner
-from perseus_dist.simulation.training_run import free_port
+from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 PORT = str(free_port())
@@ -284,6 +284,25 @@ def test_options_after_the_script_are_the_scripts(launcher: Launcher) -> None:
     assert "--perseus_job=x stands after probe.py and goes to the script" in ours.output
     assert ours.ranks["0"]["argv"] == ["probe.py", "--out", "out", "--perseus_job=x"]
     assert not ours.ranks["0"]["is_active"]
+
+
+def test_the_scripts_options_are_no_abbreviations_of_ours(launcher: Launcher) -> None:
+    argv = [*multi_node("slurm"), "probe.py", "--out", "out", "--p", "2", "--perse=x"]
+    assert launcher.run(argv).ranks["0"]["argv"] == argv[-6:]
+    ours = launcher.run(["--perseus", *argv])
+    assert ours.ranks["0"]["argv"] == argv[-6:]
+    assert ours.ranks["0"]["is_active"]
+
+
+def test_command_lines_without_our_options_are_parsed_as_by_the_pristine_launcher() -> None:
+    """``PERSEUS_NUM_COMMAND_LINES=10000`` draws that many."""
+    count = int(os.environ.get("PERSEUS_NUM_COMMAND_LINES", "500"))
+    command = [sys.executable, "-W", "ignore", str(STANDINS / "compare_parsers.py"), "1", str(count)]
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["different"] == []
+    assert min(found["parsed"], found["refused"]) > count / 4
 
 
 def test_an_earlier_runs_report_is_not_taken_for_this_ones(launcher: Launcher) -> None:

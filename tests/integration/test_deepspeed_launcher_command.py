@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perseus_dist.simulation.training_run import free_port
+from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
@@ -74,7 +74,7 @@ class Environment:
 
 _ENABLE = """\
 import argparse, sys
-from perseus_dist.cli import enable
+from perseus_dist.cli.node import enable
 from perseus_dist.errors import PerseusError
 parser = argparse.ArgumentParser()
 enable.add_parser(parser.add_subparsers())

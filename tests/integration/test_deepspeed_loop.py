@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.report.losses import losses_equal
+from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
-from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
-from perseus_dist.simulation.training_job import TrainingJob, running_job
+from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.frameworks.training_job import TrainingJob, running_job
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
@@ -45,6 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeepSpeedRun, int
     return run, run.train()
 
 
+@pytest.mark.stress
 def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> None:
     run, num_locked = trained
     report = build_report(run.folder)
@@ -57,6 +58,7 @@ def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> 
     assert report.saving_percent > 2  # a machine that does other things too makes waiting of it
 
 
+@pytest.mark.stress
 def test_each_rank_says_what_its_iterations_were(trained: tuple[DeepSpeedRun, int]) -> None:
     run, _ = trained
     for rank in range(2):
@@ -67,6 +69,7 @@ def test_each_rank_says_what_its_iterations_were(trained: tuple[DeepSpeedRun, in
         assert all(0 < wait_s < 1 for wait_s in waits_s)
 
 
+@pytest.mark.stress
 def test_the_launcher_has_made_the_report(trained: tuple[DeepSpeedRun, int]) -> None:
     folder = trained[0].folder
     document = json.loads((folder / "report.json").read_text())
@@ -75,6 +78,7 @@ def test_the_launcher_has_made_the_report(trained: tuple[DeepSpeedRun, int]) -> 
         assert (folder / name).stat().st_size > 1000
 
 
+@pytest.mark.stress
 def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], tmp_path: Path) -> None:
     with_perseus, _ = trained
     without = replace(with_perseus, folder=tmp_path)
@@ -113,6 +117,7 @@ def test_whoever_is_killed_clocks_are_unlocked_and_training_goes_on(planned_job:
     assert job.process.poll() is None
 
 
+@pytest.mark.stress
 def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: TrainingJob) -> None:
     job = planned_job
     os.kill(job.pid_of_rank(1), signal.SIGKILL)

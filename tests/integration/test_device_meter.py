@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from waiting import PATIENCE_S
 
-from perseus_dist.device.discovery import find_gpu
-from perseus_dist.device.meter import GpuMeter
+from perseus_dist.device.nvml.discovery import find_gpu
+from perseus_dist.device.nvml.meter import GpuMeter
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine, load_nvml
 
@@ -61,7 +62,7 @@ def test_reloaded_driver_makes_no_negative_joules(machine: SimulatedMachine) -> 
     time.sleep(0.05)
     readings = [meter.energy_mj()]
     machine.reload_driver()
-    until = time.monotonic() + 5
+    until = time.monotonic() + PATIENCE_S
     while len(readings) < 5 and time.monotonic() < until:
         if (energy_mj := meter.energy_mj()) is not None:
             readings.append(energy_mj)

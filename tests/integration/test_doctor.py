@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from perseus_dist.device.clockd_process import ClockdProcess
-from perseus_dist.device.control import open_clock_control
-from perseus_dist.device.lease_file import LeaseFile
+from perseus_dist.device.lease.clockd_process import ClockdProcess
+from perseus_dist.device.lease.file import LeaseFile
+from perseus_dist.device.opening import open_clock_control
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.simulation.megatron_run import MegatronLayout, MegatronRun
-from perseus_dist.simulation.training_run import free_port
+from perseus_dist.simulation.frameworks.megatron_run import MegatronLayout, MegatronRun
+from perseus_dist.simulation.frameworks.training_run import free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPT, LAUNCH = EXAMPLES / "megatron_gpt.py", EXAMPLES / "megatron_gpt.sh"
@@ -96,8 +96,10 @@ def test_nodes_are_slurms() -> None:
 
 def test_without_a_checkout_it_says_what_to_set() -> None:
     done = launch()
-    assert done.returncode != 0
-    assert "MEGATRON_PATH: set it to a checkout of Megatron-LM, or give --simulate" in done.stderr
+    assert done.returncode == 2
+    assert done.stderr == (
+        "megatron_gpt.sh: MEGATRON_PATH is not set; set it to a checkout of Megatron-LM, or give --simulate\n"
+    )
 
 
 def test_it_trains_on_simulated_gpus(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from perseus_dist.planning.cost_curve import cost_curves
-from perseus_dist.planning.profile import read_profile
+from perseus_dist.planning.profile.cost_curve import cost_curves
+from perseus_dist.planning.profile.profile import read_profile
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROFILE = EXAMPLES / "profiles" / "gpu_model_pp4.csv"

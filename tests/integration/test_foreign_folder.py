@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from embedded_job import Job, wait_until
+from embedded_job import Job
+from waiting import wait_until
 
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -47,6 +48,7 @@ def test_the_shadows_are_in_the_way(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "ran" / "pickle").unlink()
 
 
+@pytest.mark.stress
 def test_the_whole_loop_runs_nothing_from_the_current_folder(folder: Path, tmp_path: Path) -> None:
     """Trainers, agents, clock daemon, planner and planning worker, in wall-clock time."""
     command = ["simulate", "--schedule", "1f1b", "--pp", "2", "--dp", "1", "--microbatches", "2", "--iterations", "90"]

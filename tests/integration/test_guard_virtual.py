@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from perseus_dist.messages import NO_POINT
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_run import VirtualJob, run_virtual, virtual_job
+from perseus_dist.simulation.virtual.run import VirtualJob, run_virtual, virtual_job
 
 SLOWNESS = 1.2
 

@@ -52,7 +52,7 @@ for iteration in range({num_iterations}):
     hook.iteration_end(iteration)
     read()
     stream.synchronize()
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 120
 while reader.pending and time.monotonic() < deadline:
     time.sleep(0.01)
     read()

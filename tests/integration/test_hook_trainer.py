@@ -7,12 +7,13 @@ import sys
 from contextlib import ExitStack
 
 import pytest
+from builders import make_spec
 
 from perseus_dist.hooks import RankSpec
-from perseus_dist.planning.instruction import Kind, parse_instruction
-from perseus_dist.planning.schedule import Schedule, format_schedule, make_schedule
-from perseus_dist.simulation.rendezvous import Rendezvous
-from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.planning.schedule.instruction import Kind, parse_instruction
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, make_schedule
+from perseus_dist.simulation.trainers.rendezvous import Rendezvous
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine
 
 WAIT_S = 60
@@ -27,17 +28,13 @@ SCHEDULE = make_schedule("interleaved", pp=PP, microbatches=4, chunks=2)
 
 
 def rank_spec(schedule: Schedule, pp_rank: int = 0, dp_rank: int = 0, dp_size: int = DP) -> RankSpec:
-    return RankSpec(
-        job_id="job",
+    return make_spec(
         rank=dp_rank * schedule.num_ranks + pp_rank,
         pp_rank=pp_rank,
         dp_rank=dp_rank,
-        tp_rank=0,
         pp_size=schedule.num_ranks,
         dp_size=dp_size,
-        tp_size=1,
         schedule=format_schedule(schedule),
-        local_rank=0,
     )
 
 
@@ -65,7 +62,7 @@ def test_iterations_take_what_the_schedule_says(device_ordered: bool) -> None:  
         for dp_rank in range(DP):
             for pp_rank in range(PP):
                 trainer = subprocess.Popen(
-                    [sys.executable, "-m", "perseus_dist.simulation.trainer"],
+                    [sys.executable, "-m", "perseus_dist.simulation.trainers.trainer"],
                     env=environment,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -15,6 +15,7 @@ def checkout(tmp_path: Path) -> Path:
     """As much of one as set-up reads before it installs."""
     folder = tmp_path / "ein Ordner äöü"
     shutil.copytree(CHECKOUT / "launch", folder / "launch")
+    shutil.copy(CHECKOUT / "constraints.txt", folder)
     (folder / "perseus_dist").mkdir()
     (folder / "perseus_dist" / "__init__.py").touch()
     return folder
@@ -57,6 +58,7 @@ def test_a_checkout_that_may_not_be_written(checkout: Path) -> None:
     assert line.endswith("cannot be written to, and .venv belongs there; clone it to a folder of your own")
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize(
     ("broken", "is_new"),
     [

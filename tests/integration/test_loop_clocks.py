@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,23 +15,25 @@ from pathlib import Path
 
 import grpc
 import pytest
+from builders import make_spec
+from processes import agents_of, has_ended
+from waiting import PATIENCE_S, wait_until
 
-from perseus_dist.agent.order import schedule_digest
-from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.device.clockd_process import ClockdProcess
-from perseus_dist.messages import AgentMessage, Attached, PlannerMessage, PlanTable, Switch, Telemetry
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.agent.following.rank_program import schedule_digest
+from perseus_dist.device.lease.clockd_process import ClockdProcess
+from perseus_dist.messages.from_agent import AgentMessage, Telemetry
+from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, Switch
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.codec import decode_agent_message, encode_planner_message
 from perseus_dist.rpc.connection import SERVICE, authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 from perseus_dist.simulation.wall_run import SupervisedPlanner
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
 
-PATIENCE_S = 60.0
 SCHEDULE = "0F0 0B0 0F1 0B1\n"
 CLOCKS_MHZ = (1050, 900, 1050, 900)  # which the power limit allows
 CAPPED_MHZ = 705
@@ -82,7 +83,7 @@ def planner_with_a_plan(heard: "queue.Queue[AgentMessage]") -> Iterator[str]:
 def trainer(config: TrainerConfig, environ: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """A trainer; its agent has ended too at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "perseus_dist.simulation.trainer"],
+        [sys.executable, "-m", "perseus_dist.simulation.trainers.trainer"],
         env=environ,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -101,26 +102,6 @@ def trainer(config: TrainerConfig, environ: dict[str, str]) -> Iterator["subproc
         wait_until(lambda: all(map(has_ended, agents)))
 
 
-def agents_of(trainer_pid: int) -> list[int]:
-    tasks = Path(f"/proc/{trainer_pid}/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
-
-
-def has_ended(pid: int) -> bool:
-    """Gone, or a zombie that its parent has not looked at."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    until_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-
-
 def test_clocks_that_are_not_reached_are_counted_and_a_crash_of_all_keepers_is_made_good(tmp_path: Path) -> None:
     heard: queue.Queue[AgentMessage] = queue.Queue()
 
@@ -137,20 +118,7 @@ def test_clocks_that_are_not_reached_are_counted_and_a_crash_of_all_keepers_is_m
         gpu = machine.gpu(0)
         gpu.set_power_limit_w(POWER_LIMIT_W)
         clockd = stack.enter_context(ClockdProcess(tmp_path, {**os.environ, **machine.environment(cuda=True)}))
-        spec = RankSpec(
-            job_id="job",
-            rank=0,
-            pp_rank=0,
-            dp_rank=0,
-            tp_rank=0,
-            pp_size=1,
-            dp_size=1,
-            tp_size=1,
-            schedule=SCHEDULE,
-            local_rank=0,
-            gpu_uuid=gpu.uuid,
-            planner=stack.enter_context(planner_with_a_plan(heard)),
-        )
+        spec = make_spec(schedule=SCHEDULE, gpu_uuid=gpu.uuid, planner=stack.enter_context(planner_with_a_plan(heard)))
         times = tuple(InstructionTime(stage=0, kind=kind, seconds=0.15) for kind in "FB")
         config = TrainerConfig(spec=spec, gpu=0, times=times, num_iterations=100_000)
         process = stack.enter_context(trainer(config, clockd.environ))

@@ -6,19 +6,20 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
+from builders import make_spec
+from processes import has_ended
+from waiting import wait_until
 
-from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine
 
-PATIENCE_S = 60.0
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 _PHASE = re.compile("job .+ is [a-z_]+: ")  # what a planner that has let the agent in tells of the job
 
@@ -71,13 +72,6 @@ class Authority:
         return cert, key
 
 
-def wait_until(condition: Callable[[], object], patience_s: float = PATIENCE_S) -> None:
-    until_s = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-
-
 @contextmanager
 def planner(folder: Path, *options: str | Path) -> Iterator[str]:
     """Its address."""
@@ -93,26 +87,11 @@ def planner(folder: Path, *options: str | Path) -> Iterator[str]:
             process.terminate()
 
 
-def has_ended(pid: int) -> bool:
-    """Gone, or a zombie that its parent has not looked at."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def job_of_one_rank(
     name: str, case: Case, gpu: int, machine: SimulatedMachine, planner_address: str, folder: Path
 ) -> TrainerConfig:
-    spec = RankSpec(
+    spec = make_spec(
         job_id=case.job_id or name,
-        rank=0,
-        pp_rank=0,
-        dp_rank=0,
-        tp_rank=0,
-        pp_size=1,
-        dp_size=1,
-        tp_size=1,
         schedule="0F0 0B0\n",
         local_rank=gpu,
         gpu_uuid=machine.gpus[gpu].uuid,
@@ -132,7 +111,7 @@ def trainer(config: TrainerConfig, machine: SimulatedMachine, running: Running) 
     """A trainer; its agent has ended too at the end."""
     with running.log.open("wb") as log, running.iterations.open("wb") as iterations:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perseus_dist.simulation.trainer"],
+            [sys.executable, "-m", "perseus_dist.simulation.trainers.trainer"],
             env={**os.environ, **machine.environment()},
             stdin=subprocess.PIPE,
             stdout=iterations,

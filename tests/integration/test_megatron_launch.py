@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perseus_dist.simulation.training_run import free_port
+from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
 
 VERSION = "0.17.1"
@@ -24,8 +24,8 @@ from megatron.core.pipeline_parallel import schedules
 from megatron.training import training
 from megatron.training.arguments import parse_args
 namespace = parse_args()
-from perseus_dist.megatron.activation import asked
-options = asked()
+from perseus_dist.megatron.requested import requested_options
+options = requested_options()
 pathlib.Path(f"found-{os.environ.get('RANK', '0')}.json").write_text(json.dumps({
     "options": options and options.to_text(),
     "early": early,
@@ -35,8 +35,8 @@ pathlib.Path(f"found-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(
 IMPORT_CORE = "from megatron.core.pipeline_parallel import schedules\n"
 LOOK_AT_CORE = """\
 import json, pathlib
-from perseus_dist.megatron.activation import asked
-options = asked()
+from perseus_dist.megatron.requested import requested_options
+options = requested_options()
 hooked = hasattr(schedules.forward_step, "__wrapped__")
 pathlib.Path("found-0.json").write_text(json.dumps({"options": options and options.to_text(), "hooked": hooked}))
 """

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind, profile_name
-from perseus_dist.planning.schedule import Schedule, interleaved, one_f_one_b
-from perseus_dist.report.losses import losses_equal
-from perseus_dist.report.run_files import read_run
-from perseus_dist.report.run_ranks import RankTimeline
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, Kind, profile_name
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b
+from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
-from perseus_dist.simulation.megatron_run import LAYOUTS, MegatronLayout, MegatronRun
-from perseus_dist.simulation.training_job import running_job
+from perseus_dist.runlog.files import read_run
+from perseus_dist.runlog.ranks import RankTimeline
+from perseus_dist.simulation.frameworks.megatron_run import LAYOUTS, MegatronLayout, MegatronRun
+from perseus_dist.simulation.frameworks.training_job import running_job
 from perseus_dist.simulator.presets import PRESETS
 from perseus_dist.simulator.work import WorkTimes
-from perseus_dist.training.constant_kinds import REDUCE, STEP
+from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
 MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))
 SCRIPT = Path(__file__).parents[2] / "examples" / "megatron_gpt.py"
@@ -114,7 +114,7 @@ def check_tensor_parallel_clocks(timelines: dict[int, RankTimeline]) -> None:
 
 def check_work(run: MegatronRun) -> None:
     """Every iteration of every rank says how much it was, and how long Megatron's own iterator took."""
-    num_tokens = SEQUENCE_LENGTH * NUM_MICROBATCHES * run.layout.num_chunks
+    num_tokens = SEQUENCE_LENGTH * NUM_MICROBATCHES  # once, however many chunks they pass
     for rank in range(run.num_ranks):
         lines = (run.folder / f"rank-{rank}.jsonl").read_text().splitlines()
         iterations = [json.loads(line) for line in lines]
@@ -127,7 +127,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
     log = (run.folder / "training.log").read_text()
     report = build_report(run.folder)
     assert report.is_planned, f"{report.job.reason}\n{log[-3000:]}"
-    assert report.baseline.num_iterations >= 5
+    assert report.baseline.num_iterations >= 3  # five, or those of the probes that found it slow
     assert report.predicted_saving_percent is not None
     assert report.predicted_saving_percent > least_predicted
     assert report.saving_percent is not None
@@ -148,7 +148,12 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("PP4", NEWER), ("PP4 V2", OLDER), ("PP2 x TP2", OLDER), ("PP2 x DP2", OLDER)],
+    [
+        ("PP2 x TP2", NEWER),
+        pytest.param("PP4", OLDER, marks=pytest.mark.stress),
+        pytest.param("PP4 V2", OLDER, marks=pytest.mark.stress),
+        pytest.param("PP2 x DP2", OLDER, marks=pytest.mark.stress),
+    ],
 )
 def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path) -> None:
     profile = tmp_path / "saved.csv"
@@ -158,12 +163,14 @@ def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path)
     check_trained(run, run.train(), least_predicted=4)
 
 
+@pytest.mark.stress
 def test_a_job_is_swept_where_there_is_no_profile(tmp_path: Path) -> None:
     run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=75)
     check_trained(run, run.train(), least_predicted=3)
     assert (tmp_path / "profile.csv").stat().st_size > 1000
 
 
+@pytest.mark.stress
 def test_whoever_is_killed_clocks_are_unlocked(tmp_path: Path) -> None:
     profile = tmp_path / "saved.csv"
     run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=5000)

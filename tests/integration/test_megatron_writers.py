@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perseus_dist.simulation.megatron_run import MegatronLayout, MegatronRun
+from perseus_dist.simulation.frameworks.megatron_run import MegatronLayout, MegatronRun
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "megatron_gpt.py"
 MEGATRON = Path(__file__).resolve().parents[2] / "build" / "megatron"
@@ -144,6 +144,7 @@ def test_tensorboard_has_every_figure_that_is_known_where_megatron_writes(versio
     assert "nothing more is written" in warning
 
 
+@pytest.mark.stress
 def test_the_last_rank_of_a_job_shows_all_of_it(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     folder = tmp_path / "tensorboard"

@@ -7,8 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from perseus_dist.planner.lifecycle_facts import Fact, SamplesReceived, SwitchDecided
-from perseus_dist.planner.store import Store
+import pytest
+
+from perseus_dist.planner.job.facts import Fact, SamplesReceived, SwitchDecided
+from perseus_dist.planner.store.store import Store
 
 NUM_KILLS = 20
 
@@ -19,9 +21,9 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from perseus_dist.messages import ProfileSamples
-from perseus_dist.planner.lifecycle_facts import SamplesReceived, SwitchDecided
-from perseus_dist.planner.store import Store
+from perseus_dist.messages.from_agent import ProfileSamples
+from perseus_dist.planner.job.facts import SamplesReceived, SwitchDecided
+from perseus_dist.planner.store.store import Store
 
 store = Store(Path(sys.argv[1]))
 facts = store.load().get("job", [])
@@ -46,6 +48,7 @@ while True:
 """
 
 
+@pytest.mark.stress
 def test_nothing_that_was_acknowledged_is_lost_and_revisions_never_go_back(tmp_path: Path) -> None:
     path = tmp_path / "planner.db"
     chance = random.Random(1)

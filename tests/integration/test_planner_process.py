@@ -17,12 +17,15 @@ from typing import Any
 
 import grpc
 import pytest
+from builders import make_rank
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from planner_process import PATIENCE_S, planner, wait_until
+from planner_process import planner
+from waiting import PATIENCE_S, wait_until
 
-from perseus_dist.messages import Attach, Gpu, IterationReport, ProfileSamples, Rank, Sample, ScheduleText, Telemetry
-from perseus_dist.planning.schedule import format_schedule, one_f_one_b
+from perseus_dist.messages.from_agent import Attach, IterationReport, ProfileSamples, Sample, ScheduleText, Telemetry
+from perseus_dist.messages.terms import Gpu
+from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import encode_agent_message
 from perseus_dist.rpc.connection import ATTACH, SERVICE, authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -45,17 +48,7 @@ def perseus_dist(*arguments: str, environment: dict[str, str] | None = None) -> 
 
 
 def attach_message() -> bytes:
-    rank = Rank(
-        job_id="job",
-        rank=0,
-        pp_rank=0,
-        dp_rank=0,
-        tp_rank=0,
-        pp_size=1,
-        dp_size=1,
-        tp_size=1,
-        schedule_digest=SCHEDULE.digest(),
-    )
+    rank = make_rank(schedule_digest=SCHEDULE.digest())
     gpu = Gpu(uuid="GPU-1", name="A100", driver_version="570", clocks_mhz=CLOCKS_MHZ, control="clockd")
     return encode_agent_message(Attach(rank=rank, gpu=gpu, incarnation=5, has_profile=True))
 

@@ -8,35 +8,26 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from builders import make_rank
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from waiting import PATIENCE_S
 
-from perseus_dist.messages import (
-    Attach,
-    Attached,
-    Goodbye,
-    Gpu,
-    PlannerMessage,
-    ProfileAck,
-    ProfileSamples,
-    Rank,
-    Refused,
-    Sample,
-    ScheduleText,
-    ScheduleWanted,
-    Telemetry,
-)
-from perseus_dist.planner import attach_service, outbox
-from perseus_dist.planner.auth import hash_token
-from perseus_dist.planner.counters import Counters
-from perseus_dist.planner.gate import Gate
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.jobs import Jobs
-from perseus_dist.planner.outbox import Ending
-from perseus_dist.planner.planning_worker import PlanningWorker
-from perseus_dist.planner.server import make_server
-from perseus_dist.planner.store import Store
-from perseus_dist.planning.schedule import format_schedule, one_f_one_b
+from perseus_dist.messages.from_agent import Attach, Goodbye, ProfileSamples, Sample, ScheduleText, Telemetry
+from perseus_dist.messages.from_planner import Attached, PlannerMessage, ProfileAck, Refused, ScheduleWanted
+from perseus_dist.messages.terms import Gpu
+from perseus_dist.planner.access.auth import hash_token
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.runtime import outbox
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.service import attach_service
+from perseus_dist.planner.service.rpc_guard import RpcGuard
+from perseus_dist.planner.service.server import make_server
+from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.worker.planning_worker import PlanningWorker
+from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import decode_planner_message, encode_agent_message
 from perseus_dist.rpc.connection import ATTACH, SERVICE, authorization
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES
@@ -50,17 +41,7 @@ GPU = Gpu(
     clocks_mhz=(1410, 1200),
     control="clockd",
 )
-RANK = Rank(
-    job_id="job",
-    rank=0,
-    pp_rank=0,
-    dp_rank=0,
-    tp_rank=0,
-    pp_size=2,
-    dp_size=1,
-    tp_size=1,
-    schedule_digest=SCHEDULE.digest(),
-)
+RANK = make_rank(pp_size=2, schedule_digest=SCHEDULE.digest())
 ATTACH_0 = Attach(rank=RANK, gpu=GPU, incarnation=7)
 ATTACH_1 = Attach(rank=replace(RANK, rank=1, pp_rank=1), gpu=GPU, incarnation=8)
 UNARY_METHODS = (
@@ -71,7 +52,6 @@ UNARY_METHODS = (
     "ReportStraggler",
     "ClearStraggler",
 )
-PATIENCE_S = 30.0
 
 Call = grpc.aio.StreamStreamCall[bytes, Any]
 
@@ -105,7 +85,7 @@ async def service(*, needs_token: bool = False) -> AsyncIterator[Service]:
     jobs = Jobs(store, worker, Policy(), counters)
     server = make_server(
         jobs,
-        Gate(
+        RpcGuard(
             operator_sha256=hash_token("operator"),
             needs_token=needs_token,
             counters=counters,
@@ -461,7 +441,7 @@ def test_a_defect_in_one_call_is_internal_and_the_next_call_works(
 
 
 def test_one_owners_jobs_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_dist.planner.jobs.MAX_JOBS_OF_OWNER", 2)
+    monkeypatch.setattr("perseus_dist.planner.runtime.jobs.MAX_JOBS_OF_OWNER", 2)
 
     async def test(planner: Service) -> None:
         async def attach(job_id: str, token: str) -> Call:

@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import pytest
 import trustme
+from waiting import PATIENCE_S
 
-from perseus_dist.planner.tls import ServerTls, TlsError, server_credentials
+from perseus_dist.planner.access.tls import ServerTls, TlsError, server_credentials
 from perseus_dist.rpc.connection import ClientTls, channel_credentials
 
 ECHO = "/perseus.v1.Test/Echo"
-PATIENCE_S = 20.0
 SHORT_S = 3.0
 
 

@@ -18,8 +18,9 @@ REFUSED, OPEN = "PERMISSION_DENIED", "open"
 CALLER = """\
 import json, os, sys, threading
 import grpc
-from perseus_dist.messages import Attach, Gpu, Rank
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.messages.from_agent import Attach
+from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.codec import encode_agent_message
 from perseus_dist.rpc.connection import ATTACH, authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb

@@ -10,15 +10,18 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from perseus_dist.errors import ProfileError
-from perseus_dist.messages import PlanTable, Sample
-from perseus_dist.planner.plan_request import Contribution, PlanningRequest, PlanResult
-from perseus_dist.planner.planning_worker import PlanningWorker, WorkerDiedError
-from perseus_dist.planning.schedule import format_schedule, one_f_one_b
+from perseus_dist.messages.from_agent import Sample
+from perseus_dist.messages.from_planner import PlanTable
+from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest, PlanResult
+from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
+from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import decode_planner_message
 
 
@@ -83,6 +86,18 @@ def test_plans_come_back_encoded_and_requests_take_turns() -> None:
     with_worker(test)
 
 
+def test_a_first_plan_is_on_time_and_small() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        asked = request(pp=4, microbatches=8)
+        first, full = [await worker.plan(replace(asked, is_first=is_first)) for is_first in (True, False)]
+        assert first.summary.time_ps[0] <= first.summary.baseline_time_ps == full.summary.baseline_time_ps
+        assert first.summary.total_uj[0] < first.summary.baseline_uj
+        assert len(first.summary.time_ps) <= 3 < len(full.summary.time_ps)
+        assert len(first.tables[0]) < len(full.tables[0])
+
+    with_worker(test)
+
+
 def test_what_cannot_be_planned_is_said_and_the_process_goes_on() -> None:
     async def test(worker: PlanningWorker) -> None:
         good = request()
@@ -139,7 +154,7 @@ def test_a_killed_process_is_replaced_once_and_then_the_request_fails() -> None:
 
 PLANNER = """
 import asyncio, pickle, sys
-from perseus_dist.planner.planning_worker import PlanningWorker
+from perseus_dist.planner.worker.planning_worker import PlanningWorker
 
 async def main():
     worker = PlanningWorker()
@@ -166,10 +181,7 @@ def test_the_process_ends_with_a_planner_that_was_killed(tmp_path: Path, delay_s
     finally:
         planner.kill()
         planner.communicate()
-    deadline = time.monotonic() + 30
-    while _is_running(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not _is_running(pid))
 
 
 @pytest.mark.parametrize("length", [None, 100])  # killed while it waited for the answer, or while it asked

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.cli import quickstart
+from perseus_dist.cli.simulated import quickstart
 from perseus_dist.errors import OutputError
 from perseus_dist.report.run_report import build_report
 from perseus_dist.simulation.errors import SimulationError
@@ -122,6 +122,6 @@ def test_more_steps_are_advised_where_they_help(phases: list[str], helps: bool, 
 
 def _own_gpus(monkeypatch: pytest.MonkeyPatch, refusals: list[str], num_gpus: int) -> None:
     uuids = [f"GPU-{index}" for index in range(num_gpus)]
-    monkeypatch.setattr("perseus_dist.device.nvml.Nvml.uuids", lambda _self: uuids)
+    monkeypatch.setattr("perseus_dist.device.nvml.nvml.Nvml.uuids", lambda _self: uuids)
     answers = dict(zip((f"GPU-{index}" for index in range(len(refusals))), refusals, strict=True))
     monkeypatch.setattr("perseus_dist.device.trial.why_clocks_stay", lambda uuid, _environ: answers[uuid])

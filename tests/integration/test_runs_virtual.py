@@ -4,19 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from perseus_dist.simulation.chaos.events import (
-    Event,
-    NextJob,
-    PowerCap,
-    Process,
-    ProcessAction,
-    ProcessEvent,
-)
 from perseus_dist.simulation.chaos.invariants.every import broken_invariants
 from perseus_dist.simulation.chaos.play import play
 from perseus_dist.simulation.chaos.record import PlayedRun
-from perseus_dist.simulation.chaos.scenario import SAVED, SWEEP, Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
+from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, PowerCap, Process, ProcessAction, ProcessEvent
+from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.world.virtual_world import open_virtual_world
 
 FIRST = 50  # iterations of the first job
 SOON = 16  # iterations until the plan of an earlier run is in force: warm-up, baseline, reports, the switch

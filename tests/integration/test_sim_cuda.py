@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from ctypes import byref, c_char, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 import pytest
+from waiting import wait_until
 
 from perseus_dist.simulator import Fault, SimulatedMachine, load_nvml
 from perseus_dist.simulator.native_library import library_folder
@@ -173,10 +174,7 @@ def test_writes_arrive_in_wall_time(cuda: ctypes.CDLL) -> None:
         cuda.cuStreamWriteValue32_v2(c_void_p(stream.handle), pointer, 7, 0)
         event = stream.event()
         assert read_word(memory) == 0
-        deadline = time.monotonic() + 10
-        while read_word(memory) != 7 and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert read_word(memory) == 7
+        wait_until(lambda: read_word(memory) == 7)
         reached_ns = event.time_ns()
         assert reached_ns is not None
         assert reached_ns <= time.monotonic_ns()

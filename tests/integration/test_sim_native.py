@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 def compile_sources(pattern: str, *options: str) -> None:
     sources = sorted(SOURCES.glob(pattern))
     assert sources
-    command = [str(COMPILER), *STRICT, *options, *map(str, sources)]
+    command = [str(COMPILER), *STRICT, f"-I{SOURCES}", *options, *map(str, sources)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -39,9 +39,8 @@ def test_prototypes_are_those_of_nvidias_header() -> None:
         "-Wmissing-prototypes",
         "-Wno-missing-declarations",
     )
-    compile_sources("nvml_*.c", *options, "-isystem", str(include))
+    compile_sources("nvml/*.c", *options, "-isystem", str(include))
 
 
 def test_sources_compile_without_warnings() -> None:
-    compile_sources("*.c")
-    compile_sources("tests/*.c")
+    compile_sources("**/*.c")

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
+
+from waiting import wait_until
 
 from perseus_dist.simulator import Load, SimulatedGpu, SimulatedMachine
 
@@ -32,13 +34,6 @@ def spawn(machine: SimulatedMachine, code: str, *arguments: str) -> "subprocess.
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE, text=True
     )
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
 
 
 def test_a_pipeline_of_processes_keeps_the_devices_time() -> None:
@@ -104,6 +99,32 @@ def test_the_state_is_gone_with_the_machine() -> None:
         path = machine.state_path
         assert path.exists()
     assert not path.parent.exists()
+
+
+def test_the_next_machine_removes_what_a_killed_one_left() -> None:
+    code = """\
+import sys
+from perseus_dist.simulator.machine import SimulatedMachine
+with SimulatedMachine("a100") as machine:
+    print(machine.state_path, flush=True)
+    sys.stdin.read()
+"""
+    running, killed = [
+        subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    with running, killed:
+        assert running.stdout is not None
+        assert killed.stdout is not None
+        kept, left = Path(running.stdout.readline().strip()), Path(killed.stdout.readline().strip())
+        killed.kill()
+        killed.wait()
+        assert left.exists()
+        with SimulatedMachine("a100"):
+            assert not left.parent.exists()
+            assert kept.exists()
+        running.communicate()
+    assert not kept.parent.exists()
 
 
 def test_gpus_that_only_wait_cost_next_to_no_cpu() -> None:

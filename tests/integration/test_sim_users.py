@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).parents[2]
 NOBODY = "nobody"
 SETS_A_CLOCK = """\
 import json, os, pynvml
-from perseus_dist.device.control import open_clock_control
+from perseus_dist.device.opening import open_clock_control
 from perseus_dist.device.trial import why_clocks_stay
 pynvml.nvmlInit()
 uuid = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from waiting import wait_until
 
 from perseus_dist.simulator import Load, SimulatedMachine, SimulatedWork, SimulatorError, work_environment
 
@@ -49,13 +50,6 @@ def start_rank() -> Iterator[Callable[[int, int], "subprocess.Popen[str]"]]:
     for rank in started:
         rank.kill()
         rank.communicate()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert condition()
 
 
 def work_once(gpu: int) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.cli import main
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.schedule import interleaved, one_f_one_b
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_run import run_virtual
+from perseus_dist.simulation.virtual.run import run_virtual
 from perseus_dist.simulation.wall_run import SupervisedPlanner, run_wall
 from perseus_dist.simulator.presets import find_preset
 
@@ -93,6 +93,7 @@ def test_interleaved_with_a_slowdown_target() -> None:
     assert outcome.saving_percent == pytest.approx(outcome.predicted_saving_percent, abs=1)
 
 
+@pytest.mark.stress
 def test_a_planner_that_keeps_dying_loses_nothing_and_stops_nobody(tmp_path: Path) -> None:
     rng = random.Random(7)
     seen: list[pb.JobStatus] = []

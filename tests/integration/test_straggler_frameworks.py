@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from perseus_dist.messages import NO_POINT
+from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.report.run_report import build_report
-from perseus_dist.simulation.deepspeed_run import DeepSpeedRun
-from perseus_dist.simulation.megatron_run import LAYOUTS, MegatronRun
+from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.frameworks.megatron_run import LAYOUTS, MegatronRun
+from perseus_dist.simulation.frameworks.throttled_run import ThrottledRun
+from perseus_dist.simulation.frameworks.training_run import TrainingRun
 from perseus_dist.simulation.simulated_profile import simulated_profile
-from perseus_dist.simulation.throttled_run import ThrottledRun
-from perseus_dist.simulation.training_run import TrainingRun
 from perseus_dist.simulator.presets import PRESETS
 from perseus_dist.simulator.throttle import Throttle
 from perseus_dist.simulator.work import WorkTimes
@@ -72,6 +72,7 @@ def check(run: TrainingRun, num_locked: int) -> None:
     assert build_report(run.folder).document()["stragglers"]
 
 
+@pytest.mark.stress
 @pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 def test_deepspeed_waits_as_long_as_it_lasts(tmp_path: Path) -> None:
     run = DeepSpeedRun(
@@ -87,6 +88,7 @@ def test_deepspeed_waits_as_long_as_it_lasts(tmp_path: Path) -> None:
     check(run, run.train())
 
 
+@pytest.mark.stress
 @pytest.mark.skipif(not (MEGATRON / "megatron" / "training").is_dir(), reason=f"no megatron.training in {MEGATRON}")
 def test_megatron_waits_as_long_as_it_lasts(tmp_path: Path) -> None:
     run = MegatronRun(

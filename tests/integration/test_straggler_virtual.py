@@ -6,12 +6,13 @@ from statistics import fmean
 
 import pytest
 
-from perseus_dist.messages import NO_POINT, JobStatus, Target
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.lifecycle_events import StragglerCleared, StragglerReported, TargetSet
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.messages.job_status import JobStatus
+from perseus_dist.messages.terms import NO_POINT, Target
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_run import VirtualJob, run_virtual, virtual_job
+from perseus_dist.simulation.virtual.run import VirtualJob, run_virtual, virtual_job
 from perseus_dist.simulator import Throttle
 
 PRESET = "a100"

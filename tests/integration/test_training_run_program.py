@@ -10,7 +10,7 @@ import pytest
 
 from perseus_dist.training.options import PerseusOptions
 
-RANK_MAIN = Path(__file__).parents[2] / "perseus_dist" / "deepspeed" / "launcher" / "rank_main.py"
+RANK_MAIN = Path(__file__).parents[2] / "perseus_dist" / "deepspeed" / "rank_main.py"
 
 Start = Callable[..., Sequence[str]]
 
@@ -174,7 +174,7 @@ def test_neither_torch_nor_a_framework_is_imported_before_the_script_does(projec
 
 def test_an_enabled_environment_without_the_package_still_has_deepspeed() -> None:
     """Whoever uninstalls the package and forgets ``disable``."""
-    start = RANK_MAIN.parents[2] / "training" / "environment_start.py"
+    start = RANK_MAIN.parents[1] / "training" / "environment_start.py"
     ask = "wait_for('deepspeed')\nfor _ in range(2): print(sys.meta_path[0].find_spec('deepspeed.runtime'))"
     code = f"{start.read_text()}\n{ask}"
     alone = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)

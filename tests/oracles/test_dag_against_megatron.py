@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from perseus_dist.planning.dag import build_dag
-from perseus_dist.planning.dry_run import dry_run
-from perseus_dist.planning.schedule import Schedule, interleaved, joint_exchanges
+from perseus_dist.planning.schedule.dag import build_dag
+from perseus_dist.planning.schedule.dry_run import dry_run
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges
 
 PROGRAM = Path(__file__).with_name("megatron_virtual_time.py")
 MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))

@@ -17,7 +17,7 @@ from typing import Self
 from kill_cases import Case, Control, Part, Way
 
 from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.device.lease_file import LeaseFile
+from perseus_dist.device.lease.file import LeaseFile
 from perseus_dist.simulator.machine import SimulatedMachine
 
 CLOCK_MHZ = 1200
@@ -188,7 +188,7 @@ class Node:
             case Part.LEASE_HOLDER:
                 with suppress(OSError, ValueError, KeyError):
                     pid = int(json.loads((self.lease_folder / f"{self.gpu.uuid}.lease").read_text())["pid"])
-                    return [pid] if b"lease_process" in command_line(pid) else []
+                    return [pid] if b"lease.process" in command_line(pid) else []
                 return []
         supervised = self._supervised.get(part)
         return [supervised.pid] if supervised is not None and supervised.pid else []

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import grpc
 
-from perseus_dist.agent.order import schedule_digest
-from perseus_dist.messages import Attached, PlannerMessage, PlanTable, Switch
+from perseus_dist.agent.following.rank_program import schedule_digest
+from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, Switch
 from perseus_dist.rpc.codec import encode_planner_message
 from perseus_dist.rpc.connection import SERVICE
 

@@ -4,30 +4,19 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.planning.profile_csv import Row, write_rows
-from perseus_dist.simulation.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.planning.profile.profile_csv import Row, write_rows
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine
 
-PATIENCE_S = 60.0
 SCHEDULE = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"
 SECONDS = {"F": 0.030, "B": 0.055}
 IMBALANCE = 1.4  # of stage 1: stage 0 has time to lose
-
-
-def wait_until(condition: Callable[[], object]) -> float:
-    """How long it took."""
-    begin_s = time.monotonic()
-    while not condition():
-        assert time.monotonic() < begin_s + PATIENCE_S
-        time.sleep(0.01)
-    return time.monotonic() - begin_s
 
 
 def seconds_of(stage: int, kind: str) -> float:
@@ -126,7 +115,7 @@ class Job:
         config = TrainerConfig(spec=spec, gpu=rank, times=times, num_iterations=iterations, device_ordered=False)
         with self.logs[rank].open("w") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "perseus_dist.simulation.trainer"],
+                [sys.executable, "-P", "-m", "perseus_dist.simulation.trainers.trainer"],
                 env={**os.environ, **self.machine.environment()},
                 cwd=self.working_folder,
                 stdin=subprocess.PIPE,
@@ -141,11 +130,3 @@ class Job:
         finally:
             process.kill()
             process.wait()
-
-
-def has_ended(pid: int) -> bool:
-    """Gone, or a zombie that its parent has not looked at."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True

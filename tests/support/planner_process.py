@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE_S = 60.0
+from waiting import PATIENCE_S
 
 
 @dataclass(slots=True)

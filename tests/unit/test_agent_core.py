@@ -7,54 +7,55 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pytest
+from builders import make_rank
 
-from perseus_dist.agent.actions import (
+from perseus_dist.agent.core.actions import (
     Action,
     KeepReports,
     KeepTimeline,
     LeavePlanner,
+    LogDebug,
+    LogWarning,
     ReadMeter,
     RequestClock,
-    Say,
     Send,
-    Warn,
     WatchEnergy,
 )
-from perseus_dist.agent.core import AgentCore
-from perseus_dist.agent.counter import Edge, EdgeTracker
-from perseus_dist.agent.order import schedule_digest
-from perseus_dist.agent.settings import SavedProfile, Settings
-from perseus_dist.agent.timed_iteration import TimedIteration, TimedRun
-from perseus_dist.agent.timeline import NUM_BASELINE, NUM_PLANNED
+from perseus_dist.agent.core.core import AgentCore
+from perseus_dist.agent.core.settings import SavedProfile, Settings
+from perseus_dist.agent.core.timeline import NUM_BASELINE, NUM_PLANNED
+from perseus_dist.agent.following.rank_program import schedule_digest
+from perseus_dist.agent.measuring.counter import Edge, EdgeTracker
 from perseus_dist.boundaries.reader import TimedBoundary
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.device.control import ClockReport
-from perseus_dist.device.meter import MeterSample
-from perseus_dist.messages import (
-    NO_POINT,
+from perseus_dist.device.nvml.meter import MeterSample
+from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
-    Attached,
     Drift,
-    Expected,
     Goodbye,
-    Gpu,
     IterationReport,
-    PlanTable,
-    ProfileAck,
     ProfileSamples,
-    Rank,
-    Refused,
-    Release,
     Sample,
     ScheduleText,
+    SwitchSeen,
+    Telemetry,
+)
+from perseus_dist.messages.from_planner import (
+    Attached,
+    Expected,
+    PlanTable,
+    ProfileAck,
+    Refused,
+    Release,
     ScheduleWanted,
     StopSweep,
     Sweep,
     Switch,
-    SwitchSeen,
-    Telemetry,
 )
+from perseus_dist.messages.terms import NO_POINT, Gpu
+from perseus_dist.runlog.timed_iteration import TimedIteration, TimedRun
 
 T = TypeVar("T")
 
@@ -149,9 +150,9 @@ class World:
                 case Send(message):
                     self.sent.append(message)
                     self.sent_ns.append(self.now)
-                case Say(sentence):
+                case LogDebug(sentence):
                     self.said.append(sentence)
-                case Warn(sentence):
+                case LogWarning(sentence):
                     self.said.append(sentence)
                     self.warned.append(sentence)
                 case KeepTimeline(iterations):
@@ -292,17 +293,7 @@ def make_world(
     saved_profile: SavedProfile | None = None,
     settings: Settings | None = None,
 ) -> World:
-    rank = Rank(
-        job_id="job",
-        rank=0,
-        pp_rank=0,
-        dp_rank=0,
-        tp_rank=0,
-        pp_size=1,
-        dp_size=1,
-        tp_size=1,
-        schedule_digest=schedule_digest(SCHEDULE),
-    )
+    rank = make_rank(schedule_digest=schedule_digest(SCHEDULE))
     gpu = Gpu(
         uuid="GPU-1",
         name="simulated GPU",
@@ -479,6 +470,21 @@ def test_evaluation_and_what_does_not_fit_run_released() -> None:
     assert "the schedule does not fit: iteration 6: saw the begin of B" in world.of_type(Telemetry)[-1].trouble
 
 
+def test_a_checkpoint_is_saved_at_full_clocks_and_counts_to_no_iteration() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 3)
+    end = world.now
+    world.pass_boundary(Event.MARK, "checkpoint")
+    assert world.requests[-1] == (end, None)
+    world.advance(world.now + 3 * S, BLOCKING_W)
+    world.iterate(3, 2)
+    assert world.requests[-1][1] == 1200
+    world.do(world.core.on_trainer_end("finished", world.now))
+    times_s = {report.iteration: report.time_s for report in world.reports}
+    assert times_s[2] <= times_s[1]
+
+
 def test_lost_boundaries_are_told_and_wait_for_the_next_iteration() -> None:
     world = make_world()
     connect(world, table(1, ((1200,) * 6,)), switch())
@@ -558,16 +564,30 @@ def test_samples_are_sent_again_until_they_are_durable() -> None:
     connect(world, SWEEP)
     world.iterate(0, 12, gap_ms=13)
     world.do(world.core.on_disconnected(world.now))
-    world.iterate(12, 12, gap_ms=13)
+    world.iterate(12, 12, gap_ms=13)  # the clock in hand is measured, and no other: nobody could say where to stop
     tell(world, ProfileAck(sequence=1))
     world.sent.clear()
     connect(world)
-    assert [samples.sequence for samples in world.of_type(ProfileSamples)] == [2, 3]
+    assert [samples.sequence for samples in world.of_type(ProfileSamples)] == [2]
     world.do(world.core.on_disconnected(world.now))
     world.sent.clear()
     world.do(world.core.on_connected(world.now))
-    tell(world, Attached(phase="profiling", table_revision=0, acked_samples=3))
+    tell(world, Attached(phase="profiling", table_revision=0, acked_samples=2))
     assert world.of_type(ProfileSamples) == []
+
+
+def test_a_sweep_without_its_planner_ends_with_the_clock_it_holds_and_goes_on_with_it() -> None:
+    world = make_world()
+    connect(world, SWEEP)
+    first = SWEEP.first_iteration
+    world.iterate(0, first + 1, gap_ms=13)
+    world.do(world.core.on_disconnected(world.now))
+    world.iterate(first + 1, 6, gap_ms=13)
+    held = [clocks[-1] for clocks in world.clocks_run[first:]]
+    assert set(held) == {SWEEP.clocks_mhz[0]}  # released is the maximum, too
+    connect(world, SWEEP)
+    world.iterate(first + 7, 6, gap_ms=13)
+    assert {clocks[-1] for clocks in world.clocks_run[first + 8 :]} & set(SWEEP.clocks_mhz[1:])
 
 
 def test_a_sweep_can_be_stopped_and_told_again_and_joined_late() -> None:
@@ -834,9 +854,8 @@ def test_nothing_that_is_said_to_the_core_makes_it_raise_or_keep_a_clock_at_the_
                 world.do(world.core.on_lost_boundaries(1, world.now))
             case _:
                 event = rng.choice([e for e in Event if e is not Event.CLOSE])
-                world.pass_boundary(
-                    event, kind or rng.choice(("grad_sync", "eval_begin", "release")), microbatch, iteration
-                )
+                mark = rng.choice(("grad_sync", "eval_begin", "checkpoint", "release"))
+                world.pass_boundary(event, kind or mark, microbatch, iteration)
     world.pass_boundary(Event.CLOSE)
     assert not world.requests or world.requests[-1][1] is None
 

@@ -1,7 +1,7 @@
 """Runs become exact at once in host order, and with the device's times in device order."""
 
-from perseus_dist.agent.exact_runs import ExactRun, ExactRuns, RanAt
-from perseus_dist.agent.position import Run, Stamp
+from perseus_dist.agent.following.exact_runs import ExactRun, ExactRuns, RanAt
+from perseus_dist.agent.following.position import Run, Stamp
 
 AT = RanAt((1410, 1410), 1410)
 

@@ -3,48 +3,39 @@
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import make_spec
 
-from perseus_dist.agent.job_report import UNATTACHED, JobReport
-from perseus_dist.agent.job_watch import JobSeen, TableSeen
-from perseus_dist.agent.report_folder import ReportFolder
-from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.messages import (
+from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.process.job_record import UNATTACHED, JobRecordWriter
+from perseus_dist.messages.job_status import (
     FrontierPoint,
     JobEvent,
+    JobFigures,
     JobFrontier,
     JobProfile,
     JobStatus,
     MeasuredIterations,
     PipelineStatus,
     StragglerVerdict,
-    Target,
 )
-from perseus_dist.planner.job_status import job_status
-from perseus_dist.planner.lifecycle import Policy, new_job
-from perseus_dist.planner.operator_wire import status_to_wire
-from perseus_dist.rpc.job_wire import decode_frontier, decode_job_status, decode_profile
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.lifecycle import Policy, new_job
+from perseus_dist.report.run_report import build_report
+from perseus_dist.rpc.job_status_wire import decode_job_status, status_to_wire
+from perseus_dist.rpc.job_wire import decode_frontier, decode_profile
 from perseus_dist.rpc.violations import InvalidMessageError
+from perseus_dist.runlog.job import read_job
+from perseus_dist.runlog.report_folder import ReportFolder
 
 BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-SPEC = RankSpec(
-    job_id="gpt",
-    rank=0,
-    pp_rank=0,
-    dp_rank=0,
-    tp_rank=0,
-    pp_size=2,
-    dp_size=1,
-    tp_size=1,
-    schedule="0F0 0B0\n1F0 1B0\n",
-    local_rank=0,
-    target="slowdown=1.05",
-)
+SPEC = make_spec(job_id="gpt", pp_size=2, schedule="0F0 0B0\n1F0 1B0\n", target="slowdown=1.05")
 STATUS = JobStatus(
     job_id="gpt",
     phase="warming_up",
@@ -67,7 +58,7 @@ STATUS = JobStatus(
     switch_revision=0,
     target=Target(slowdown=1.05),
     stragglers=(),
-    t_min_s=0.0,
+    fastest_s=0.0,
     t_star_s=0.0,
     baseline=MeasuredIterations(num_iterations=5, time_s=0.8, time_spread_s=0.01, energy_j=600.0, energy_spread_j=2.0),
     enforced=MeasuredIterations(),
@@ -84,7 +75,7 @@ TABLE = TableSeen(
         points=(FrontierPoint(time_s=0.75, energy_j=550.0, lower_bound_j=549.5),),
         baseline_time_s=0.75,
         baseline_energy_j=610.0,
-        t_min_s=0.75,
+        fastest_s=0.75,
         t_star_s=0.9,
     ),
     JobProfile(csv="stage,instruction\n", blocking_power_w=83.5),
@@ -92,9 +83,9 @@ TABLE = TableSeen(
 
 
 @pytest.fixture
-def report(tmp_path: Path) -> Iterator[JobReport]:
+def report(tmp_path: Path) -> Iterator[JobRecordWriter]:
     folder = ReportFolder(tmp_path, rank=0, num_ranks=2)
-    yield JobReport(SPEC, folder, is_simulated=True, now=BEGIN)
+    yield JobRecordWriter(SPEC, folder, is_simulated=True, now=BEGIN)
     folder.close()
 
 
@@ -107,10 +98,10 @@ def at(seconds: float) -> datetime:
     return BEGIN + timedelta(seconds=seconds)
 
 
-def test_a_job_that_no_planner_has_heard_of_says_why(report: JobReport, tmp_path: Path) -> None:
+def test_a_job_that_no_planner_has_heard_of_says_why(report: JobRecordWriter, tmp_path: Path) -> None:
     report.write(at(0))
     assert (read(tmp_path)["phase"], read(tmp_path)["ended_at"]) == (UNATTACHED, None)
-    report.take_trouble("planner at x:1 cannot be reached", at(3))
+    report.record_trouble("planner at x:1 cannot be reached", at(3))
     report.write(at(4), is_over=True)
     found = read(tmp_path)
     assert (found["phase"], found["reason"]) == (UNATTACHED, "planner at x:1 cannot be reached")
@@ -120,14 +111,14 @@ def test_a_job_that_no_planner_has_heard_of_says_why(report: JobReport, tmp_path
 
 
 def test_phases_are_told_once_and_kept_with_their_times(
-    report: JobReport, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    report: JobRecordWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    report.take(JobSeen(STATUS), at(1))
-    report.take(JobSeen(replace(STATUS, reason="still measuring")), at(2))
-    report.take(JobSeen(replace(STATUS, phase="enforcing", reason="table 1", table_revision=1)), at(30))
-    report.take_trouble("away for a while", at(31))
-    report.take(TABLE, at(31))
+    report.record(JobSeen(STATUS), at(1))
+    report.record(JobSeen(replace(STATUS, reason="still measuring")), at(2))
+    report.record(JobSeen(replace(STATUS, phase="enforcing", reason="table 1", table_revision=1)), at(30))
+    report.record_trouble("away for a while", at(31))
+    report.record(TABLE, at(31))
     report.write(at(32))
     assert [record.getMessage() for record in caplog.records] == [
         "job gpt is warming_up: all 2 ranks are attached",
@@ -188,13 +179,13 @@ def events_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_events_are_written_once_each_with_the_time_at_which_they_happened(
-    report: JobReport, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    report: JobRecordWriter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     switch = event(2, "switch", switch_revision=7, effective_iteration=24, t_prime_s=0.9, points=(3, 0))
-    report.take(with_events(event(1)), at(1))
-    report.take(with_events(event(1, age_s=1.5), switch), at(2))
-    report.take(with_events(event(1, age_s=2.5), replace(switch, age_s=1.5), event(3, "recovered")), at(3))
+    report.record(with_events(event(1)), at(1))
+    report.record(with_events(event(1, age_s=1.5), switch), at(2))
+    report.record(with_events(event(1, age_s=2.5), replace(switch, age_s=1.5), event(3, "recovered")), at(3))
     report.write(at(4))
     lines = events_in(tmp_path)
     assert [(line["sequence"], line["kind"], line["at"]) for line in lines] == [
@@ -212,20 +203,22 @@ def test_events_are_written_once_each_with_the_time_at_which_they_happened(
     assert (verdict["rank"], verdict["cause"], verdict["sentence"]) == (1, "thermal", "rank 1 is hot")
 
 
-def test_a_planner_that_begins_anew_counts_anew(report: JobReport, tmp_path: Path) -> None:
-    report.take(with_events(event(1), event(2)), at(1))
-    report.take(with_events(), at(2))
-    report.take(with_events(event(1, iteration=50)), at(3))
+def test_a_planner_that_begins_anew_counts_anew(report: JobRecordWriter, tmp_path: Path) -> None:
+    report.record(with_events(event(1), event(2)), at(1))
+    report.record(with_events(), at(2))
+    report.record(with_events(event(1, iteration=50)), at(3))
     # It may have come as far before it is seen again.
-    report.take(with_events(event(1, iteration=90), event(2, iteration=95)), at(4))
-    report.take(with_events(event(2, iteration=95), event(3, iteration=97)), at(5))  # the first is no longer told
+    report.record(with_events(event(1, iteration=90), event(2, iteration=95)), at(4))
+    report.record(with_events(event(2, iteration=95), event(3, iteration=97)), at(5))  # the first is no longer told
     assert [line["iteration"] for line in events_in(tmp_path)] == [10, 20, 50, 90, 95, 97]
     assert report.document(at(6), is_over=True)["num_events"] == 6
 
 
-def test_it_is_written_once_a_second_at_most_and_only_when_there_is_news(report: JobReport, tmp_path: Path) -> None:
+def test_it_is_written_once_a_second_at_most_and_only_when_there_is_news(
+    report: JobRecordWriter, tmp_path: Path
+) -> None:
     report.write(at(0))
-    report.take(JobSeen(STATUS), at(0.5))
+    report.record(JobSeen(STATUS), at(0.5))
     report.write(at(0.6))
     assert read(tmp_path)["phase"] == UNATTACHED
     report.write(at(1.1))
@@ -235,14 +228,26 @@ def test_it_is_written_once_a_second_at_most_and_only_when_there_is_news(report:
     assert not (tmp_path / "job.json").exists()
 
 
-def test_phases_without_end_do_not_fill_the_disk(report: JobReport) -> None:
+def test_phases_without_end_do_not_fill_the_disk(report: JobRecordWriter) -> None:
     for cycle in range(1000):
-        report.take(JobSeen(replace(STATUS, phase="enforcing")), at(cycle))
-        report.take(JobSeen(replace(STATUS, phase="re-profiling", reason=str(cycle))), at(cycle))
+        report.record(JobSeen(replace(STATUS, phase="enforcing")), at(cycle))
+        report.record(JobSeen(replace(STATUS, phase="re-profiling", reason=str(cycle))), at(cycle))
     phases = report.document(at(2000), is_over=False)["phases"]
     assert len(phases) <= 256
     assert phases[0]["phase"] == UNATTACHED
     assert phases[-1]["reason"] == "999"
+
+
+def test_each_figure_of_a_job_reaches_the_report_under_its_own_name(report: JobRecordWriter, tmp_path: Path) -> None:
+    numbers = [field.name for field in fields(JobFigures) if field.type in (int, float)]
+    figures: dict[str, Any] = {name: 1 + index for index, name in enumerate(numbers)} | {"predicted_saving": 0.25}
+    status = decode_job_status(status_to_wire(replace(STATUS, **figures)).SerializeToString())
+    report.record(JobSeen(status), at(1))
+    report.write(at(2))
+    record = read_job(tmp_path / "job.json")
+    for field in fields(JobFigures):
+        assert getattr(record, field.name) == getattr(status, field.name), field.name
+    assert build_report(tmp_path).document().items() >= figures.items()
 
 
 def test_a_status_travels_and_is_checked() -> None:
@@ -251,7 +256,7 @@ def test_a_status_travels_and_is_checked() -> None:
     wrong = status_to_wire(STATUS)
     wrong.predicted_saving = float("nan")
     wrong.pipelines[0].time_s = -1.0
-    with pytest.raises(InvalidMessageError, match=r"pipelines\.time_s.*predicted_saving"):
+    with pytest.raises(InvalidMessageError, match=r"pipelines\[0\]\.time_s.*predicted_saving"):
         decode_job_status(wrong.SerializeToString())
     for decode in (decode_job_status, decode_frontier, decode_profile):
         with pytest.raises(InvalidMessageError):

@@ -2,13 +2,14 @@
 
 import pytest
 
-from perseus_dist.agent.exact_runs import ExactRun, RanAt
-from perseus_dist.agent.kind_times import IterationRuns, KindTimes
-from perseus_dist.agent.ledger import Ledger
-from perseus_dist.agent.order import rank_order
-from perseus_dist.agent.plan_view import RELEASED
-from perseus_dist.agent.position import Run, Stamp
-from perseus_dist.messages import Expected, KindTime
+from perseus_dist.agent.core.ledger import Ledger
+from perseus_dist.agent.core.plan_view import RELEASED
+from perseus_dist.agent.following.exact_runs import ExactRun, RanAt
+from perseus_dist.agent.following.position import Run, Stamp
+from perseus_dist.agent.following.rank_program import rank_order
+from perseus_dist.agent.measuring.kind_times import IterationRuns, KindTimes
+from perseus_dist.messages.from_agent import KindTime
+from perseus_dist.messages.from_planner import Expected
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.agent.counter import EdgeTracker
-from perseus_dist.agent.least_squares import LeastSquares, Observation, Unknown
-from perseus_dist.agent.ledger import MAX_REPORTS, Ledger
-from perseus_dist.agent.polling import poll_delay_ns
-from perseus_dist.agent.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
+from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
+from perseus_dist.agent.measuring.counter import EdgeTracker
+from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
+from perseus_dist.agent.process.polling import poll_delay_ns
+from perseus_dist.agent.process.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
 from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.messages import Target
+from perseus_dist.messages.terms import Target
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -190,7 +190,7 @@ def spec(**changes: object) -> RankSpec:
 def test_targets_are_written_as_on_the_command_line() -> None:
     assert parse_target("t_min") == Target()
     assert parse_target("slowdown=1.05") == Target(slowdown=1.05)
-    assert parse_target("deadline_s=2.5") == Target(deadline_s=2.5)
+    assert parse_target("deadline=2.5") == parse_target("deadline_s=2.5") == Target(deadline_s=2.5)
     for text in ("", "fast", "slowdown=", "slowdown=-1", "slowdown=1e", "deadline_s=0"):
         with pytest.raises(SpecError, match="expected t_min"):
             parse_target(text)
@@ -201,6 +201,30 @@ def test_options_are_checked() -> None:
     for value in ("0", "-1", "nan", "x"):
         with pytest.raises(SpecError, match=f"option lease_s={value}: expected a positive number"):
             settings_from_spec(spec(options={"lease_s": value}))
+
+
+@pytest.mark.parametrize(
+    ("stages", "shown"), [((0, 1, 2, 3), "0, 1, 2, 3"), ((0,), "0"), ((1,), "1"), ((1, 2), "1, 2")]
+)
+def test_a_saved_profile_of_other_stages_is_refused(
+    stages: tuple[int, ...], shown: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "profile.csv"
+    rows = "".join(f"{stage},forward,1410,0.05,15.5\n" for stage in stages)
+    path.write_text(f"stage,instruction,frequency,time,energy\n{rows}")
+    schedule = "0F0 0B0\n1F0 1B0\n"
+    assert saved_profile_from_spec(spec(profile=str(path), pp_size=2, schedule=schedule)) is None
+    assert f"{path}: saw stages {shown}, expected 0 to 1, those of this job" in caplog.text
+
+
+def test_a_saved_profile_is_of_all_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    rows = "".join(f"{stage},forward,1410,0.05,15.5\n" for stage in range(4))
+    path.write_text(f"stage,instruction,frequency,time,energy\n{rows}")
+    interleaved = "0F0 2F0 2B0 0B0\n1F0 3F0 3B0 1B0\n"
+    saved = saved_profile_from_spec(spec(profile=str(path), pp_size=2, schedule=interleaved))
+    assert saved is not None
+    assert {sample.stage for sample in saved.samples} == {0, 1, 2, 3}
 
 
 def test_a_saved_profile_is_read_on_rank_0_alone(tmp_path: Path) -> None:

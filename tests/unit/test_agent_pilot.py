@@ -1,9 +1,9 @@
-"""The pilot asks ahead of instructions, as ``planning.replay`` assumes."""
+"""The pilot asks ahead of instructions, as ``planning.frontier.replay`` assumes."""
 
-from perseus_dist.agent.exact_runs import ExactRun, RanAt
-from perseus_dist.agent.order import Work, rank_order
-from perseus_dist.agent.pilot import Pilot
-from perseus_dist.agent.position import Happened, Position
+from perseus_dist.agent.core.pilot import Pilot
+from perseus_dist.agent.following.exact_runs import ExactRun, RanAt
+from perseus_dist.agent.following.position import BoundaryEffect, Position
+from perseus_dist.agent.following.rank_program import Work, rank_order
 from perseus_dist.boundaries.record import Boundary, Event
 
 MS = 1_000_000
@@ -32,8 +32,8 @@ class Drive:
         if event is Event.ITERATION_BEGIN:
             self.pilot.begin_iteration(self.clocks)
         happened = self.position.step(boundary(event, work, iteration), round(at_ms * MS))
-        assert happened is not Happened.OUT_OF_STEP, self.position.mismatch
-        if happened is Happened.ENDED:
+        assert happened is not BoundaryEffect.OUT_OF_STEP, self.position.mismatch
+        if happened is BoundaryEffect.ENDED:
             run = self.position.last_run
             assert run is not None
             at = RanAt(self.clocks, None)

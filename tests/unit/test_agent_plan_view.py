@@ -2,8 +2,8 @@
 
 from array import array
 
-from perseus_dist.agent.plan_view import PlanView
-from perseus_dist.messages import PlanTable, Switch
+from perseus_dist.agent.core.plan_view import PlanView
+from perseus_dist.messages.from_planner import PlanTable, Switch
 
 DIGEST = "0f" * 32
 
@@ -27,13 +27,13 @@ def table(revision: int, base_revision: int = 0) -> PlanTable:
 def view(*tables: PlanTable) -> PlanView:
     plan = PlanView(num_instructions=2, schedule_digest=DIGEST, clocks_mhz=())
     for one in tables:
-        plan.take_table(one, 0)
+        plan.apply_table(one, 0)
     return plan
 
 
 def follow(plan: PlanView, table_revision: int, *, switch_revision: int = 1, iteration: int = 5) -> int | None:
     """The next iteration's clock once the planner names that table; None where it is not held."""
-    plan.take_switch(
+    plan.apply_switch(
         Switch(table_revision=table_revision, point=0, effective_iteration=0, switch_revision=switch_revision),
         iteration,
     )
@@ -69,7 +69,7 @@ def test_a_table_of_ones_own_without_its_base_is_not_taken_and_told() -> None:
     assert holds(table(4, 3)) == []
     plan = view(table(3), table(5), table(6, 3))
     assert plan.trouble == "table 6 goes with table 3, the newest that this rank holds is table 5"
-    plan.take_table(table(7, 5), 0)
+    plan.apply_table(table(7, 5), 0)
     assert plan.trouble == ""
     assert follow(plan, 7) == 1007
 
@@ -78,7 +78,7 @@ def test_what_is_in_force_goes_on_whatever_comes() -> None:
     plan = view(table(3), table(4, 3))
     assert follow(plan, 4) == 1004
     for one in (table(6, 3), table(7), table(8, 7)):
-        plan.take_table(one, 7)
+        plan.apply_table(one, 7)
         assert plan.row(8).clocks_mhz == (1004, 1004)
         # Told again, as after a break, it still can be followed.
         assert follow(plan, 4, iteration=7) == 1004
@@ -88,5 +88,5 @@ def test_what_is_in_force_goes_on_whatever_comes() -> None:
 def test_a_switch_waits_for_a_table_of_ones_own() -> None:
     plan = view(table(3))
     assert follow(plan, 4) is None
-    plan.take_table(table(4, 3), 8)
+    plan.apply_table(table(4, 3), 8)
     assert plan.row(9).clocks_mhz == (1004, 1004)

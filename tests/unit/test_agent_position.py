@@ -2,11 +2,11 @@
 
 import pytest
 
-from perseus_dist.agent.order import rank_order, schedule_digest
-from perseus_dist.agent.position import Happened, Position
+from perseus_dist.agent.following.position import BoundaryEffect, Position
+from perseus_dist.agent.following.rank_program import rank_order, schedule_digest
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule import format_schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.schedule.schedule import format_schedule, interleaved, joint_exchanges, one_f_one_b
 
 ORDER = rank_order("0F0 0F1 0LOAD 0B0 0B1\n", 0)
 
@@ -15,11 +15,11 @@ def boundary(event: Event, kind: str = "", microbatch: int = -1, chunk: int = 0,
     return Boundary(0, event, kind, chunk, microbatch, iteration, 0, 0)
 
 
-def follow(position: Position, *events: tuple[Event, str, int]) -> list[Happened]:
+def follow(position: Position, *events: tuple[Event, str, int]) -> list[BoundaryEffect]:
     return [position.step(boundary(e, kind, mb), 10 * i) for i, (e, kind, mb) in enumerate(events)]
 
 
-def whole_iteration(position: Position, iteration: int) -> list[Happened]:
+def whole_iteration(position: Position, iteration: int) -> list[BoundaryEffect]:
     happened = [position.step(boundary(Event.ITERATION_BEGIN, iteration=iteration), 0)]
     for k, work in enumerate(ORDER):
         happened.append(position.step(boundary(Event.BEGIN, work.kind, work.microbatch), 100 * k + 10))
@@ -31,8 +31,8 @@ def whole_iteration(position: Position, iteration: int) -> list[Happened]:
 def test_an_iteration_in_order() -> None:
     position = Position(ORDER)
     happened = whole_iteration(position, 7)
-    runs = [Happened.BEGAN, Happened.ENDED] * len(ORDER)
-    assert happened == [Happened.ITERATION_BEGAN, *runs, Happened.ITERATION_ENDED]
+    runs = [BoundaryEffect.BEGAN, BoundaryEffect.ENDED] * len(ORDER)
+    assert happened == [BoundaryEffect.ITERATION_BEGAN, *runs, BoundaryEffect.ITERATION_ENDED]
     assert position.iteration == 7
     assert position.in_step
     assert not position.in_iteration
@@ -44,7 +44,7 @@ def test_a_wrong_boundary_puts_out_of_step_until_the_next_iteration() -> None:
     position = Position(ORDER)
     begin = (Event.ITERATION_BEGIN, "", -1)
     wrong = follow(position, begin, (Event.BEGIN, "F", 1), (Event.END, "F", 1), (Event.BEGIN, "B", 0))
-    assert wrong[1:] == [Happened.OUT_OF_STEP, Happened.NOTHING, Happened.NOTHING]
+    assert wrong[1:] == [BoundaryEffect.OUT_OF_STEP, BoundaryEffect.NOTHING, BoundaryEffect.NOTHING]
     assert not position.in_step
     assert position.mismatch == (
         "iteration 0: saw the begin of F of microbatch 1 in chunk 0, expected F of microbatch 0 in chunk 0 next"
@@ -67,12 +67,12 @@ def test_a_wrong_boundary_puts_out_of_step_until_the_next_iteration() -> None:
 )
 def test_whatever_does_not_fit_is_noticed(events: list[tuple[Event, str, int]]) -> None:
     position = Position(ORDER)
-    assert follow(position, (Event.ITERATION_BEGIN, "", -1), *events)[-1] is Happened.OUT_OF_STEP
+    assert follow(position, (Event.ITERATION_BEGIN, "", -1), *events)[-1] is BoundaryEffect.OUT_OF_STEP
 
 
 def test_before_the_first_iteration_nothing_is_known() -> None:
     position = Position(ORDER)
-    assert follow(position, (Event.BEGIN, "F", 1), (Event.END, "F", 1)) == [Happened.NOTHING] * 2
+    assert follow(position, (Event.BEGIN, "F", 1), (Event.END, "F", 1)) == [BoundaryEffect.NOTHING] * 2
     assert not position.in_step
 
 
@@ -82,14 +82,14 @@ def test_constants_may_go_unreported_or_unscheduled() -> None:
     for kind, microbatch in (("F", 0), ("F", 1), ("B", 0), ("B", 1)):
         events += [(Event.BEGIN, kind, microbatch), (Event.END, kind, microbatch)]
     happened = follow(position, *events, (Event.ITERATION_END, "", -1))
-    assert Happened.OUT_OF_STEP not in happened
-    assert happened[1:3] == [Happened.NOTHING] * 2
+    assert BoundaryEffect.OUT_OF_STEP not in happened
+    assert happened[1:3] == [BoundaryEffect.NOTHING] * 2
 
 
 def test_a_trainer_may_not_know_the_microbatch() -> None:
     position = Position(ORDER)
     happened = follow(position, (Event.ITERATION_BEGIN, "", -1), (Event.BEGIN, "F", -1), (Event.END, "F", -1))
-    assert happened[-1] is Happened.ENDED
+    assert happened[-1] is BoundaryEffect.ENDED
 
 
 def test_chunks_count_the_stages_of_a_rank() -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from perseus_dist.agent.counter import Edge, EdgeTracker
-from perseus_dist.agent.profiler import OUTSIDE, Activity, Estimate, Span, estimate
+from perseus_dist.agent.measuring.counter import Edge, EdgeTracker
+from perseus_dist.agent.measuring.profiler import OUTSIDE, Activity, Estimate, Span, estimate
 
 FORWARD, BACKWARD = (0, "F"), (0, "B")
 BLOCKING_W = 83.6

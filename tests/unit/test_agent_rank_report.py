@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import make_spec
 
-from perseus_dist.agent.devices import Devices
-from perseus_dist.agent.job_watch import JobSeen, TableSeen
-from perseus_dist.agent.rank_report import RankReport
+from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
+from perseus_dist.agent.process.devices import Devices
+from perseus_dist.agent.process.rank_report import RankReport
 from perseus_dist.boundaries.agent_status import AgentStatus
-from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.device.observe import ObserveOnly
-from perseus_dist.messages import (
-    Gpu,
-    IterationReport,
+from perseus_dist.messages.from_agent import IterationReport
+from perseus_dist.messages.job_status import (
     JobFrontier,
     JobProfile,
     JobStatus,
@@ -25,21 +24,11 @@ from perseus_dist.messages import (
     PipelineStatus,
     Straggler,
     StragglerVerdict,
-    Target,
 )
+from perseus_dist.messages.terms import Gpu, Target
 
-SPEC = RankSpec(
-    job_id="gpt",
-    rank=1,
-    pp_rank=1,
-    dp_rank=0,
-    tp_rank=0,
-    pp_size=2,
-    dp_size=1,
-    tp_size=1,
-    schedule="0F0 0B0\n1F0 1B0\n",
-    local_rank=1,
-    shows_job=True,
+SPEC = make_spec(
+    job_id="gpt", rank=1, pp_rank=1, pp_size=2, schedule="0F0 0B0\n1F0 1B0\n", local_rank=1, shows_job=True
 )
 PIPELINE = PipelineStatus(
     dp_rank=0,
@@ -65,7 +54,7 @@ STATUS = JobStatus(
         Straggler(straggler_id="rack7", degree=1.25, dp_rank=1),
         Straggler(straggler_id="rack8", degree=1.125, dp_rank=1),
     ),
-    t_min_s=0.75,
+    fastest_s=0.75,
     t_star_s=0.9,
     baseline=MeasuredIterations(),
     enforced=MeasuredIterations(),
@@ -77,7 +66,9 @@ STATUS = JobStatus(
     troubles=(),
 )
 TABLE = TableSeen(
-    JobFrontier(table_revision=1, points=(), baseline_time_s=0.75, baseline_energy_j=610.0, t_min_s=0.75, t_star_s=0.9),
+    JobFrontier(
+        table_revision=1, points=(), baseline_time_s=0.75, baseline_energy_j=610.0, fastest_s=0.75, t_star_s=0.9
+    ),
     JobProfile(csv="stage,instruction\n", blocking_power_w=83.5),
 )
 
@@ -111,8 +102,8 @@ def test_a_rank_that_shows_the_job_tells_its_trainer_and_reports_nothing_of_it(
     report = RankReport(replace(SPEC, report=str(tmp_path)), reader)
     report.begin(DEVICES)
     report.keep([IterationReport(iteration=6, time_s=0.5, pipeline_time_s=0.5, energy_j=90.0)])
-    report.take_job(TABLE)
-    report.take_job(JobSeen(STATUS))
+    report.record_job(TABLE)
+    report.record_job(JobSeen(STATUS))
     told = AgentStatus(
         phase="enforcing",
         iteration=6,
@@ -127,7 +118,7 @@ def test_a_rank_that_shows_the_job_tells_its_trainer_and_reports_nothing_of_it(
     )
     assert ring.status == told
 
-    report.take_job(JobSeen(replace(STATUS, stragglers=(), target=Target())))
+    report.record_job(JobSeen(replace(STATUS, stragglers=(), target=Target())))
     report.keep([IterationReport(iteration=7, time_s=0.25, pipeline_time_s=0.25, energy_j=None)])
     assert ring.status == replace(
         told, iteration=7, time_s=0.25, energy_j=None, target="t_min", num_stragglers=0, straggler_degree=1.0
@@ -160,9 +151,9 @@ def test_the_trainer_is_told_of_stragglers_that_the_others_wait_for(ring: RingWr
     others = (replace(acted_upon, degree=9.0, is_muted=True), replace(acted_upon, degree=9.0, is_acted_upon=False))
     none = Straggler(straggler_id="rack9", degree=1.0, dp_rank=0)
     report = RankReport(SPEC, reader)
-    report.take_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=(acted_upon, *others))))
+    report.record_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=(acted_upon, *others))))
     assert ring.status is not None
     assert (ring.status.num_stragglers, ring.status.straggler_degree) == (1, 1.5)
-    report.take_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=others)))
+    report.record_job(JobSeen(replace(STATUS, stragglers=(none,), verdicts=others)))
     assert ring.status is not None
     assert (ring.status.num_stragglers, ring.status.straggler_degree) == (0, 1.0)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.agent.report_folder import ReportFolder
-from perseus_dist.agent.timed_iteration import TimedIteration, TimedRun
-from perseus_dist.messages import IterationReport, KindTime
+from perseus_dist.messages.from_agent import IterationReport, KindTime
+from perseus_dist.runlog.report_folder import ReportFolder
+from perseus_dist.runlog.timed_iteration import TimedIteration, TimedRun
 
 REPORTS = (
     IterationReport(iteration=0, time_s=1.5, pipeline_time_s=1.25, energy_j=None),

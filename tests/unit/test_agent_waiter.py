@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from perseus_dist.agent.waiter import Waiter
+from perseus_dist.agent.process.waiter import Waiter
 
 MS = 1_000_000
 
@@ -22,9 +22,7 @@ def test_descriptors_beyond_the_limit_of_select_wake_it_up() -> None:
         waiter.add(descriptor)
         assert waiter.wait(0) == frozenset()
         os.eventfd_write(first, 1)
-        begin = time.monotonic()
         assert waiter.wait(30_000 * MS) == {descriptor}
-        assert time.monotonic() - begin < 20
     finally:
         os.close(first)
         os.close(descriptor)

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.errors import PlanningError
-from perseus_dist.planning.baselines import zeus_global, zeus_per_stage
-from perseus_dist.planning.comparison import Comparison, compare
-from perseus_dist.planning.dag import Int32Array
-from perseus_dist.planning.envpipe import envpipe
-from perseus_dist.planning.frontier import plan_frontier
-from perseus_dist.planning.instruction import NO_MICROBATCH, Instruction, Kind
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import Measurements, Profile, read_profile
-from perseus_dist.planning.replay import replay, replay_all_max
-from perseus_dist.planning.schedule import Schedule, interleaved, one_f_one_b
+from perseus_dist.planning.baselines.baselines import zeus_global, zeus_per_stage
+from perseus_dist.planning.baselines.comparison import Comparison, compare
+from perseus_dist.planning.baselines.envpipe import envpipe
+from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.frontier.replay import replay, replay_all_max
+from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile
+from perseus_dist.planning.schedule.dag import Int32Array
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, Kind
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b
 from perseus_dist.units import PS_PER_MS, PS_PER_S, UJ_PER_J
 
 Point = tuple[int, float, float]  # clock [MHz], time [s], energy [J]
@@ -217,8 +217,8 @@ def test_comparison_by_hand() -> None:
         "zeus_per_stage": ("Zeus-per-stage, fastest", 20, 2.857),
         "zeus_per_stage_least_energy": ("Zeus-per-stage, least energy", 20, 2.857),
         "envpipe": ("EnvPipe", 0, 5),
-        "perseus_t_min": ("perseus-dist at T_min", 0, 5),
-        "perseus_all_max_time": ("perseus-dist at the all-max time", 0, 5),
+        "perseus_fastest": ("perseus-dist, fastest", 0, 5),
+        "perseus_all_max_time": ("perseus-dist at T_min", 0, 5),
         "perseus_t_star": ("perseus-dist at T*", 0, 5),
     }
     later = by_key(compare(frontier, deadline_ps=18 * PS_PER_S))

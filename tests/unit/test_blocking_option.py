@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from perseus_dist.cli.blocking_option import add_blocking_argument, blocking_uw_from_args
+from perseus_dist.cli.planning.blocking_option import add_blocking_argument, blocking_uw_from_args
 from perseus_dist.errors import PlanningError
 
 

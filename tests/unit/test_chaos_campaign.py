@@ -13,7 +13,7 @@ from perseus_dist.simulation.chaos.drawing.draw import draw_history
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.known_failures import format_known_failures, read_known_failures
 from perseus_dist.simulation.chaos.record import Broken
-from perseus_dist.simulation.chaos.scenario_file import parse_scenario, scenario_document
+from perseus_dist.simulation.chaos.scenario.scenario_file import parse_scenario, scenario_document
 from perseus_dist.simulation.chaos.trial import Trial
 
 BROKEN = (

@@ -6,8 +6,8 @@ import pytest
 from perseus_dist.simulation.chaos.drawing.draw import DrawnHistory, draw_history, draw_scenario
 from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import estimated_phases
-from perseus_dist.simulation.chaos.events import SlowDown
-from perseus_dist.simulation.chaos.scenario_file import format_scenario, parse_scenario
+from perseus_dist.simulation.chaos.scenario.events import SlowDown
+from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, parse_scenario
 
 NUM = 2000
 

@@ -4,13 +4,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from builders import make_rank
 
-from perseus_dist.agent.plan_view import PlanView
-from perseus_dist.messages import Attach, Gpu, Rank, Switch, SwitchSeen
-from perseus_dist.planner import lifecycle
-from perseus_dist.planner.job import Job
-from perseus_dist.planner.lifecycle_events import Effect, JobEvent, Persist
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.agent.core.plan_view import PlanView
+from perseus_dist.messages.from_agent import Attach, SwitchSeen
+from perseus_dist.messages.from_planner import Switch
+from perseus_dist.messages.terms import Gpu
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle import lifecycle
+from perseus_dist.planner.lifecycle.events import Effect, JobEvent, Persist
+from perseus_dist.simulation.chaos.invariants import durability
+from perseus_dist.simulation.chaos.play import play
+from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     Event,
     Process,
@@ -19,13 +24,11 @@ from perseus_dist.simulation.chaos.events import (
     StragglerOrder,
     TargetOrder,
 )
-from perseus_dist.simulation.chaos.invariants import durability
-from perseus_dist.simulation.chaos.play import play
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.standing import History
-from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
-from perseus_dist.simulation.held_revisions import HeldRevisions
-from perseus_dist.simulation.virtual_lease import VirtualLease
+from perseus_dist.simulation.chaos.world.virtual_world import open_virtual_world
+from perseus_dist.simulation.virtual.held_revisions import HeldRevisions
+from perseus_dist.simulation.virtual.lease import VirtualLease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +125,7 @@ def test_what_a_full_disk_did_not_take_was_not_acknowledged() -> None:
 def test_an_answer_that_hides_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     full = (DiskFull(iteration=42, is_full=True), *ORDERS[1:], DiskFull(iteration=53, is_full=False))
     monkeypatch.setattr(
-        "perseus_dist.simulation.virtual_planner.without_acknowledgement",
+        "perseus_dist.simulation.virtual.planner.without_acknowledgement",
         lambda effects, _: [effect for effect in effects if not isinstance(effect, Persist)],
     )
     assert any("the target" in sentence for sentence in broken(SAVED, *full))
@@ -139,9 +142,7 @@ def test_an_agent_that_holds_a_lower_revision_is_found() -> None:
     assert went_back == []
     held.hear(SwitchSeen(table_revision=1, switch_revision=3))
     assert went_back == ["rank 3 held switch 4 and then holds switch 3"]
-    rank = Rank(
-        job_id="j", rank=3, pp_rank=0, dp_rank=0, tp_rank=0, pp_size=1, dp_size=1, tp_size=1, schedule_digest="d"
-    )
+    rank = make_rank(job_id="j", rank=3, schedule_digest="d")
     gpu = Gpu(uuid="u", name="n", driver_version="1", clocks_mhz=(), control="direct")
     for revision in (0, 5, 5, 4):
         held.hear(Attach(rank=rank, gpu=gpu, incarnation=1, table_revision=revision))
@@ -156,13 +157,13 @@ def test_an_agent_that_follows_an_older_switch_is_found(monkeypatch: pytest.Monk
         TargetOrder(iteration=47, target="t_min"),
         *planner_dies(50, 53),
     )
-    take_switch = PlanView.take_switch
+    apply_switch = PlanView.apply_switch
 
     def forgetful(view: PlanView, switch: Switch, iteration: int) -> None:
         view.newest_switch = None
-        take_switch(view, switch, iteration)
+        apply_switch(view, switch, iteration)
 
-    monkeypatch.setattr(PlanView, "take_switch", forgetful)
+    monkeypatch.setattr(PlanView, "apply_switch", forgetful)
     assert any("and then holds switch" in sentence for sentence in broken(SAVED, *events))
 
 
@@ -188,8 +189,8 @@ def test_a_lease_whose_end_does_not_unlock_is_found(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_agent_that_does_not_release_at_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_dist.simulation.virtual_agent.VirtualAgent.end", lambda *_: None)
-    monkeypatch.setattr("perseus_dist.agent.core.AgentCore._stall_ns", 1 << 62)
+    monkeypatch.setattr("perseus_dist.simulation.virtual.agent.VirtualAgent.end", lambda *_: None)
+    monkeypatch.setattr("perseus_dist.agent.core.core.AgentCore._stall_ns", 1 << 62)
     assert any("still locked after the job's end" in sentence for sentence in broken(SAVED, iterations=30))
 
 

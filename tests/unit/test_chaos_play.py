@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from perseus_dist.messages import MeasuredIterations
+from perseus_dist.messages.job_status import MeasuredIterations
 from perseus_dist.simulation.chaos.answer import answer_document, answer_text
-from perseus_dist.simulation.chaos.events import Event, NextJob, SlowDown
 from perseus_dist.simulation.chaos.play import play
 from perseus_dist.simulation.chaos.record import Broken
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.world import Iteration, JobEnd, OpenWorld
+from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, SlowDown
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.world.world import Iteration, JobEnd, OpenWorld
 
 JOB = ScenarioJob(schedule="1f1b", pp=2, dp=2, microbatches=4)
 

@@ -7,8 +7,8 @@ import pytest
 from perseus_dist.cli import main
 from perseus_dist.simulation.chaos.drawing.draw import draw_history
 from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
-from perseus_dist.simulation.chaos.scenario_file import read_scenario
-from perseus_dist.simulation.virtual_lease import VirtualLease
+from perseus_dist.simulation.chaos.scenario.scenario_file import read_scenario
+from perseus_dist.simulation.virtual.lease import VirtualLease
 
 SEED = 264
 

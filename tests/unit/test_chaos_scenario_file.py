@@ -1,10 +1,12 @@
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perseus_dist.simulation.chaos.errors import ScenarioError
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     HeatCap,
     Loss,
@@ -21,8 +23,8 @@ from perseus_dist.simulation.chaos.events import (
     StragglerOrder,
     TargetOrder,
 )
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.scenario_file import format_scenario, parse_scenario, read_scenario
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, parse_scenario, read_scenario
 
 FIELDS: dict[str, Any] = {
     "schedule": "1f1b", "pp": 2, "dp": 4, "microbatches": 4, "gpu": "a100", "imbalance": 0.1, "noise_percent": 0.5,
@@ -32,6 +34,20 @@ FIELDS: dict[str, Any] = {
 
 def scenario(*events: dict[str, Any], **fields: Any) -> Scenario:
     return parse_scenario(json.dumps({**FIELDS, **fields, "events": events}), "file.json")
+
+
+DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "simulator.md"
+
+
+@pytest.mark.parametrize("event", re.findall(r'`(\{"iteration": .*?\})`', DOCUMENTATION.read_text()))
+def test_events_in_the_documentation_are_read(event: str) -> None:
+    assert len(scenario(json.loads(event)).events) == 1
+
+
+def test_the_documentation_shows_an_event_of_each_sort() -> None:
+    shown = re.findall(r'`(\{"iteration": .*?\})`', DOCUMENTATION.read_text())
+    kinds = {type(scenario(json.loads(event)).events[0]) for event in shown}
+    assert kinds >= {SlowDown, ProcessEvent, Loss, StragglerOrder}
 
 
 def test_a_whole_file() -> None:

@@ -16,6 +16,7 @@ SEEDS = {
     26: "lost messages; 1f1b, 6 ranks, saved profile",
     32: "planner stopped, heat; gpipe, 32 ranks, sweep",
     35: "late messages, slow GPU, same job again; 1f1b, 4 ranks, sweep",
+    42: "lease holder killed; one rank, whose plan is full clocks: it saves nothing",
     44: "undisturbed; 1f1b, 24 ranks, sweep",
     45: "repeated messages, trainer killed, manual report, lease holder stopped; 1f1b, 6 ranks, sweep",
     48: "disk full, slow link, whole node, power cap; 1f1b, 3 ranks, saved profile",
@@ -34,6 +35,7 @@ SEEDS = {
     81: "slow link, heat; gpipe, 7 ranks, saved profile",
     86: "repeated messages, oscillation, agent stopped; interleaved, 8 ranks, saved profile",
     137: "power cap, other job under the name, planner stopped; 1f1b, 6 ranks, sweep",
+    164: "manual report, slow link; gpipe, 16 ranks with short iterations, saved profile",
 }
 
 
@@ -42,6 +44,12 @@ def test_a_history_that_holds(seed: int) -> None:
     trial = try_seed(seed)
     assert [f"{one.name}: {one.sentence}" for one in trial.broken] == []
     assert trial.reached_plan
+
+
+def test_a_profile_that_was_measured_while_all_gpus_were_slow_is_measured_again() -> None:
+    """A power limit of a whole node ends just after the highest clock was measured."""
+    broken = {one.name for one in try_seed(154).broken}
+    assert not broken & {"settled_time", "total_time", "profile_truth"}
 
 
 def test_every_kind_of_fault_is_in_some_history() -> None:

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
-from perseus_dist.simulation.chaos.events import Event, NextJob, SlowDown, StragglerOrder
-from perseus_dist.simulation.chaos.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.scenario_file import format_scenario, parse_scenario
+from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, SlowDown, StragglerOrder
+from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, parse_scenario
 from perseus_dist.simulation.chaos.shrink import shrink
 
 JOB = ScenarioJob(schedule="1f1b", pp=4, dp=8, microbatches=8, noise_percent=0.5)

@@ -1,6 +1,6 @@
 import pytest
 
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     Event,
     HeatCap,
@@ -14,7 +14,7 @@ from perseus_dist.simulation.chaos.events import (
     StragglerOrder,
     TargetOrder,
 )
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.standing import GpuFaults, History
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.cli.output import shown_progress, staged_output
+from perseus_dist.cli.planning.output import shown_progress, staged_output
 from perseus_dist.errors import OutputError
 
 NAMES = ("one.txt", "two.txt")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.errors import ProfileError
-from perseus_dist.planning.cost_curve import MAX_SLOPE_UW, CostCurve, cost_curve, cost_curves
-from perseus_dist.planning.profile import Measurements, Profile, read_profile
+from perseus_dist.planning.profile.cost_curve import MAX_SLOPE_UW, CostCurve, cost_curve, cost_curves
+from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile
 from perseus_dist.units import FloatArray, uw_from_w
 
 BLOCKING_UW = 70_000_000
@@ -158,8 +158,8 @@ def test_blocking_power_is_that_of_the_stage() -> None:
 @pytest.mark.parametrize(
     ("kinds", "wanted", "parts"),
     [
-        (FB, dict.fromkeys(range(8), "FB"), ["p.csv: saw 4 stages", "schedule's 8", "lower --pp or --chunks"]),
-        (FB, {0: "FB", 1: "FB"}, ["saw 4 stages", "schedule's 2", "raise --pp or --chunks"]),
+        (FB, dict.fromkeys(range(8), "FB"), ["p.csv: saw 4 stages", "schedule's 8", "lower pp= or chunks="]),
+        (FB, {0: "FB", 1: "FB"}, ["saw 4 stages", "schedule's 2", "raise pp= or chunks="]),
         ({0: "FB"}, {0: "FIW"}, ["stage 0 has backward, forward", "expected backward_input too"]),
         ({0: "FIW"}, {0: "FB"}, ["backward_input, backward_weight, forward", "expected backward too"]),
         ({0: "FB"}, {0: "FBL"}, ["expected load too"]),

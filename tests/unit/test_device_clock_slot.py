@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.device.clock_slot import (
+from perseus_dist.device.lease.clock_slot import (
     READ_WINDOW_NS,
     RECHECK_INTERVAL_NS,
     RETRY_FIRST_NS,

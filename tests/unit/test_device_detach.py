@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.device.detach import OWN_GROUP, leave_job, read_hierarchies
+from perseus_dist.device.lease.detach import OWN_GROUP, leave_job, read_hierarchies
 
 
 class Node:
@@ -32,7 +32,7 @@ class Node:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
     here = (made.proc / "ns/pid").stat().st_ino
-    monkeypatch.setattr("perseus_dist.device.detach._INITIAL_PID_NAMESPACE", here)
+    monkeypatch.setattr("perseus_dist.device.lease.detach._INITIAL_PID_NAMESPACE", here)
     return made
 
 
@@ -77,7 +77,7 @@ def test_a_freezer_of_version_1_is_left_too(node: Node) -> None:
 
 
 def test_a_container_cannot_be_left(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_dist.device.detach._INITIAL_PID_NAMESPACE", 1)
+    monkeypatch.setattr("perseus_dist.device.lease.detach._INITIAL_PID_NAMESPACE", 1)
     node.write("0::/job\n")
     assert leave_job(node.proc) == "its container"
     assert node.moved  # what can be left is left

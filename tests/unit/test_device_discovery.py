@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_dist.device.discovery import VisibleGpu, choose_gpu
+from perseus_dist.device.nvml.discovery import VisibleGpu, choose_gpu
 
 UUIDS = [f"GPU-{digit * 4}-0000" for digit in "abcd"] + ["GPU-aabb-0000"]
 GPUS = [VisibleGpu(uuid=uuid, name="NVIDIA A100-SXM4-80GB") for uuid in UUIDS]

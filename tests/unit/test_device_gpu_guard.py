@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.device.gpu_guard import Claimant, describe_process, is_own, translate_pids
+from perseus_dist.device.nvml.gpu_guard import Claimant, describe_process, is_own, translate_pids
 
 ME = Claimant(pid=os.getpid(), uid=os.geteuid())
 PARENT = """

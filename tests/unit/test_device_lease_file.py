@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.device.connectors import clockd_socket, zeusd_socket
-from perseus_dist.device.lease_file import (
-    LeaseFile,
-    LeaseFileError,
-    lease_folder,
-    prepare_lease_folder,
-    touched_gpus,
-)
+from perseus_dist.device.lease.connectors import clockd_socket, zeusd_socket
+from perseus_dist.device.lease.file import LeaseFile, LeaseFileError, lease_folder, prepare_lease_folder, touched_gpus
 
 GPU = "GPU-0000"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.device.control import ClockReport
-from perseus_dist.device.lease_wire import (
+from perseus_dist.device.lease.wire import (
     WireError,
     decode_from_client,
     decode_from_daemon,

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.planning.emulation import Emulation, Iteration, emulate
-from perseus_dist.planning.frontier import Frontier, plan_frontier
-from perseus_dist.planning.problem import make_problem
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.replay import replay_all_max
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier.problem import make_problem
+from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import PS_PER_S, UJ_PER_J, energy_uj, ps_from_s, uj_from_j
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.errors import PlanningError
-from perseus_dist.planning.frontier import Bound, Frontier, plan_frontier
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.replay import replay, replay_all_max
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.planning.frontier.frontier import Bound, Frontier, plan_frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.frontier.replay import replay, replay_all_max
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import PS_PER_MS, PS_PER_S, deadline_ps_from_s, energy_uj
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"
@@ -54,8 +54,8 @@ def test_look_ups_by_hand() -> None:
     """Total energies are 1320, 1300, 1330, 1280 and 1300 J."""
     frontier = made_up([(1, 1000), (2, 660), (3, 370), (4, 0), (5, -300)])
     np.testing.assert_array_equal(frontier.total_uj, np.array([1320, 1300, 1330, 1280, 1300]) * 10**6)
-    assert frontier.own.tolist() == [0, 1, 3]
-    assert (frontier.t_min_ps, frontier.t_star_ps) == (PS_PER_S, 4 * PS_PER_S)
+    assert frontier.deadline_points.tolist() == [0, 1, 3]
+    assert (frontier.fastest_ps, frontier.t_star_ps) == (PS_PER_S, 4 * PS_PER_S)
     for deadline_ms, own, straggler in [
         (1000, 0, 0),
         (1999, 0, 0),
@@ -106,9 +106,9 @@ def test_look_ups_find_the_least_energy(points: list[tuple[int, int]], limit_s: 
     else:
         with pytest.raises(PlanningError):
             frontier.point_for_deadline(limit_s * PS_PER_S)
-    assert total[frontier.own[-1]] == min(total)
+    assert total[frontier.deadline_points[-1]] == min(total)
     assert frontier.t_star_ps == points[total.index(min(total))][0] * PS_PER_S
-    own = frontier.own.tolist()
+    own = frontier.deadline_points.tolist()
     assert own[0] == 0
     assert all(total[a] > total[b] for a, b in pairwise(own))
 
@@ -175,7 +175,7 @@ def test_the_bound_spans_from_the_fastest_to_the_cheapest_iteration() -> None:
     frontier, problem = example_frontier(), example_problem()
     fastest = replay(problem, np.array([curve.choices[0] for curve in problem.curves])[problem.curve_of])
     cheapest = replay(problem, np.array([curve.at_least_energy for curve in problem.curves])[problem.curve_of])
-    assert frontier.bound.time_ps[0] == fastest.time_ps == frontier.t_min_ps
+    assert frontier.bound.time_ps[0] == fastest.time_ps == frontier.fastest_ps
     assert frontier.bound.time_ps[-1] == cheapest.time_ps
     waiting_uj = energy_uj(problem.total_blocking_uw, cheapest.time_ps)
     assert frontier.bound.effective_uj[-1] == cheapest.total_uj - waiting_uj
@@ -207,7 +207,7 @@ def test_gaps_on_published_profiles(shared_data: Path, name: str, blocking_uw: i
     assert len(frontier.time_ps) >= 200
     assert -1e-9 <= frontier.gaps.min() <= frontier.gaps.max() <= 0.005
     assert frontier.gaps.mean() <= 0.0015
-    assert frontier.t_min_ps <= frontier.baseline.time_ps
+    assert frontier.fastest_ps <= frontier.baseline.time_ps
 
 
 @pytest.mark.parametrize("phase", ["exact frontier", "realised plans"])

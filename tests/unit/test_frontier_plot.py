@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
-from perseus_dist.report import theme
-from perseus_dist.report.frontier_plot import MarkedPoint, plot_frontier
+from perseus_dist.report.plots import theme
+from perseus_dist.report.plots.frontier_plot import MarkedPoint, plot_frontier
 
 TIMES_S = np.linspace(2.8, 3.4, 200)
 BOUNDS_J = 5600 + 1800 * (3.4 - TIMES_S) ** 2

@@ -9,28 +9,18 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from builders import make_spec
 
-from perseus_dist.agent.job_report import target_text
 from perseus_dist.boundaries.agent_status import AgentStatus, decode_status, encode_status
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.boundaries.ring import RingWriter
-from perseus_dist.hooks import Hook, RankSpec, attach
-from perseus_dist.messages import Target
-from perseus_dist.planner.job import Phase
+from perseus_dist.hooks import Hook, attach
+from perseus_dist.messages.target_text import format_target
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.job import Phase
 
-SPEC = RankSpec(
-    job_id="job",
-    rank=3,
-    pp_rank=0,
-    dp_rank=0,
-    tp_rank=0,
-    pp_size=1,
-    dp_size=1,
-    tp_size=1,
-    schedule="0F0 0B0\n",
-    local_rank=0,
-)
+SPEC = make_spec(rank=3, schedule="0F0 0B0\n")
 
 
 class Wire:
@@ -268,7 +258,7 @@ def test_the_trainer_reads_what_its_agent_said_last(wire: Wire) -> None:
 
 
 def test_the_status_takes_the_two_cache_lines_that_it_has_and_the_longest_texts() -> None:
-    longest = AgentStatus(phase=max(Phase, key=len), target=target_text(Target(deadline_s=1.2345678901234567e-300)))
+    longest = AgentStatus(phase=max(Phase, key=len), target=format_target(Target(deadline_s=1.2345678901234567e-300)))
     block = encode_status(longest)
     assert len(block) <= 128
     assert decode_status(block) == longest

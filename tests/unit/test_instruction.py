@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.errors import ProfileError, ScheduleError
-from perseus_dist.planning.instruction import (
+from perseus_dist.planning.schedule.instruction import (
     NO_MICROBATCH,
     Instruction,
     Kind,

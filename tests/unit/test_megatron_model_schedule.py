@@ -7,9 +7,15 @@ import pytest
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.megatron.model_schedule import INTERLEAVED, SCHEDULE_FUNCTIONS, read_iteration, read_schedule
-from perseus_dist.planning.schedule import format_schedule
+from perseus_dist.planning.schedule.schedule import format_schedule
 
-CONFIG = {"overlap_p2p_comm": True, "finalize_model_grads_func": None, "microbatch_group_size_per_vp_stage": 2}
+CONFIG = {
+    "overlap_p2p_comm": True,
+    "finalize_model_grads_func": None,
+    "microbatch_group_size_per_vp_stage": 2,
+    "sequence_parallel": False,
+    "tensor_model_parallel_size": 1,
+}
 
 
 def schedule(function: str, model: object, *, pp: int, has_step: bool = False, **config: Any) -> str:
@@ -34,6 +40,13 @@ def test_exchanges_are_joint_where_they_do_not_overlap() -> None:
     assert "+" not in schedule(INTERLEAVED, chunks, pp=2)
     assert "3F0+ 3B0" in schedule(INTERLEAVED, chunks, pp=2, overlap_p2p_comm=False, has_step=True)
     assert "+" not in schedule(SCHEDULE_FUNCTIONS[1], object(), pp=2, overlap_p2p_comm=False)
+
+
+@pytest.mark.parametrize(("divides", "copies"), [(False, 4), (True, 1)])
+def test_sequence_parallelism_divides_the_tokens_of_a_tensor_parallel_group(divides: bool, copies: int) -> None:  # noqa: FBT001
+    config = SimpleNamespace(**{**CONFIG, "tensor_model_parallel_size": 4, "sequence_parallel": divides})
+    call = {"model": object(), "num_microbatches": 2}
+    assert read_iteration(SCHEDULE_FUNCTIONS[1], call, config, has_step=True).token_copies == copies
 
 
 def test_interleaving_one_chunk_is_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.megatron.model_workload import workload_of
-from perseus_dist.training.workload import installed_versions, known_size, read_workload
+from perseus_dist.training.rank.workload import installed_versions, known_size, read_workload
 
 nn = pytest.importorskip("torch.nn")
 

@@ -17,6 +17,7 @@ class MultiModulePipelineCommunicator:
     [
         ({}, {"overlap_moe_expert_parallel_comm": True}, "--overlap-moe-expert-parallel-comm"),
         ({}, {"hybrid_context_parallel": True}, "--hybrid-context-parallel"),
+        ({}, {"dynamic_context_parallel": True}, "--dynamic-context-parallel"),
         ({}, {"cuda_graph_impl": "full_iteration"}, "--cuda-graph-impl"),
         ({}, {"cuda_graph_impl": "local", "cuda_graph_scope": "full_iteration"}, "--cuda-graph-scope"),
         (

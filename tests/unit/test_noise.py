@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perseus_dist.planning.noise import noise
-from perseus_dist.planning.profile import Measurements, read_profile
+from perseus_dist.planning.profile.noise import noise
+from perseus_dist.planning.profile.profile import Measurements, read_profile
 from perseus_dist.units import FloatArray
 
 CLOCKS_MHZ = np.arange(1410, 840, -15)

@@ -1,16 +1,17 @@
 """Plans: what they are worth, and ``plan.json``."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from perseus_dist.errors import PlanningError
-from perseus_dist.planning.frontier import Frontier, plan_frontier
-from perseus_dist.planning.plan import plan_document, plan_figures, plan_for_deadline, plan_for_straggler
-from perseus_dist.planning.problem import make_problem
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier.plan import plan_document, plan_figures, plan_for_deadline, plan_for_straggler
+from perseus_dist.planning.frontier.problem import make_problem
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_MS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"
@@ -70,17 +71,21 @@ def test_with_a_straggler_everybody_waits(frontier: Frontier) -> None:
 
 def test_a_straggler_faster_than_all_max_does_not_shorten_all_max(frontier: Frontier) -> None:
     t_prime_ps = frontier.baseline.time_ps - 1
-    if t_prime_ps < frontier.t_min_ps:
-        t_prime_ps = frontier.t_min_ps
+    if t_prime_ps < frontier.fastest_ps:
+        t_prime_ps = frontier.fastest_ps
     plan = plan_for_straggler(frontier, t_prime_ps)
     assert plan.saving_share == pytest.approx(1 - plan.energy_uj / frontier.baseline.total_uj)
 
 
 @pytest.mark.parametrize("choose", [plan_for_deadline, plan_for_straggler])
 def test_nothing_is_faster_than_the_fastest(frontier: Frontier, choose: type) -> None:
-    assert choose(frontier, frontier.t_min_ps).execution.time_ps == frontier.t_min_ps
+    assert choose(frontier, frontier.fastest_ps).execution.time_ps == frontier.fastest_ps
     with pytest.raises(PlanningError, match=r"cannot be met: the fastest plan takes"):
-        choose(frontier, frontier.t_min_ps - 1)
+        choose(frontier, frontier.fastest_ps - 1)
+    with pytest.raises(PlanningError, match=r"the deadline of nan s cannot be met"):
+        choose(frontier, math.nan)
+    with pytest.raises(PlanningError, match=r"deadlines_ps: saw nan, expected whole picoseconds"):
+        plan_frontier(frontier.problem, deadlines_ps=[math.nan])  # type: ignore[list-item]
 
 
 def test_document(frontier: Frontier) -> None:

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 
 from perseus_dist.errors import ProfileError
-from perseus_dist.messages import PlannerMessage, PlanTable, Sample
-from perseus_dist.planner.frontier_build import build_plan, summarize
-from perseus_dist.planner.measured_profile import measured_profile
-from perseus_dist.planner.plan_request import Contribution, PlanningRequest
-from perseus_dist.planner.plan_table import plan_tables
-from perseus_dist.planning.frontier import Frontier, plan_frontier
-from perseus_dist.planning.frontier_file import load_frontier
-from perseus_dist.planning.problem import make_problem
-from perseus_dist.planning.profile import read_profile
-from perseus_dist.planning.schedule import Schedule, format_schedule, interleaved, one_f_one_b
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.messages.from_agent import Sample
+from perseus_dist.messages.from_planner import PlannerMessage, PlanTable
+from perseus_dist.planner.worker.frontier_build import build_plan, summarize
+from perseus_dist.planner.worker.measured_profile import measured_profile
+from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
+from perseus_dist.planner.worker.plan_table import plan_tables
+from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
+from perseus_dist.planning.frontier.frontier_file import load_frontier
+from perseus_dist.planning.frontier.problem import make_problem
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import UW_PER_W
 
 CLOCKS_MHZ = (1400, 1200, 1000, 800)
@@ -196,7 +197,7 @@ def test_the_summary_chooses_as_the_frontier_does() -> None:
         assert summary.point_for_deadline(deadline_ps) == frontier.point_for_deadline(deadline_ps)
         assert summary.point_for_straggler(deadline_ps) == frontier.point_for_straggler(deadline_ps)
     assert summary.point_for_deadline(0) == summary.point_for_straggler(0) == 0
-    assert (summary.t_min_ps, summary.t_star_ps) == (frontier.t_min_ps, frontier.t_star_ps)
+    assert (summary.fastest_ps, summary.t_star_ps) == (frontier.fastest_ps, frontier.t_star_ps)
 
 
 def test_a_request_becomes_tables_a_frontier_file_and_a_profile(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.errors import OutputError
-from perseus_dist.planner.address import Address, AddressError, parse_address
-from perseus_dist.planner.auth import (
+from perseus_dist.planner.access.address import Address, AddressError, parse_address
+from perseus_dist.planner.access.auth import (
     Caller,
     TokenFileError,
     caller_from_metadata,
@@ -14,7 +14,7 @@ from perseus_dist.planner.auth import (
     load_operator_token,
     new_token,
 )
-from perseus_dist.planner.private_file import write_private
+from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.rpc.connection import ConnectionFileError, authorization, read_token
 
 OPERATOR = hash_token("operator")

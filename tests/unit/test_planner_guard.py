@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perseus_dist.planner.guard import Guard, GuardPolicy, Mode, Waiting
+from perseus_dist.planner.job.guard import Guard, GuardPolicy, Mode, Waiting
 
 POLICY = GuardPolicy()
 FREE, PLANNED, MIXED = Mode.FREE, Mode.PLANNED, Mode.MIXED

@@ -1,8 +1,9 @@
 """What ranks report, in the guard's terms: which iterations say something, and about what."""
 
-from perseus_dist.messages import NO_POINT, IterationReport
-from perseus_dist.planner.guard import Waiting
-from perseus_dist.planner.guard_watch import GuardWatch
+from perseus_dist.messages.from_agent import IterationReport
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.guard import Waiting
+from perseus_dist.planner.job.guard_watch import GuardWatch
 
 NUM_RANKS = 2
 

@@ -7,13 +7,12 @@ from concurrent.futures import Future
 import pytest
 
 from perseus_dist.errors import PlanningError
-from perseus_dist.messages import ProfileAck, Refused, Release, Target
-from perseus_dist.planner import job_actor
-from perseus_dist.planner.counters import Counters
-from perseus_dist.planner.job import Job
-from perseus_dist.planner.job_actor import JobActor
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.lifecycle_events import (
+from perseus_dist.messages.from_planner import ProfileAck, Refused, Release
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.facts import Fact, TargetChosen
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.events import (
     Answer,
     CancelPlanning,
     Effect,
@@ -26,10 +25,12 @@ from perseus_dist.planner.lifecycle_events import (
     TargetSet,
     Tick,
 )
-from perseus_dist.planner.lifecycle_facts import Fact, TargetChosen
-from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
-from perseus_dist.planner.planning_worker import WorkerDiedError
-from perseus_dist.planner.store import StoreError
+from perseus_dist.planner.runtime import job_actor
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.store.store import StoreError
+from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.worker.planning_worker import WorkerDiedError
 
 REQUEST = PlanningRequest(
     request_id=3,

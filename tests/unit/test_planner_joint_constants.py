@@ -2,12 +2,12 @@
 
 import pytest
 
-from perseus_dist.messages import Sample
-from perseus_dist.planner.joint_constants import joint_kinds
-from perseus_dist.planner.measured_profile import measured_profile
-from perseus_dist.planner.plan_request import Contribution
-from perseus_dist.planning.profile import Profile
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.messages.from_agent import Sample
+from perseus_dist.planner.worker.collective_times import joint_kinds
+from perseus_dist.planner.worker.measured_profile import measured_profile
+from perseus_dist.planner.worker.plan_request import Contribution
+from perseus_dist.planning.profile.profile import Profile
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 SCHEDULE = parse_schedule("0LOAD0 0F0 0B0 0TIED 0REDUCE 0STEP\n1LOAD0 1F0 1B0 1TIED 1REDUCE 1STEP\n")
 BLOCKING_W = (80.0, 90.0)

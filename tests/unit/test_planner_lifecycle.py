@@ -4,41 +4,39 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+from builders import make_rank
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perseus_dist.cli.job_view import format_troubles, status_document
-from perseus_dist.messages import (
-    NO_POINT,
+from perseus_dist.cli.jobs.job_view import format_troubles, status_document
+from perseus_dist.messages.from_agent import (
     Attach,
-    Attached,
     Drift,
     Goodbye,
-    Gpu,
     GpuSample,
     IterationReport,
+    ProfileSamples,
+    Sample,
+    ScheduleText,
+    SwitchSeen,
+    Telemetry,
+)
+from perseus_dist.messages.from_planner import (
+    Attached,
     PlannerMessage,
     Probe,
     ProfileAck,
-    ProfileSamples,
-    Rank,
     Refused,
     Release,
-    Sample,
-    ScheduleText,
     ScheduleWanted,
     StopSweep,
     Sweep,
     Switch,
-    SwitchSeen,
-    Target,
-    Telemetry,
 )
-from perseus_dist.planner.frontier_build import build_plan
-from perseus_dist.planner.frontier_summary import FrontierSummary
-from perseus_dist.planner.job_status import job_status
-from perseus_dist.planner.lifecycle import Phase, Policy, new_job, restore, step
-from perseus_dist.planner.lifecycle_events import (
+from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
+from perseus_dist.planner.job.facts import Fact, SwitchDecided
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.lifecycle.events import (
     Answer,
     Effect,
     Forget,
@@ -60,12 +58,14 @@ from perseus_dist.planner.lifecycle_events import (
     Tick,
     without_acknowledgement,
 )
-from perseus_dist.planner.lifecycle_facts import Fact, SwitchDecided
-from perseus_dist.planner.lifecycle_plan import planning_request
-from perseus_dist.planner.measured_profile import csv_of_request
-from perseus_dist.planner.operator_wire import status_to_wire
-from perseus_dist.planner.plan_request import PlanningRequest, PlanResult
-from perseus_dist.planning.schedule import format_schedule, one_f_one_b
+from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.lifecycle import Phase, Policy, new_job, restore, step
+from perseus_dist.planner.lifecycle.plan import planning_request
+from perseus_dist.planner.worker.frontier_build import build_plan
+from perseus_dist.planner.worker.measured_profile import csv_of_request
+from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
+from perseus_dist.rpc.job_status_wire import status_to_wire
 
 SCHEDULE = one_f_one_b(pp=2, microbatches=2)
 POLICY = Policy(max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
@@ -74,31 +74,21 @@ S = 10**12  # picoseconds
 DRIFT = Drift(sequence=1, chunk=0, kind="F", clock_mhz=1000, profile_time_s=0.1, measured_time_s=0.2, num_runs=9)
 
 
-def summary(*, t_min_s: float = 1.0) -> FrontierSummary:
+def summary(*, fastest_s: float = 1.0) -> FrontierSummary:
     """Four plans: as fast as all-max, and 10, 20, 40 % slower; the third draws least until its own end."""
-    times_s = [t_min_s * share for share in (1.0, 1.1, 1.2, 1.4)]
+    times_s = [fastest_s * share for share in (1.0, 1.1, 1.2, 1.4)]
     return FrontierSummary(
         time_ps=tuple(round(time_s * S) for time_s in times_s),
         total_uj=(800, 700, 650, 660),
         lower_bound_uj=(790, 690, 640, 650),
-        baseline_time_ps=round(t_min_s * S),
+        baseline_time_ps=round(fastest_s * S),
         baseline_uj=1000,
         total_blocking_uw=100,
     )
 
 
 def _rank(rank: int) -> Rank:
-    return Rank(
-        job_id="job",
-        rank=rank,
-        pp_rank=rank % 2,
-        dp_rank=rank // 2,
-        tp_rank=0,
-        pp_size=2,
-        dp_size=1,
-        tp_size=1,
-        schedule_digest=SCHEDULE.digest(),
-    )
+    return make_rank(rank=rank, pp_rank=rank % 2, dp_rank=rank // 2, pp_size=2, schedule_digest=SCHEDULE.digest())
 
 
 def _gpu() -> Gpu:
@@ -1030,7 +1020,7 @@ def test_figures_under_the_plan_are_of_iterations_that_all_ranks_ran_under_it() 
     assert (status.enforced.time_s, status.enforced.energy_j) == (1.0, 80.0)
     assert status.predicted_saving == pytest.approx(0.2)
     assert status.phase == "enforcing"
-    assert (status.t_min_s, status.t_star_s, status.profiled_clocks) == (1.0, 1.2, 4)
+    assert (status.fastest_s, status.t_star_s, status.profiled_clocks) == (1.0, 1.2, 4)
     assert [(p.point, p.planned_time_s, p.attached_ranks) for p in status.pipelines] == [(0, 1.0, 2)]
 
 
@@ -1061,7 +1051,7 @@ def test_drift_sweeps_the_ranks_concerned_again_and_a_new_table_follows() -> Non
     energies_j = {(c.pp_rank, s.energy_j) for c in fleet.requests[-1].contributions for s in c.samples}
     assert {energy_j for pp_rank, energy_j in energies_j if pp_rank == 1} == {7.0}
     assert {energy_j for pp_rank, energy_j in energies_j if pp_rank == 0} == {8.0, 10.0, 12.0, 14.0}
-    fleet.plan_ready(summary(t_min_s=1.1))
+    fleet.plan_ready(summary(fastest_s=1.1))
     switch = fleet.switch(0)
     assert switch is not None
     assert (switch.table_revision, switch.switch_revision) == (2, 2)

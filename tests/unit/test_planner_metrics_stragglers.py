@@ -1,11 +1,11 @@
 """Stragglers in the planner's metrics: what is told of a job, and how many series that takes at most."""
 
-from perseus_dist.planner.job import Job, Pipeline
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.lifecycle_facts import SwitchDecided
-from perseus_dist.planner.metrics_stragglers import MAX_PIPELINES, StragglerMetrics
-from perseus_dist.straggler.causes import Cause
-from perseus_dist.straggler.verdict import Degree, Verdict
+from perseus_dist.planner.job.facts import SwitchDecided
+from perseus_dist.planner.job.job import Job, Pipeline
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.runtime.metrics_stragglers import MAX_PIPELINES, StragglerMetrics
+from perseus_dist.straggler.verdicts.causes import Cause
+from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 
 
 def verdict(rank: int, degree: float, *, is_acted_upon: bool) -> Verdict:
@@ -41,7 +41,7 @@ def test_a_job_with_stragglers() -> None:
     job.switch = SwitchDecided(
         table_revision=1, switch_revision=1, effective_iteration=1, points=(0, 3), reason="", t_prime_s=1.25
     )
-    job.saving.saved_j, job.num_refused_reports = 700.0, 3
+    job.saving.counted_j, job.num_refused_reports = 700.0, 3
     job.history.num_verdicts[Cause.THERMAL] = 2
     found = samples(job)
     assert found["perseus_job_stragglers", "a"] == 1

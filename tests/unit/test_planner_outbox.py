@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from perseus_dist.planner import outbox as module
-from perseus_dist.planner.outbox import LARGE_BYTES, MAX_LARGE_WRITES, MAX_WAITING, Ending, Outbox
+from perseus_dist.planner.runtime import outbox as module
+from perseus_dist.planner.runtime.outbox import LARGE_BYTES, MAX_LARGE_WRITES, MAX_WAITING, Ending, Outbox
 
 
 class Agent:

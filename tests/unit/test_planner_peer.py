@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from perseus_dist.planner.address import Address
-from perseus_dist.planner.peer import peer_uid
+from perseus_dist.planner.access.address import Address
+from perseus_dist.planner.access.peer import peer_uid
 
 CALL = """\
 import os, socket, sys

@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.fingerprint import Fingerprint, Workload
-from perseus_dist.messages import ProfileSamples, Sample, Target
-from perseus_dist.planner.frontier_summary import FrontierSummary
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.planner.job_status import job_status
-from perseus_dist.planner.lifecycle import Phase, restore, step
-from perseus_dist.planner.lifecycle_events import Tick
-from perseus_dist.planner.lifecycle_facts import (
+from perseus_dist.messages.from_agent import ProfileSamples, Sample
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.facts import (
     BaselineMeasured,
     Fact,
     FingerprintKnown,
@@ -34,9 +30,14 @@ from perseus_dist.planner.lifecycle_facts import (
     TableMade,
     TargetChosen,
 )
-from perseus_dist.planner.store import SCHEMA_VERSION, Store, StoreError
-from perseus_dist.planner.store_facts import FactRow, fact_of_row, row_of_fact
-from perseus_dist.planning.slow_rank import SlowRank
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.events import Tick
+from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.lifecycle import Phase, restore, step
+from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
+from perseus_dist.planner.store.store import SCHEMA_VERSION, Store, StoreError
+from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 
 def baseline(time_s: float) -> BaselineMeasured:
@@ -331,7 +332,12 @@ def test_of_a_damaged_database_what_can_be_read_goes_on(
 
 @pytest.mark.parametrize(
     "step_of",
-    ["shutil.copy2", "perseus_dist.planner.store.salvage", "perseus_dist.planner.store._write", "pathlib.Path.replace"],
+    [
+        "shutil.copy2",
+        "perseus_dist.planner.store.store.salvage",
+        "perseus_dist.planner.store.store._write",
+        "pathlib.Path.replace",
+    ],
 )
 def test_a_salvage_that_is_killed_half_way_is_done_again(
     path: Path, step_of: str, monkeypatch: pytest.MonkeyPatch
@@ -449,7 +455,7 @@ def test_a_full_disk_is_told_to_whoever_commits_and_all_is_made_up_for_in_order_
 
 
 def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_dist.planner.store.RETRY_PERIOD_S", 0.05)
+    monkeypatch.setattr("perseus_dist.planner.store.store.RETRY_PERIOD_S", 0.05)
     store = Store(path)
     _limit(store, 12)
     for number in range(3):

@@ -1,18 +1,20 @@
 """What the solver is given: the needed edges alone, curves by instruction, and waiting per rank."""
 
+import math
+
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.errors import ProfileError
-from perseus_dist.planning.dag import Int32Array
-from perseus_dist.planning.problem import PlanningProblem, concatenated_begin, make_problem
-from perseus_dist.planning.profile import Measurements, Profile
-from perseus_dist.planning.replay import replay
-from perseus_dist.planning.schedule import Schedule, interleaved, make_schedule, one_f_one_b
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.errors import PlanningError, ProfileError
+from perseus_dist.planning.frontier.problem import PlanningProblem, concatenated_begin, make_problem
+from perseus_dist.planning.frontier.replay import replay
+from perseus_dist.planning.profile.profile import Measurements, Profile
+from perseus_dist.planning.schedule.dag import Int32Array
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, make_schedule, one_f_one_b
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 SCHEDULES = st.one_of(
     st.builds(make_schedule, st.sampled_from(["gpipe", "1f1b"]), pp=st.integers(1, 5), microbatches=st.integers(1, 8)),
@@ -45,7 +47,7 @@ def problem_for(schedule: Schedule, *, tensor_parallel: int = 1) -> PlanningProb
             for (stage, kind), is_constant in pairs.items()
         },
     )
-    blocking_uw = [10 + rank for rank in range(schedule.num_ranks)]
+    blocking_uw = [10**6 + rank for rank in range(schedule.num_ranks)]
     return make_problem(schedule, profile, blocking_uw_of_rank=blocking_uw, tensor_parallel=tensor_parallel)
 
 
@@ -94,9 +96,9 @@ def test_clocks_of_a_plan(dtype: type[np.integer]) -> None:
 
 def test_a_tensor_parallel_group_waits_and_works_together() -> None:
     one, four = (problem_for(one_f_one_b(pp=3, microbatches=2), tensor_parallel=gpus) for gpus in (1, 4))
-    assert one.blocking_uw.tolist() == [10, 11, 12]
-    assert four.blocking_uw.tolist() == [40, 44, 48]
-    assert (one.total_blocking_uw, four.total_blocking_uw) == (33, 132)
+    assert one.blocking_uw.tolist() == [1000000, 1000001, 1000002]
+    assert four.blocking_uw.tolist() == [4000000, 4000004, 4000008]
+    assert (one.total_blocking_uw, four.total_blocking_uw) == (3000003, 12000012)
     fast = np.zeros(one.num_instructions, dtype=np.int32)
     alone, together = replay(one, fast), replay(four, fast)
     assert together.time_ps == alone.time_ps
@@ -109,6 +111,24 @@ def test_a_profile_that_lacks_a_stage() -> None:
     )
     with pytest.raises(ProfileError, match=r"small\.csv: saw 1 stages, expected the schedule's 2"):
         make_problem(one_f_one_b(pp=2, microbatches=2), profile, blocking_uw_of_rank=[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("powers_uw", "message"),
+    [
+        ([80_000_000] * 7, "saw 7 values, expected 8, one for each pp_rank"),
+        ([80] * 8, "saw 80, expected 0, or whole microwatts of one GPU from 1000000 to 10000000000"),
+        ([83.64] * 8, r"saw 83\.64, expected"),
+        ([80_000_000 * 10**6] * 8, "saw 80000000000000, expected"),
+        ([math.nan] * 8, "saw nan, expected"),
+    ],
+)
+def test_blocking_powers_that_are_none_of_a_gpu(powers_uw: list[int], message: str) -> None:
+    profile = Profile(
+        source="small.csv", measurements={(0, kind): measurements(num_clocks=2, stage=0) for kind in ("F", "B")}
+    )
+    with pytest.raises(PlanningError, match=f"blocking_uw_of_rank: {message}"):
+        make_problem(one_f_one_b(pp=8, microbatches=2), profile, blocking_uw_of_rank=powers_uw)
 
 
 def test_concatenated_begin() -> None:

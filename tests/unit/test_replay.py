@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.planning.dag import build_dag
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import Measurements, Profile
-from perseus_dist.planning.replay import Execution, replay, replay_all_max
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
+from perseus_dist.planning.profile.profile import Measurements, Profile
+from perseus_dist.planning.schedule.dag import build_dag
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_S, j_from_uj, s_from_ps
 
 Rows = Mapping[int, tuple[float, float]]  # clock [MHz] -> (time [s], energy [J]), from the highest clock down

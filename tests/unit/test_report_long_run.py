@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.agent import iteration_log
-from perseus_dist.agent.iteration_log import MAX_BYTES, NUM_LEVELS, IterationLog
-from perseus_dist.agent.report_folder import ReportFolder
-from perseus_dist.messages import IterationReport, KindTime
-from perseus_dist.report.run_figures import build_report
-from perseus_dist.report.run_files import read_run
+from perseus_dist.messages.from_agent import IterationReport, KindTime
+from perseus_dist.report.analysis.figures import build_report
+from perseus_dist.runlog import iteration_log
+from perseus_dist.runlog.files import read_run
+from perseus_dist.runlog.iteration_log import MAX_BYTES, NUM_LEVELS, IterationLog
+from perseus_dist.runlog.report_folder import ReportFolder
 
 SEGMENT_BYTES = 80_000  # holds the lines between two savings of the sums, as the real one does
 NUM_ITERATIONS = 20_000
@@ -64,7 +64,7 @@ def size_of(folder: Path, rank: int) -> int:
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     small = partial(IterationLog, segment_bytes=SEGMENT_BYTES)
-    monkeypatch.setattr("perseus_dist.agent.report_folder.IterationLog", small)
+    monkeypatch.setattr("perseus_dist.runlog.report_folder.IterationLog", small)
 
 
 def write_run(folder: Path, *, close: bool = True, num: int = NUM_ITERATIONS) -> None:
@@ -179,7 +179,7 @@ def test_an_energy_that_one_rank_does_not_know_is_not_summed(tmp_path: Path) -> 
 def test_events_are_bounded_with_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("perseus_dist.agent.report_folder._MAX_EVENTS_BYTES", 1000)
+    monkeypatch.setattr("perseus_dist.runlog.report_folder._MAX_EVENTS_BYTES", 1000)
     agent = ReportFolder(tmp_path, rank=0, num_ranks=1)
     for number in range(100):
         agent.append_events([{"sequence": number, "sentence": "x" * 100}])

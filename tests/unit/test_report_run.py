@@ -11,17 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perseus_dist.messages import IterationReport, MeasuredIterations
-from perseus_dist.planning.schedule import format_schedule, one_f_one_b
-from perseus_dist.report.iterations_plot import MAX_POINTS, plot_iterations
-from perseus_dist.report.measured_execution import execution_of, kept_pipelines
-from perseus_dist.report.page_picture import inline_picture
-from perseus_dist.report.run_fields import Fields, FieldsError
-from perseus_dist.report.run_files import RunFiles, read_run
-from perseus_dist.report.run_iterations import Iterations, Under, iterations_of, summed_up
-from perseus_dist.report.run_job import RunFilesError
+from perseus_dist.messages.from_agent import IterationReport
+from perseus_dist.messages.job_status import MeasuredIterations
+from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
+from perseus_dist.report.analysis.iterations import Iterations, Under, iterations_of, summed_up
+from perseus_dist.report.analysis.measured_execution import execution_of, kept_pipelines
+from perseus_dist.report.page.picture import inline_picture
+from perseus_dist.report.plots.iterations_plot import MAX_POINTS, plot_iterations
+from perseus_dist.report.plots.theme import figure_bytes
 from perseus_dist.report.run_report import build_report, summary_text, write_report
-from perseus_dist.report.theme import figure_bytes
+from perseus_dist.runlog.files import RunFiles, read_run
+from perseus_dist.runlog.job import RunFilesError
+from perseus_dist.runlog.json_fields import Fields, FieldsError
 
 SCHEDULE = "0LOAD0 0F0 0B0 0STEP\n1F0 1B0 1STEP\n"
 MS = 1_000_000
@@ -123,6 +124,34 @@ def under(run: RunFiles) -> list[int]:
     return list(map(int, iterations_of(run, range(run.job.num_ranks)).under))
 
 
+def write_tokens(folder: Path, *tokens: float) -> None:
+    for rank, told in enumerate(tokens):
+        lines = [{**line, "tokens": told} for line in reports(20, planned_from=14)]
+        write(folder, f"rank-{rank}.jsonl", *lines)
+
+
+def test_energy_is_told_per_token_where_tokens_are_known(folder: Path) -> None:
+    write_tokens(folder, 4000.0, 0.0)  # one that does not say takes nothing away
+    report = write_report(build_report(folder), folder)
+    document = json.loads((folder / "report.json").read_text())
+    assert document["baseline"]["energy_per_token_j"] == pytest.approx(200 / 4000)
+    assert document["planned"]["energy_per_token_j"] == pytest.approx(180 / 4000)
+    sentence = "energy per token: 0.045 J under the plan, 0.05 J at the baseline"
+    assert sentence in summary_text(report)
+    assert sentence in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("tokens", [(0.0, 0.0), (4000.0, 4096.0)])
+def test_energy_is_not_told_per_token_where_ranks_do_not_agree_on_them(
+    folder: Path, tokens: tuple[float, float]
+) -> None:
+    write_tokens(folder, *tokens)
+    report = write_report(build_report(folder), folder)
+    document = json.loads((folder / "report.json").read_text())
+    assert document["baseline"]["energy_per_token_j"] is document["planned"]["energy_per_token_j"] is None
+    assert "per token" not in summary_text(report) + (folder / "report.html").read_text()
+
+
 def test_iterations_know_what_they_ran_under(folder: Path) -> None:
     run = read_run(folder)
     assert run.notes == ()
@@ -181,8 +210,8 @@ def test_only_whole_iterations_count_and_unknown_energies_stay_unknown(folder: P
 
 
 def test_a_report_of_weeks_keeps_begin_and_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perseus_dist.report.run_files._MIN_LINES_PER_RANK", 6)
-    monkeypatch.setattr("perseus_dist.report.run_files._MAX_LINES", 12)
+    monkeypatch.setattr("perseus_dist.runlog.files._MIN_LINES_PER_RANK", 6)
+    monkeypatch.setattr("perseus_dist.runlog.files._MAX_LINES", 12)
     run = read_run(folder)
     assert [report.iteration for report in run.iterations[0]] == [0, 1, 2, 17, 18, 19]
     assert run.notes == (
@@ -278,6 +307,7 @@ def test_energy_and_clocks_that_nobody_knows_are_not_invented(folder: Path) -> N
         "iteration_time_spread_s": 0,
         "energy_j": None,
         "energy_spread_j": None,
+        "energy_per_token_j": None,
     }
     assert document["saving_percent"] is None
     assert document["slowdown_percent"] == 0
@@ -322,6 +352,7 @@ def iterations(num: int, *, slow: int | None = None) -> Iterations:
         time_s=time_s,
         own_time_s=time_s,
         energy_j=np.full(num, np.nan),
+        tokens=np.full(num, np.nan),
         table_revision=np.zeros(num, dtype=np.int64),
         point=np.full(num, -1),
         under=np.full(num, Under.NO_CLOCK),
@@ -463,7 +494,7 @@ def test_the_measured_frontier_names_the_middle_pipeline(folder: Path) -> None:
             pipelines=pipelines,
             frontier_baseline_time_s=0.25,
             frontier_baseline_energy_j=100.0,
-            t_min_s=0.25,
+            fastest_s=0.25,
             t_star_s=0.3,
         ),
     )
@@ -474,7 +505,7 @@ def test_the_measured_frontier_names_the_middle_pipeline(folder: Path) -> None:
     report = build_report(folder)
     assert report.predicted == pytest.approx((0.25, 273))
     assert report.saving_percent == pytest.approx(10)
-    from perseus_dist.report.run_pictures import _measured  # what no file tells in numbers
+    from perseus_dist.report.plots.run_pictures import _measured  # what no file tells in numbers
 
     assert [(point.is_quiet, point.energy_j) for point in _measured(report)] == [
         (True, 100),

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from perseus_dist.report.analysis.straggler_text import period_rows
+from perseus_dist.report.analysis.stragglers import StragglerFigures
+from perseus_dist.report.plots.straggler_plot import MAX_LINES, plot_stragglers
+from perseus_dist.report.plots.theme import figure_bytes
 from perseus_dist.report.run_report import STRAGGLERS_SVG, build_report, summary_text, write_report
-from perseus_dist.report.run_stragglers import StragglerFigures
-from perseus_dist.report.straggler_plot import MAX_LINES, plot_stragglers
-from perseus_dist.report.theme import figure_bytes
 
 BLOCKING_W = 80.0
 TARGET_S = 1.0
@@ -270,6 +271,43 @@ def test_what_waiting_saved_is_held_against_the_frontier(folder: Path) -> None:
     assert document["share_of_plan"] == pytest.approx(1.0)
 
 
+def test_nothing_is_promised_where_the_iterations_before_were_slow_already(folder: Path) -> None:
+    """As where a GPU throttles while an operator changes the target: all iterations of the new plan are slow."""
+    (folder / "injected.jsonl").unlink()
+    for rank in (2, 3):
+        slow = 1.16 * (TARGET_S - TAIL_S)
+        lines = [line(n, 1) for n in range(NUM_ITERATIONS)]
+        for one in lines[PLANNED_FROM + 2 : INJECTED + 1]:
+            one["pipeline_time_s"] = slow
+        write_lines(folder / f"rank-{rank}.jsonl", lines)
+    report = build_report(folder)
+    assert report.stragglers is not None
+    (period,) = report.stragglers.periods
+    assert period.before is None
+    document = period.document()
+    assert (document["share_of_plan"], document["share_of_promise"]) == (None, None)
+    for wait in document["waits"]:
+        assert wait["measured"]["energy_j"] > 0
+        assert {wait[name] for name in ("waiting_j", "planned_j", "promised_j", "share_of_promise")} == {None}
+    assert "of what the frontier promises" not in summary_text(report)
+    assert all(row[-3:] == ("", "", "") for row in period_rows(report.stragglers))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.45])
+def test_a_straggler_that_is_only_a_little_slow_before_is_held_against_it(folder: Path, share: float) -> None:
+    for rank in (2, 3):
+        lines = [line(n, 1) for n in range(NUM_ITERATIONS)]
+        for one in lines[PLANNED_FROM : INJECTED + 1]:
+            one["pipeline_time_s"] *= 1 + 0.16 * share
+        write_lines(folder / f"rank-{rank}.jsonl", lines)
+    (period,) = figures_of(folder).periods
+    assert period.before is not None
+    for wait in period.waits:
+        assert wait.waiting_j is not None
+        assert wait.promised_j is not None
+        assert wait.promised_j < wait.waiting_j
+
+
 def test_a_pipeline_that_is_later_than_the_straggler_is_told(folder: Path) -> None:
     lines = [line(n, 0) for n in range(NUM_ITERATIONS)]
     for late in (70, 71, 72):
@@ -317,6 +355,10 @@ def test_it_is_shown_everywhere_and_said_to_be_simulated(folder: Path) -> None:
     document = json.loads((folder / "report.json").read_text())
     assert len(document["stragglers"]["episodes"]) == len(document["stragglers"]["periods"]) == 1
     assert document["saved_j"] == 12345.0
+    planned_j = report.iterations.energy_j[report.iterations.is_in_force]
+    assert document["planned"]["energy_per_token_j"] == pytest.approx(np.median(planned_j) / (2 * 4096)), (
+        "two pipelines"
+    )
 
 
 def test_where_nobody_straggles_nothing_is_said_of_it(folder: Path) -> None:

@@ -12,36 +12,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.fingerprint import Workload
-from perseus_dist.messages import (
-    NO_ITERATION,
+from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
-    Attached,
     Drift,
-    Expected,
     Goodbye,
-    Gpu,
     GpuSample,
     IterationReport,
     KindTime,
+    ProfileSamples,
+    Sample,
+    ScheduleText,
+    SwitchSeen,
+    Telemetry,
+)
+from perseus_dist.messages.from_planner import (
+    Attached,
+    Expected,
     PlannerMessage,
     PlanTable,
     Probe,
     ProfileAck,
-    ProfileSamples,
-    Rank,
     Refused,
     Release,
-    Sample,
-    ScheduleText,
     ScheduleWanted,
     StopSweep,
     Sweep,
     Switch,
-    SwitchSeen,
-    Target,
-    Telemetry,
 )
+from perseus_dist.messages.terms import NO_ITERATION, Gpu, Rank, Target
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.codec import (
     decode_agent_message,

@@ -5,18 +5,18 @@ from math import inf, nan
 
 import pytest
 
-from perseus_dist.messages import (
+from perseus_dist.messages.job_status import (
     JobEvent,
     JobStatus,
     MeasuredIterations,
     PipelineStatus,
     Straggler,
     StragglerVerdict,
-    Target,
 )
-from perseus_dist.planner.operator_wire import status_to_wire, straggler_reported
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.service.operator_wire import straggler_reported
 from perseus_dist.rpc import limits
-from perseus_dist.rpc.job_wire import decode_job_status
+from perseus_dist.rpc.job_status_wire import decode_job_status, status_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker, InvalidMessageError
 
@@ -84,7 +84,7 @@ STATUS = JobStatus(
     switch_revision=5,
     target=Target(),
     stragglers=(Straggler(straggler_id="rack7", degree=1.0, dp_rank=1),),
-    t_min_s=2.4,
+    fastest_s=2.4,
     t_star_s=3.4,
     baseline=MeasuredIterations(),
     enforced=MeasuredIterations(),
@@ -134,7 +134,7 @@ def test_a_degree_of_which_little_is_known_is_told_as_far_as_the_wire_goes() -> 
         ({"events": (replace(SEEN, sequence=0),)}, "events[0].sequence"),
         ({"events": (replace(SEEN, iteration=-2),)}, "events[0].iteration"),
         ({"events": (replace(SWITCHED, t_prime_s=inf),)}, "events[0].t_prime_s"),
-        ({"events": (replace(SWITCHED, points=(-2,)),)}, "events[0].points"),
+        ({"events": (replace(SWITCHED, points=(-2,)),)}, "events[0].points[0]"),
         ({"t_prime_s": nan}, "t_prime_s"),
         ({"saved_j": inf}, "saved_j"),
     ],

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.cli import planner_client
-from perseus_dist.cli.planner_client import PlannerCallError, find_planner, find_planners
+from perseus_dist.cli.jobs import planner_client
+from perseus_dist.cli.jobs.planner_client import PlannerCallError, find_planner, find_planners
 from perseus_dist.rpc import node_jobs
 from perseus_dist.rpc.node_jobs import address_file, hold_rendezvous, register_job, running_jobs, sweep_dead_jobs
 

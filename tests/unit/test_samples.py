@@ -1,7 +1,7 @@
 """Which replicas are believed."""
 
-from perseus_dist.planning.profile_csv import Row
-from perseus_dist.planning.samples import undisturbed
+from perseus_dist.planning.profile.profile_csv import Row
+from perseus_dist.planning.profile.samples import undisturbed
 
 
 def row(time_s: float, *, time_std_s: float = 0.0, samples: int = 4) -> Row:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.dry_run import check_schedule
-from perseus_dist.planning.instruction import Instruction
-from perseus_dist.planning.schedule import (
+from perseus_dist.planning.schedule.dry_run import check_schedule
+from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.planning.schedule.schedule import (
     Schedule,
     format_schedule,
     gpipe,
@@ -20,7 +20,7 @@ from perseus_dist.planning.schedule import (
     make_schedule,
     one_f_one_b,
 )
-from perseus_dist.planning.schedule_text import parse_schedule
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 
 @st.composite
@@ -89,7 +89,7 @@ def test_joint_exchanges_of_an_order_with_constants_at_its_end() -> None:
     ],
 )
 def test_joint_exchanges_are_of_the_interleaved_schedule_alone(schedule: Schedule) -> None:
-    with pytest.raises(ScheduleError, match="the order is another: give one of --schedule interleaved"):
+    with pytest.raises(ScheduleError, match="the order is another: give one of schedule=interleaved"):
         joint_exchanges(schedule)
 
 
@@ -142,36 +142,36 @@ def test_orders_recorded_from_deepspeed(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "zb"}, r"--schedule zb: expected one of gpipe, 1f1b, interleaved"),
-        ({"name": "1f1b", "pp": 0}, r"--pp 0: expected a positive integer"),
-        ({"name": "gpipe", "microbatches": -1}, r"--microbatches -1: expected a positive integer"),
-        ({"name": "interleaved", "chunks": 0}, r"--chunks 0: expected a positive integer"),
+        ({"name": "zb"}, r"schedule=zb: expected one of gpipe, 1f1b, interleaved"),
+        ({"name": "1f1b", "pp": 0}, r"pp=0: expected a positive integer"),
+        ({"name": "gpipe", "microbatches": -1}, r"microbatches=-1: expected a positive integer"),
+        ({"name": "interleaved", "chunks": 0}, r"chunks=0: expected a positive integer"),
         (
             {"name": "interleaved", "chunks": 2, "microbatch_group_size": 0},
-            r"--microbatch-group-size 0: expected a positive integer",
+            r"microbatch_group_size=0: expected a positive integer",
         ),
-        ({"name": "1f1b", "chunks": 2}, r"--chunks 2 with --schedule 1f1b.*leave --chunks out"),
-        ({"name": "gpipe", "microbatch_group_size": 4}, r"--microbatch-group-size 4 with --schedule gpipe.*leave"),
-        ({"name": "1f1b", "overlap_p2p": False}, r"--no-overlap-p2p with --schedule 1f1b.*leave --no-overlap-p2p out"),
-        ({"name": "interleaved"}, r"--pp 4 --chunks 1: Megatron interleaves 2 chunks or more"),
-        ({"name": "interleaved", "pp": 1, "chunks": 2}, r"--pp 1 --chunks 2: .* on 2 pp_ranks or more"),
-        ({"name": "interleaved", "chunks": 2, "microbatches": 3}, r"--microbatches 3 with --pp 4: .*--microbatches 4"),
+        ({"name": "1f1b", "chunks": 2}, r"chunks=2 with schedule=1f1b.*leave chunks= out"),
+        ({"name": "gpipe", "microbatch_group_size": 4}, r"microbatch_group_size=4 with schedule=gpipe.*leave"),
+        ({"name": "1f1b", "overlap_p2p": False}, r"overlap_p2p=False with schedule=1f1b.*leave overlap_p2p= out"),
+        ({"name": "interleaved"}, r"pp=4 chunks=1: Megatron interleaves 2 chunks or more"),
+        ({"name": "interleaved", "pp": 1, "chunks": 2}, r"pp=1 chunks=2: .* on 2 pp_ranks or more"),
+        ({"name": "interleaved", "chunks": 2, "microbatches": 3}, r"microbatches=3 with pp=4: .*microbatches=4"),
         (
             {"name": "interleaved", "chunks": 2, "microbatches": 10},
-            r"--microbatches 10 leaves a last group of 2 after groups of 4 .*: give --microbatches 8 or 12, or "
-            r"--microbatch-group-size 5",
+            r"microbatches=10 leaves a last group of 2 after groups of 4 .*: give microbatches=8 or 12, or "
+            r"microbatch_group_size=5",
         ),
         (
             {"name": "interleaved", "chunks": 2, "microbatches": 11, "microbatch_group_size": 5},
-            r"a last group of 1 after groups of 5 .*--microbatches 10 or 15, or --microbatch-group-size 6",
+            r"a last group of 1 after groups of 5 .*microbatches=10 or 15, or microbatch_group_size=6",
         ),
         (
             {"name": "interleaved", "chunks": 2, "microbatch_group_size": 3},
-            r"--microbatch-group-size 3: Megatron wants it from --pp 4 to --microbatches 8",
+            r"microbatch_group_size=3: Megatron wants it from pp=4 to microbatches=8",
         ),
         (
             {"name": "interleaved", "chunks": 2, "microbatch_group_size": 9},
-            r"--microbatch-group-size 9: Megatron wants it from --pp 4 to --microbatches 8",
+            r"microbatch_group_size=9: Megatron wants it from pp=4 to microbatches=8",
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_refuses_exactly_what_megatron_refuses(pp: int, microbatches: int, group
 def test_trainers_can_import_it_with_the_standard_library_alone() -> None:
     code = (
         "import sys; sys.modules.update(numpy=None, networkx=None)\n"
-        "import perseus_dist.planning.instruction, perseus_dist.planning.schedule"
+        "import perseus_dist.planning.schedule.instruction, perseus_dist.planning.schedule.schedule"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.dry_run import check_schedule
-from perseus_dist.planning.instruction import parse_instruction
-from perseus_dist.planning.schedule import Schedule, format_schedule
-from perseus_dist.planning.schedule_text import parse_schedule, read_schedule
+from perseus_dist.planning.schedule.dry_run import check_schedule
+from perseus_dist.planning.schedule.instruction import parse_instruction
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
+from perseus_dist.planning.schedule.schedule_text import parse_schedule, read_schedule
 
 
 def test_comments_blank_lines_commas_and_idle_cells() -> None:
@@ -25,9 +25,9 @@ def test_split_backward_and_constants() -> None:
 
 
 def test_joint_instructions() -> None:
-    text = "0F0 0F1 0B0+ 0B1\n1F0+ 1F1+ 1B0+ 1B1\n"
+    text = "0F0 0F1 0F2+ 0B0 0B1 0B2\n1F0 1F1+ 1B0 1B1 1F2+ 1B2\n"
     schedule = parse_schedule(text.replace(" ", ",,"))
-    assert schedule.joint == {parse_instruction(token) for token in ("0B0", "1F0", "1F1", "1B0")}
+    assert schedule.joint == {parse_instruction(token) for token in ("0F2", "1F1", "1F2")}
     assert format_schedule(schedule) == text
 
 
@@ -48,6 +48,8 @@ def test_joint_instructions() -> None:
             "0F0, 0B0+ 0STEP",
             r"line 1, column 6: 0B0\+ cannot .*: 0STEP is a constant, and only computations do; remove",
         ),
+        ("0F0+ 0F1 0B0 0B1", r"line 1, column 1: 0F0\+ cannot .*: 0F1 sends the same way"),
+        ("0F0 0F1 0B0+ 0B1", r"line 1, column 9: 0B0\+ cannot .*: 0B1 sends the same way"),
         ("0LOAD0+ 0F0 0B0", r"line 1, column 1: 0LOAD0\+ cannot .*: 0LOAD0 is a constant"),
         ("0F0++ 0B0", r"line 1, column 1: '0F0\+\+' is not an instruction"),
         ("0F0 + 0B0", r"line 1, column 5: '\+' is not an instruction"),
@@ -129,7 +131,7 @@ def test_joint_instructions_that_were_not_parsed_are_checked_too() -> None:
 
 def test_file_errors_name_the_file(tmp_path: Path) -> None:
     orders = tmp_path / "orders.txt"
-    with pytest.raises(ScheduleError, match=r"orders\.txt: No such file"):
+    with pytest.raises(ScheduleError, match=r"orders\.txt: cannot be read \(No such file"):
         read_schedule(orders)
     orders.write_bytes(b"\xff\xfe0")
     with pytest.raises(ScheduleError, match=r"orders\.txt: not text"):

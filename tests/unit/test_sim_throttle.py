@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.simulation.injection import INJECTED_FILE, Injection
+from perseus_dist.simulation.frameworks.injection import INJECTED_FILE, Injection
 from perseus_dist.simulator import SimulatedMachine, SimulatorError, Throttle, ThrottleScript, parse_throttle
 
 
@@ -41,7 +41,7 @@ def test_each_is_done_once_when_it_is_due() -> None:
 
 def test_what_is_not_there_is_refused() -> None:
     with SimulatedMachine("a100", count=2, virtual=True) as machine:
-        with pytest.raises(SimulatorError, match="GPU 2; there are 0 to 1"):
+        with pytest.raises(SimulatorError, match="GPU 2: there are 0 to 1"):
             ThrottleScript([Throttle(at=0, gpu=2, cap_mhz=1005)], machine.gpus)
         with pytest.raises(SimulatorError, match=r"1006 MHz: .* has 210 to 1410 MHz in steps of 15"):
             ThrottleScript([Throttle(at=0, gpu=0, cap_mhz=1006)], machine.gpus)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from perseus_dist.messages import JobEvent
-from perseus_dist.report.run_events import Injection
-from perseus_dist.report.run_files import FrontierPoints
-from perseus_dist.report.run_pipelines import FollowedSwitch, PipelineIterations
+from perseus_dist.messages.job_status import JobEvent
+from perseus_dist.report.analysis.pipelines import FollowedSwitch, PipelineIterations
+from perseus_dist.runlog.events import Injection
+from perseus_dist.runlog.frontier_csv import FrontierPoints
 from perseus_dist.simulation.errors import SimulationError
-from perseus_dist.simulation.throttled_run import NUM_SETTLING, ThrottledRun
+from perseus_dist.simulation.frameworks.throttled_run import NUM_SETTLING, ThrottledRun
 
 CAPPED, LIFTED, END = 20, 40, 60
 BLOCKING_W = 100.0

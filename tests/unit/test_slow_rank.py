@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from perseus_dist.planner.frontier_build import summarize
-from perseus_dist.planning.cost_curve import CostCurve, curve_of_choices
-from perseus_dist.planning.frontier import plan_frontier
-from perseus_dist.planning.problem import PlanningProblem, make_problem
-from perseus_dist.planning.profile import Measurements, Profile
-from perseus_dist.planning.replay import replay_all_max
-from perseus_dist.planning.schedule_text import parse_schedule
-from perseus_dist.planning.slow_rank import SlowRank, slowed, with_slow_ranks
+from perseus_dist.planner.worker.frontier_build import summarize
+from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.frontier.slow_rank import SlowRank, slowed, with_slow_ranks
+from perseus_dist.planning.profile.cost_curve import CostCurve, curve_of_choices
+from perseus_dist.planning.profile.profile import Measurements, Profile
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 MS = 10**9  # picoseconds
 SCHEDULE = parse_schedule("0F0 0F1 0B0 0B1 0STEP\n1LOAD0 1F0 1B0 1LOAD1 1F1 1B1 1STEP")
@@ -45,7 +45,7 @@ def problem() -> PlanningProblem:
     constants = {"LOAD": measured(0.001), "STEP": measured(0.005)}
     wanted = {(i.stage, i.kind) for order in SCHEDULE.ranks for i in order}
     profile = Profile(source="made up", measurements={key: (of_kind | constants)[key[1]] for key in sorted(wanted)})
-    return make_problem(SCHEDULE, profile, blocking_uw_of_rank=[100_000, 100_000])
+    return make_problem(SCHEDULE, profile, blocking_uw_of_rank=[1_000_000, 1_000_000])
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,13 @@ def test_a_capped_computation_takes_what_the_profile_says_at_the_cap(
     assert capped.energies_uj.tolist() == [energy_uj]
     assert capped.effective_uj[0] == pytest.approx(energy_uj - 100 * time_ms, abs=1)
     assert (capped.stage, capped.kind) == (1, "F")
+
+
+@pytest.mark.parametrize(("factor", "time_ms"), [(1.1, 11.0), (1.4, 12.0)])
+def test_what_was_measured_bounds_what_a_power_cap_costs(factor: float, time_ms: float) -> None:
+    """A power cap lets some computations run faster than the clock that was read."""
+    capped = slowed(curve(), SlowRank(pp_rank=1, cap_mhz=800, factor=factor), blocking_uw=100_000)
+    assert capped.durations_ps[0] / MS == pytest.approx(time_ms, abs=1e-3)
 
 
 def test_a_slow_computation_keeps_its_clocks_and_its_power() -> None:

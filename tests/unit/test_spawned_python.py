@@ -19,19 +19,21 @@ SPAWNING = frozenset(
 )
 MODULES = frozenset({"subprocess", "os", "asyncio", "pty", "multiprocessing"})
 KNOWN_SPAWNS = {
-    "agent/embedded_planner.py": 1,
+    "agent/link/embedded_planner.py": 1,
     "boundaries/agent_process.py": 1,
-    "cli/sim.py": 1,  # the user's command
-    "deepspeed/launcher/rank_main.py": 1,  # the user's program
-    "device/clockd_process.py": 1,
-    "device/connectors.py": 1,
-    "device/detach.py": 1,  # a fork that goes on as it is
-    "planner/planning_worker.py": 1,
+    "cli/simulated/sim.py": 1,  # the user's command
+    "deepspeed/rank_main.py": 1,  # the user's program
+    "device/lease/clockd_process.py": 1,
+    "device/lease/connectors.py": 1,
+    "device/lease/detach.py": 1,  # a fork that goes on as it is
+    "measure/proof/hook_cost.py": 1,
+    "measure/proof/visible_devices.py": 1,
+    "planner/worker/planning_worker.py": 1,
     "simulation/chaos/campaign.py": 2,  # multiprocessing: PYTHONSAFEPATH in the environment
-    "simulation/training_job.py": 1,
-    "simulation/training_run.py": 1,
+    "simulation/frameworks/training_job.py": 1,
+    "simulation/frameworks/training_run.py": 1,
     "simulation/wall_run.py": 2,
-    "training/job_report.py": 2,
+    "training/report_launcher.py": 2,
 }
 
 
@@ -83,9 +85,9 @@ def test_every_process_that_this_package_starts_of_itself_is_among_them() -> Non
         name: len(lines) for name, tree in trees() if (lines := [ast.unparse(w[0]) for w in command_lines(tree)])
     }
     assert commands.keys() >= KNOWN_SPAWNS.keys() - {
-        "cli/sim.py",
-        "device/detach.py",
-        "deepspeed/launcher/rank_main.py",
+        "cli/simulated/sim.py",
+        "device/lease/detach.py",
+        "deepspeed/rank_main.py",
         "simulation/chaos/campaign.py",
-        "simulation/training_job.py",  # starts what training_run.as_started makes
+        "simulation/frameworks/training_job.py",  # starts what training_run.as_started makes
     }

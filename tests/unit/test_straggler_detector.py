@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perseus_dist.straggler.causes import Cause
 from perseus_dist.straggler.detector import Detector, Judgement
-from perseus_dist.straggler.layout import Layout, Place, StragglerError
-from perseus_dist.straggler.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.evidence.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.layout import Layout, RankCoords, StragglerError
 from perseus_dist.straggler.policy import StragglerPolicy
-from perseus_dist.straggler.verdict import Verdict
+from perseus_dist.straggler.verdicts.causes import Cause
+from perseus_dist.straggler.verdicts.verdict import Verdict
 
 MAX_MHZ = 1410
 GOOD = IterationObservation(iteration=30, time_ratios=(1.0, 1.0), requested_mhz=(MAX_MHZ, MAX_MHZ))
@@ -46,7 +46,7 @@ class Job:
 
     def __post_init__(self) -> None:
         places = [
-            Place(pp_rank=s, dp_rank=d, tp_rank=t)
+            RankCoords(pp_rank=s, dp_rank=d, tp_rank=t)
             for d in range(self.dp_size)
             for s in range(self.pp_size)
             for t in range(self.tp_size)
@@ -399,6 +399,16 @@ def test_the_clock_that_throttling_leaves_is_the_median_of_readings() -> None:
         assert number < 2 or throttled_mhz == expected[number]
 
 
+def test_heat_that_goes_on_as_the_power_cap_of_all_is_over() -> None:
+    """Readings are never free in between; where peers are few, a power cap alone predicts nothing."""
+    job = Job(dp_size=2)
+    job.run(30)
+    assert only(job.run(12, {3: 1.17}, gpus={3: HOT})[-1]).cause is Cause.THERMAL
+    capped = replace(HOT, observed_mhz=1300, event_reasons=0x4, temperature_c=60.0)
+    seen = job.run(40, gpus={3: capped})
+    assert not any(judgement.verdicts for judgement in seen[12:])
+
+
 def test_who_is_throttled_from_the_beginning_is_held_against_the_profile_where_peers_are_few() -> None:
     job = Job(dp_size=2)
     seen = job.run(30, {3: 1.17}, gpus={3: HOT})
@@ -740,7 +750,7 @@ def test_layouts_that_cannot_be(
     places: list[tuple[int, int]], kinds: tuple[str, ...], shares: tuple[float, ...] | None, says: str
 ) -> None:
     with pytest.raises(StragglerError, match=says):
-        Layout.of([Place(pp_rank=s, dp_rank=d) for s, d in places], kinds=kinds, kind_shares=shares)
+        Layout.of([RankCoords(pp_rank=s, dp_rank=d) for s, d in places], kinds=kinds, kind_shares=shares)
 
 
 NUMBERS = st.one_of(st.floats(), st.floats(0.5, 2.0), st.integers(-2, 2**70))
@@ -770,7 +780,7 @@ READINGS = st.builds(
 def test_whatever_is_told_is_taken_or_refused(
     told: list[tuple[int, IterationObservation | GpuObservation | None, float]],
 ) -> None:
-    detector = Detector(Layout.of([Place(pp_rank=s, dp_rank=d) for d in range(2) for s in range(2)]))
+    detector = Detector(Layout.of([RankCoords(pp_rank=s, dp_rank=d) for d in range(2) for s in range(2)]))
     for rank, seen, now_s in told:
         if seen is None:
             assert all(math.isfinite(verdict.degree.value) for verdict in detector.judge(now_s).verdicts)

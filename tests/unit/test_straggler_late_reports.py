@@ -1,8 +1,8 @@
 """Iterations that are reported after a throttle was read, and had begun before it, do not contradict NVML."""
 
 from perseus_dist.straggler.detector import Detector, Judgement
-from perseus_dist.straggler.layout import Layout, Place
-from perseus_dist.straggler.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.evidence.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.layout import Layout, RankCoords
 
 MHZ, CAPPED_MHZ = 1410, 1110
 THERMAL = 0x20
@@ -13,7 +13,7 @@ NUM_LATE = 3  # iterations that ranks' reports are behind, as where exact times 
 
 def run(num_iterations: int, slowdown: float) -> list[Judgement]:
     """Judgements of a PP2 x DP2 job, an iteration a second, from the injection on."""
-    detector = Detector(Layout.of([Place(pp_rank=rank // 2, dp_rank=rank % 2, tp_rank=0) for rank in range(4)]))
+    detector = Detector(Layout.of([RankCoords(pp_rank=rank // 2, dp_rank=rank % 2, tp_rank=0) for rank in range(4)]))
     judgements = []
     for begun in range(num_iterations):
         is_capped = begun >= INJECTED

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.straggler.level import UsualLevel
-from perseus_dist.straggler.peers import median_of_others
+from perseus_dist.straggler.evidence.baseline_offset import BaselineOffset
+from perseus_dist.straggler.evidence.peer_baseline import PeerBaseline
+from perseus_dist.straggler.evidence.peers import median_of_others
+from perseus_dist.straggler.evidence.series import EvidenceSeries
+from perseus_dist.straggler.evidence.work import WorkModel
 from perseus_dist.straggler.policy import StragglerPolicy
-from perseus_dist.straggler.reference import Reference
-from perseus_dist.straggler.series import EvidenceSeries
-from perseus_dist.straggler.work import WorkModel
 
 VALUES = st.one_of(st.just(math.nan), st.floats(-10, 10))
 POLICY = StragglerPolicy()
@@ -32,7 +32,7 @@ def test_median_of_others_is_what_numpy_says(drawn: list[tuple[float, int, bool]
 
 
 def test_levels_are_learned_slowly_and_within_limits() -> None:
-    level = UsualLevel(3, POLICY)
+    level = BaselineOffset(3, POLICY)
     for _ in range(500):
         level.learn(np.array([0.01, 0.5, math.nan]) - level.offset, np.array([True, True, True]))
     assert level.offset == pytest.approx([0.01, POLICY.max_offset, 0.0], abs=0.001)
@@ -91,7 +91,7 @@ def test_medians_need_half_of_their_window() -> None:
 
 
 def test_peers_are_of_the_same_stage_kind_and_clock() -> None:
-    reference = Reference(np.array([0, 0, 0, 0, 0, 1]), np.array([0.5, 0.5]), POLICY)
+    reference = PeerBaseline(np.array([0, 0, 0, 0, 0, 1]), np.array([0.5, 0.5]), POLICY)
     values = np.array([[0.0, 0.0]] * 4 + [[0.4, 0.2]] + [[5.0, 5.0]])
     clocks = np.full((6, 2), 1410.0)
     nobody = np.zeros(6, dtype=bool)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from perseus_dist.straggler.causes import Cause
 from perseus_dist.straggler.layout import StragglerError
 from perseus_dist.straggler.selection import ReportedStraggler, Selection, select
-from perseus_dist.straggler.verdict import Degree, Verdict
+from perseus_dist.straggler.verdicts.causes import Cause
+from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 
 TARGET_S, BASELINE_S = 2.1, 2.0
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from perseus_dist.straggler.detector import Detector, Judgement
-from perseus_dist.straggler.layout import Layout, Place
-from perseus_dist.straggler.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.evidence.observation import GpuObservation, IterationObservation
+from perseus_dist.straggler.layout import Layout, RankCoords
 from perseus_dist.units import FloatArray
 
 KINDS = ("F", "B")
@@ -54,7 +54,7 @@ def read_trace(parquet: Any, path: Path) -> Trace:
 
 
 def detector(dp_size: int, pp_size: int) -> Detector:
-    return Detector(Layout.of([Place(pp_rank=s, dp_rank=d) for d in range(dp_size) for s in range(pp_size)]))
+    return Detector(Layout.of([RankCoords(pp_rank=s, dp_rank=d) for d in range(dp_size) for s in range(pp_size)]))
 
 
 def tell(told: Detector, iteration: int, cells: FloatArray, pipelines: FloatArray) -> Judgement:

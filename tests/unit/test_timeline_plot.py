@@ -12,15 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation, Text
 
-from perseus_dist.planning.dag import Dag, build_dag
-from perseus_dist.planning.instruction import parse_instruction
-from perseus_dist.planning.replay import Execution
-from perseus_dist.planning.schedule import Schedule, make_schedule
-from perseus_dist.report import theme
-from perseus_dist.report.timeline_key import clock_ticks
-from perseus_dist.report.timeline_layout import MAX_BOXES_PER_ROW, chunks_of, critical_path, waits, windows
-from perseus_dist.report.timeline_plot import plot_timeline
-from perseus_dist.report.wording import against_text
+from perseus_dist.planning.frontier.replay import Execution
+from perseus_dist.planning.schedule.dag import Dag, build_dag
+from perseus_dist.planning.schedule.instruction import parse_instruction
+from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
+from perseus_dist.report.plots import theme
+from perseus_dist.report.plots.formatting import against_text
+from perseus_dist.report.plots.timeline_key import clock_ticks
+from perseus_dist.report.plots.timeline_layout import MAX_BOXES_PER_ROW, chunks_of, critical_path, waits, windows
+from perseus_dist.report.plots.timeline_plot import plot_timeline
 from perseus_dist.units import PS_PER_MS, IntArray
 
 WITH_CONSTANTS = """\

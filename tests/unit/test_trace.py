@@ -1,5 +1,4 @@
 import json
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,11 +7,11 @@ import numpy as np
 import pytest
 
 from perseus_dist.errors import OutputError
-from perseus_dist.planning.dag import build_dag
-from perseus_dist.planning.instruction import parse_instruction
-from perseus_dist.planning.replay import Execution
-from perseus_dist.planning.schedule import Schedule, make_schedule
-from perseus_dist.report.trace import trace_events, write_trace
+from perseus_dist.planning.frontier.replay import Execution
+from perseus_dist.planning.schedule.dag import build_dag
+from perseus_dist.planning.schedule.instruction import parse_instruction
+from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
+from perseus_dist.report.trace.trace import trace_events, write_trace
 
 
 def one_after_another(schedule: Schedule, *, duration_ps: int = 2_000_000, lead_ps: int = 1_000_000) -> Execution:
@@ -146,9 +145,9 @@ def test_unwritable_folder_is_named(small: Execution, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_large_iteration_is_written_in_about_a_second(tmp_path: Path) -> None:
+def test_a_large_iteration_is_written_whole(tmp_path: Path) -> None:
     execution = one_after_another(make_schedule("interleaved", pp=16, microbatches=256, chunks=4))
     assert len(execution.dag.instructions) == 32_768
-    begin = time.perf_counter()
     write_trace([("plan", execution)], tmp_path / "trace.json")
-    assert time.perf_counter() - begin < 5  # about 0.5 s on an idle machine
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 32_768

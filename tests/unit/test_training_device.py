@@ -8,7 +8,7 @@ import pytest
 from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.work import work_environment
-from perseus_dist.training.device import Host, SimulatedGpu, open_device
+from perseus_dist.training.rank.device import Host, SimulatedGpu, open_device
 
 
 def test_the_host_alone() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from perseus_dist.training.iteration_work import TokenCount, tokens_of
+from perseus_dist.training.rank.iteration_work import TokenCount, tokens_of
 
 
 class Unreadable:

@@ -9,12 +9,12 @@ import pytest
 
 from perseus_dist import hooks
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule import Schedule, one_f_one_b
-from perseus_dist.training import job_identity, job_member
-from perseus_dist.training.device import Host
-from perseus_dist.training.job_identity import IdentityError, make_identity
-from perseus_dist.training.job_member import Framework, JobMember, Place
+from perseus_dist.planning.schedule.schedule import Schedule, one_f_one_b
 from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank import job_identity, job_member
+from perseus_dist.training.rank.device import Host
+from perseus_dist.training.rank.job_identity import IdentityError, make_identity
+from perseus_dist.training.rank.job_member import Framework, JobMember, RankIdentity
 
 if TYPE_CHECKING:
     from perseus_dist.boundaries.rank_spec import RankSpec
@@ -51,7 +51,7 @@ class Job:
         monkeypatch.setattr(hooks, "start_agent", lambda spec, **_: self.specs.append(spec))
 
     def member(self, rank: int, options: PerseusOptions | None = None, *, number: int | None = None) -> JobMember:
-        place = Place(
+        place = RankIdentity(
             rank=rank, pp_rank=rank, dp_rank=0, tp_rank=0, pp_size=2, dp_size=1, tp_size=1, local_rank=rank
         )  # fmt: skip
         framework = Framework(read_schedule=self._read_schedule, open_device=Host, open_store=lambda: self.store)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.agent.startup import parse_target
+from perseus_dist.agent.process.startup import parse_target
+from perseus_dist.messages import target_text
 from perseus_dist.rpc import limits
 from perseus_dist.training import option_values
 from perseus_dist.training.options import (
@@ -171,5 +172,5 @@ def test_text_of_another_version(text: str) -> None:
 
 def test_limits_are_the_planners() -> None:
     assert option_values.MAX_JOB_NAME_LENGTH == limits.MAX_JOB_ID_LENGTH
-    assert option_values.MAX_SLOWDOWN == limits.MAX_SLOWDOWN
-    assert option_values.MAX_DEADLINE_S == limits.MAX_SECONDS
+    assert target_text.MAX_SLOWDOWN == limits.MAX_SLOWDOWN
+    assert target_text.MAX_DEADLINE_S == limits.MAX_SECONDS

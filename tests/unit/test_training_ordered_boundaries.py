@@ -11,8 +11,8 @@ from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.boundaries.record import Event
 from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.hooks import Hook
-from perseus_dist.planning.instruction import Instruction, parse_instruction
-from perseus_dist.training.ordered_boundaries import OrderedBoundaries
+from perseus_dist.planning.schedule.instruction import Instruction, parse_instruction
+from perseus_dist.training.rank.ordered_boundaries import OrderedBoundaries
 
 ORDER = [parse_instruction(token) for token in ["1LOAD0", "1F0", "4F0", "4B0", "1B0", "1TIED", "1REDUCE", "1STEP"]]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_dist.boundaries.agent_status import AgentStatus
-from perseus_dist.training.status_scalars import scalars
+from perseus_dist.training.rank.status_scalars import scalars
 
 NOTHING_OF_THE_JOB = {"predicted_saving": 0.0, "num_stragglers": 0.0, "straggler_degree": 1.0}
 

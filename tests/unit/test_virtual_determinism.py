@@ -7,9 +7,9 @@ from typing import Any
 
 PLAYS = """\
 import json
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_run import virtual_job
+from perseus_dist.simulation.virtual.run import virtual_job
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 simulated = SimulatedJob(
     schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=2, num_iterations=75, imbalance=0.1

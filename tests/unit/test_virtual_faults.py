@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from perseus_dist.messages import Target
-from perseus_dist.planner.lifecycle_events import StragglerReported, TargetSet
-from perseus_dist.planning.instruction import profile_name
-from perseus_dist.planning.schedule import one_f_one_b
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
+from perseus_dist.planning.schedule.instruction import profile_name
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
-from perseus_dist.simulation.virtual_run import VirtualJob, virtual_job
-from perseus_dist.simulation.virtual_training import virtual_training
+from perseus_dist.simulation.virtual.run import VirtualJob, virtual_job
+from perseus_dist.simulation.virtual.training import virtual_training
 from perseus_dist.simulator.presets import find_preset
 
 PRESET = "a100"

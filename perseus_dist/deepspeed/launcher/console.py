@@ -19,7 +19,7 @@ def main() -> Any:
 
 
 def run_as_deepspeed() -> Any:
-    """What the wrapper of ``perseus-dist enable deepspeed --shim`` runs: DeepSpeed's launcher, which knows us."""
+    """Run DeepSpeed's launcher with our options, for the wrapper of ``perseus-dist enable deepspeed --shim``."""
     sys.argv[0] = "deepspeed"
     return _run(is_always_on=False)
 

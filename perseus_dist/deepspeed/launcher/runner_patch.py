@@ -22,7 +22,6 @@ from typing import Any
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.training.disabled import is_disabled
-from perseus_dist.training.job_report import LONGEST_AFTER_FAILURE_S, JobReport
 from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,
@@ -31,26 +30,27 @@ from perseus_dist.training.options import (
     is_option,
     options_from_namespace,
 )
+from perseus_dist.training.report_launcher import LONGEST_AFTER_FAILURE_S, ReportLauncher
 
-RANK_MAIN = str(Path(__file__).with_name("rank_main.py"))
+RANK_MAIN = str(Path(__file__).parents[1] / "rank_main.py")
 OPTIONS_FLAG = "--perseus-options"
 
 _log = logging.getLogger(__name__)
 
 
 class LauncherError(PerseusError):
-    """A version of DeepSpeed's launcher that cannot be taught."""
+    """DeepSpeed's launcher is of a version that cannot take our options."""
 
 
 def patch_runner(runner: ModuleType, *, is_always_on: bool = False) -> None:
-    """Teach DeepSpeed's launcher our options. Again: changes nothing but ``is_always_on``.
+    """Add our options to DeepSpeed's launcher. A second call changes nothing but ``is_always_on``.
 
     Args:
         runner: The module ``deepspeed.launcher.runner``.
-        is_always_on: Perseus is asked for without ``--perseus``.
+        is_always_on: Perseus is requested without ``--perseus``.
 
     Raises:
-        LauncherError: It is no launcher that we know.
+        LauncherError: The launcher is of an unknown version.
     """
     if not all(hasattr(runner, name) for name in ("argparse", "parse_args", "main")):
         raise LauncherError(
@@ -64,14 +64,14 @@ def patch_runner(runner: ModuleType, *, is_always_on: bool = False) -> None:
 
 
 class _RunnerPatch:
-    """What stands in for the module's ``parse_args`` and ``main``."""
+    """Replacements of the module's ``parse_args`` and ``main``."""
 
     def __init__(self, runner: ModuleType) -> None:
         self.is_always_on = False
         self._runner = runner
         self._parse_args: Callable[[Sequence[str] | None], argparse.Namespace] = runner.parse_args
         self._main: Callable[[Sequence[str] | None], object] = runner.main
-        self._report: JobReport | None = None
+        self._report: ReportLauncher | None = None
 
     def parse_args(self, args: Sequence[str] | None = None) -> argparse.Namespace:
         """DeepSpeed's own, which knows our options too; then the script is replaced by the bootstrap that runs it.
@@ -122,7 +122,7 @@ class _RunnerPatch:
         if namespace.no_python and namespace.module:
             raise OptionError("--no_python and --module exclude each other")
         if options.report is not None and not (namespace.no_ssh and namespace.node_rank > 0):
-            self._report = JobReport(options.report)
+            self._report = ReportLauncher(options.report)
         how = "exec" if namespace.no_python else "module" if namespace.module else "script"
         namespace.user_args = [*bootstrap_arguments(options, how, namespace.user_script), *namespace.user_args]
         namespace.user_script, namespace.module, namespace.no_python = RANK_MAIN, False, False
@@ -134,16 +134,25 @@ class _RunnerPatch:
 
 
 def bootstrap_arguments(options: PerseusOptions, how: str, target: str) -> list[str]:
-    """What ``rank_main`` takes before the user's own arguments."""
+    """Arguments of ``rank_main`` before the user's own."""
     return [OPTIONS_FLAG, options.to_text(), how, target]
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's, with our options after those that were added before parsing."""
+    """argparse's, with our options after those that were added before parsing, where a word asks for one of them.
+
+    Every other command line is parsed as DeepSpeed's own parser does. Ours cannot be abbreviated: a script's ``--p``
+    would be an ambiguous option of the launcher in Python 3.11.
+    """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        add_options(self)
+        words = sys.argv[1:] if args is None else args
+        if any(word.startswith("--perseus") or word in ("-h", "--help") for word in words):
+            add_options(self)
         return super().parse_known_args(args, namespace)
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        return [found for found in super()._get_option_tuples(option_string) if not is_option(found[1])]
 
 
 def _warn_of_misplaced(namespace: argparse.Namespace) -> None:

@@ -1,5 +1,6 @@
 """A ``deepspeed`` on PATH that knows ``--perseus``, for environments that may not be written to."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def write_shim(folder: Path, python: str) -> Path:
         OptInError: It cannot be written, or another ``deepspeed`` is there.
     """
     path = folder / _DEEPSPEED
-    has_folder = folder.is_dir()
+    has_folder = os.path.isdir(folder)  # noqa: PTH112 - Path.is_dir raises where the name is too long
     if has_folder:
         require_ours(path, framework=_DEEPSPEED)
     lines = [

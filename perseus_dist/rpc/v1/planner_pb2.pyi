@@ -547,7 +547,7 @@ class GuardFigures(_message.Message):
     def __init__(self, reference_s: _Optional[float] = ..., lost_s: _Optional[float] = ..., probes: _Optional[int] = ..., falls: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "t_min_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events", "guard")
+    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "fastest_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events", "guard", "saved_doubt_j")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -557,7 +557,7 @@ class JobStatus(_message.Message):
     SWITCH_REVISION_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     STRAGGLERS_FIELD_NUMBER: _ClassVar[int]
-    T_MIN_S_FIELD_NUMBER: _ClassVar[int]
+    FASTEST_S_FIELD_NUMBER: _ClassVar[int]
     T_STAR_S_FIELD_NUMBER: _ClassVar[int]
     BASELINE_FIELD_NUMBER: _ClassVar[int]
     ENFORCED_FIELD_NUMBER: _ClassVar[int]
@@ -573,6 +573,7 @@ class JobStatus(_message.Message):
     REFUSED_REPORTS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     GUARD_FIELD_NUMBER: _ClassVar[int]
+    SAVED_DOUBT_J_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     phase: str
     reason: str
@@ -582,7 +583,7 @@ class JobStatus(_message.Message):
     switch_revision: int
     target: Target
     stragglers: _containers.RepeatedCompositeFieldContainer[StragglerReport]
-    t_min_s: float
+    fastest_s: float
     t_star_s: float
     baseline: MeasuredIterations
     enforced: MeasuredIterations
@@ -598,7 +599,8 @@ class JobStatus(_message.Message):
     refused_reports: int
     events: _containers.RepeatedCompositeFieldContainer[JobEvent]
     guard: GuardFigures
-    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., guard: _Optional[_Union[GuardFigures, _Mapping]] = ...) -> None: ...
+    saved_doubt_j: float
+    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., fastest_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., guard: _Optional[_Union[GuardFigures, _Mapping]] = ..., saved_doubt_j: _Optional[float] = ...) -> None: ...
 
 class MeasuredIterations(_message.Message):
     __slots__ = ("num_iterations", "time_s", "time_spread_s", "energy_j", "energy_spread_j")
@@ -631,20 +633,20 @@ class FrontierPoint(_message.Message):
     def __init__(self, time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., lower_bound_j: _Optional[float] = ...) -> None: ...
 
 class GetFrontierResponse(_message.Message):
-    __slots__ = ("table_revision", "points", "baseline_time_s", "baseline_energy_j", "t_min_s", "t_star_s")
+    __slots__ = ("table_revision", "points", "baseline_time_s", "baseline_energy_j", "fastest_s", "t_star_s")
     TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
     BASELINE_TIME_S_FIELD_NUMBER: _ClassVar[int]
     BASELINE_ENERGY_J_FIELD_NUMBER: _ClassVar[int]
-    T_MIN_S_FIELD_NUMBER: _ClassVar[int]
+    FASTEST_S_FIELD_NUMBER: _ClassVar[int]
     T_STAR_S_FIELD_NUMBER: _ClassVar[int]
     table_revision: int
     points: _containers.RepeatedCompositeFieldContainer[FrontierPoint]
     baseline_time_s: float
     baseline_energy_j: float
-    t_min_s: float
+    fastest_s: float
     t_star_s: float
-    def __init__(self, table_revision: _Optional[int] = ..., points: _Optional[_Iterable[_Union[FrontierPoint, _Mapping]]] = ..., baseline_time_s: _Optional[float] = ..., baseline_energy_j: _Optional[float] = ..., t_min_s: _Optional[float] = ..., t_star_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, table_revision: _Optional[int] = ..., points: _Optional[_Iterable[_Union[FrontierPoint, _Mapping]]] = ..., baseline_time_s: _Optional[float] = ..., baseline_energy_j: _Optional[float] = ..., fastest_s: _Optional[float] = ..., t_star_s: _Optional[float] = ...) -> None: ...
 
 class GetProfileRequest(_message.Message):
     __slots__ = ("job_id",)

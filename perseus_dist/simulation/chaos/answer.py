@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from perseus_dist.simulation.chaos.event_fields import format_event
 from perseus_dist.simulation.chaos.record import Broken, PlayedRun
-from perseus_dist.simulation.chaos.world import Iteration
+from perseus_dist.simulation.chaos.scenario.event_fields import format_event
+from perseus_dist.simulation.chaos.world.world import Iteration
 
 
 def answer_document(run: PlayedRun, broken: Sequence[Broken]) -> dict[str, Any]:

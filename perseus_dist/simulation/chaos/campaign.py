@@ -26,7 +26,7 @@ _TERMINATED = 128 + signal.SIGTERM
 
 @dataclass(slots=True)
 class Campaign:
-    """What some seeds came to."""
+    """The results of some seeds."""
 
     trials: list[Trial] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Campaign:
         }
 
     def distribution(self) -> dict[str, Any]:
-        """What was drawn, and the share of it that reached a plan."""
+        """The distribution of drawn scenarios, and the share that reached a plan."""
         num = max(1, len(self.trials))
         ranks = [trial.scenario.job.num_ranks for trial in self.trials]
         faults = Counter(kind for trial in self.trials for kind in trial.faults)

@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from perseus_dist.number_text import read_whole
+from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.invariants.every import INVARIANT_NAMES
-from perseus_dist.simulation.chaos.json_fields import shown
+from perseus_dist.simulation.chaos.scenario.json_fields import shown
 from perseus_dist.simulation.chaos.trial import CRASH, Trial
 
 KnownFailures = Mapping[int, frozenset[str]]
@@ -27,9 +28,9 @@ def read_known_failures(path: str | os.PathLike[str]) -> KnownFailures:
     """
     name = os.fspath(path)
     try:
-        by_seed = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{name}: cannot be read ({error.strerror}); name a file of known failures") from None
+        by_seed = json.loads(read_input(path))
+    except InputFileError as error:
+        raise ScenarioError(f"{error}; name a file of known failures") from None
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{name}: expected one JSON object ({error}); mend it") from None
     if not isinstance(by_seed, dict):
@@ -46,7 +47,7 @@ def format_known_failures(trials: Iterable[Trial]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What trials broke beside what was known.
+    """Failures of trials beside the known ones.
 
     Attributes:
         new: By seed, broken invariants that were not known.
@@ -79,9 +80,12 @@ def compare(trials: Collection[Trial], known: KnownFailures) -> Comparison:
 
 
 def _seed(source: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise ScenarioError(f"{source}: saw the seed {shown(text)}, expected a whole number in quotes; mend it")
-    return int(text)
+    try:
+        return read_whole(text, 0, 10**18 - 1)
+    except ValueError:
+        raise ScenarioError(
+            f"{source}: saw the seed {shown(text)}, expected a whole number in quotes; mend it"
+        ) from None
 
 
 def _names(source: str, seed: str, names: object) -> frozenset[str]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from perseus_dist.simulation.chaos.events import NextJob
 from perseus_dist.simulation.chaos.record import JobSpan, PlayedRun
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.events import NextJob
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.standing import History
-from perseus_dist.simulation.chaos.world import Iteration, JobEnd, OpenWorld
+from perseus_dist.simulation.chaos.world.world import Iteration, JobEnd, OpenWorld
 
 _NUM_UNDISTURBED = 5  # iterations behind an undisturbed time
 

@@ -1,11 +1,11 @@
-"""What a played scenario leaves behind: all that the invariants are judged by."""
+"""The record of a played scenario: all that the invariants are judged by."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.world import Iteration, JobEnd
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.world.world import Iteration, JobEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

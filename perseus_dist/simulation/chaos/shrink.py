@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from perseus_dist.simulation.chaos.events import Event, NextJob
-from perseus_dist.simulation.chaos.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
-from perseus_dist.simulation.chaos.scenario import Scenario
+from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
+from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario
 
 StillBreaks = Callable[[Scenario], bool]
 MAX_RUNS = 80

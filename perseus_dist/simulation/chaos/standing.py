@@ -1,11 +1,11 @@
-"""What stands at each iteration of a scenario: faults that are not over, the target, operators' reports."""
+"""Conditions at each iteration of a scenario: faults that are not over, the target, operators' reports."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from perseus_dist.messages import Target
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.messages.terms import Target
+from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     Event,
     HeatCap,
@@ -24,14 +24,14 @@ from perseus_dist.simulation.chaos.events import (
     TargetOrder,
     is_recovery,
 )
-from perseus_dist.simulation.chaos.scenario import Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.target import parse_scenario_target
-from perseus_dist.simulation.virtual_link import AGENT_NOTICES_NS
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.target import parse_scenario_target
+from perseus_dist.simulation.virtual.link import AGENT_NOTICES_NS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFaults:
-    """What is wrong with one rank's GPU and its links; the defaults are a GPU that is well."""
+    """Faults of one rank's GPU and its links; the defaults are a GPU that is well."""
 
     slowdown: float = 1.0
     thermal_cap_mhz: int | None = None
@@ -49,7 +49,7 @@ WELL = GpuFaults()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What stands.
+    """Conditions of one iteration.
 
     Attributes:
         gpus: By rank, those that are not well.
@@ -121,7 +121,7 @@ class History:
         self.last_event = max((event.iteration for event in scenario.events), default=0)
 
     def at(self, iteration: int) -> Standing:
-        """What stands while an iteration is trained."""
+        """The conditions while an iteration is trained."""
         return self._standing[bisect_right(self._firsts, iteration) - 1]
 
 

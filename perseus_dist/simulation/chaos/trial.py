@@ -8,9 +8,9 @@ from perseus_dist.simulation.chaos.drawing.draw import draw_history
 from perseus_dist.simulation.chaos.invariants.every import broken_invariants
 from perseus_dist.simulation.chaos.play import play
 from perseus_dist.simulation.chaos.record import Broken, PlayedRun
-from perseus_dist.simulation.chaos.scenario import Scenario
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario
 from perseus_dist.simulation.chaos.shrink import shrink
-from perseus_dist.simulation.chaos.virtual_world import open_virtual_world
+from perseus_dist.simulation.chaos.world.virtual_world import open_virtual_world
 
 CRASH = "crash"
 """The name under which a run that ends in an exception is counted."""
@@ -18,7 +18,7 @@ CRASH = "crash"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of a seed.
+    """The result of a seed.
 
     Attributes:
         seed: It.

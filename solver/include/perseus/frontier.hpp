@@ -27,10 +27,16 @@ struct FrontierProblem {
 
 // At which iteration times the solution itself, and not its energy alone, is wanted.
 struct Sampling {
-  PowerUw blocking_uw = 0;         // of all GPUs; t_star is the time at which the frontier's slope passes it
-  std::int32_t num_to_t_star = 0;  // from t_star to t_min, both included; closer together towards t_min
-  std::int32_t num_beyond = 0;     // even steps from t_max down to t_min; those above t_star are taken
+  PowerUw blocking_uw = 0;                // of all GPUs; t_star is the time at which the frontier's slope passes it
+  std::int32_t num_to_t_star = 0;         // from t_star to t_min, both included; closer together towards t_min
+  std::int32_t num_beyond = 0;            // even steps from t_max down to t_min; those above t_star are taken
   std::span<const TimePs> extra_ps = {};  // more times, descending; those outside [t_min, t_max] are passed over
+};
+
+// How far below the frontier a bound may lie that is traced faster than the frontier itself.
+struct Tolerance {
+  double share = 1e-4;    // of the total energy: least_uj, what is above it, and waiting at Sampling::blocking_uw
+  EnergyUj least_uj = 0;  // of all instructions at their cheapest
 };
 
 // An optimal solution at one iteration time; spans into FrontierResult::sample_values.
@@ -39,6 +45,7 @@ struct Sample {
   std::span<const TimePs> start_ps;   // (num_instructions)
   std::span<const TimePs> end_ps;     // (num_instructions): the instruction may use all the time between start and end
   std::span<const PowerUw> price_uw;  // (num_instructions): what its time is worth: energy the iteration saves per unit of it
+  PowerUw slope_uw = 0;               // of the frontier: the prices are a flow of this value through the DAG
 };
 
 struct FrontierResult {
@@ -55,10 +62,17 @@ struct FrontierResult {
   TimePs t_star_ps = 0;
   std::int64_t num_augmentations = 0;
   std::int64_t num_moves = 0;  // times that a vertex changed between standing still and sliding
+  double share_below = 0;      // of the total energy, at most, that the frontier lies above these vertices; 0: they are exact
   bool cancelled = false;
 };
 
 // Throws std::invalid_argument for arrays that do not describe a problem, naming the index.
 FrontierResult solve_frontier(const FrontierProblem& problem, const Sampling& sampling, const Progress& progress = {});
+
+// The same to a tolerance, for large pipelines: a convex bound from below that share_below of the total energy separates at
+// most from a schedule, at every time; samples are schedules within that share. Not exact, but every figure is certified in
+// whole numbers: ARCHITECTURE.md, "To a tolerance".
+FrontierResult solve_frontier_within(const FrontierProblem& problem, const Sampling& sampling, const Tolerance& tolerance,
+                                     const Progress& progress = {});
 
 }  // namespace perseus

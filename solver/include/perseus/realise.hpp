@@ -19,7 +19,7 @@ struct RealisedPlan {
 // slower than the one at all-maximum clocks. `microbatch` (num_instructions) is used to join two plans between
 // microbatches. At the times `wanted_ps` the search is longer. Returns nothing if progress cancels.
 std::vector<RealisedPlan> realise(const Graph& graph, const Menu& menu, const FrontierResult& frontier,
-                                  std::span<const std::int32_t> microbatch, PowerUw blocking_uw, TimePs latency_ps, std::span<const TimePs> wanted_ps,
-                                  const Progress& progress = {});
+                                  std::span<const std::int32_t> microbatch, PowerUw blocking_uw, TimePs latency_ps,
+                                  std::span<const TimePs> wanted_ps, const Progress& progress = {});
 
 }  // namespace perseus

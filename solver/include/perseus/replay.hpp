@@ -86,7 +86,8 @@ class Replay {
   std::vector<std::int32_t> previous_clocked_;         // (num_instructions)
   std::vector<std::int32_t> same_clock_begin_;         // (num_instructions)
   std::vector<std::int32_t> same_clock_before_begin_;  // (num_instructions)
-  std::vector<std::int32_t> same_clock_;  // per pair of curves that meet on a rank: (clocks of the first), (clocks of the second)
+  std::vector<std::int32_t>
+      same_clock_;  // per pair of curves that meet on a rank: (clocks of the first), (clocks of the second)
 };
 
 }  // namespace perseus

@@ -53,13 +53,13 @@ def _parse(case: dict[str, Any]) -> None:
     from megatron.training.arguments import parse_args
 
     import perseus_dist.megatron
-    from perseus_dist.megatron.activation import asked
+    from perseus_dist.megatron.requested import requested_options
     from perseus_dist.training.options import PerseusOptions
 
     if case["installs"] is not None:
         perseus_dist.megatron.install(PerseusOptions.from_text(case["installs"]))
     namespace = parse_args(add_own, ignore_unknown_args=case["ignores_unknown"])
-    options = asked()
+    options = requested_options()
     found: dict[str, Any] = {
         "options": options and options.to_text(),
         "own_option": getattr(namespace, "own_option", None),

@@ -10,8 +10,8 @@ from perseus_dist.simulation.chaos.drawing.draw_fault import Fault, draw_events
 from perseus_dist.simulation.chaos.drawing.draw_job import draw_job, draw_next_job
 from perseus_dist.simulation.chaos.drawing.fault_kinds import JOB_FAULTS, WEIGHTS, FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import Phases, estimated_phases
-from perseus_dist.simulation.chaos.events import Event, NextJob, ProcessEvent
-from perseus_dist.simulation.chaos.scenario import Scenario
+from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, ProcessEvent
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario
 from perseus_dist.straggler.policy import StragglerPolicy
 
 _NUM_FAULTS, _NUM_FAULTS_WEIGHTS = (0, 1, 2, 3, 4), (1, 4, 6, 5, 4)

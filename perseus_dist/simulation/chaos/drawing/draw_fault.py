@@ -6,7 +6,7 @@ from typing import Any
 
 from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import estimated_time_s
-from perseus_dist.simulation.chaos.events import (
+from perseus_dist.simulation.chaos.scenario.events import (
     GPUS_PER_NODE,
     DiskFull,
     Event,
@@ -24,7 +24,7 @@ from perseus_dist.simulation.chaos.events import (
     StragglerOrder,
     TargetOrder,
 )
-from perseus_dist.simulation.chaos.scenario import ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
 from perseus_dist.simulator.presets import find_preset
 
 _MAX_CYCLES = 8

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from perseus_dist.simulation.chaos.drawing.phases import estimated_phases, estimated_time_s
-from perseus_dist.simulation.chaos.scenario import SAVED, SWEEP, ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, ScenarioJob
 
 _MIN_TIME_S, _MAX_TIME_S = 0.2, 20.0
 _MAX_SWEEP = 150  # iterations: a history must leave room for faults
@@ -45,7 +45,7 @@ def draw_job(rng: random.Random) -> ScenarioJob:
 
 
 def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
-    """What is different in a job that takes another's name: its workload, its GPU or its batch size."""
+    """Changes of a job that takes another's name: its workload, its GPU or its batch size."""
     match rng.randrange(3):
         case 0:
             time_scale = round(job.time_scale * rng.choice((0.7, 0.9, 1.1, 1.5)), 4)

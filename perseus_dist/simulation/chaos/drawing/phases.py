@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from perseus_dist.planner.job_policy import Policy
-from perseus_dist.simulation.chaos.scenario import SAVED, ScenarioJob
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.simulation.chaos.scenario.scenario import SAVED, ScenarioJob
 from perseus_dist.simulation.job import FULL_STAGE_S
 from perseus_dist.simulator.presets import find_preset
 

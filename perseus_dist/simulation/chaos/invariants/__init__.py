@@ -1,1 +1,1 @@
-"""What must hold of every played scenario; each module is one invariant, a pure function of the recorded run."""
+"""Invariants of every played scenario; each module is one, a pure function of the recorded run."""

@@ -1,4 +1,4 @@
-"""What was acknowledged is there, revisions never go back, and no GPU stays locked after its lease."""
+"""Acknowledged facts are durable, revisions never go back, and no GPU stays locked after its lease."""
 
 from perseus_dist.simulation.chaos.record import Broken, PlayedRun
 from perseus_dist.simulation.chaos.standing import History

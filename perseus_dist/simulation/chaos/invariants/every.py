@@ -1,4 +1,4 @@
-"""All invariants, in the order in which their breaking is told."""
+"""All invariants, in the order in which their breaking is listed."""
 
 from perseus_dist.simulation.chaos.invariants import (
     durability,
@@ -33,6 +33,6 @@ INVARIANT_NAMES = tuple(invariant.NAME for invariant in _INVARIANTS)
 
 
 def broken_invariants(run: PlayedRun) -> tuple[Broken, ...]:
-    """What does not hold of a run."""
+    """The invariants that do not hold of a run."""
     history = History(run.scenario)
     return tuple(broken for invariant in _INVARIANTS for broken in invariant.check(run, history))

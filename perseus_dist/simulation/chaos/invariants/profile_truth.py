@@ -7,7 +7,7 @@ from statistics import fmean
 from perseus_dist.simulation.chaos.calm import calm_of
 from perseus_dist.simulation.chaos.record import Broken, JobSpan, PlayedRun
 from perseus_dist.simulation.chaos.standing import WELL, History
-from perseus_dist.simulation.chaos.world import ProfileRow
+from perseus_dist.simulation.chaos.world.world import ProfileRow
 
 NAME = "profile_truth"
 _SHARE = 0.02

@@ -1,4 +1,4 @@
-"""No re-profiling makes T_min slower."""
+"""No re-profiling makes the fastest plan slower."""
 
 from perseus_dist.simulation.chaos.invariants.total_time import sweeps_of
 from perseus_dist.simulation.chaos.record import Broken, JobSpan, PlayedRun
@@ -11,9 +11,9 @@ _SHARE = 0.005
 def check(run: PlayedRun, history: History) -> list[Broken]:
     """Judge the first plan after each sweep that a plan was in force before.
 
-    Its T_min is at most 0.5 % above the T_min before, or above the undisturbed iteration's time where that is more: a
-    profile that was too fast may be mended. Where in some iteration of the sweep every replica of a stage was not
-    well, nobody could measure better, and the time of the slowest iteration without Perseus is allowed.
+    Its fastest plan is at most 0.5 % above the one before, or above the undisturbed iteration's time where that is
+    more: a profile that was too fast may be mended. Where in some iteration of the sweep every replica of a stage was
+    not well, no measurement could be better, and the time of the slowest iteration without Perseus is allowed.
     """
     broken = []
     for span in run.jobs:
@@ -27,20 +27,20 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
                 broken.append(
                     Broken(
                         name=NAME,
-                        sentence=f"the sweep of iterations {sweep[0]}-{sweep[-1]} made T_min {after[1]:.4f} s (table "
-                        f"{after[0]}); it was {before[1]:.4f} s (table {before[0]}), allowed are {allowed_s:.4f} s "
-                        "and 0.5 % more",
+                        sentence=f"the sweep of iterations {sweep[0]}-{sweep[-1]} made the fastest plan "
+                        f"{after[1]:.4f} s (table {after[0]}); it was {before[1]:.4f} s (table {before[0]}), allowed "
+                        f"are {allowed_s:.4f} s and 0.5 % more",
                     )
                 )
     return broken
 
 
 def _last_plan(run: PlayedRun, iterations: range) -> tuple[int, float]:
-    """(table revision, T_min [s]) of the last plan seen; (0, 0) without one."""
+    """(table revision, fastest plan [s]) of the last plan seen; (0, 0) without one."""
     for i in reversed(iterations):
         view = run.iterations[i].view
-        if view is not None and view.t_min_s:
-            return view.table_revision, view.t_min_s
+        if view is not None and view.fastest_s:
+            return view.table_revision, view.fastest_s
     return 0, 0.0
 
 
@@ -50,8 +50,8 @@ def _next_plan(run: PlayedRun, iterations: range, revision: int) -> tuple[int, f
         view = run.iterations[i].view
         if run.iterations[i].is_sweep:
             return None
-        if view is not None and view.t_min_s and view.table_revision > revision:
-            return view.table_revision, view.t_min_s
+        if view is not None and view.fastest_s and view.table_revision > revision:
+            return view.table_revision, view.fastest_s
     return None
 
 

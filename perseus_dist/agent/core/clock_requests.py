@@ -1,0 +1,77 @@
+"""Which clock to request now: none where this rank may set none, or where nothing is known of what it runs."""
+
+from perseus_dist.agent.core.actions import RequestClock
+from perseus_dist.agent.core.clock_directives import ClockDirectives
+from perseus_dist.agent.core.pilot import Pilot
+from perseus_dist.agent.following.position import Position
+from perseus_dist.agent.measuring.held_clock import HeldClock
+from perseus_dist.messages.terms import NO_POINT, Gpu
+
+
+class ClockRequests:
+    """Requests a clock where the wanted one has changed.
+
+    Args:
+        gpu: Its ``clocks_mhz`` are empty where no clock can be set.
+        position, pilot, directives, clock: The rank's.
+
+    Attributes:
+        refusal: Why no clock can be set now; empty while it can.
+        is_stalled: No boundary has come for a while: clocks are released until the next one.
+        is_paused: The trainer evaluates or saves its state: clocks are released until it trains again.
+        is_over: The trainer has ended.
+        is_stale: The wanted clock may have changed.
+        must_repeat: The clock is to be requested again, the same one or not.
+    """
+
+    def __init__(
+        self, gpu: Gpu, *, position: Position, pilot: Pilot, directives: ClockDirectives, clock: HeldClock
+    ) -> None:
+        self._has_clocks = bool(gpu.clocks_mhz)
+        self._position = position
+        self._pilot = pilot
+        self._directives = directives
+        self._clock = clock
+        self.refusal = gpu.refusal
+        self.is_stalled = self.is_paused = self.is_over = False
+        self.is_stale = self.must_repeat = False
+
+    def next(self, now_ns: int) -> RequestClock | None:
+        """The request to make; None where the clock stays as it is."""
+        if not (self.is_stale or self.must_repeat):
+            return None
+        self.is_stale = False
+        wanted_mhz = self._wanted_mhz()
+        if wanted_mhz == self._clock.requested_mhz and not self.must_repeat:
+            return None
+        self.must_repeat = False
+        self._clock.request(wanted_mhz, now_ns)
+        self._directives.sweeper.unsettle(now_ns)
+        return RequestClock(wanted_mhz)
+
+    def settle(self) -> None:
+        """The GPU may have reached its clock: from then on a sweep measures."""
+        if self._clock.settled_ns is not None and self._clock.requested_mhz is not None:
+            self._directives.sweeper.settle(self._clock.requested_mhz, self._clock.settled_ns)
+
+    def planned_mhz(self, iteration: int) -> tuple[int, ...] | None:
+        """The clocks of the plan that an iteration follows; None where it follows none."""
+        row = self._directives.row(iteration)
+        return row.clocks_mhz if row.point != NO_POINT and self._has_clocks and not self.refusal else None
+
+    def _wanted_mhz(self) -> int | None:
+        """None for released. A rank that cannot set clocks requests none, and holds none either."""
+        is_silent = self.is_over or self.is_stalled or self.is_paused
+        if is_silent or not self._has_clocks or not self._position.in_step:
+            return None
+        iteration = self._position.iteration
+        row, next_row = self._directives.row(iteration), self._directives.row(iteration + 1)
+        if row.clocks_mhz is None and next_row.clocks_mhz is None:
+            return None
+        return self._pilot.wanted_mhz(
+            self._position,
+            clocks_mhz=row.clocks_mhz,
+            next_clocks_mhz=next_row.clocks_mhz,
+            current_mhz=self._clock.requested_mhz,
+            latency_ns=row.latency_ns,
+        )

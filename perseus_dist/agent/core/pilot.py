@@ -1,0 +1,110 @@
+"""Which clock to ask for now: the model of ``planning.frontier.replay``, played forward.
+
+A change is asked for when the clocked instruction before it ends, the next iteration's first one at the end of this
+iteration's last. What an idle gap does not hide of the latency, the next instruction runs at the old clock. A change
+that would arrive only after an instruction is over is not made for it, but for the first one that it still reaches.
+
+      end of 0F1                      0B0 begins
+    ----|------ waits for its peer ------|---- 0B0 ------
+        ask for 0B0's clock ..latency..> there
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Collection, Sequence
+from itertools import islice
+
+from perseus_dist.agent.following.exact_runs import ExactRun
+from perseus_dist.agent.following.position import Position
+from perseus_dist.agent.following.rank_program import Work
+
+_NUM_RUNS = 4
+
+
+class Pilot:
+    """Chooses clocks along one rank's order; remembers how long each instruction and the wait before it took lately."""
+
+    def __init__(self, order: Sequence[Work]) -> None:
+        self._clocked = [index for index, work in enumerate(order) if not work.is_constant]
+        self._clocks_mhz: tuple[int, ...] | None = None
+        # Of the runs at these clocks, the latest: their durations, and idle time before them and themselves.
+        self._durations_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
+        self._lengths_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
+        # Medians; at other clocks the earlier ones stand until there are new ones. 0 while unknown.
+        self._duration_ns = [0] * len(order)
+        self._length_ns = [0] * len(order)
+
+    def begin_iteration(self, clocks_mhz: tuple[int, ...] | None) -> None:
+        """An iteration at these clocks begins; at others everything takes another time."""
+        if clocks_mhz != self._clocks_mhz:
+            self._clocks_mhz = clocks_mhz
+            for values_ns in (*self._durations_ns, *self._lengths_ns):
+                values_ns.clear()
+
+    def remember(self, run: ExactRun) -> None:
+        """Take note of how long an instruction took; of earlier clocks it is not any more."""
+        if run.ran_at.clocks_mhz != self._clocks_mhz:
+            return
+        place, _, idle_ns, duration_ns, _ = run
+        durations_ns, lengths_ns = self._durations_ns[place], self._lengths_ns[place]
+        durations_ns.append(duration_ns)
+        lengths_ns.append(duration_ns + idle_ns)
+        self._duration_ns[place] = _median_ns(durations_ns)
+        self._length_ns[place] = _median_ns(lengths_ns)
+
+    def least_duration_ns(self, position: Position) -> int | None:
+        """The least that the running instruction took lately at these clocks; None if that is not known."""
+        return min(self._durations_ns[position.index], default=None) if position.is_running else None
+
+    def wanted_mhz(
+        self,
+        position: Position,
+        *,
+        clocks_mhz: Sequence[int] | None,
+        next_clocks_mhz: Sequence[int] | None,
+        current_mhz: int | None,
+        latency_ns: int,
+    ) -> int | None:
+        """The clock to ask for at this boundary; ``current_mhz`` if none.
+
+        Args:
+            position: Of the rank, in step.
+            clocks_mhz: (num_instructions) this iteration's, 0 for an instruction that keeps what it finds; None for
+                clocks released.
+            next_clocks_mhz: The next iteration's.
+            current_mhz: Asked for last; None when released.
+            latency_ns: From asking for a clock to having it.
+        """
+        ahead = bisect_left(self._clocked, position.index) if position.in_iteration else len(self._clocked)
+        if ahead < len(self._clocked):
+            if clocks_mhz is None:
+                return None
+            reached_mhz = self._first_reached_mhz(ahead, position, clocks_mhz, current_mhz, latency_ns)
+            if reached_mhz:
+                return reached_mhz
+        if next_clocks_mhz is None:
+            return None
+        return next((next_clocks_mhz[index] for index in self._clocked if next_clocks_mhz[index]), current_mhz)
+
+    def _first_reached_mhz(
+        self, ahead: int, position: Position, clocks_mhz: Sequence[int], current_mhz: int | None, latency_ns: int
+    ) -> int:
+        """The clock of the first instruction that a change asked for now still reaches; 0 if there is none."""
+        ahead_ns = 0
+        for index in islice(self._clocked, ahead, None):
+            is_running = position.is_running and index == position.index
+            length_ns = (self._duration_ns if is_running else self._length_ns)[index]
+            ahead_ns += length_ns
+            # An instruction whose length is not known yet is taken for a long one.
+            is_reached = length_ns == 0 or ahead_ns > latency_ns
+            if clocks_mhz[index] and (is_reached or clocks_mhz[index] == current_mhz):
+                return clocks_mhz[index]
+        return 0
+
+
+def _median_ns(values_ns: Collection[int]) -> int:
+    """Of a few; what the trainer's every instruction asks for must be quick."""
+    ordered_ns = sorted(values_ns)
+    middle = len(ordered_ns) // 2
+    is_odd = len(ordered_ns) % 2
+    return ordered_ns[middle] if is_odd else round((ordered_ns[middle - 1] + ordered_ns[middle]) / 2)

@@ -1,0 +1,72 @@
+"""How long instructions take: when the one that runs may end, and what has drifted. From exact times alone."""
+
+from collections.abc import Sequence
+
+from perseus_dist.agent.core.pilot import Pilot
+from perseus_dist.agent.following.exact_runs import ExactRun, ExactRuns, RanAt
+from perseus_dist.agent.following.position import Position, Run
+from perseus_dist.agent.following.rank_program import Work
+from perseus_dist.agent.measuring.drift import DriftWatch
+from perseus_dist.agent.measuring.held_clock import HeldClock
+from perseus_dist.agent.measuring.kind_times import KindTimes
+
+_MAX_RUN_NS = 60_000_000_000
+
+
+class RunDurations:
+    """Passes durations of runs on to the pilot, to the watch for drift and to the reports of kind times.
+
+    Attributes:
+        longest_run_ns: [ns] of all runs, up to a minute.
+    """
+
+    def __init__(
+        self, order: Sequence[Work], *, pilot: Pilot, clock: HeldClock, drift: DriftWatch, kind_times: KindTimes
+    ) -> None:
+        self._order = order
+        self._pilot = pilot
+        self._clock = clock
+        self._drift = drift
+        self._kind_times = kind_times
+        self._exact_runs = ExactRuns(self._learn, kind_times.forget)
+        self._late_ns: int | None = None  # at most, of the boundaries being passed; None where their times are exact
+        self._since_ns = 0  # the rank has surely not been longer where it is
+        self.longest_run_ns = 0
+
+    def look(self, now_ns: int, looked_ns: int | None) -> None:
+        """The boundaries that follow were passed since the look at ``looked_ns``; None where their times are exact."""
+        self._late_ns = None if looked_ns is None else now_ns - looked_ns
+
+    def move(self, time_ns: int) -> None:
+        """The rank has come further in its order."""
+        self._since_ns = time_ns - (self._late_ns or 0)
+
+    def end_run(self, run: Run, clocks_mhz: tuple[int, ...] | None) -> None:
+        """An instruction has ended, in an iteration at these clocks."""
+        self.longest_run_ns = min(max(self.longest_run_ns, run.duration_ns), _MAX_RUN_NS)
+        clock_mhz = None if clocks_mhz is None else clocks_mhz[run.place]
+        is_held = clock_mhz is not None and self._clock.was_held(clock_mhz, run.begin.time_ns)
+        ran_at = RanAt(clocks_mhz, clock_mhz if is_held else None)
+        self._kind_times.wait(run)
+        self._exact_runs.add(run, ran_at, is_host_timed=self._late_ns is None)
+
+    def add_device_time(self, sequence: int, iteration: int, device_ns: int) -> None:
+        """When the device passed a boundary, after its iteration's first."""
+        self._kind_times.has_device_times = True
+        self._exact_runs.add_device_time(sequence, iteration, device_ns)
+
+    def expected_end_ns(self, position: Position) -> int | None:
+        """When the instruction that runs may end at the earliest; None if none runs, or its length is not known.
+
+        Never late by what was seen late: it began after the look before the one that saw it, and takes no less than it
+        lately took at these clocks.
+        """
+        duration_ns = self._pilot.least_duration_ns(position)
+        return None if duration_ns is None else self._since_ns + duration_ns
+
+    def _learn(self, run: ExactRun) -> None:
+        self._pilot.remember(run)
+        self._kind_times.learn(run)
+        if run.ran_at.held_mhz is not None:
+            work = self._order[run.place]
+            self._drift.add((work.chunk, work.kind), run.ran_at.held_mhz, run.duration_ns / 1e9)

@@ -1,0 +1,70 @@
+"""One rank's instructions in execution order, named the way boundaries name them. Standard library only."""
+
+import re
+from hashlib import sha256
+from typing import NamedTuple
+
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.instruction import Instruction, parse_instruction
+
+
+class Work(NamedTuple):
+    """One instruction as its rank sees it.
+
+    Attributes:
+        chunk: Index of the model chunk on this rank.
+        kind: F, B, I, W or a constant's name.
+        microbatch: Index in the iteration, or ``planning.schedule.instruction.NO_MICROBATCH``.
+        is_constant: Whether no clock changes it.
+    """
+
+    chunk: int
+    kind: str
+    microbatch: int
+    is_constant: bool
+
+
+def rank_order(schedule_text: str, pp_rank: int) -> tuple[Work, ...]:
+    """The order of one pp_rank. Whether the whole schedule can run is the planner's business.
+
+    Raises:
+        ScheduleError: A token of this rank's line is not in the grammar, or there is no such line.
+    """
+    lines = _lines(schedule_text)
+    if pp_rank >= len(lines):
+        raise ScheduleError(
+            f"the schedule has {len(lines)} lines, and none for pp_rank {pp_rank}: one line per pp_rank"
+        )
+    # When results leave, as a "+" says, changes what is waited for and not the order.
+    order = [parse_instruction(token.removesuffix("+")) for token in lines[pp_rank]]
+    chunk_of_stage = {stage: chunk for chunk, stage in enumerate(sorted({i.stage for i in order}))}
+    return tuple(_work(instruction, chunk_of_stage) for instruction in order)
+
+
+def num_stages(schedule_text: str) -> int:
+    """Of the whole pipeline, over all model chunks.
+
+    Raises:
+        ScheduleError: A token is not in the grammar.
+    """
+    tokens = (token for line in _lines(schedule_text) for token in line)
+    return 1 + max((parse_instruction(token.removesuffix("+")).stage for token in tokens), default=-1)
+
+
+def schedule_digest(schedule_text: str) -> str:
+    """The same digest as ``Schedule.digest`` of the schedule with this text, without parsing its instructions."""
+    return sha256("".join(" ".join(tokens) + "\n" for tokens in _lines(schedule_text)).encode()).hexdigest()
+
+
+def _lines(schedule_text: str) -> list[list[str]]:
+    tokens = (re.findall(r"[^\s,]+", line.partition("#")[0]) for line in schedule_text.split("\n"))
+    return [line for line in tokens if line]
+
+
+def _work(instruction: Instruction, chunk_of_stage: dict[int, int]) -> Work:
+    return Work(
+        chunk=chunk_of_stage[instruction.stage],
+        kind=str(instruction.kind),
+        microbatch=instruction.microbatch,
+        is_constant=instruction.is_constant,
+    )

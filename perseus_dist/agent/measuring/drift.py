@@ -1,0 +1,81 @@
+"""Has an instruction's time left the profile? What is throttled or not at the clock asked for is not asked about."""
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perseus_dist.agent.measuring.profiler import Key
+from perseus_dist.messages.from_planner import Expected
+
+_WINDOW_RUNS = 32
+_MIN_RUNS = 8
+_ITERATIONS = 5  # in a row, so that one slow iteration, or one slow data batch, is no drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drifted:
+    """One kind of instruction whose median time is beyond the tolerance."""
+
+    key: Key
+    clock_mhz: int
+    profile_time_s: float
+    measured_time_s: float
+    num_runs: int
+
+
+@dataclass(slots=True)
+class _Watch:
+    times_s: dict[int, float]  # by clock
+    ratios: deque[float]
+    clock_mhz: int = 0
+    num_new: int = 0
+    streak: int = 0
+    is_told: bool = False
+
+
+class DriftWatch:
+    """Ratios of measured to expected time, by (chunk, kind). Each drift is reported once per profile."""
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._watches: dict[Key, _Watch] = {}
+
+    def expect(self, expected: Sequence[Expected]) -> None:
+        """A new profile: everything starts again."""
+        self._watches = {
+            (e.chunk, e.kind): _Watch(dict(zip(e.clocks_mhz, e.times_s, strict=True)), deque(maxlen=_WINDOW_RUNS))
+            for e in expected
+        }
+
+    def add(self, key: Key, clock_mhz: int, time_s: float) -> None:
+        """A run at the clock that was asked for."""
+        watch = self._watches.get(key)
+        if watch is None or clock_mhz not in watch.times_s:
+            return
+        watch.ratios.append(time_s / watch.times_s[clock_mhz])
+        watch.clock_mhz = clock_mhz
+        watch.num_new += 1
+
+    def end_iteration(self) -> list[Drifted]:
+        """Instructions that have drifted by now."""
+        return [drifted for key, watch in self._watches.items() if (drifted := self._judge(key, watch)) is not None]
+
+    def _judge(self, key: Key, watch: _Watch) -> Drifted | None:
+        has_news = watch.num_new > 0
+        watch.num_new = 0
+        if not has_news or len(watch.ratios) < _MIN_RUNS:
+            return None
+        ratio = statistics.median(watch.ratios)
+        watch.streak = watch.streak + 1 if abs(ratio - 1) > self._tolerance else 0
+        if watch.streak < _ITERATIONS or watch.is_told:
+            return None
+        watch.is_told = True
+        expected_s = watch.times_s[watch.clock_mhz]
+        return Drifted(
+            key=key,
+            clock_mhz=watch.clock_mhz,
+            profile_time_s=expected_s,
+            measured_time_s=ratio * expected_s,
+            num_runs=len(watch.ratios),
+        )

@@ -1,0 +1,1 @@
+"""The agent's process: threads, descriptors and files around the core."""

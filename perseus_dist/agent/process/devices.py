@@ -1,0 +1,62 @@
+"""Finds and opens a rank's GPU: its clock control and its meter. May take as long as the driver does."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.device.control import ClockControl
+from perseus_dist.device.nvml.discovery import find_gpu
+from perseus_dist.device.nvml.meter import GpuMeter
+from perseus_dist.device.opening import open_clock_control
+from perseus_dist.device.rights import SIMULATED_GPUS
+from perseus_dist.messages.terms import Gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The GPU, its meter and its clock control.
+
+    Attributes:
+        meter: None where the rank's GPU was not found.
+        gpu: As in ``Attach``.
+        is_simulated: Whether it is a simulated one.
+    """
+
+    control: ClockControl
+    meter: GpuMeter | None
+    gpu: Gpu
+    is_simulated: bool
+
+
+def open_devices(spec: RankSpec, own_pids: Sequence[int]) -> Devices:
+    """Open them; what cannot be opened is said in ``gpu.refusal``. Never raises.
+
+    Args:
+        spec: Of the rank; its option ``control_socket`` names the socket of clockd or zeusd.
+        own_pids: Processes that may run on the GPU.
+    """
+    uuid, trouble = spec.gpu_uuid, ""
+    if uuid is None:
+        found = find_gpu(spec.local_rank, os.environ)
+        uuid, trouble = found.uuid, found.trouble
+    control = open_clock_control(
+        spec.control if uuid is not None else "observe",
+        uuid or "",
+        own_pids=own_pids,
+        socket_path=spec.options.get("control_socket"),
+    )
+    meter = GpuMeter(uuid) if uuid is not None else None
+    gpu = Gpu(
+        uuid=uuid or "",
+        name=meter.name if meter is not None else "",
+        driver_version=meter.driver_version if meter is not None else "",
+        clocks_mhz=control.clocks_mhz,
+        control=control.name,
+        refusal=trouble or control.refusal,
+        energy_period_s=meter.energy_period_s() if meter is not None else 0.0,
+        memory_mib=meter.memory_mib if meter is not None else 0,
+        default_power_limit_w=meter.default_power_limit_w if meter is not None else 0.0,
+        power_limit_w=meter.power_limit_w if meter is not None else 0.0,
+    )
+    return Devices(control=control, meter=meter, gpu=gpu, is_simulated=bool(os.environ.get(SIMULATED_GPUS)))

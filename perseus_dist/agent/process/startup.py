@@ -1,0 +1,133 @@
+"""From what the trainer gave on standard input to what the core takes."""
+
+import logging
+import math
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseus_dist.agent.core.settings import SavedProfile, Settings
+from perseus_dist.agent.following.rank_program import num_stages, schedule_digest
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import PerseusError
+from perseus_dist.messages.from_agent import Sample
+from perseus_dist.messages.target_text import EXPECTED, read_target
+from perseus_dist.messages.terms import Rank, Target
+from perseus_dist.number_text import read_real
+
+if TYPE_CHECKING:
+    from perseus_dist.rpc.connection import ClientTls
+
+
+_log = logging.getLogger(__name__)
+
+_MAX_SHOWN = 8  # stages, in a sentence
+
+
+class SpecError(PerseusError):
+    """A setting of the rank's spec that the agent cannot use."""
+
+
+def rank_from_spec(spec: RankSpec) -> Rank:
+    """As in ``Attach``."""
+    return Rank(
+        job_id=spec.job_id,
+        rank=spec.rank,
+        pp_rank=spec.pp_rank,
+        dp_rank=spec.dp_rank,
+        tp_rank=spec.tp_rank,
+        pp_size=spec.pp_size,
+        dp_size=spec.dp_size,
+        tp_size=spec.tp_size,
+        schedule_digest=schedule_digest(spec.schedule),
+    )
+
+
+def settings_from_spec(spec: RankSpec) -> Settings:
+    """From its options ``lease_s`` and ``drift_tolerance``, and from who runs the planner.
+
+    Raises:
+        SpecError: One is no number, or not positive.
+    """
+    usual = Settings()
+    return Settings(
+        lease_s=_positive(spec, "lease_s", usual.lease_s),
+        holds_without_planner=spec.planner is not None,
+        drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
+        version=version("perseus-dist"),
+        keeps_timeline=spec.report is not None,
+    )
+
+
+def parse_target(text: str) -> Target:
+    """A target as options have it.
+
+    Raises:
+        SpecError: The text is no target.
+    """
+    try:
+        return read_target(text)
+    except ValueError:
+        raise SpecError(f"target {text!r}: expected {EXPECTED}") from None
+
+
+def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
+    """The rows of the profile, on rank 0, which speaks for the job; its option ``blocking_power_w`` goes with them.
+
+    None, with a warning, if the profile is of another number of stages: the job is measured as if there were none.
+
+    Raises:
+        ProfileError: The file cannot be read, or is no profile.
+        SpecError: The blocking power is no number.
+    """
+    if spec.profile is None or spec.rank != 0:
+        return None
+    from perseus_dist.planning.profile.profile_csv import read_rows
+
+    rows = read_rows(Path(spec.profile))
+    profiled, trained = {row.stage for row in rows}, num_stages(spec.schedule)
+    if profiled != set(range(trained)):
+        _log.warning(
+            "%s: saw stages %s, expected 0 to %d, those of this job; it is measured anew: name a profile of this job",
+            spec.profile,
+            ", ".join(map(str, sorted(profiled)[:_MAX_SHOWN])) + (", ..." if len(profiled) > _MAX_SHOWN else ""),
+            trained - 1,
+        )
+        return None
+    samples = tuple(
+        Sample(
+            chunk=0,
+            kind=row.kind,
+            clock_mhz=row.clock_mhz,
+            time_s=row.time_s,
+            energy_j=row.energy_j,
+            time_std_s=max(row.time_std_s, 0.0) if row.time_std_s == row.time_std_s else 0.0,
+            energy_std_j=max(row.energy_std_j, 0.0) if row.energy_std_j == row.energy_std_j else 0.0,
+            num_runs=row.samples,
+            window_s=0.0,
+            stage=row.stage,
+        )
+        for row in rows
+    )
+    return SavedProfile(samples=samples, blocking_power_w=_positive(spec, "blocking_power_w", 0.0))
+
+
+def tls_from_spec(spec: RankSpec) -> "ClientTls | None":
+    """Options ``tls_ca``, ``tls_cert`` and ``tls_key`` name files; ``tls=1`` alone trusts the system's authorities."""
+    names = ("tls_ca", "tls_cert", "tls_key")
+    if not {"tls", *names} & spec.options.keys():
+        return None
+    from perseus_dist.rpc.connection import ClientTls
+
+    ca, cert, key = (Path(spec.options[name]) if name in spec.options else None for name in names)
+    return ClientTls(ca=ca, cert=cert, key=key)
+
+
+def _positive(spec: RankSpec, name: str, usual: float) -> float:
+    text = spec.options.get(name)
+    if text is None:
+        return usual
+    try:
+        return read_real(text, math.ulp(0), 1e6)
+    except ValueError:
+        raise SpecError(f"option {name}={text}: expected a positive number") from None

@@ -1,0 +1,1 @@
+"""Commands for running jobs, by way of their planner, and for what they leave behind."""

@@ -1,0 +1,30 @@
+"""Arguments of operators' commands about a job: its name, a pipeline, numbers that the service's messages can hold."""
+
+import argparse
+import re
+import sys
+
+from perseus_dist.cli.number_options import real, whole
+from perseus_dist.rpc.limits import MAX_JOB_ID_LENGTH, MAX_SIZE
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+dp_rank = whole(0, MAX_SIZE - 1, f"a data-parallel rank: 0, 1, 2, ..., {MAX_SIZE - 1}")
+"""An argparse type."""
+
+finite_number = real(-sys.float_info.max, sys.float_info.max, "a number such as 1.25")
+"""An argparse type: the planner judges its size."""
+
+
+def add_job_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the job's name."""
+    parser.add_argument("job", type=name, metavar="JOB")
+
+
+def name(text: str) -> str:
+    """An argparse type: the name of a job, or of an operator's report."""
+    if len(text) > MAX_JOB_ID_LENGTH or _NAME.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"saw {text[:80]!r}, expected a name of 1 to {MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -"
+        )
+    return text

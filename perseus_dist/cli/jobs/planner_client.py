@@ -1,0 +1,227 @@
+"""The planner's address, credentials and refusals, shared by operators' commands."""
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
+from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, authorization, channel_credentials, read_token
+from perseus_dist.rpc.node_jobs import running_jobs
+from perseus_dist.rpc.state_folder import default_state_dir
+
+if TYPE_CHECKING:
+    import grpc
+
+    from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+
+DEFAULT_PLANNER = "127.0.0.1:50151"
+PLANNER_VARIABLE = "PERSEUS_PLANNER"
+TOKEN_FILE_VARIABLE = "PERSEUS_TOKEN_FILE"
+TIMEOUT_S = 15.0
+_NAMES_S = 3.0
+
+
+class PlannerCallError(PerseusError):
+    """The planner cannot be reached, or refuses."""
+
+
+class PlannerAwayError(PlannerCallError):
+    """No planner answers at the address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A planner to call.
+
+    Attributes:
+        address: ``HOST:PORT``.
+        token: Empty for none.
+        is_embedded: Whether it runs inside a job of this node, and ends with it.
+        is_named: Whether the user or the environment named its address.
+    """
+
+    address: str
+    token: str
+    is_embedded: bool = False
+    is_named: bool = False
+
+
+def add_planner_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that find the planner."""
+    group = parser.add_argument_group("planner")
+    group.add_argument(
+        "--planner",
+        metavar="HOST:PORT",
+        help=f"default: ${PLANNER_VARIABLE}; else the job's own planner if it runs on this node, or {DEFAULT_PLANNER}",
+    )
+    group.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"the job's or the operator's token; default: ${TOKEN_FILE_VARIABLE}, or the one in the default "
+        "--state-dir of 'perseus-dist planner'; a job's own planner on this node needs none",
+    )
+    group.add_argument("--tls-ca", type=Path, metavar="PEM", help="speak TLS, and trust this authority alone")
+    group.add_argument("--tls-cert", type=Path, metavar="PEM", help="our certificate, for a planner that asks for one")
+    group.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
+
+
+def find_planner(args: argparse.Namespace) -> Endpoint:
+    """The planner of a job: the one that was named, else the one that the job embeds, else the node's.
+
+    Raises:
+        PlannerCallError: Several planners on this node serve a job of that name, or its planner is just starting.
+        ConnectionFileError: The token cannot be read.
+    """
+    named = args.planner or os.environ.get(PLANNER_VARIABLE)
+    if named or _speaks_tls(args):
+        return _named_endpoint(args, named)
+    jobs = [job for job in running_jobs() if job.job_id == args.job]
+    planners = [planner for job in jobs if (planner := job.read_planner()) is not None]
+    if len(planners) > 1:
+        addresses = ", ".join(planner.address for planner in planners)
+        raise PlannerCallError(
+            f"job {args.job}: {len(planners)} jobs of this name run on this node, with planners at {addresses}; name "
+            "one with --planner"
+        )
+    if planners:
+        return Endpoint(address=planners[0].address, token=planners[0].token, is_embedded=True)
+    if jobs:
+        raise PlannerCallError(f"job {args.job}: its planner is starting; try again in a moment")
+    return _named_endpoint(args, None)
+
+
+def find_planners(args: argparse.Namespace) -> list[Endpoint]:
+    """All planners whose jobs are to be listed: the one that was named, else all of this user on this node.
+
+    Raises:
+        ConnectionFileError: The token cannot be read.
+    """
+    named = args.planner or os.environ.get(PLANNER_VARIABLE)
+    if named or _speaks_tls(args):
+        return [_named_endpoint(args, named)]
+    found = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
+    embedded = [Endpoint(address=planner.address, token=planner.token, is_embedded=True) for planner in found]
+    return [_named_endpoint(args, None), *embedded]
+
+
+@contextmanager
+def planner_calls(
+    args: argparse.Namespace, endpoint: Endpoint | None = None
+) -> Iterator[tuple["PlannerStub", tuple[tuple[str, str], ...]]]:
+    """The planner's methods, and the metadata to call them with.
+
+    Args:
+        args: Of the command; ``job`` names the job unless an endpoint is given.
+        endpoint: Where to call; None finds the job's planner.
+
+    Raises:
+        PlannerCallError: gRPC is not installed, the planner cannot be reached, or a call in the block was refused.
+        ConnectionFileError: The token or a certificate cannot be read.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand beside our one
+    try:
+        import grpc
+
+        from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+    except ImportError as error:
+        raise PlannerCallError(f"{error.name} is not installed: run pip install 'perseus-dist[planner]'") from error
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise PlannerCallError("saw one of --tls-cert and --tls-key, expected both or neither")
+    endpoint = endpoint or find_planner(args)
+    if _speaks_tls(args):
+        credentials = channel_credentials(ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key))
+        channel = grpc.secure_channel(endpoint.address, credentials, options=CHANNEL_OPTIONS)
+    else:
+        channel = grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
+    with channel:
+        planner = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
+        metadata = authorization(endpoint.token)
+        try:
+            yield planner, metadata
+        except grpc.RpcError as error:
+            raise _refusal(args, endpoint, error, planner) from error
+
+
+def _speaks_tls(args: argparse.Namespace) -> bool:
+    return bool(args.tls_ca or args.tls_cert or args.tls_key)
+
+
+def _named_endpoint(args: argparse.Namespace, named: str | None) -> Endpoint:
+    address = named or DEFAULT_PLANNER
+    if args.token_file is None and named is not None:
+        planners = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
+        for planner in planners:
+            if planner.address == address:
+                return Endpoint(address=address, token=planner.token, is_embedded=True, is_named=True)
+    return Endpoint(address=address, token=_token(args), is_named=named is not None)
+
+
+def _token(args: argparse.Namespace) -> str:
+    named = args.token_file or os.environ.get(TOKEN_FILE_VARIABLE)
+    if named:
+        return read_token(Path(named))
+    default = default_state_dir() / OPERATOR_TOKEN
+    with suppress(OSError):
+        return read_token(default) if default.exists() else ""
+    return ""
+
+
+def _refusal(
+    args: argparse.Namespace, endpoint: Endpoint, error: "grpc.RpcError", planner: "PlannerStub"
+) -> PlannerCallError:
+    import grpc
+
+    address, code, details = endpoint.address, error.code(), error.details()
+    job_id = getattr(args, "job", None)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        names = _names_of_running_jobs()
+        if job_id is not None and names and not endpoint.is_named and not endpoint.is_embedded:
+            return PlannerAwayError(
+                f"there is no job {job_id} on this node, and no planner at {address}; jobs of yours here: {names}"
+            )
+        if job_id is not None and not endpoint.is_named and not endpoint.is_embedded:
+            return PlannerAwayError(
+                f"there is no job {job_id} of yours with a planner of its own on this node, and no planner answers at "
+                f"{address}; name the job's planner with --planner, or start 'perseus-dist planner'"
+            )
+        if not endpoint.is_named and not endpoint.is_embedded:
+            return PlannerAwayError(
+                f"{address}: no planner answers, and no job of yours on this node has one of its own; start "
+                "'perseus-dist planner', or name it with --planner"
+            )
+        return PlannerAwayError(
+            f"{address}: no planner answers ({details}); start 'perseus-dist planner', or name it with --planner"
+        )
+    if code is grpc.StatusCode.NOT_FOUND and job_id is not None:
+        names = _names_at(endpoint, planner)
+        return PlannerCallError(f"{address}: there is no job {job_id}; jobs there are: {names or 'none'}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return PlannerCallError(f"{address}: the planner has not answered within {TIMEOUT_S:g} s; look at its log")
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return PlannerCallError(f"{address}: the planner wants a token; name its file with --token-file")
+    return PlannerCallError(f"{address}: {details}")
+
+
+def _names_of_running_jobs() -> str:
+    return ", ".join(dict.fromkeys(job.job_id for job in running_jobs()))
+
+
+def _names_at(endpoint: Endpoint, planner: "PlannerStub") -> str:
+    """The jobs that may have been meant: those of the planner, and, unless it was named, those of this node."""
+    import grpc
+
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+    names: list[str] = []
+    with suppress(grpc.RpcError):
+        answer = planner.ListJobs(pb.ListJobsRequest(), timeout=_NAMES_S, metadata=authorization(endpoint.token))
+        names = [job.job_id for job in answer.jobs]
+    if not endpoint.is_named:
+        names += [job.job_id for job in running_jobs()]
+    return ", ".join(dict.fromkeys(names))

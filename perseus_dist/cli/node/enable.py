@@ -1,0 +1,115 @@
+"""``perseus-dist enable`` and ``disable``: a framework's own command line learns of Perseus, and forgets it."""
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from perseus_dist.training.environment_start import FRAMEWORKS
+
+_ENABLE_EPILOG = """\
+example:
+  perseus-dist enable deepspeed
+  perseus-dist enable deepspeed --shim ~/bin
+  perseus-dist enable megatron
+
+Without --shim one file is written into this environment's site-packages. Afterwards `deepspeed --perseus train.py`
+works, `deepspeed --help` shows the options, and a "perseus" block in a DeepSpeed config is heeded; for megatron,
+`torchrun ... pretrain_gpt.py --enable-perseus` works, and the script's --help shows the options. Jobs without either
+run as before.
+
+Where you may not write there, --shim writes a wrapper of deepspeed into a folder. `perseus-deepspeed`, and
+`torchrun ... -m perseus_dist.megatron pretrain_gpt.py --enable-perseus`, need none of this.
+"""
+
+_DISABLE_EPILOG = """\
+example:
+  perseus-dist disable deepspeed
+  perseus-dist disable deepspeed --shim ~/bin
+  perseus-dist disable megatron
+"""
+
+_WORKS = {
+    "deepspeed": "`deepspeed --perseus` works in this environment",
+    "megatron": "Megatron's scripts know --enable-perseus in this environment",
+}
+_INSTEAD = {
+    "deepspeed": "use --shim DIR, or perseus-deepspeed in place of deepspeed",
+    "megatron": "use python -m perseus_dist.megatron SCRIPT, or torchrun -m perseus_dist.megatron SCRIPT",
+}
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add both commands."""
+    enable_text = "make `deepspeed --perseus`, or Megatron's `--enable-perseus`, work in this environment"
+    for name, run, text, epilog in (
+        ("enable", _enable, enable_text, _ENABLE_EPILOG),
+        ("disable", _disable, "undo `enable`", _DISABLE_EPILOG),
+    ):
+        parser = subparsers.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("framework", choices=tuple(FRAMEWORKS), help="whose command line")
+        parser.add_argument("--shim", type=Path, metavar="DIR", help="a wrapper of DeepSpeed's launcher in DIR")
+        parser.set_defaults(run=run)
+
+
+def _enable(args: argparse.Namespace) -> int:
+    from perseus_dist.deepspeed.launcher.shim import write_shim
+    from perseus_dist.training.opt_in import write_pth
+
+    framework, folder = args.framework, _shim_folder(args)
+    if folder is None:
+        print(f"Wrote {write_pth(framework, instead=_INSTEAD[framework])}: {_WORKS[framework]}.")
+        print(f"Undo it with: perseus-dist disable {framework}")
+    else:
+        print(f"Wrote {write_shim(folder, sys.executable)}: it knows --perseus.")
+        print(f"Undo it with: perseus-dist disable deepspeed --shim {shlex.quote(str(folder))}")
+        if not _is_first_on_path(folder):
+            print(f'Put it first on PATH: export PATH={shlex.quote(str(folder))}:"$PATH"')
+    if framework == "deepspeed" and find_spec("deepspeed") is None:  # Megatron is often but a folder on PYTHONPATH
+        print(f"DeepSpeed itself is not installed yet: {shlex.quote(sys.executable)} -m pip install deepspeed")
+    return 0
+
+
+def _disable(args: argparse.Namespace) -> int:
+    from perseus_dist.deepspeed.launcher.shim import remove_shim
+    from perseus_dist.training.opt_in import pth_file, remove_pth
+
+    folder = _shim_folder(args)
+    if folder is None:
+        removed, place = remove_pth(args.framework), pth_file(args.framework).parent
+    else:
+        removed, place = remove_shim(folder), folder
+    print(f"Nothing to undo in {place}." if removed is None else f"Removed {removed}.")
+    return 0
+
+
+def _shim_folder(args: argparse.Namespace) -> Path | None:
+    from perseus_dist.training.opt_in import OptInError
+
+    if args.shim is None:
+        return None
+    if args.framework != "deepspeed":
+        raise OptInError(
+            f"--shim wraps a framework's launcher, and {args.framework} has none, only scripts; "
+            f"{_INSTEAD[args.framework]}"
+        )
+    folder: Path = args.shim.expanduser().absolute()
+    try:
+        folder.is_dir()
+    except OSError as error:  # a name that is too long; a folder that is not there is another matter
+        raise OptInError(f"--shim {str(folder)[:80]}...: {error.strerror}; name a folder on your PATH") from None
+    return folder
+
+
+def _is_first_on_path(folder: Path) -> bool:
+    found = shutil.which("deepspeed", path=os.environ.get("PATH"))
+    return found is not None and Path(found).parent.resolve() == folder.resolve()

@@ -1,0 +1,142 @@
+"""``perseus-dist planner``: the service that jobs, agents and operators talk to."""
+
+import argparse
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perseus_dist.cli.number_options import whole
+from perseus_dist.errors import PerseusError
+from perseus_dist.planning.output_file import check_writable
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.service.server import ServerConfig
+
+_EPILOG = """\
+example:
+  perseus-dist planner
+  perseus-dist planner --bind 0.0.0.0:50151 --tls-cert planner.pem --tls-key planner.key --metrics-port 9464
+
+Everything that it acknowledges is in --state-dir, and a planner that is started again there goes on with it. The token
+in the file 'operator-token' there opens every job. A job's own token is the one that its first rank came with; on a
+loopback address a job that came without one belongs to the user whose process its first rank is.
+"""
+
+
+class PlannerOptionsError(PerseusError):
+    """Options of the planner that do not fit together."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "planner",
+        help="serve plans to the agents of running jobs",
+        description="Serve plans to the agents of running jobs, over gRPC, until SIGTERM.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--bind", default="127.0.0.1:50151", metavar="HOST:PORT", help="default: %(default)s; port 0 takes a free one"
+    )
+    parser.add_argument(
+        "--state-dir",
+        type=Path,
+        metavar="DIR",
+        help="default: $XDG_STATE_HOME/perseus-dist or ~/.local/state/perseus-dist",
+    )
+    parser.add_argument(
+        "--tls-cert", type=Path, metavar="PEM", help="the planner's certificate; read again when it changes"
+    )
+    parser.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
+    parser.add_argument(
+        "--tls-client-ca", type=Path, metavar="PEM", help="ask every client for a certificate of this authority (mTLS)"
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="serve plain text on an address that other machines can reach"
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=whole(0, 65_535, "a port from 0 to 65535"),
+        metavar="PORT",
+        help="serve Prometheus metrics on 127.0.0.1; 0: any",
+    )
+    parser.add_argument(
+        "--stragglers",
+        choices=("act", "show"),
+        default="act",
+        help="act: pipelines wait for stragglers that are detected; show: stragglers are detected and told of, and "
+        "pipelines wait for reported ones alone (default: %(default)s)",
+    )
+    parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")
+    parser.add_argument(
+        "--embedded",
+        action="store_true",
+        help="keep everything in memory unless --state-dir is given, end with the process that started it, and put a "
+        "token into --address-file that every call needs",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve."""
+    from perseus_dist.planner.service.server import serve
+
+    # An embedded one writes into its job's log, where the agent of rank 0 tells the job's phases.
+    level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every stranger's failed handshake is a line
+    asyncio.run(serve(_config(args)))
+    return 0
+
+
+def _config(args: argparse.Namespace) -> "ServerConfig":
+    from perseus_dist.planner.access.address import AddressError, parse_address
+    from perseus_dist.planner.access.auth import load_operator_token, new_token
+    from perseus_dist.planner.access.tls import ServerTls, server_credentials
+    from perseus_dist.planner.job.job_policy import Policy
+    from perseus_dist.planner.service.server import ServerConfig
+    from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, make_state_dir
+    from perseus_dist.rpc.state_folder import default_state_dir
+
+    try:
+        bind = parse_address(args.bind)
+    except AddressError as error:
+        raise PlannerOptionsError(f"--bind: {error}") from None
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise PlannerOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
+    if args.tls_client_ca is not None and args.tls_cert is None:
+        raise PlannerOptionsError("--tls-client-ca needs --tls-cert and --tls-key")
+    if args.embedded and args.address_file is None:
+        raise PlannerOptionsError("--embedded needs --address-file: nobody would find the planner")
+    tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
+    if not bind.is_loopback and tls is None and not args.insecure:
+        raise PlannerOptionsError(
+            f"--bind {bind} is no loopback address: other machines could read tokens on the way. Give --tls-cert and "
+            "--tls-key, or --insecure on a network that you trust"
+        )
+    if tls is not None:
+        server_credentials(tls)  # refused here, before anything is written
+    if args.address_file is not None:
+        check_writable(args.address_file)
+    state_dir = args.state_dir or (None if args.embedded else default_state_dir())
+    if state_dir is not None:
+        make_state_dir(state_dir)
+    # That of an embedded one is new with every start: a process that can read the address file may use it.
+    if args.embedded or state_dir is None:
+        operator_token = new_token()
+    else:
+        operator_token = load_operator_token(state_dir / OPERATOR_TOKEN)
+    return ServerConfig(
+        bind=bind,
+        database=None if state_dir is None else state_dir / DATABASE,
+        operator_token=operator_token,
+        needs_token=args.embedded or not bind.is_loopback,
+        tls=tls,
+        metrics_port=args.metrics_port,
+        address_file=args.address_file,
+        embedded=args.embedded,
+        policy=Policy(acts_on_stragglers=args.stragglers == "act"),
+    )

@@ -1,0 +1,76 @@
+"""The parser of ``perseus-dist``: one command per module, and one line where it refuses."""
+
+import argparse
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+COMMANDS = {
+    "schedule": "perseus_dist.cli.planning.schedule",
+    "profile": "perseus_dist.cli.planning.profile",
+    "plan": "perseus_dist.cli.planning.plan",
+    "lookup": "perseus_dist.cli.planning.lookup",
+    "compare": "perseus_dist.cli.planning.compare",
+    "emulate": "perseus_dist.cli.planning.emulate",
+    "planner": "perseus_dist.cli.node.planner",
+    "jobs": "perseus_dist.cli.jobs.jobs",
+    "watch": "perseus_dist.cli.jobs.watch",
+    "target": "perseus_dist.cli.jobs.target",
+    "straggler": "perseus_dist.cli.jobs.straggler",
+    "fetch": "perseus_dist.cli.jobs.fetch",
+    "clockd": "perseus_dist.cli.node.clockd",
+    "release": "perseus_dist.cli.node.release",
+    "doctor": "perseus_dist.cli.node.doctor",
+    "agent": "perseus_dist.cli.node.agent",
+    "enable": "perseus_dist.cli.node.enable",
+    "report": "perseus_dist.cli.jobs.report",
+    "quickstart": "perseus_dist.cli.simulated.quickstart",
+    "measure": "perseus_dist.cli.node.measure",
+    "sim": "perseus_dist.cli.simulated.sim",
+    "simulate": "perseus_dist.cli.simulated.simulate",
+}
+"""The module of each command, in the order of the help. ``enable`` has a second command."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that fails in one line and takes no abbreviations, which a new option could make ambiguous."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """As argparse does, which makes an empty list of ``--option=--`` (3.11, 3.12), and a folder of ``--out ""``."""
+        takes_words = action.nargs == argparse.PARSER or action.dest == "command"  # of the program that `sim` runs
+        if "" in arg_strings and action.type in (None, Path) and not takes_words:
+            raise argparse.ArgumentError(action, "saw an empty text, expected a value")
+        if action.option_strings and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "saw '--', expected a value")
+        return super()._get_values(action, arg_strings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {one_line(message)}. Try '{self.prog} --help'.\n")
+
+
+def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The whole command line; a test freezes its surface.
+
+    Args:
+        commands: Those that may be given; their modules are imported.
+    """
+    from perseus_dist import __version__
+
+    parser = _Parser(
+        prog="perseus-dist",
+        description="Plan the energy-optimal GPU clock of every computation of a pipeline-parallel training iteration.",
+    )
+    parser.add_argument("--version", action="version", version=f"perseus-dist {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in commands:
+        import_module(COMMANDS[command]).add_parser(subparsers)
+    return parser
+
+
+def one_line(message: str) -> str:
+    """A message without its line breaks."""
+    return " ".join(message.splitlines())

@@ -1,0 +1,1 @@
+"""Commands that compute plans from files."""

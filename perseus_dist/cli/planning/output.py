@@ -1,0 +1,72 @@
+"""Results that appear together, and progress on a terminal, for commands that compute for a while."""
+
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perseus_dist.errors import OutputError
+from perseus_dist.planning.frontier.frontier import Progress
+
+
+@contextmanager
+def staged_output(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """A place to write result files; they move into ``folder`` when the block ends, or not at all if it fails.
+
+    The folder is made and tried on entry, before anything is computed. A failure leaves it and what it held as it was.
+
+    Args:
+        folder: Made if missing.
+        names: All files that the block may write. What a success did not write is removed from the folder, so that all
+            results there are of one run.
+
+    Raises:
+        OutputError: The folder cannot be made or written to, or a name is taken by a folder.
+    """
+    with ExitStack() as undo:
+        try:
+            for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+                missing.mkdir(exist_ok=True)
+                undo.callback(_remove_if_empty, missing)
+            staging = Path(undo.enter_context(TemporaryDirectory(prefix=".perseus-dist-", dir=folder)))
+        except OSError as error:
+            raise OutputError(
+                f"--out {folder}: cannot be written to ({error.strerror}); name a folder that can be made or written to"
+            ) from None
+        for name in names:
+            if (folder / name).is_dir():
+                raise OutputError(f"--out {folder}: {name} is a folder there, expected a file or nothing; move it away")
+        yield staging
+        for name in names:
+            if (staging / name).exists():
+                (staging / name).replace(folder / name)
+            else:
+                (folder / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Progress | None]:
+    """A progress bar on standard error, from the first report on and gone at the end; None if that is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with ExitStack() as end:
+        bar = Bar(console=Console(stderr=True), transient=True)
+        task = bar.add_task("", total=1.0)
+
+        def report(phase: str, done: float) -> bool:
+            bar.update(task, description=phase, completed=done)
+            if not bar.live.is_started:
+                end.enter_context(bar)
+            return True
+
+        yield report
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,59 @@
+"""The options that describe a planning problem, the same for every command that plans."""
+
+import argparse
+
+from perseus_dist.cli.number_options import real
+from perseus_dist.cli.planning.blocking_option import add_blocking_argument, blocking_uw_from_args
+from perseus_dist.cli.planning.schedule_options import (
+    add_schedule_arguments,
+    naming_options,
+    positive_int,
+    schedule_from_args,
+)
+from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.units import PS_PER_MS
+
+MAX_SWITCH_LATENCY_MS = 10_000.0  # far beyond any GPU; a figure in microseconds is caught
+
+
+def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``problem_from_args`` and ``switch_latency_ps_from_args`` read."""
+    parser.add_argument("profile", metavar="PROFILE.csv", help="columns stage,instruction,frequency,time,energy")
+    add_schedule_arguments(parser)
+    add_blocking_argument(parser)
+    parser.add_argument(
+        "--tensor-parallel",
+        type=positive_int,
+        default=1,
+        metavar="K",
+        help="GPUs that share each instruction; the profile is that of one of them (default: 1)",
+    )
+    parser.add_argument(
+        "--switch-latency-ms",
+        type=real(0, MAX_SWITCH_LATENCY_MS, f"milliseconds from 0 to {MAX_SWITCH_LATENCY_MS:g}, such as 12"),
+        default=0.0,
+        metavar="L",
+        help="how long a clock change takes from request to effect, in milliseconds (default: 0)",
+    )
+
+
+def problem_from_args(args: argparse.Namespace) -> PlanningProblem:
+    """The problem that parsed options describe.
+
+    Raises:
+        ScheduleError: The schedule's options make no schedule.
+        ProfileError: The profile cannot be read, or does not fit the schedule.
+        PlanningError: Blocking powers do not fit the schedule.
+    """
+    schedule = schedule_from_args(args)
+    profile = read_profile(args.profile)
+    blocking_uw = blocking_uw_from_args(args, schedule.num_ranks)
+    with naming_options():
+        return make_problem(schedule, profile, blocking_uw_of_rank=blocking_uw, tensor_parallel=args.tensor_parallel)
+
+
+def switch_latency_ps_from_args(args: argparse.Namespace) -> int:
+    """[ps] how long a clock change takes."""
+    latency_ms: float = args.switch_latency_ms
+    return round(latency_ms * PS_PER_MS)

@@ -1,0 +1,1 @@
+"""Leases on GPUs' clocks: daemon, private lease process, client, and the protocol between them."""

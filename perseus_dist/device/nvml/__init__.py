@@ -1,0 +1,1 @@
+"""Access to a GPU through NVML, or through zeusd."""

@@ -1,0 +1,95 @@
+"""Plans beside all-max, in a table for people."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from perseus_dist.library.schedule import shape_text
+from perseus_dist.library.tables import Column, format_table, html_table
+from perseus_dist.planning.frontier.frontier import Frontier
+from perseus_dist.planning.frontier.plan import Plan, plan_for_deadline
+from perseus_dist.planning.frontier.problem import PlanningProblem
+from perseus_dist.units import j_from_uj, ms_from_ps, s_from_ps
+
+FASTEST, AT_T_MIN = "fastest", "at T_min"
+
+_COLUMNS: tuple[Column, ...] = (
+    ("plan", "name", "s"),
+    ("time\n[s]", "time_s", ".6f"),
+    ("slowdown\n[%]", "slowdown_percent", "+z.3f"),
+    ("energy\n[J]", "energy_j", ".2f"),
+    ("saving\n[%]", "saving_percent", "z.2f"),
+    ("above bound\n[%]", "gap_percent", "z.3f"),
+    ("clock changes\nper rank", "changes", ">s"),
+)
+
+
+def format_plans(plans: Mapping[str, Plan], *, is_plain: bool = False) -> str:
+    """A line for all-max, waiting for the straggler of the first plan if there is one, then one for each named plan."""
+    return format_table(_COLUMNS, _records(plans), is_plain=is_plain)
+
+
+def html_plans(plans: Mapping[str, Plan]) -> str:
+    """The table of ``format_plans`` as HTML."""
+    return html_table(_COLUMNS, _records(plans))
+
+
+def problem_text(problem: PlanningProblem, switch_latency_ps: int) -> str:
+    """The planning problem, in a line."""
+    parts = [shape_text(problem.dag.schedule)]
+    if problem.tensor_parallel > 1:
+        parts.append(f"tensor parallel {problem.tensor_parallel}")
+    if switch_latency_ps:
+        parts.append(f"{ms_from_ps(switch_latency_ps):g} ms per clock change")
+    return ", ".join(parts)
+
+
+def plans_that_matter(frontier: Frontier) -> dict[str, Plan]:
+    """The fastest plan, and those at T_min, the time of all-max, and at T*."""
+    deadlines_ps = {
+        FASTEST: frontier.fastest_ps,
+        AT_T_MIN: frontier.baseline.time_ps,
+        "at T*": frontier.t_star_ps,
+    }
+    return by_time({name: plan_for_deadline(frontier, deadline_ps) for name, deadline_ps in deadlines_ps.items()})
+
+
+def by_time(plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """From the fastest to the slowest."""
+    return dict(sorted(plans.items(), key=lambda item: item[1].execution.time_ps))
+
+
+def gap_text(frontier: Frontier) -> str:
+    """How many plans there are, how far above the bound, and how long it took."""
+    gaps = 100 * frontier.gaps[frontier.deadline_points]
+    return (
+        f"{len(gaps)} plans from the fastest to T*, on average {gaps.mean():.3f} % above the {_bound_text(frontier)} "
+        f"and at worst {gaps.max():.3f} %; solved in {frontier.solve_seconds:.3f} s, realised in "
+        f"{frontier.realise_seconds:.3f} s."
+    )
+
+
+def _bound_text(frontier: Frontier) -> str:
+    if not frontier.bound.tolerance:
+        return "exact lower bound"
+    return f"lower bound, itself at most {100 * frontier.bound.tolerance:.2g} % below the exact one,"
+
+
+def _records(plans: Mapping[str, Plan]) -> Sequence[dict[str, Any]]:
+    first = next(iter(plans.values()))
+    all_max = replace(first, execution=first.frontier.baseline)
+    return [_record("all-max", all_max), *(_record(*item) for item in plans.items())]
+
+
+def _record(name: str, plan: Plan) -> dict[str, Any]:
+    changes = plan.execution.changes
+    low, high = int(changes.min()), int(changes.max())
+    return {
+        "name": name,
+        "time_s": float(s_from_ps(plan.execution.time_ps)),
+        "slowdown_percent": 100 * plan.slowdown_share,
+        "energy_j": float(j_from_uj(plan.energy_uj)),
+        "saving_percent": 100 * plan.saving_share,
+        "gap_percent": 100 * plan.gap_share,
+        "changes": f"{low}" if low == high else f"{low}-{high}",
+    }

@@ -1,0 +1,1 @@
+"""Parts of a measurement: work on the GPU, its clock, its readings."""

@@ -1,0 +1,1 @@
+"""Proofs that need a real GPU once: costs of calls, boundaries in device order, which GPU is meant."""

@@ -1,0 +1,1 @@
+"""Output of a measurement: tables, pictures, a page, files."""

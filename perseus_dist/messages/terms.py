@@ -1,0 +1,57 @@
+"""Terms of every conversation: a rank, its GPU, and the iteration time that its job is to take."""
+
+from dataclasses import dataclass
+
+NO_ITERATION = -1
+NO_POINT = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """Where a rank stands in its job, as the framework says it."""
+
+    job_id: str
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    schedule_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """A rank's GPU and who may set its clocks.
+
+    Attributes:
+        clocks_mhz: Supported and allowed, descending; empty where the rank cannot set clocks.
+        control: ``clockd``, ``zeusd``, ``direct`` or ``observe``.
+        refusal: Why control is ``observe``; empty otherwise.
+        energy_period_s: How often the energy counter is published; 0 where there is none.
+        memory_mib: In all; 0 where it is not known.
+        default_power_limit_w, power_limit_w: By default, and enforced as the agent started; 0 where not known.
+    """
+
+    uuid: str
+    name: str
+    driver_version: str
+    clocks_mhz: tuple[int, ...]
+    control: str
+    refusal: str = ""
+    energy_period_s: float = 0.0
+    memory_mib: int = 0
+    default_power_limit_w: float = 0.0
+    power_limit_w: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The iteration time that a job wants: exactly one of ``slowdown`` (>= 1), ``deadline_s``, or neither for T_min."""
+
+    slowdown: float | None = None
+    deadline_s: float | None = None
+
+
+T_MIN = Target()

@@ -1,0 +1,124 @@
+"""The order of a schedule of ``torch.distributed.pipelining``, on all ranks, as a ``Schedule``.
+
+``Schedule1F1B`` and ``ScheduleGPipe`` are loops; their ``pipeline_order`` is a picture and not always what runs. The
+others run ``pipeline_order_with_comms``. Its receives and shards are no instructions but waiting, and its sends leave
+at once, except those of an ``OVERLAP_F_B``: its forward and its backward run one after the other, and both results
+leave behind the second. There the send is an instruction, so that plans know that others wait for it:
+``0F4 7B1 0SEND_F4 7SEND_B1``.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.instruction import (
+    NO_MICROBATCH,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    Instruction,
+    Kind,
+)
+from perseus_dist.planning.schedule.schedule import Schedule, gpipe, one_f_one_b
+from perseus_dist.training.rank.constant_kinds import REDUCE, REDUCE_CHUNK, STEP
+
+OVERLAP: Final = "OVERLAP_F_B"
+_REDUCE_GRAD: Final = "REDUCE_GRAD"
+_WAITING: Final = frozenset({"RECV_F", "RECV_B", "UNSHARD", "RESHARD"})
+_SENDS: Final = frozenset({SEND_FORWARD, SEND_BACKWARD})
+_SENT_AS: Final = {SEND_FORWARD: (Kind.FORWARD,), SEND_BACKWARD: (Kind.BACKWARD, Kind.INPUT_GRADIENT)}
+
+
+def stages_of(schedule: Any) -> list[Any]:
+    """The stages of this rank, ascending."""
+    stages = schedule._stages if hasattr(schedule, "_stages") else [schedule._stage]  # noqa: SLF001 - their only names
+    return sorted(stages, key=lambda stage: stage.stage_index)
+
+
+def read_schedule(schedule: Any, *, has_step: bool) -> Schedule:
+    """The order of an iteration's instructions, on all ranks of the pipeline.
+
+    Args:
+        schedule: As ``attach`` takes it.
+        has_step: Whether the optimizer's step belongs to the iteration.
+
+    Raises:
+        ScheduleError: No plan is made for what it runs.
+    """
+    computations = _single_stage_order(schedule) or _order_of_actions(schedule)
+    return Schedule(
+        ranks=tuple(
+            (*order, *([Instruction(_lowest_stage(order), STEP, NO_MICROBATCH)] if has_step else []))
+            for order in computations
+        )
+    )
+
+
+def _single_stage_order(schedule: Any) -> list[tuple[Instruction, ...]] | None:
+    """Of a schedule with one stage on each rank; None of another."""
+    from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe
+
+    if not isinstance(schedule, (Schedule1F1B, ScheduleGPipe)):
+        return None
+    stage = stages_of(schedule)[0]
+    if stage.stage_index != stage.group_rank or stage.num_stages != stage.group_size:
+        raise ScheduleError(
+            f"stage {stage.stage_index} of {stage.num_stages} is on rank {stage.group_rank} of {stage.group_size}, and "
+            "plans of this schedule are made for stages in the order of ranks, one on each"
+        )
+    make = gpipe if isinstance(schedule, ScheduleGPipe) else one_f_one_b
+    made = make(pp=stage.num_stages, microbatches=schedule._n_microbatches)  # noqa: SLF001 - its only name
+    has_reduction = hasattr(stage, "perform_reduce_grad")
+    return [
+        (*order, *([Instruction(pp_rank, REDUCE, NO_MICROBATCH)] if has_reduction else []))
+        for pp_rank, order in enumerate(made.ranks)
+    ]
+
+
+def _order_of_actions(schedule: Any) -> list[tuple[Instruction, ...]]:
+    by_rank = getattr(schedule, "pipeline_order_with_comms", None)
+    if not by_rank:
+        raise ScheduleError(
+            f"{type(schedule).__name__} has no order of actions that could be read (pipeline_order_with_comms); plans "
+            "are made for Schedule1F1B, ScheduleGPipe, and schedules that run such an order"
+        )
+    return [_with_one_reduction(list(_instructions(by_rank[pp_rank]))) for pp_rank in sorted(by_rank)]
+
+
+def _instructions(actions: Iterable[Any]) -> Iterator[Instruction]:
+    overlapped: set[Instruction] = set()
+    for action in actions:
+        name = str(action.computation_type.value)
+        if name == OVERLAP:
+            pair = [_instruction(part, str(part.computation_type.value)) for part in action.sub_actions or ()]
+            overlapped.update(pair)
+            yield from pair
+        elif name in _SENDS:
+            stage, microbatch = action.stage_index, action.microbatch_index
+            if any(Instruction(stage, kind, microbatch) in overlapped for kind in _SENT_AS[name]):
+                yield Instruction(stage, name, microbatch)
+        elif name not in _WAITING:
+            yield _instruction(action, name)
+
+
+def _instruction(action: Any, name: str) -> Instruction:
+    if name == _REDUCE_GRAD:
+        return Instruction(action.stage_index, REDUCE, NO_MICROBATCH)
+    if name not in frozenset(Kind):
+        raise ScheduleError(
+            f"the schedule has an action {action}, which Perseus does not know; it knows "
+            f"{', '.join((*Kind, OVERLAP, _REDUCE_GRAD))}"
+        )
+    return Instruction(action.stage_index, name, action.microbatch_index)
+
+
+def _with_one_reduction(order: list[Instruction]) -> tuple[Instruction, ...]:
+    """Only in a rank's last reduction does it wait for other pipelines: after those before, it still computes."""
+    last = max((place for place, instruction in enumerate(order) if instruction.kind == REDUCE), default=-1)
+    return tuple(
+        instruction._replace(kind=REDUCE_CHUNK) if instruction.kind == REDUCE and place < last else instruction
+        for place, instruction in enumerate(order)
+    )
+
+
+def _lowest_stage(order: Iterable[Instruction]) -> int:
+    return min(instruction.stage for instruction in order)

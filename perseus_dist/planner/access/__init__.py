@@ -1,0 +1,1 @@
+"""Who may reach the planner: addresses, TLS, tokens, users of this machine."""

@@ -1,0 +1,77 @@
+"""Calls that are answered with an error: which gRPC status, which sentence, which details."""
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from perseus_dist.planner.access.auth import USER
+from perseus_dist.rpc.violations import InvalidMessageError
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class RefusalError(Exception):
+    """Ends a call with a status of gRPC."""
+
+    def __init__(self, code: grpc.StatusCode, reason: str, trailing_metadata: Metadata = ()) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.trailing_metadata = trailing_metadata
+
+
+def invalid(error: InvalidMessageError) -> RefusalError:
+    """A message whose fields break the contract: named one by one in ``google.rpc.BadRequest``."""
+    details = Any()
+    details.Pack(
+        error_details_pb2.BadRequest(
+            field_violations=[
+                error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
+                for field, description in error.violations
+            ]
+        )
+    )
+    first = ": ".join(filter(None, error.violations[0]))
+    more = f" (and {len(error.violations) - 1} more fields)" if len(error.violations) > 1 else ""
+    reason = f"{first}{more}"
+    status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=reason, details=[details])
+    trailing_metadata: Metadata = rpc_status.to_status(status).trailing_metadata
+    return RefusalError(grpc.StatusCode.INVALID_ARGUMENT, reason, trailing_metadata)
+
+
+def of_another(job_id: str, owner: str) -> RefusalError:
+    """A job that is not open to the caller.
+
+    Args:
+        job_id: Of the job.
+        owner: Whom it belongs to, as ``auth.Caller`` has it.
+    """
+    whose = "another user's" if owner.startswith(USER) else "another token's"
+    reason = f"job {job_id} is {whose}; use a job name of your own, or the token that opens it, or the operator's"
+    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason)
+
+
+def unauthenticated(reason: str) -> RefusalError:
+    """No token where one is needed."""
+    return RefusalError(grpc.StatusCode.UNAUTHENTICATED, reason)
+
+
+def not_found(reason: str) -> RefusalError:
+    """No such job."""
+    return RefusalError(grpc.StatusCode.NOT_FOUND, reason)
+
+
+def not_now(reason: str) -> RefusalError:
+    """The job's state does not allow it, or there is nothing yet."""
+    return RefusalError(grpc.StatusCode.FAILED_PRECONDITION, reason)
+
+
+def too_many(reason: str) -> RefusalError:
+    """A bound is reached."""
+    return RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+
+
+def ending(reason: str) -> RefusalError:
+    """The planner ends."""
+    return RefusalError(grpc.StatusCode.UNAVAILABLE, reason)

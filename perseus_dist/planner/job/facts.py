@@ -1,0 +1,278 @@
+"""Facts of a job that outlive the planner process. A job is rebuilt from them, in the order in which they were stored.
+
+A fact replaces the earlier one with the same ``key``; those with different keys are kept side by side.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import quote
+
+from perseus_dist.fingerprint import Fingerprint
+from perseus_dist.messages.from_agent import ProfileSamples
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planning.frontier.slow_rank import SlowRank
+
+SAVED_PROFILE = 0
+"""Series, and sweep id, of a saved profile."""
+
+
+class _Keyed:
+    """A fact; ``KEY`` is a format string of its fields."""
+
+    __slots__ = ()
+    KEY: ClassVar[str]
+
+    @property
+    def key(self) -> str:
+        """A later fact of the same key replaces this one."""
+        return self.KEY.format(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRegistered(_Keyed):
+    """The job exists. Written by the first rank of each run.
+
+    Attributes:
+        token_sha256: Whom the job belongs to: the hexadecimal hash of a token, or ``uid:1000``; empty for anybody.
+        held_revision, held_switch_revision, last_sweep_id: What earlier runs of the job have used up.
+        run_id: Of the run, as its ranks say it.
+        keeps_profile: The profile was measured while the job had another schedule.
+        is_anew: Nothing of earlier runs is left, so that ranks which attach later are not compared with them.
+    """
+
+    schedule_digest: str
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    token_sha256: str
+    held_revision: int = 0
+    held_switch_revision: int = 0
+    last_sweep_id: int = 0
+    run_id: str = ""
+    keeps_profile: bool = False
+    is_anew: bool = False
+
+    KEY = "job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintKnown(_Keyed):
+    """A rank's work, as far as it was ever known: the stored profile, plan and baseline are of this work.
+
+    Attributes:
+        run_id: Of the run that it was last compared in.
+    """
+
+    rank: int
+    run_id: str
+    fingerprint: Fingerprint
+
+    KEY = "fingerprint/{0.rank}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleReceived(_Keyed):
+    """The text, checked."""
+
+    text: str
+
+    KEY = "schedule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineMeasured(_Keyed):
+    """Iterations of the whole job at full clocks in the present run, as ``MeasuredIterations``.
+
+    Attributes:
+        is_probed: They are of probes, not of the run's begin.
+    """
+
+    num_iterations: int
+    time_s: float
+    time_spread_s: float
+    energy_j: float
+    energy_spread_j: float
+    is_probed: bool = False
+
+    KEY = "baseline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavingCounted(_Keyed):
+    """[J] saved in the present run, by measurement, and by how much that may be wrong; stored from time to time."""
+
+    saved_j: float
+    doubt_j: float = 0.0
+
+    KEY = "saved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepBegun(_Keyed):
+    """A sweep is ordered.
+
+    Attributes:
+        series: Id of the first sweep of several that complete each other.
+        ranks: Who measures at all these clocks.
+        first_only: Who measures at the first alone, mostly because it cannot set clocks.
+        is_profile: Whether its samples make a profile; else blocking power and latency alone are wanted of them.
+    """
+
+    sweep_id: int
+    series: int
+    first_iteration: int
+    iterations_per_clock: int
+    clocks_mhz: tuple[int, ...]
+    ranks: tuple[int, ...]
+    first_only: tuple[int, ...]
+    is_profile: bool
+
+    KEY = "sweep/{0.sweep_id}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepEnded(_Keyed):
+    """All of the series that will ever come has come."""
+
+    series: int
+
+    KEY = "ended/{0.series}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesReceived(_Keyed):
+    """Measurements of a rank, and where they belong."""
+
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    incarnation: int
+    series: int
+    clock_mhz: int
+    samples: ProfileSamples
+
+    KEY = "samples/{0.series}/{0.rank}/{0.incarnation}/{0.samples.sequence}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableMade(_Keyed):
+    """A frontier has been planned.
+
+    Attributes:
+        revision: Of its tables; never goes back.
+        summary: What points are chosen by.
+        tables: (pp_size) encoded for the wire.
+        frontier_npz: As ``planning.frontier.frontier_file`` saves it.
+        profile_csv: The profile behind it.
+    """
+
+    revision: int
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+    frontier_npz: bytes
+    profile_csv: bytes
+
+    KEY = "table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTableMade(_Keyed):
+    """A frontier of one pipeline alone has been planned, which has slow ranks.
+
+    Attributes:
+        dp_rank: The pipeline.
+        revision: Of its tables, which count along with those of all pipelines.
+        base_revision: Of the table of all pipelines beside which it is held.
+        slow_ranks: Which, and how slow.
+        summary: What points are chosen by.
+        tables: (pp_size) encoded for the wire.
+    """
+
+    dp_rank: int
+    revision: int
+    base_revision: int
+    slow_ranks: tuple[SlowRank, ...]
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+
+    KEY = "own/{0.dp_rank}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchDecided(_Keyed):
+    """Each pipeline's point; ``switch_revision`` never goes back.
+
+    Attributes:
+        points: (dp_size) rows of the table, or ``NO_POINT``.
+        own_revisions: (dp_size) of the pipeline's own table; 0 for that of all. Empty where no pipeline has one.
+        t_prime_s: [s] what pipelines wait for; 0 where none waits.
+    """
+
+    table_revision: int
+    switch_revision: int
+    effective_iteration: int
+    points: tuple[int, ...]
+    reason: str
+    own_revisions: tuple[int, ...] = ()
+    t_prime_s: float = 0.0
+
+    KEY = "switch"
+
+    def revision_of(self, dp_rank: int) -> int:
+        """Of the table that a pipeline follows."""
+        return (self.own_revisions[dp_rank] if self.own_revisions else 0) or self.table_revision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetChosen(_Keyed):
+    """The job's target, and whether an operator set it, who overrules the job's own."""
+
+    target: Target
+    by_operator: bool
+
+    KEY = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerKnown(_Keyed):
+    """A pipeline's iterations last ``degree`` times the time at all-maximum clocks."""
+
+    straggler_id: str
+    degree: float
+    dp_rank: int
+
+    KEY = "straggler/{0.quoted_id}/"
+
+    @property
+    def quoted_id(self) -> str:
+        """Without a slash."""
+        return quote(self.straggler_id, safe="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded(_Keyed):
+    """The job is done, and why. Dropped when a rank attaches again."""
+
+    reason: str
+
+    KEY = "over"
+
+
+Fact = (
+    JobRegistered
+    | FingerprintKnown
+    | ScheduleReceived
+    | BaselineMeasured
+    | SavingCounted
+    | SweepBegun
+    | SweepEnded
+    | SamplesReceived
+    | TableMade
+    | OwnTableMade
+    | SwitchDecided
+    | TargetChosen
+    | StragglerKnown
+    | JobEnded
+)

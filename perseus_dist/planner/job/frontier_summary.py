@@ -1,0 +1,77 @@
+"""The planner's summary of a frontier: times and energies of its plans, enough to choose a point without numpy."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+SLOW_FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0)
+"""The slownesses of a rank for which ``slow_rank_ps`` is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierSummary:
+    """The points of a plan table, ascending in time and falling in effective energy; one pipeline, all its GPUs.
+
+    Attributes:
+        time_ps: (num_points) [ps] iteration time of each plan.
+        total_uj: (num_points) [uJ] drawn until the pipeline's own iteration ends.
+        lower_bound_uj: (num_points) [uJ] that any execution of that time draws at least.
+        baseline_time_ps: [ps] at all-maximum clocks, by the profile.
+        baseline_uj: [uJ] the same.
+        total_blocking_uw: [uW] of all GPUs waiting.
+        solve_seconds, realise_seconds: [s] what planning took.
+        kind_shares: Of each ``Kind``, in their order, the share in all computation at maximum clocks; empty where a
+            planner of before did not write them.
+        tail_ps: [ps] of the baseline after its last computation, as for gradients and the optimizer.
+        slow_rank_ps: (pp_size, len(SLOW_FACTORS)) [ps] of the baseline with one rank so many times as slow; empty where
+            a planner of before did not write it.
+    """
+
+    time_ps: tuple[int, ...]
+    total_uj: tuple[int, ...]
+    lower_bound_uj: tuple[int, ...]
+    baseline_time_ps: int
+    baseline_uj: int
+    total_blocking_uw: int
+    solve_seconds: float = 0.0
+    realise_seconds: float = 0.0
+    kind_shares: tuple[float, ...] = ()
+    tail_ps: int = 0
+    slow_rank_ps: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def fastest_ps(self) -> int:
+        """[ps] iteration time of the fastest plan."""
+        return self.time_ps[0]
+
+    @property
+    def t_star_ps(self) -> int:
+        """[ps] iteration time of the plan with the least total energy."""
+        return self.time_ps[self._least(len(self.time_ps))]
+
+    def point_for_deadline(self, deadline_ps: int) -> int:
+        """The plan with the least total energy within a deadline; the fastest where none is within it."""
+        return self._least(max(1, bisect_right(self.time_ps, deadline_ps)))
+
+    def point_for_straggler(self, t_prime_ps: int) -> int:
+        """The plan with the least energy where everybody waits until T' anyway; the fastest where none is within it."""
+        return max(1, bisect_right(self.time_ps, t_prime_ps)) - 1
+
+    def pipeline_degree(self, pp_rank: int, degree: float) -> float:
+        """How many times as long a pipeline computes at least, at maximum clocks, with a rank that is so slow.
+
+        A stage may have time to spare. The iteration time is convex in the degree, so that the lines through what is
+        known to either side are never above it.
+        """
+        if not self.slow_rank_ps:
+            return degree
+        known = list(zip(SLOW_FACTORS, self.slow_rank_ps[pp_rank], strict=True))
+        least_ps = float(self.baseline_time_ps)
+        for (low, low_ps), (high, high_ps) in pairwise(known):
+            if not low < degree < high:
+                least_ps = max(least_ps, low_ps + (high_ps - low_ps) * (degree - low) / (high - low))
+        return (least_ps - self.tail_ps) / (self.baseline_time_ps - self.tail_ps)
+
+    def _least(self, num_points: int) -> int:
+        """The fastest of the plans that draw least among the first ``num_points``."""
+        return min(range(num_points), key=self.total_uj.__getitem__)

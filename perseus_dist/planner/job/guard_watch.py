@@ -1,0 +1,172 @@
+"""The guard of one job: what ranks report, in the guard's terms, and how often its plans have failed."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from perseus_dist.messages.from_agent import IterationReport
+from perseus_dist.messages.job_status import GuardFigures
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.guard import Guard, Mode
+
+_MAX_BEHIND = 4  # iterations that a silent rank is waited for
+_NUM_SPEEDS = 3
+_FASTER = 0.98
+_FIRST_HOLD = 4  # iterations
+_MAX_DOUBLINGS = 10
+
+
+@dataclass(slots=True)
+class _Part:
+    """One iteration, as far as it has been reported."""
+
+    num_ranks: int = 0
+    time_s: float = 0.0
+    is_free: bool = True
+
+
+@dataclass(slots=True)
+class _Speed:
+    """A rank's times over the profile's: the newest, and what they were when last looked at."""
+
+    newest: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_SPEEDS))
+    usual: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class GuardWatch:
+    """Owned by its job.
+
+    Attributes:
+        guard: The pure part.
+        num_falls: Plans that were given up in breach of the promise.
+        num_wait_falls, num_plan_falls: In a row: because waiting for a straggler had become needless; because the plan
+            was slow.
+        held_until: Iteration before which no straggler is waited for.
+        is_holding: ``held_until`` has not been reached since it was set.
+        swept_until: Iteration before which clocks may have been those of a sweep.
+    """
+
+    guard: Guard = field(default_factory=Guard)
+    num_falls: int = 0
+    num_wait_falls: int = 0
+    num_plan_falls: int = 0
+    held_until: int = 0
+    is_holding: bool = False
+    swept_until: int = 0
+    _parts: dict[int, _Part] = field(default_factory=dict)
+    _newest: int = -1
+    _speeds: dict[int, _Speed] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> GuardFigures:
+        """For operators."""
+        guard = self.guard
+        return GuardFigures(
+            reference_s=guard.reference_s or 0.0, lost_s=guard.lost_s, probes=guard.num_probes, falls=self.num_falls
+        )
+
+    def begin_plan(self, first_iteration: int) -> None:
+        """Another plan is in force from this iteration on."""
+        self.guard.begin_plan(first_iteration)
+        self._speeds.clear()
+
+    def observe(
+        self,
+        rank: int,
+        report: IterationReport,
+        *,
+        is_planned: bool,
+        num_attached: int,
+        allowed: Callable[[float], float],
+    ) -> bool:
+        """Take note of a rank's iteration; whether an iteration of the job is known by it.
+
+        An iteration lasts as long on all ranks, so that one whose agent is dead or silent is not waited for.
+
+        Args:
+            rank: Global.
+            report: Its own.
+            is_planned: It followed the switch in force.
+            num_attached: Ranks that can be expected to report.
+            allowed: [s] at full clocks -> [s] that the target allows.
+        """
+        if is_planned and report.kind_times:
+            self._note_speed(rank, fmean([one.time_ratio for one in report.kind_times]))
+        if report.iteration <= self._newest and report.iteration not in self._parts:
+            return False
+        part = self._parts.setdefault(report.iteration, _Part())
+        part.num_ranks += 1
+        part.time_s = max(part.time_s, report.time_s)
+        part.is_free &= report.point == NO_POINT
+        is_known = False
+        # With most reports the oldest iteration is not whole yet.
+        oldest = min(self._parts)
+        may_be_known = self._parts[oldest].num_ranks >= num_attached or report.iteration - oldest >= _MAX_BEHIND
+        for number in sorted(self._parts) if may_be_known else ():
+            known = self._parts[number]
+            if known.num_ranks < num_attached and report.iteration - number < _MAX_BEHIND:
+                break
+            del self._parts[number]
+            self._newest = number
+            if known.time_s > 0:
+                self.guard.take(number, known.time_s, self._mode(number, known), allowed)
+                is_known = True
+        if self.guard.is_trusting:
+            self.num_wait_falls = self.num_plan_falls = 0
+        return is_known
+
+    def go_back(self, iteration: int) -> None:
+        """Training goes on from an earlier iteration, this one: what was set for later ones is not waited for."""
+        self._parts.clear()
+        self._newest = min(self._newest, iteration)
+        self.swept_until = min(self.swept_until, iteration)
+        self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
+
+    def has_held(self, iteration: int) -> bool:
+        """Whether a hold is over, once for each."""
+        is_over = self.is_holding and iteration >= self.held_until
+        self.is_holding &= not is_over
+        return is_over
+
+    def fall_from_waiting(self, iteration: int) -> None:
+        """Waiting for stragglers ends, and does not begin again for a while: each time twice as long."""
+        self._fall(iteration, self.num_wait_falls)
+        self.num_wait_falls += 1
+
+    def fall_from_plan(self, iteration: int) -> None:
+        """Clocks are released, and stay so for a while: each time twice as long."""
+        self._fall(iteration, self.num_plan_falls)
+        self.num_plan_falls += 1
+
+    def hold_back(self, iteration: int) -> None:
+        """There is no plan to go back to yet: wait, each time twice as long, before the next attempt."""
+        self._hold(iteration, self.num_plan_falls)
+        self.num_plan_falls += 1
+
+    def _fall(self, iteration: int, num_before: int) -> None:
+        self.num_falls += 1
+        self._hold(iteration, num_before)
+
+    def _hold(self, iteration: int, num_before: int) -> None:
+        self.held_until = iteration + (_FIRST_HOLD << min(num_before, _MAX_DOUBLINGS))
+        self.is_holding = True
+
+    def _mode(self, number: int, part: _Part) -> Mode:
+        if number < self.swept_until or (self.guard.is_probed(number) and not part.is_free):
+            return Mode.MIXED
+        return Mode.FREE if part.is_free else Mode.PLANNED
+
+    def _note_speed(self, rank: int, ratio: float) -> None:
+        """A rank that is faster than it was may end what others wait for, or what a profile took for its usual."""
+        speed = self._speeds.setdefault(rank, _Speed())
+        speed.newest.append(ratio)
+        if len(speed.newest) < _NUM_SPEEDS:
+            return
+        now = median(speed.newest)
+        if speed.usual and now < min(_FASTER, 1 - 4 * self.guard.noise) * speed.usual:
+            self.guard.suspect(f"rank {rank} is faster than it was by {100 * (1 - now / speed.usual):.1f} %")
+        elif speed.usual:
+            return
+        speed.usual = now

@@ -1,0 +1,306 @@
+"""Joules saved, by measurement: what iterations under plans drew less than the same ones would have at full clocks.
+
+What full clocks draw *now* is the question. A GPU that is capped or hot, a batch that has grown or a straggler changes
+it for every plan alike, and cannot be measured under a plan. Three things tell of it: windows of iterations at full
+clocks (before the first plan, and probes ever after), each of which shows a *state* of the machines; iterations under
+one plan that look alike, a *level*, which lie in the same state; and, where a level has no window beside it, the level
+before, under the same plan: what makes all iterations longer makes those at full clocks longer too, and is not saved.
+
+    windows at full clocks --> states --+
+    iterations under plans --> levels --+--> saved = sum over levels of count x (state's energy - level's energy)
+
+A level's sum is taken again whenever more is known of its state. What cannot be known is counted too, as doubt.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from statistics import median
+
+from perseus_dist.planner.job.full_clocks import FullClocks, FullWindow
+from perseus_dist.planner.job.saving_level import UNKNOWN, Followed, Level
+
+_NUM_NOISE = 64
+_MIN_NOISE = 8
+_USUAL_TIME_NOISE, _USUAL_ENERGY_NOISE = 0.0025, 0.01
+_NORMAL = 1.4826 / math.sqrt(2)  # from a median of absolute differences to a standard deviation
+_ALIKE_TIME = 0.005
+_ALIKE_ENERGY = 0.01
+_RECOVERED = 0.02
+_Z = 4.0
+_MAX_GAP = 4  # iterations between a window and the one that follows it, where reports were lost
+_MAX_STATES = 8
+_MAX_LEVELS = 48
+_MAX_PLANS = 16
+_NUM_SETTLED = 128  # iterations at full clocks after which a state is known well
+_NUM_BESIDE = 8  # iterations beside a window that its energy is looked for in
+
+
+@dataclass(slots=True, kw_only=True)
+class Saving:
+    """Of one run.
+
+    Attributes:
+        counted_j, counted_doubt_j: [J] of what is known in sum only: counted by a planner before this one, or long ago.
+        full: Full clocks as the machines are now, as far as it is known; None before it is.
+    """
+
+    counted_j: float = 0.0
+    counted_doubt_j: float = 0.0
+    full: FullClocks | None = None
+
+    _states: list[FullClocks] = field(default_factory=list)  # the newest last: what ends may come again
+    _levels: list[Level] = field(default_factory=list)  # the one that was met last, last
+    _level: Level | None = None  # of the latest iteration under a plan
+    _level_number: int = -1
+    _row: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_BESIDE))  # [J] the latest, all of that level
+    _window: FullWindow | None = None
+    _before: Level | None = None  # what was followed just before the window
+    _before_j: list[float] = field(default_factory=list)
+    _after: Level | None = None  # and just after it
+    _after_j: list[float] = field(default_factory=list)
+    _time_noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
+    _energy_noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
+    _latest: tuple[Followed | None, float, float] | None = None  # plan, time, energy of the latest iteration
+    _plans: deque[tuple[int, Followed | None]] = field(default_factory=lambda: deque(maxlen=_MAX_PLANS))
+
+    @property
+    def saved_j(self) -> float:
+        """[J] so far; negative where plans drew more."""
+        return self.counted_j + sum(level.saved_j for level in self._levels)
+
+    @property
+    def doubt_j(self) -> float:
+        """[J] that it may be more or less, because counters tick and states changed that no window has shown."""
+        hidden_j = self._hidden_j(self._level) if self._level is not None else 0.0
+        return self.counted_doubt_j + hidden_j + sum(level.doubt_j for level in self._levels)
+
+    def begin_plan(self, first_iteration: int, plan: Followed | None) -> None:
+        """From this iteration on all pipelines follow this; None where that is full clocks, whatever it is called."""
+        self._plans.append((first_iteration, plan))
+
+    def plan_at(self, number: int, *, is_newest: bool) -> Followed | None:
+        """The plan that an iteration followed, which may be reported long after another plan has come.
+
+        Args:
+            number: Of the iteration.
+            is_newest: Ranks say that they followed the newest; a planner that was stopped may have ordered it too late.
+        """
+        if is_newest and self._plans:
+            return self._plans[-1][1]
+        earlier = list(self._plans)[:-1]
+        return next((plan for first, plan in reversed(earlier) if first <= number), UNKNOWN)
+
+    def begin(self, full: FullClocks) -> None:
+        """A baseline is known, and no window is."""
+        self.full = full
+        self._states = [full]
+
+    def record_full(self, number: int, time_s: float, energy_j: float | None, *, period_s: float) -> None:
+        """Take note of an iteration at full clocks on all ranks.
+
+        Args:
+            number: Of the iteration.
+            time_s: [s] it took.
+            energy_j: [J] all GPUs drew; None where that is not known.
+            period_s: [s] between two ticks of their energy counters.
+        """
+        if not energy_j:  # nor does a counter that has not ticked say anything
+            self.end_window()
+            return
+        self._note(None, time_s, energy_j)
+        window, noise = self._window, self._noise(self._time_noise, _USUAL_TIME_NOISE)
+        if window is not None and self._after is None and window.goes_on(number, time_s, noise):
+            window.add(time_s, energy_j)
+            return
+        is_settled = window is not None and self._after is None and window.last == number - 1
+        self.end_window()
+        self._window = FullWindow(
+            first=number, last=number, time_s=time_s, energy_j=energy_j, period_s=period_s, is_settled=is_settled
+        )
+        follows = self._level is not None and 0 < number - self._level_number <= _MAX_GAP
+        self._before = self._level if follows else None
+        self._before_j = list(reversed(self._row)) if self._level_number == number - 1 else []
+
+    def record_planned(self, number: int, time_s: float, energy_j: float | None, *, plan: Followed) -> None:
+        """Count an iteration under a plan.
+
+        Args:
+            number: Of the iteration.
+            time_s: [s] it took.
+            energy_j: [J] all GPUs drew. None where that is not known, as of the last one of a job that has ended: it
+                drew what others like it drew; where there are none, it saved what the profile says.
+            plan: What was followed in it.
+        """
+        level = self._find(plan, time_s, energy_j)
+        if energy_j is None:
+            self.end_window()
+            if level is None and self._level is not None and self._level.plan.key == plan.key:
+                level = self._level
+                self.counted_doubt_j += abs(level.rate_j)
+            if level is not None:
+                level.add(time_s, None)
+            elif self.full is not None:
+                self.counted_j += plan.rate_j
+                self.counted_doubt_j += abs(plan.rate_j)
+            return
+        self._note(plan, time_s, energy_j)
+        if self._window is not None and not self._goes_beside(self._window, level, number):
+            self.end_window()
+        before = self._level
+        if level is None:
+            level = self._begin(plan, time_s, energy_j, before)
+        elif level in self._levels:
+            self._levels.remove(level)
+            self._levels.append(level)
+        level.add(time_s, energy_j)
+        if level.is_shown:
+            self._replace_guess(before, level)
+        if level is not before or self._level_number != number - 1:
+            self._row.clear()
+        self._row.append(energy_j)
+        self._level, self._level_number, self.full = level, number, level.state or self.full
+        if self._window is not None:
+            self._after = level
+            self._after_j.append(energy_j)
+            if len(self._after_j) == _NUM_BESIDE:
+                self.end_window()
+
+    def _goes_beside(self, window: FullWindow, level: Level | None, number: int) -> bool:
+        """Whether an iteration under a plan tells more of the window that it comes after."""
+        if self._after is None:
+            return 0 < number - window.last <= _MAX_GAP
+        return level is self._after and number == self._level_number + 1
+
+    def end_window(self) -> None:
+        """Take the window into account, if there is one: no more will be known of it."""
+        window, before, after, after_j = self._window, self._before, self._after, self._after_j
+        sides = ((before, self._before_j), (after, after_j))
+        self._window = self._before = self._after = None
+        self._before_j, self._after_j = [], []
+        if window is None or not window.says_something:
+            return
+        self._settle()
+        state = self._known(window.shown([level.beside(energies_j) for level, energies_j in sides if level]))
+        self.full = state
+        noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
+        if before is not None and before is not after and not before.is_shown:
+            is_other_plan = after is not None and before.plan.key != after.plan.key
+            if is_other_plan and before.may_be_in(state, noise):
+                self._show(before, state, num_after=0, is_beside=True)
+        if after is not None and (after is before or after.may_be_in(state, noise)):
+            shown = self._show(after, state, num_after=len(after_j), is_beside=after is before)
+            self._level = shown if self._level is after else self._level
+
+    def _settle(self) -> None:
+        """States drift: what lies long behind is not counted again by what is measured now."""
+        for level in self._levels:
+            if level.state is not None and level.state.num_iterations >= _NUM_SETTLED:
+                self.counted_j += level.saved_j
+                self.counted_doubt_j += level.doubt_j
+                level.settle()
+
+    def _begin(self, plan: Followed, time_s: float, energy_j: float, before: Level | None) -> Level:
+        """Iterations that look like none before: another plan, or another state."""
+        level = Level(plan=plan, time_s=time_s, energy_j=energy_j)
+        is_change = self._window is None and before is not None and before.plan.key == plan.key
+        noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
+        if is_change and plan.is_waiting and before is not None and time_s < before.time_s:
+            level.state = self._faster_than(before)
+        elif plan.stretch or not is_change:
+            is_guess = self.full is not None and not self.full.weight
+            known = [*([] if is_guess else [self.full]), *reversed(self._states), *([self.full] if is_guess else [])]
+            level.state = next((state for state in known if state is not None and level.may_be_in(state, noise)), None)
+        if level.state is None and self.full is not None:
+            alike = next((one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown), None)
+            alike = alike or (before if is_change else None)
+            level.guessed_j, level.is_by_profile = (plan.rate_j if alike is None else alike.rate_j), alike is None
+            full_s = time_s / plan.stretch if plan.stretch else self.full.time_s
+            level.state = FullClocks(time_s=full_s, energy_j=energy_j + level.guessed_j, num_iterations=0)
+        self._levels.append(level)
+        while len(self._levels) > _MAX_LEVELS:
+            oldest = self._levels.pop(0)
+            self.counted_j += oldest.saved_j
+            self.counted_doubt_j += oldest.doubt_j
+        return level
+
+    def _faster_than(self, waiting: Level) -> FullClocks | None:
+        """The state without the straggler that is no longer waited for, although the plan still waits."""
+        if waiting.state is None:
+            return None
+        least_s = (1 - _RECOVERED) * waiting.state.time_s
+        return next((state for state in reversed(self._states) if state.time_s < least_s), None)
+
+    def _known(self, found: FullClocks) -> FullClocks:
+        """The state that a window shows: one that is known, which is known better now, or another one."""
+        time_noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
+        energy_noise = self._noise(self._energy_noise, _USUAL_ENERGY_NOISE)
+        for known in reversed(self._states):
+            if known.is_like(found, time_noise=time_noise, energy_noise=energy_noise):
+                known.pool(found)
+                self._states.remove(known)
+                self._states.append(known)
+                return known
+        self._states = [*self._states, found][-_MAX_STATES:]
+        return found
+
+    def _show(self, level: Level, state: FullClocks, *, num_after: int, is_beside: bool) -> Level:
+        """A window beside a level has shown its state; returns the level that goes on from there.
+
+        Args:
+            level: Whose newest iterations are those.
+            state: Shown.
+            num_after: Iterations that followed the window.
+            is_beside: Iterations of the level came just before the window, too.
+        """
+        if level.is_shown and level.state is not None and level.state is not state:
+            # It has changed where nothing under the plan tells of it: in the middle, as far as anybody knows.
+            num_before = max(0, level.num_since - num_after) // 2 if is_beside else 0
+            num = min(level.count - level.num_settled, num_before + num_after)
+            level.count -= num
+            self.counted_doubt_j += num_before * abs(state.energy_j - level.state.energy_j)
+            level = Level(plan=level.plan, time_s=level.time_s, energy_j=level.energy_j, count=num)
+            self._levels.append(level)
+        level.state, level.is_shown, level.guessed_j, level.num_since = state, True, None, num_after
+        return level
+
+    def _replace_guess(self, before: Level | None, level: Level) -> None:
+        """A guess is worth less than what is known of the iterations that follow it, after a switch."""
+        state = level.state
+        if before is None or before.guessed_j is None or before.plan.key == level.plan.key or state is None:
+            return
+        if state.time_s <= (1 + _ALIKE_TIME) * before.time_s:
+            before.state, before.guessed_j = state, None
+
+    def _find(self, plan: Followed, time_s: float, energy_j: float | None) -> Level | None:
+        """The newest level that an iteration looks like."""
+        time_doubt = max(_ALIKE_TIME, _Z * self._noise(self._time_noise, _USUAL_TIME_NOISE))
+        energy_doubt = max(_ALIKE_ENERGY, 2 * _Z * self._noise(self._energy_noise, _USUAL_ENERGY_NOISE))
+        for level in reversed(self._levels):
+            if level.plan.key != plan.key or abs(time_s / level.time_s - 1) > time_doubt:
+                continue
+            if energy_j is None or not level.energy_j or abs(energy_j / level.energy_j - 1) <= energy_doubt:
+                return level
+        return None
+
+    def _hidden_j(self, level: Level) -> float:
+        """[J] by which the newest iterations may be counted wrong, because a state may have come that plans hide."""
+        if level.state is None:
+            return 0.0
+        hidden = [
+            abs(state.energy_j - level.state.energy_j)
+            for state in self._states
+            if state is not level.state and max(state.time_s, level.state.time_s) <= level.time_s / (1 + _ALIKE_TIME)
+        ]
+        return level.num_since * max(hidden, default=0.0)
+
+    def _note(self, plan: Followed | None, time_s: float, energy_j: float) -> None:
+        """How noisy times and energies of successive iterations under one plan are."""
+        if self._latest is not None and self._latest[0] == plan and self._latest[2] > 0 and energy_j > 0:
+            self._time_noise.append(abs(math.log(time_s / self._latest[1])))
+            self._energy_noise.append(abs(math.log(energy_j / self._latest[2])))
+        self._latest = (plan, time_s, energy_j)
+
+    @staticmethod
+    def _noise(differences: deque[float], usual: float) -> float:
+        return _NORMAL * median(differences) if len(differences) >= _MIN_NOISE else usual

@@ -1,0 +1,192 @@
+"""A run's baseline, and its saving against it.
+
+The baseline is measured at the run's begin. A GPU that is slow just then makes it slow, and plans look better than they
+are; so probes, which run at full clocks ever after, replace it by a faster one. A baseline never becomes slower.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from perseus_dist.messages.job_status import MeasuredIterations
+from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted
+from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks
+from perseus_dist.planner.job.job import Iteration, Job
+from perseus_dist.planner.job.measured_iterations import measured_iterations
+from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
+
+_ORDINARY_SHARE = 0.02
+_FASTER_SHARE = 0.005  # less, and what doubt there is, replaces no baseline
+_ROUGH_SHARE = 0.02  # of energy, as a spread
+_ALIKE_SHARE = 0.005
+_Z = 3.0
+_MIN_PROBED = 2
+
+
+def count_iteration(job: Job, iteration: Iteration) -> None:
+    """An iteration that every rank has reported: warm-up, baseline, probe, or one under a plan."""
+    if not iteration.is_live:
+        return
+    if iteration.is_planned:
+        _count_saving(job, iteration)
+    if iteration.is_enforced and job.switch is not None:
+        job.enforced.append(iteration)
+    if not iteration.is_released:
+        return
+    if not _is_swept(job, iteration.number) and job.num_warm >= job.policy.num_warmup_iterations:
+        _count_full(job, iteration)
+    else:
+        job.saving.end_window()
+    # With a plan in force only probes run without one, and clocks are on their way in the first iteration of each.
+    is_settled = job.switch is None or job.released_number == iteration.number - 1
+    job.released_number = iteration.number
+    if job.is_swept or not is_settled:
+        return
+    if job.baseline is None:
+        job.num_warm += 1
+        if job.num_warm > job.policy.num_warmup_iterations:
+            job.baseline_iterations.append(iteration)
+    elif job.switch is not None:
+        job.probed.append(iteration)
+
+
+def record_baseline(job: Job) -> list[Effect]:
+    """Keep the baseline once it has been measured, and a faster one once probes have shown it."""
+    before = job.baseline
+    if before is None:
+        measured = measured_baseline(job)
+    elif (measured := _faster_baseline(job, before)) is None and (longer := _longer_baseline(job, before)) is not None:
+        job.baseline = longer
+        return [Persist(facts=(longer,))]
+    if measured is None:
+        return []
+    effects: list[Effect] = []
+    if before is not None:
+        seen = f"{measured.time_s:.4f} s in {measured.num_iterations} iterations of probes"
+        effects.append(Log(sentence=f"the baseline is {seen} instead of {before.time_s:.4f} s"))
+    job.baseline = measured
+    if job.saving.full is None:
+        begin_saving(job, measured)
+    job.num_changes += 1
+    return [*effects, Persist(facts=(measured,))]
+
+
+def measured_baseline(job: Job) -> BaselineMeasured | None:
+    """The baseline as soon as enough iterations are there: medians, because one slow iteration says nothing.
+
+    Where their times lie far apart the next ones are waited for; then the baseline is of all of them.
+    """
+    num, num_seen = job.policy.num_baseline_iterations, len(job.baseline_iterations)
+    if num_seen < num:
+        return None
+    newest = job.baseline_iterations[-num:]
+    measured = measured_iterations(newest)
+    if measured.time_spread_s > job.policy.max_baseline_spread * measured.time_s:
+        if num_seen < num * job.policy.max_baseline_attempts:
+            return None
+        newest = job.baseline_iterations
+    return _baseline_of(newest)
+
+
+def store_saving(job: Job, now_s: float, *, at_once: bool = False) -> list[Effect]:
+    """Make the joules saved durable from time to time, so that a restarted planner counts on."""
+    is_due = at_once or now_s >= job.stored_saved_at_s + job.policy.saving_period_s
+    if job.saving.saved_j == job.stored_saved_j or not is_due:
+        return []
+    job.stored_saved_j, job.stored_saved_at_s = job.saving.saved_j, now_s
+    return [Persist(facts=(SavingCounted(saved_j=job.saving.saved_j, doubt_j=job.saving.doubt_j),))]
+
+
+def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
+    """Compare with the baseline, as long as no probe knows better."""
+    if baseline.energy_j > 0:
+        num = baseline.num_iterations
+        full = FullClocks(
+            time_s=baseline.time_s,
+            energy_j=baseline.energy_j,
+            num_iterations=num,
+            weight=float(num * num),
+            meter_s=METER_SHARE * _energy_period_s(job),
+        )
+        job.saving.begin(full)
+
+
+def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
+    """A baseline of the fastest iterations of probes, if they are clearly faster; more of the same make it better."""
+    if len(job.probed) < _MIN_PROBED:
+        return None
+    least_s = min(iteration.time_s for iteration in job.probed)
+    alike = [iteration for iteration in job.probed if iteration.time_s <= (1 + _ORDINARY_SHARE) * least_s]
+    if len(alike) < _MIN_PROBED:
+        return None
+    found = _baseline_of(alike, is_probed=True)
+    error = job.guard.guard.noise * math.sqrt(1 / len(alike) + 1 / before.num_iterations)
+    if found.time_s < (1 - _FASTER_SHARE - _Z * error) * before.time_s:
+        return found
+    is_same = abs(found.time_s / before.time_s - 1) <= _ORDINARY_SHARE
+    return found if before.is_probed and is_same and found.num_iterations > before.num_iterations else None
+
+
+def _longer_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
+    """The same with the energy of more iterations, where a counter's ticks made that of few rough."""
+    full = job.saving.full
+    if full is None or before.energy_spread_j <= _ROUGH_SHARE * before.energy_j:
+        return None
+    is_longer = bool(full.weight) and full.num_iterations >= 2 * before.num_iterations
+    if not is_longer or abs(full.time_s / before.time_s - 1) > _ALIKE_SHARE:
+        return None
+    return replace(before, num_iterations=full.num_iterations, energy_j=full.energy_j)
+
+
+def _baseline_of(iterations: Sequence[Iteration], *, is_probed: bool = False) -> BaselineMeasured:
+    measured = measured_iterations(iterations)
+    return BaselineMeasured(
+        num_iterations=measured.num_iterations,
+        time_s=measured.time_s,
+        time_spread_s=measured.time_spread_s,
+        energy_j=_mean_energy_j(iterations, measured),
+        energy_spread_j=measured.energy_spread_j,
+        is_probed=is_probed,
+    )
+
+
+def _mean_energy_j(iterations: Sequence[Iteration], measured: MeasuredIterations) -> float:
+    """[J] the mean of ordinary iterations: what the counter's steps add to one they take from the next.
+
+    Those that lasted longer than usual drew more; they are left out, as in a median.
+    """
+    most_s = measured.time_s + max(measured.time_spread_s, _ORDINARY_SHARE * measured.time_s)
+    known_j = [one.energy_j for one in iterations if one.energy_j is not None and one.time_s <= most_s]
+    return fmean(known_j) if known_j else measured.energy_j
+
+
+def _count_saving(job: Job, iteration: Iteration) -> None:
+    """Of an iteration under a plan; one that keeps all clocks at their maximum saves nothing, whatever counters say."""
+    if job.plan is None or job.switch is None:
+        return
+    plan = job.saving.plan_at(iteration.number, is_newest=iteration.is_enforced)
+    if plan is None:
+        _count_full(job, iteration)
+    else:
+        job.saving.record_planned(iteration.number, iteration.time_s, iteration.energy_j, plan=plan)
+
+
+def _is_swept(job: Job, number: int) -> bool:
+    """Whether a sweep may have held a lower clock in an iteration; it begins with the highest."""
+    if not job.is_swept and number >= job.guard.swept_until:
+        return False
+    newest = max(job.sweeps.values(), key=lambda ordered: ordered.sweep_id, default=None)
+    if newest is None:
+        return True
+    is_highest = newest.sweep_id == newest.series  # those after the first of a series fetch what it left out
+    return number >= newest.first_iteration + (newest.iterations_per_clock if is_highest else 0)
+
+
+def _count_full(job: Job, iteration: Iteration) -> None:
+    job.saving.record_full(iteration.number, iteration.time_s, iteration.energy_j, period_s=_energy_period_s(job))
+
+
+def _energy_period_s(job: Job) -> float:
+    """[s] between two ticks of the slowest energy counter."""
+    return max((state.gpu.energy_period_s for state in job.ranks.values()), default=0.0)

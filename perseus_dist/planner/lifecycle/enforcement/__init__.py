@@ -1,0 +1,1 @@
+"""Which plan each pipeline follows, from which iteration on, and what a broken promise leads to."""

@@ -1,0 +1,171 @@
+"""Which plan each pipeline follows, by the target, the detector's verdicts and operators' reports."""
+
+from dataclasses import dataclass, replace
+from statistics import median
+
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.facts import OwnTableMade
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.job import Job
+from perseus_dist.straggler.selection import PipelineChoice, ReportedStraggler, Selection, select
+from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
+from perseus_dist.units import PS_PER_S, deadline_ps_from_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The plan that every pipeline is to follow.
+
+    Attributes:
+        points: (dp_size) rows of its table.
+        own_revisions: (dp_size) of its own table; 0 for that of all. Empty where no pipeline has one.
+        selection: What they were chosen by.
+        sentence: Why, in a clause.
+    """
+
+    points: tuple[int, ...]
+    own_revisions: tuple[int, ...]
+    selection: Selection
+    sentence: str
+
+
+def choose(job: Job) -> Choice:
+    """Choose for every pipeline of a job with a plan.
+
+    A pipeline that waits for a straggler until T' anyway takes the plan of least energy within T', which may be slower
+    than T*. A pipeline with slow ranks takes the best of its own plan, if it has one; else the target's, as does
+    everybody if the target is as slow as T'.
+    """
+    assert job.plan is not None
+    assert job.spec is not None
+    summary = job.plan.summary
+    at_target = target_point(job, summary)
+    owns = {dp_rank: own for dp_rank in straggling_pipelines(job) if (own := _usable_own_plan(job, dp_rank))}
+    selection = select(
+        [_foreseen(job, verdict, owns.get(verdict.dp_rank)) for verdict in judged_slow(job)],
+        [
+            ReportedStraggler(straggler_id=known.straggler_id, dp_rank=known.dp_rank, degree=known.degree)
+            for known in job.stragglers.values()
+        ],
+        dp_size=job.spec.dp_size,
+        target_time_s=summary.time_ps[at_target] / PS_PER_S,
+        baseline_time_s=summary.baseline_time_ps / PS_PER_S,
+        tail_s=summary.tail_ps / PS_PER_S,
+        pipeline_cost=summary.pipeline_degree,
+    )
+    points = []
+    for choice in selection.pipelines:
+        if own := owns.get(choice.dp_rank):
+            points.append(_own_point(job, own, choice))
+        elif choice.is_waiting:
+            points.append(summary.point_for_straggler(round(choice.plan_time_s * PS_PER_S)))
+        else:
+            points.append(at_target)
+    sentence = f"{target_text(job.target)} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
+    if job.stragglers or job.verdicts:
+        sentence += f", {selection.sentence}"
+    if owns:
+        sentence += f"; pipeline {', '.join(map(str, owns))} follows a plan of its own"
+    return Choice(
+        points=tuple(points),
+        own_revisions=tuple(owns[dp_rank].revision if dp_rank in owns else 0 for dp_rank in range(job.spec.dp_size))
+        if owns
+        else (),
+        selection=selection,
+        sentence=sentence,
+    )
+
+
+def judged_slow(job: Job) -> tuple[Verdict, ...]:
+    """The verdicts that plans follow: none where the detector is only to be looked at, or was wrong just now."""
+    return job.verdicts if job.policy.acts_on_stragglers and job.iteration >= job.guard.held_until else ()
+
+
+def reported_pipelines(job: Job) -> frozenset[int]:
+    """Those of which operators have said how slow they are, whatever the detector says."""
+    return frozenset(known.dp_rank for known in job.stragglers.values())
+
+
+def straggling_pipelines(job: Job) -> list[int]:
+    """Those with a slow rank that the others wait for by the detector's word, ascending."""
+    reported = reported_pipelines(job)
+    return sorted(
+        {
+            verdict.dp_rank
+            for verdict in judged_slow(job)
+            if verdict.is_acted_upon and not verdict.is_whole_pipeline and verdict.dp_rank not in reported
+        }
+    )
+
+
+def target_point(job: Job, summary: FrontierSummary) -> int:
+    """The plan that the job's target asks for."""
+    return summary.point_for_deadline(deadline_ps(job.target, summary))
+
+
+def deadline_ps(target: Target, summary: FrontierSummary) -> int:
+    """[ps] within which an iteration is to end."""
+    if target.deadline_s is not None:
+        return deadline_ps_from_s(target.deadline_s)
+    return round((target.slowdown or 1.0) * summary.baseline_time_ps)
+
+
+def target_text(target: Target) -> str:
+    """A target in words."""
+    if target.deadline_s is not None:
+        return f"a deadline of {target.deadline_s:g} s"
+    if target.slowdown is not None:
+        return f"{target.slowdown:g} times the time at all-maximum clocks"
+    return "the time at all-maximum clocks"
+
+
+def own_target_point(job: Job, own: OwnTableMade) -> int:
+    """The point for a pipeline with slow ranks where none is slower: as fast as it can be, or as the target asks."""
+    assert job.plan is not None
+    within_ps = max(deadline_ps(job.target, job.plan.summary), own.summary.baseline_time_ps)
+    return own.summary.point_for_deadline(within_ps)
+
+
+def _own_point(job: Job, own: OwnTableMade, choice: PipelineChoice) -> int:
+    at_target = own_target_point(job, own)
+    if not choice.is_waiting:
+        return at_target
+    assert job.plan is not None
+    usual_ps = job.plan.summary.time_ps[target_point(job, job.plan.summary)]
+    stretch = choice.plan_time_s * PS_PER_S / usual_ps  # what it has to spare beyond how slow it is
+    return max(at_target, own.summary.point_for_straggler(round(stretch * own.summary.time_ps[at_target])))
+
+
+def _usable_own_plan(job: Job, dp_rank: int) -> OwnTableMade | None:
+    """A pipeline's own plan: the one made for what is asked for now, or meanwhile the one that it follows already."""
+    own, asked = job.straggler_plans.get(dp_rank), job.own_requests.get(dp_rank)
+    if own is None or job.plan is None or own.base_revision != job.plan.revision:
+        return None
+    is_current = asked is not None and asked.slow_ranks == own.slow_ranks
+    return own if is_current or job.straggler_plan_in_force(dp_rank) else None
+
+
+def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None) -> Verdict:
+    """The time that a straggler costs its pipeline, where the verdict alone is not the best estimate.
+
+    Under a plan of its own, what that says, unless it has been measured to be less: a plan that lies in the lower half
+    of what is measured is the best guess. And never more than its iterations last just now, because what they were
+    compared with may be wrong.
+    """
+    assert job.plan is not None
+    summary, degree = job.plan.summary, verdict.pipeline_degree
+    usual_ps = summary.time_ps[target_point(job, summary)] - summary.tail_ps
+    is_measured = degree is not None
+    if own is not None and not verdict.is_whole_pipeline:
+        planned = max(1.0, (own.summary.time_ps[own_target_point(job, own)] - summary.tail_ps) / usual_ps)
+        is_measured = is_measured and own is job.straggler_plan_in_force(verdict.dp_rank)
+        degree = _exactly(min(max(planned, degree.low), degree.value) if degree and is_measured else planned)
+    recent_s = job.pipelines[verdict.dp_rank].recent_times_s
+    if degree is not None and is_measured and recent_s:
+        most = max(1.0, median(recent_s) * PS_PER_S / usual_ps)
+        degree = degree if degree.low <= most else _exactly(most)
+    return replace(verdict, pipeline_degree=degree)
+
+
+def _exactly(value: float) -> Degree:
+    return Degree(value=value, low=value, high=value)

@@ -1,0 +1,82 @@
+"""Consequences of the guard's probes and breaches: a plan that breaks the promise is given up, then mended."""
+
+from functools import partial
+
+from perseus_dist.messages.from_agent import IterationReport
+from perseus_dist.messages.from_planner import Probe
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.guard import Waiting
+from perseus_dist.planner.job.job import Job, Phase, RankState
+from perseus_dist.planner.lifecycle.enforcement.switching import decide, effective_iteration, release_all
+from perseus_dist.planner.lifecycle.events import Effect, Log, Send
+
+
+def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: float, *, is_planned: bool) -> bool:
+    """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
+    if job.is_swept:
+        job.guard.swept_until = effective_iteration(job, now_s) + 1
+    return job.guard.observe(
+        state.rank.rank,
+        report,
+        is_planned=is_planned and report.point != NO_POINT,
+        num_attached=job.num_attached,
+        allowed=partial(_allowed_s, job),
+    )
+
+
+def keep_promise(job: Job, now_s: float) -> list[Effect]:
+    """Probe where the guard wants to know, give the plan up where it is in breach."""
+    if job.phase is not Phase.ENFORCING or job.switch is None:
+        return []
+    if NO_POINT in job.switch.points:  # it was given up, and nothing better could be planned
+        job.guard.hold_back(job.iteration)
+        job.enter(Phase.RELEASED, job.reason)
+        return []
+    watch = job.guard
+    if watch.guard.breach is not None:
+        return _fall(job, now_s)
+    if watch.has_held(job.iteration) and job.verdicts:
+        return decide(job, now_s, "stragglers are waited for again")
+    if why := watch.guard.wanted_probe(job.iteration, _waiting(job)):
+        probed = watch.guard.order_probe(effective_iteration(job, now_s))
+        probe = Probe(first_iteration=probed.start, num_iterations=len(probed))
+        return [
+            Log(sentence=f"probe at full clocks from iteration {probed.start} on: {why}"),
+            *(Send(stream=stream, message=probe) for stream in job.rank_of_stream),
+        ]
+    return []
+
+
+def _fall(job: Job, now_s: float) -> list[Effect]:
+    """Give up what is in breach: first whatever makes pipelines wait, then the plan itself."""
+    assert job.switch is not None
+    breach, job.guard.guard.breach = job.guard.guard.breach, None
+    assert breach is not None
+    is_waiting = job.switch.t_prime_s > 0 or any(job.switch.own_revisions)
+    if is_waiting and not job.stragglers:
+        job.guard.fall_from_waiting(job.iteration)
+        job.verdicts, job.watch, job.keeps_switch = (), None, False
+        why = f"{breach.sentence}: no straggler is waited for"
+        job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+        return decide(job, now_s, why, force=True)
+    job.guard.fall_from_plan(job.iteration)
+    why = f"clocks are released, because {breach.sentence}"
+    job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+    job.enter(Phase.RELEASED, why)
+    return release_all(job, now_s)
+
+
+def _waiting(job: Job) -> Waiting:
+    assert job.switch is not None
+    if not (job.switch.t_prime_s > 0 or any(job.switch.own_revisions)) or job.stragglers:
+        return Waiting.NONE
+    acted_upon = [verdict for verdict in job.verdicts if verdict.is_acted_upon]
+    is_seen = bool(acted_upon) and all(verdict.is_fresh for verdict in acted_upon) and not job.keeps_switch
+    return Waiting.SEEN if is_seen else Waiting.BLIND
+
+
+def _allowed_s(job: Job, reference_s: float) -> float:
+    """[s] that the target, or what operators report, allows of an iteration of ``reference_s`` at full clocks."""
+    target = job.target
+    factor = max([target.slowdown or 1.0, *(known.degree for known in job.stragglers.values())])
+    return max(factor * reference_s, target.deadline_s or 0.0)

@@ -1,0 +1,237 @@
+"""Which point of the frontier each pipeline follows, and from which iteration on."""
+
+import math
+import statistics
+from dataclasses import replace
+
+from perseus_dist.messages.from_planner import Switch
+from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
+from perseus_dist.planner.job.facts import OwnTableMade, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose, deadline_ps, target_text
+from perseus_dist.planner.lifecycle.events import (
+    Answer,
+    Effect,
+    Log,
+    Persist,
+    Send,
+    SendTable,
+    StragglerCleared,
+    StragglerReported,
+    TargetSet,
+)
+from perseus_dist.units import PS_PER_S
+
+MAX_DEGREE = 100
+_TIME_STEP = 0.005  # of an iteration; less is not worth a switch
+"""Of a report; what is slower stands still."""
+
+
+def iteration_time_s(job: Job) -> float | None:
+    """[s] what an iteration takes these days; else what the baseline says; None before there is either."""
+    if job.recent_times_s:
+        return statistics.median(job.recent_times_s)
+    return job.baseline.time_s if job.baseline else None
+
+
+def effective_iteration(job: Job, now_s: float) -> int:
+    """The first iteration that every rank can be expected to have heard of before it begins it.
+
+    That is the newest begun plus those that begin while a message travels. What began since the last report is guessed
+    from the time gone by, but no more than goes unreported: training that has paused has begun nothing.
+    """
+    if job.iteration == NO_ITERATION:
+        return 0
+    return job.iteration + _num_ahead(job, min(now_s - job.iteration_at_s, job.policy.report_s))
+
+
+def is_of_earlier_run(job: Job, iteration: int) -> bool:
+    """Whether something was ordered for an iteration so far ahead that training must have gone back since."""
+    return iteration > job.iteration + 2 * _num_ahead(job, job.policy.report_s) + 1
+
+
+def _num_ahead(job: Job, unreported_s: float) -> int:
+    time_s = iteration_time_s(job)
+    return max(1, math.ceil((unreported_s + job.policy.message_s) / max(time_s, 1e-6))) if time_s else 2
+
+
+def switch_for(decided: SwitchDecided, dp_rank: int) -> Switch:
+    """A pipeline's part of a decision."""
+    return Switch(
+        table_revision=decided.revision_of(dp_rank),
+        point=decided.points[dp_rank],
+        effective_iteration=decided.effective_iteration,
+        switch_revision=decided.switch_revision,
+    )
+
+
+def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine: bool = False) -> list[Effect]:
+    """Choose every pipeline's point by target and stragglers.
+
+    Args:
+        job: With a plan; nothing happens before there is one.
+        now_s: [s] monotonic.
+        why: What has happened, in a sentence without its end.
+        force: Whether to switch even where no point changes.
+        is_routine: Whether it is worth neither a word nor a switch where plans' times hardly change.
+    """
+    if job.plan is None or job.phase is Phase.STALE:
+        return []
+    if job.switch is None and job.phase is not Phase.ENFORCING:
+        return []  # the plan of an earlier run waits for this run's baseline
+    if job.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
+        kept = "the switch stays until it is known again who is slow"
+        return _switch(job, job.switch, now_s, f"{why}: {kept}") if force else [Log(sentence=f"{why}: {kept}")]
+    choice = choose(job)
+    wanted = SwitchDecided(
+        table_revision=job.plan.revision,
+        switch_revision=0,
+        effective_iteration=0,
+        points=choice.points,
+        reason="",
+        own_revisions=choice.own_revisions,
+        t_prime_s=choice.selection.t_prime_s or 0.0,
+    )
+    if is_routine and _barely_differs(job, wanted):
+        return []
+    if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
+        return [Log(sentence=f"{why}: {choice.sentence}, as before")]
+    return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
+
+
+def put_in_force(job: Job, now_s: float, why: str) -> list[Effect]:
+    """Bring a plan into force that no attached rank holds: tables first."""
+    assert job.plan is not None
+    tables = [
+        SendTable(stream=stream, encoded=job.plan.tables[job.places[rank].pp_rank])
+        for stream, rank in job.rank_of_stream.items()
+    ]
+    return [*tables, *decide(job, now_s, why, force=True)]
+
+
+def release_all(job: Job, now_s: float) -> list[Effect]:
+    """Have every pipeline run without a plan, if any has one."""
+    if job.switch is None or set(job.switch.points) == {NO_POINT}:
+        return []
+    points = (NO_POINT,) * len(job.switch.points)
+    return _switch(job, replace(job.switch, points=points, own_revisions=(), t_prime_s=0.0), now_s, job.reason)
+
+
+def _orders(decided: SwitchDecided) -> tuple[object, ...]:
+    """The directives for all pipelines, to compare."""
+    return decided.table_revision, decided.points, decided.own_revisions
+
+
+def _barely_differs(job: Job, wanted: SwitchDecided) -> bool:
+    """Whether no plan's time would change by what a switch is worth: T' is measured, and never quite the same."""
+    before = job.switch
+    if job.plan is None or before is None or NO_POINT in before.points:
+        return False
+    if (before.table_revision, before.own_revisions) != (wanted.table_revision, wanted.own_revisions):
+        return False
+    if bool(before.t_prime_s) != bool(wanted.t_prime_s):
+        return False
+    for dp_rank, (old, new) in enumerate(zip(before.points, wanted.points, strict=True)):
+        own = job.straggler_plan_in_force(dp_rank)
+        time_ps = (own or job.plan).summary.time_ps
+        if abs(time_ps[new] - time_ps[old]) > _TIME_STEP * time_ps[old]:
+            return False
+    return True
+
+
+def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[Effect]:
+    """Bring an order into force: everybody at the same iteration, own tables first."""
+    before = job.switch
+    revision = max(job.held_switch_revision, before.switch_revision if before else 0) + 1
+    effective = effective_iteration(job, now_s)
+    decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
+    job.switch = decided
+    job.guard.begin_plan(effective)
+    job.saving.begin_plan(effective, followed_plan(job))
+    job.enforced.clear()
+    job.num_changes += 1
+    job.history.add(
+        "switch",
+        reason,
+        now_s=now_s,
+        iteration=job.iteration,
+        effective_iteration=effective,
+        switch_revision=revision,
+        t_prime_s=decided.t_prime_s,
+        points=decided.points,
+    )
+    tables: list[Effect] = []
+    for dp_rank in range(len(decided.points)):
+        own = job.straggler_plan_in_force(dp_rank)
+        if own is not None and (before is None or before.revision_of(dp_rank) != own.revision):
+            tables += own_tables(job, own)
+            if job.watch is not None:
+                job.watch.change_plan(dp_rank, effective)
+    messages = [switch_for(decided, dp_rank) for dp_rank in range(len(decided.points))]
+    return [
+        Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),
+        Persist(facts=(decided,)),
+        *tables,
+        *(
+            Send(stream=stream, message=messages[job.ranks[rank].rank.dp_rank])
+            for stream, rank in job.rank_of_stream.items()
+        ),
+    ]
+
+
+def own_tables(job: Job, own: OwnTableMade) -> list[Effect]:
+    """A pipeline's own table, for each of its ranks that is attached."""
+    return [
+        SendTable(stream=stream, encoded=own.tables[job.places[rank].pp_rank])
+        for stream, rank in job.rank_of_stream.items()
+        if job.places[rank].dp_rank == own.dp_rank
+    ]
+
+
+def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
+    """An operator's wish, which no later rank overrules."""
+    if job.plan is not None and event.target.deadline_s is not None:
+        fastest_s = job.plan.summary.fastest_ps / PS_PER_S
+        if deadline_ps(event.target, job.plan.summary) < job.plan.summary.fastest_ps:
+            reason = (
+                f"a deadline of {event.target.deadline_s:g} s cannot be met: the fastest plan takes {fastest_s:.9f} s"
+            )
+            return [Answer(accepted=False, reason=reason)]
+    job.chosen_target = TargetChosen(target=event.target, by_operator=True)
+    job.keeps_switch = False
+    job.num_changes += 1
+    why = f"an operator wants {target_text(event.target)}"
+    return [Persist(facts=(job.chosen_target,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
+
+
+def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[Effect]:
+    """Let all other pipelines wait as cheaply as they can."""
+    assert job.spec is not None
+    if not 0 <= event.dp_rank < job.spec.dp_size:
+        reason = f"saw dp_rank {event.dp_rank}, expected 0 to {job.spec.dp_size - 1}; name the pipeline that straggles"
+        return [Answer(accepted=False, reason=reason)]
+    if not 1 <= event.degree <= MAX_DEGREE:
+        reason = f"saw degree {event.degree:g}, expected 1 (it does not straggle) to {MAX_DEGREE}"
+        return [Answer(accepted=False, reason=reason)]
+    known = StragglerKnown(straggler_id=event.straggler_id, degree=event.degree, dp_rank=event.dp_rank)
+    job.stragglers[event.straggler_id] = known
+    job.keeps_switch = False
+    job.num_changes += 1
+    why = f"straggler {event.straggler_id}: pipeline {event.dp_rank} takes {event.degree:g} times as long"
+    job.history.add("reported", why, now_s=now_s, iteration=job.iteration, dp_rank=event.dp_rank, degree=event.degree)
+    return [Persist(facts=(known,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
+
+
+def clear_straggler(job: Job, event: StragglerCleared, now_s: float) -> list[Effect]:
+    """Back to the target's plan, if that was the last one."""
+    known = job.stragglers.pop(event.straggler_id, None)
+    if known is None:
+        reported = ", ".join(sorted(job.stragglers)) or "none"
+        reason = f"saw straggler {event.straggler_id!r}, expected one that was reported: {reported}"
+        return [Answer(accepted=False, reason=reason)]
+    job.keeps_switch = False
+    job.num_changes += 1
+    why = f"straggler {event.straggler_id} is over"
+    job.history.add("cleared", why, now_s=now_s, iteration=job.iteration, dp_rank=known.dp_rank, degree=known.degree)
+    return [Persist(drop=(known.key,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]

@@ -1,0 +1,218 @@
+"""From samples to a table in force: what the planning worker is asked, and what becomes of its answer."""
+
+import math
+from collections import defaultdict
+from dataclasses import replace
+from statistics import fmean, median
+
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
+from perseus_dist.planner.job.job import Job, JobPlan, Phase, TakenSamples
+from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
+from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
+from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
+from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
+from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.units import PS_PER_S
+
+_COMPUTATIONS = frozenset(Kind)
+_STAYS = "the plan in force stays, because no new one can be made"
+
+
+def start_planning(job: Job, why: str) -> list[Effect]:
+    """Ask for a plan of the newest samples; an earlier request is given up."""
+    effects = cancel_planning(job)
+    job.request_id += 1
+    job.planning, job.plan_again_at_s = job.request_id, None
+    job.planning_attempts += 1
+    job.enter(Phase.PLANNING, why)
+    request = planning_request(job)
+    job.given_revision = request.revision
+    if not any(request.blocking_power_w):
+        effects.append(Log(sentence="no rank has seen a GPU wait: planning with a blocking power of 0 W"))
+    return [*effects, StartPlanning(request=request)]
+
+
+def planning_request(job: Job) -> PlanningRequest:
+    """All that is known that a plan can be made of."""
+    assert job.spec is not None
+    return PlanningRequest(
+        request_id=job.request_id,
+        job_id=job.job_id,
+        revision=max(job.plan.revision if job.plan else 0, job.held_revision, job.given_revision) + 1,
+        schedule_text=job.schedule_text,
+        contributions=_contributions(job),
+        blocking_power_w=_blocking_power_w(job),
+        tp_size=job.spec.tp_size,
+        switch_latency_s=_switch_latency_s(job),
+        deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
+        slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
+    )
+
+
+def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
+    """Bring a frontier into force; answers that are not awaited any more are ignored."""
+    result = event.result
+    if result.request_id != job.planning:
+        return []
+    job.planning, job.planning_attempts = None, 0
+    job.drifts.clear()  # agents compare with the new table from now on
+    if result.revision <= job.held_revision:  # an agent that follows a later one has attached meanwhile
+        return start_planning(job, f"an agent holds table {job.held_revision}: planning again under a later revision")
+    job.plan = JobPlan(
+        revision=result.revision, summary=result.summary, tables=result.tables, profile_csv=result.profile_csv
+    )
+    made = TableMade(
+        revision=result.revision,
+        summary=result.summary,
+        tables=result.tables,
+        frontier_npz=result.frontier_npz,
+        profile_csv=result.profile_csv,
+    )
+    summary = result.summary
+    why = (
+        f"table {result.revision} has {len(summary.time_ps)} plans from {summary.fastest_ps / PS_PER_S:.6f} s to "
+        f"{summary.time_ps[-1] / PS_PER_S:.6f} s, all-maximum clocks take {summary.baseline_time_ps / PS_PER_S:.6f} s"
+    )
+    job.enter(Phase.ENFORCING, why)
+    return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
+
+
+def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
+    """Ask again if that can help, measure where a saved profile does not fit, else go on as before."""
+    if event.request_id != job.planning:
+        return []
+    job.planning = None
+    if event.transient and job.planning_attempts < job.policy.max_planning_attempts:
+        job.plan_again_at_s = now_s + job.policy.planning_retry_s
+        job.enter(Phase.PLANNING, f"planning is tried again in {job.policy.planning_retry_s:g} s: {event.reason}")
+        return []
+    job.planning_attempts = 0
+    assert job.spec is not None
+    if job.spec.keeps_profile and job.plan is None:
+        why = f"the profile of another schedule cannot be planned with ({event.reason}): profiling instead"
+        job.enter(Phase.WARMING_UP, why)
+        return drop_kept_profile(job, now_s)
+    if SAVED_PROFILE in job.samples and job.plan is None:
+        del job.samples[SAVED_PROFILE]
+        job.ended_series.discard(SAVED_PROFILE)
+        for state in job.ranks.values():
+            state.has_profile = False
+        job.enter(Phase.WARMING_UP, f"the saved profile cannot be planned with ({event.reason}): profiling instead")
+        return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]
+    if job.plan is not None:
+        _go_on(job, event.reason)
+        return []
+    job.enter(Phase.OBSERVING, f"no plan can be made until a rank starts anew: {event.reason}")
+    job.is_unplannable = True
+    for known in (job.samples, job.sweeps, job.ended_series):
+        known.clear()
+    job.spec = replace(job.spec, last_sweep_id=job.sweep_id)
+    return [Persist(facts=(job.spec,), drop=("samples/", "sweep/", "ended/"))]
+
+
+def do_without_choice(job: Job) -> None:
+    """Plan nothing: a sweep has ended, and no computation was measured at a second clock. Its samples are kept."""
+    why = f"no rank could set clocks in the sweep: {refusal(job)}"
+    if job.plan is not None:
+        _go_on(job, why)
+    else:
+        # Where ranks say that they can, the next sweep would end no better.
+        job.is_unplannable = any(state.can_set_clocks for state in job.ranks.values())
+        job.enter(Phase.OBSERVING, why)
+
+
+def _go_on(job: Job, why: str) -> None:
+    """As before, since no new plan can be made; one that was dropped is tried again after a while."""
+    if job.switch is None or NO_POINT not in job.switch.points:
+        job.enter(Phase.ENFORCING, f"{_STAYS}: {why}")
+        return
+    job.guard.hold_back(job.iteration)
+    job.enter(Phase.RELEASED, f"no plan is followed, because no new one can be made: {why}")
+
+
+def refusal(job: Job) -> str:
+    """Why clocks cannot be set, in the words of the first rank that says so."""
+    said = (state.gpu.refusal or state.trouble for state in job.ranks.values())
+    return next(filter(None, said), "no reason given")
+
+
+def has_profile(job: Job) -> bool:
+    """Whether a saved profile is there, or a sweep has ended that leaves a choice of clocks."""
+    if job.plan is None and SAVED_PROFILE in job.ended_series:
+        return True
+    is_swept = any(series in job.ended_series and ordered.is_profile for series, ordered in job.sweeps.items())
+    return is_swept and _has_clock_choice(job)
+
+
+def has_swept(job: Job) -> bool:
+    """Whether a sweep has ended, of whatever kind."""
+    return any(series != SAVED_PROFILE for series in job.ended_series)
+
+
+def has_blocking_power(job: Job) -> bool:
+    """Whether a sweep has looked for it, or a saved profile has brought it along."""
+    return has_swept(job) or any(_blocking_power_w(job))
+
+
+def _has_clock_choice(job: Job) -> bool:
+    """Whether some computation was measured at more than one clock."""
+    for rank in job.places:
+        clock_of: dict[tuple[int, int, str], int] = {}
+        for taken in _newest(job, rank):
+            for sample in taken.samples.samples:
+                key = (sample.stage, sample.chunk, sample.kind)
+                if sample.kind in _COMPUTATIONS and clock_of.setdefault(key, sample.clock_mhz) != sample.clock_mhz:
+                    return True
+    return False
+
+
+def _newest(job: Job, rank: int) -> list[TakenSamples]:
+    """A rank's samples of the newest profile that it has a part in."""
+    for series in sorted(job.samples, reverse=True):
+        if series in job.ended_series and (series == SAVED_PROFILE or job.sweeps[series].is_profile):
+            taken = job.samples[series].get(rank)
+            if taken:
+                return taken
+    return []
+
+
+def _contributions(job: Job) -> tuple[Contribution, ...]:
+    saved = job.samples.get(SAVED_PROFILE, {})
+    contributions = []
+    for rank, place in job.places.items():
+        for taken in {id(found): found for found in (_newest(job, rank), saved.get(rank, []))}.values():
+            samples = tuple(sample for one in taken for sample in one.samples.samples)
+            if samples:
+                contributions.append(Contribution(pp_rank=place.pp_rank, tp_rank=place.tp_rank, samples=samples))
+    return tuple(contributions)
+
+
+def _blocking_power_w(job: Job) -> tuple[float, ...]:
+    """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited."""
+    assert job.spec is not None
+    seen_w: defaultdict[int, list[float]] = defaultdict(list)
+    for series in sorted(job.samples.keys() & job.ended_series, reverse=True):
+        newly_seen_w: defaultdict[int, list[float]] = defaultdict(list)
+        for rank, taken in job.samples[series].items():
+            at = [one for one in taken if one.samples.blocking_power_w > 0]
+            if at:
+                highest = max(at, key=lambda one: one.clock_mhz)
+                newly_seen_w[job.places[rank].pp_rank].append(highest.samples.blocking_power_w)
+        for pp_rank, powers_w in newly_seen_w.items():
+            seen_w.setdefault(pp_rank, powers_w)
+    means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in seen_w.items()}
+    elsewhere_w = fmean(means_w.values()) if means_w else 0.0
+    return tuple(means_w.get(pp_rank, elsewhere_w) for pp_rank in range(job.spec.pp_size))
+
+
+def _switch_latency_s(job: Job) -> float:
+    """The upper quartile over the ranks of what each has seen."""
+    seen_s: defaultdict[int, list[float]] = defaultdict(list)
+    for of_series in job.samples.values():
+        for rank, taken in of_series.items():
+            seen_s[rank] += [one.samples.switch_latency_s for one in taken if one.samples.switch_latency_s > 0]
+    of_ranks_s = sorted(median(latencies_s) for latencies_s in seen_s.values() if latencies_s)
+    if not of_ranks_s:
+        return job.policy.default_switch_latency_s
+    return of_ranks_s[math.ceil(0.75 * len(of_ranks_s)) - 1]

@@ -1,0 +1,276 @@
+"""Who belongs to a job: attaching and detaching, and the first messages to an attached rank."""
+
+from dataclasses import replace
+
+from perseus_dist.fingerprint import fits_profile
+from perseus_dist.messages.from_agent import Attach
+from perseus_dist.messages.from_planner import Attached, Refused, Release
+from perseus_dist.messages.terms import NO_ITERATION, Rank
+from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
+from perseus_dist.planner.job.job import Job, Phase, Pipeline, RankCoords, RankState
+from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
+from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
+from perseus_dist.planner.lifecycle.run import (
+    begin_anew,
+    begin_run,
+    clauses,
+    enter_run,
+    know_fingerprint,
+    leave_run,
+    shape_differences,
+)
+from perseus_dist.planner.lifecycle.schedule import want_schedule
+from perseus_dist.planner.lifecycle.sweep import resume_sweep
+
+
+def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Take a rank in, or refuse its stream."""
+    attach = event.attach
+    effects: list[Effect] = []
+    is_registered = False
+    if job.spec is None or (not job.rank_of_stream and not _fits(job, attach.rank)):
+        if refusal := _own_contradiction(attach.rank):
+            effects.append(_refuse(event.stream, refusal, retry=False))
+            return [*effects, Forget()] if job.spec is None else effects
+        effects += _register(job, event, now_s)
+        is_registered = True
+    elif refused := _refusal(job, event, now_s):
+        return refused
+    state = job.ranks.get(attach.rank.rank)
+    is_new_incarnation = state is None or state.incarnation != attach.incarnation
+    if state is not None and state.stream is not None:  # the same agent, whose older stream has not been seen to end
+        effects += [_refuse(state.stream, "a newer stream of the same agent has taken its place", retry=True)]
+        detach_rank(job, state.stream, now_s)
+    effects += [] if is_registered else enter_run(job, attach, now_s)
+    effects += know_fingerprint(job, attach, now_s)
+    _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
+    _take_in(job, event)
+    effects += _choose_target(job, attach)
+    acked = job.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
+    revision = job.plan.revision if job.plan else 0
+    if job.phase is Phase.DONE:
+        job.enter(Phase.REGISTERING, f"rank {attach.rank.rank} has attached again")
+        effects.append(Persist(facts=(), drop=("over",)))
+    attached = Attached(phase=job.phase, table_revision=revision, acked_samples=acked)
+    if acked:
+        effects.append(Persist())  # it acknowledges samples, and not all of them may be durable yet
+    effects.append(Send(stream=event.stream, message=attached))
+    effects += want_schedule(job)
+    effects += _bring_up_to_date(job, event, now_s)
+    return effects
+
+
+def detach_rank(job: Job, stream: int, now_s: float) -> list[Effect]:
+    """A stream has ended; nothing happens if it was refused or replaced."""
+    number = job.rank_of_stream.pop(stream, None)
+    if number is None:
+        return []
+    state = job.ranks[number]
+    state.stream = None
+    job.pipelines[state.rank.dp_rank].num_attached -= 1
+    job.num_changes += 1
+    if not job.rank_of_stream:
+        job.gone_since_s = now_s
+    effects = leave_run(job, now_s)
+    if job.schedule_asked == stream:
+        job.schedule_asked = None
+        return [*effects, *want_schedule(job)]
+    return effects
+
+
+def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Begin the job, or begin it anew with another schedule or other sizes: no rank is attached."""
+    attach, rank = event.attach, event.attach.rank
+    spec = JobRegistered(
+        schedule_digest=rank.schedule_digest,
+        pp_size=rank.pp_size,
+        dp_size=rank.dp_size,
+        tp_size=rank.tp_size,
+        token_sha256=event.token_sha256,
+        run_id=attach.run_id,
+    )
+    if job.spec is None:
+        job.spec = replace(spec, held_revision=job.held_revision, held_switch_revision=job.held_switch_revision)
+        job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
+        return [Persist(facts=(job.spec,))]
+    found = shape_differences(job.spec, rank)
+    keeps_profile, why = fits_profile(found), clauses(found)
+    effects = begin_anew(job, why, now_s, keeps_profile=keeps_profile)
+    if not any(isinstance(effect, Log) for effect in effects):  # nothing had been measured
+        effects.insert(0, Log(sentence=f"{why}: the job begins anew"))
+    job.spec = replace(
+        job.spec,
+        schedule_digest=rank.schedule_digest,
+        pp_size=rank.pp_size,
+        dp_size=rank.dp_size,
+        tp_size=rank.tp_size,
+    )
+    job.schedule_text, job.schedule_asked, job.stragglers = "", None, {}
+    job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
+    if not keeps_profile:
+        job.places, job.rank_at, job.acked_samples = {}, {}, {}
+    effects += begin_run(job, attach.run_id, now_s)
+    job.spec = replace(job.spec, is_anew=not keeps_profile)
+    return [*effects, Persist(facts=(job.spec,), drop=("schedule", "straggler/"))]
+
+
+def _own_contradiction(rank: Rank) -> str:
+    """The contradiction in a rank's sizes, in a sentence; empty if there is none."""
+    num_ranks = rank.pp_size * rank.dp_size * rank.tp_size
+    for name, value, size in (
+        ("rank", rank.rank, num_ranks),
+        ("pp_rank", rank.pp_rank, rank.pp_size),
+        ("dp_rank", rank.dp_rank, rank.dp_size),
+        ("tp_rank", rank.tp_rank, rank.tp_size),
+    ):
+        if not 0 <= value < size:
+            return f"saw {name} {value} in {_shape(rank)}, expected 0 to {size - 1}; correct what the trainer reports"
+    return ""
+
+
+def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Effects that refuse a stream; none if it is welcome."""
+    assert job.spec is not None
+    rank = event.attach.rank
+    if refusal := _own_contradiction(rank):
+        return [_refuse(event.stream, refusal, retry=False)]
+    known = job.ranks.get(rank.rank)
+    if not _fits(job, rank):
+        refusal = (
+            f"saw {_shape(rank)} as rank {rank.rank}, expected {_spec_shape(job.spec)} as the {job.num_attached} "
+            "attached ranks of this job; end those, or name the job otherwise"
+        )
+        effects: list[Effect] = [_refuse(event.stream, refusal, retry=True)]
+        if known is not None and known.stream is None and job.phase is not Phase.STALE:
+            job.stale_rank = rank.rank
+            job.enter(
+                Phase.STALE, f"rank {rank.rank} came back with {_shape(rank)}: no plan fits until all ranks agree"
+            )
+            effects += release_all(job, now_s)
+        return effects
+    if known is not None and known.stream is not None and known.incarnation != event.attach.incarnation:
+        refusal = f"rank {rank.rank} is attached by another agent; end that one, or wait until its stream has ended"
+        return [_refuse(event.stream, refusal, retry=True)]
+    owner = job.rank_at.get(_place(rank), rank.rank)
+    if owner != rank.rank and owner in job.ranks:  # in this run
+        refusal = (
+            f"saw rank {rank.rank} at pp_rank {rank.pp_rank}, dp_rank {rank.dp_rank}, tp_rank {rank.tp_rank}, which is "
+            f"rank {owner}'s place; give every rank its own"
+        )
+        return [_refuse(event.stream, refusal, retry=True)]
+    return []
+
+
+def _fits(job: Job, rank: Rank) -> bool:
+    """Whether a rank runs the job's schedule in the job's sizes, in the place that it has had in this run."""
+    spec = job.spec
+    if spec is None or rank.schedule_digest != spec.schedule_digest:
+        return False
+    if (rank.pp_size, rank.dp_size, rank.tp_size) != (spec.pp_size, spec.dp_size, spec.tp_size):
+        return False
+    return rank.rank not in job.ranks or job.places.get(rank.rank, _place(rank)) == _place(rank)
+
+
+def _place(rank: Rank) -> RankCoords:
+    return RankCoords(rank.pp_rank, rank.dp_rank, rank.tp_rank)
+
+
+def _take_in(job: Job, event: RankAttached) -> None:
+    attach = event.attach
+    rank = attach.rank
+    assert job.spec is not None
+    state = job.ranks.get(rank.rank)
+    if state is None or state.incarnation != attach.incarnation:
+        state = RankState(
+            rank=rank,
+            gpu=attach.gpu,
+            incarnation=attach.incarnation,
+            stream=event.stream,
+            has_profile=attach.has_profile,
+            version=attach.version,
+            control=attach.gpu.control,
+            run_id=attach.run_id or job.spec.run_id,
+        )
+        job.ranks[rank.rank] = state
+        job.is_unplannable = False
+    else:
+        state.stream, state.gpu, state.control = (event.stream, attach.gpu, attach.gpu.control)
+        state.has_profile, state.said_goodbye = attach.has_profile, False
+    job.places[rank.rank] = _place(rank)
+    job.rank_at[_place(rank)] = rank.rank
+    job.rank_of_stream[event.stream] = rank.rank
+    job.pipelines[rank.dp_rank].num_attached += 1
+    job.gone_since_s = None
+    job.num_changes += 1
+    if job.phase is Phase.STALE and job.stale_rank == rank.rank:
+        job.stale_rank = None
+        job.enter(Phase.REGISTERING, f"rank {rank.rank} is back with the job's schedule")
+
+
+def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bool) -> None:
+    """Where training stands. A new agent that is behind means that the trainers were started again from earlier.
+
+    One that has not seen an iteration yet, while others are attached, says nothing.
+    """
+    if job.rank_of_stream and attach.iteration == NO_ITERATION:
+        return
+    behind = attach.iteration < job.iteration - 1
+    if not job.rank_of_stream or (may_go_back and behind):
+        if behind:
+            job.guard.go_back(attach.iteration)
+            job.unfinished.clear()
+            for pipeline in job.pipelines:
+                pipeline.unfinished.clear()
+                pipeline.iteration = NO_ITERATION
+        job.iteration, job.iteration_at_s = attach.iteration, now_s
+    elif attach.iteration > job.iteration:
+        job.iteration, job.iteration_at_s = attach.iteration, now_s
+
+
+def _choose_target(job: Job, attach: Attach) -> list[Effect]:
+    """The first rank to say what the job wants decides, of every new run; an operator overrules."""
+    if attach.target is None or attach.target == job.target:
+        return []
+    if job.chosen_target is not None and (job.chosen_target.by_operator or job.num_attached > 1):
+        return []
+    job.chosen_target = TargetChosen(target=attach.target, by_operator=False)
+    return [Persist(facts=(job.chosen_target,))]
+
+
+def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
+    """Send a rank the messages that the others have had."""
+    attach, stream = event.attach, event.stream
+    revision = job.plan.revision if job.plan else 0
+    job.held_revision = max(job.held_revision, attach.table_revision)
+    if attach.table_revision > revision:
+        # A rank that follows a table from a store that was lost also holds a switch of that time, of unknown revision.
+        job.held_switch_revision = max(job.held_switch_revision, attach.table_revision << 32)
+        reason = f"the planner does not know table {attach.table_revision}; another plan follows"
+        effects: list[Effect] = [Send(stream=stream, message=Release(reason=reason))]
+        if job.plan is not None and job.planning is None:
+            job.plan_again_at_s = now_s
+        return effects
+    effects = []
+    if job.plan is not None and job.switch is not None:
+        if attach.table_revision != revision:
+            effects.append(SendTable(stream=stream, encoded=job.plan.tables[attach.rank.pp_rank]))
+        if own := job.straggler_plan_in_force(attach.rank.dp_rank):
+            effects.append(SendTable(stream=stream, encoded=own.tables[attach.rank.pp_rank]))
+        if is_of_earlier_run(job, job.switch.effective_iteration):
+            return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
+        effects.append(Send(stream=stream, message=switch_for(job.switch, attach.rank.dp_rank)))
+    if job.sweep is not None and not job.is_swept:
+        return effects  # it goes on once the run has a baseline
+    return [*effects, *resume_sweep(job, attach.rank.rank, stream, now_s)]
+
+
+def _refuse(stream: int, reason: str, *, retry: bool) -> Refuse:
+    return Refuse(stream=stream, refused=Refused(reason=reason, retry=retry))
+
+
+def _shape(rank: Rank) -> str:
+    return f"schedule {rank.schedule_digest[:12]} with {rank.pp_size} x {rank.dp_size} x {rank.tp_size} (pp x dp x tp)"
+
+
+def _spec_shape(spec: JobRegistered) -> str:
+    return f"schedule {spec.schedule_digest[:12]} with {spec.pp_size} x {spec.dp_size} x {spec.tp_size} (pp x dp x tp)"

@@ -1,0 +1,119 @@
+"""A job as a restarted planner finds it: what it has acknowledged, ordered and decided, and no rank attached."""
+
+from collections.abc import Iterable
+
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.facts import (
+    BaselineMeasured,
+    Fact,
+    FingerprintKnown,
+    JobEnded,
+    JobRegistered,
+    OwnTableMade,
+    SamplesReceived,
+    SavingCounted,
+    ScheduleReceived,
+    StragglerKnown,
+    SweepBegun,
+    SweepEnded,
+    SwitchDecided,
+    TableMade,
+    TargetChosen,
+)
+from perseus_dist.planner.job.job import ActiveSweep, Job, JobPlan, Phase, Pipeline, RankCoords
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.baseline import begin_saving
+from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
+from perseus_dist.planner.lifecycle.plan import has_profile
+from perseus_dist.planner.lifecycle.sweep import keep_samples
+
+
+def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
+    """The job that its durable facts tell of.
+
+    Args:
+        job_id: Its name.
+        facts: In the order in which they were stored.
+        policy: Of this planner.
+    """
+    job = Job(job_id=job_id, policy=policy)
+    for fact in facts:
+        _take(job, fact)
+    job.saving.begin_plan(0, followed_plan(job))
+    if job.phase is not Phase.DONE:
+        job.phase = _phase(job)
+        job.reason = "the planner was restarted"
+    if job.phase is Phase.PLANNING:
+        job.plan_again_at_s = 0.0
+    return job
+
+
+def _take(job: Job, fact: Fact) -> None:
+    match fact:
+        case JobRegistered():
+            job.spec = fact
+            job.pipelines = [Pipeline() for _ in range(fact.dp_size)]
+            job.held_revision, job.held_switch_revision = (fact.held_revision, fact.held_switch_revision)
+            job.sweep_id = max(job.sweep_id, fact.last_sweep_id)
+        case FingerprintKnown():
+            job.fingerprints[fact.rank] = fact
+        case SavingCounted():
+            job.saving.counted_j = job.stored_saved_j = fact.saved_j
+            job.saving.counted_doubt_j = fact.doubt_j
+        case ScheduleReceived():
+            job.schedule_text = fact.text
+        case BaselineMeasured():
+            job.baseline = fact
+            begin_saving(job, fact)
+        case SweepBegun():
+            _take_sweep(job, fact)
+        case SweepEnded():
+            job.ended_series.add(fact.series)
+            if job.sweep is not None and job.sweep.ordered.series == fact.series:
+                job.sweep = None
+        case SamplesReceived():
+            place = RankCoords(fact.pp_rank, fact.dp_rank, fact.tp_rank)
+            job.places[fact.rank], job.rank_at[place] = place, fact.rank
+            keep_samples(job, fact)
+        case TableMade():
+            job.plan = JobPlan(
+                revision=fact.revision, summary=fact.summary, tables=fact.tables, profile_csv=fact.profile_csv
+            )
+        case OwnTableMade():
+            job.straggler_plans[fact.dp_rank] = fact
+            job.given_revision = max(job.given_revision, fact.revision)
+        case SwitchDecided():
+            job.switch = fact
+            job.keeps_switch = fact.t_prime_s > 0 or bool(fact.own_revisions)
+        case TargetChosen():
+            job.chosen_target = fact
+        case StragglerKnown():
+            job.stragglers[fact.straggler_id] = fact
+        case JobEnded():
+            job.phase, job.reason = Phase.DONE, fact.reason
+
+
+def _take_sweep(job: Job, ordered: SweepBegun) -> None:
+    """Of a series, the latest sweep is under way until the series has ended; what has come before is not missing."""
+    job.sweep_id = max(job.sweep_id, ordered.sweep_id)
+    job.sweeps[ordered.sweep_id] = ordered
+    missing_mhz = {rank: set(ordered.clocks_mhz) for rank in ordered.ranks}
+    missing_mhz |= {rank: set(ordered.clocks_mhz[:1]) for rank in ordered.first_only}
+    attempts = sum(1 for sweep in job.sweeps.values() if sweep.series == ordered.series)
+    job.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
+    for rank, taken in job.samples.get(ordered.series, {}).items():
+        for one in taken:
+            if one.samples.last:
+                job.sweep.take(rank, one.clock_mhz)
+
+
+def _phase(job: Job) -> Phase:
+    if job.sweep is not None:
+        return Phase.REPROFILING if job.plan else Phase.PROFILING
+    if job.plan is not None and job.switch is not None and set(job.switch.points) != {NO_POINT}:
+        return Phase.ENFORCING
+    if job.plan is not None:  # a run has just begun, or ranks did not agree on the schedule
+        return Phase.REGISTERING
+    if job.baseline is not None and has_profile(job):
+        return Phase.PLANNING
+    return Phase.REGISTERING

@@ -1,0 +1,199 @@
+"""Runs of a job: when one begins, and what it keeps of what was measured in those before it.
+
+A *run* is one start of the job's trainers. Each measures a baseline of its own. Profile and plan of earlier runs are
+kept as long as every rank's fingerprint says that the work is the same (``perseus_dist.fingerprint``); what does not
+match begins anew, with one sentence that names the field that differs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_profile, merged
+from perseus_dist.messages.from_agent import Attach
+from perseus_dist.messages.terms import Rank
+from perseus_dist.planner.job.facts import SAVED_PROFILE, FingerprintKnown, JobRegistered
+from perseus_dist.planner.job.job import Job, Phase, Pipeline, RankCoords
+from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
+from perseus_dist.planner.lifecycle.reset import (
+    FACTS_OF_A_PROFILE,
+    FACTS_OF_A_RUN,
+    OF_A_PLAN,
+    OF_A_RUN,
+    cancel_planning,
+    drop_profile,
+    release,
+    reset,
+    spend,
+)
+
+
+def enter_run(job: Job, attach: Attach, now_s: float) -> list[Effect]:
+    """Begin another run where a rank says that it belongs to one; a run ends with the last rank of it.
+
+    Args:
+        job: Registered. The rank is not among the attached ones yet.
+        attach: What the rank says.
+        now_s: [s] monotonic.
+    """
+    assert job.spec is not None
+    if _is_of_run(job, attach):
+        return []
+    if job.spec.run_id in _attached_runs(job):
+        return []  # of which some ranks have not been seen to end
+    return begin_run(job, attach.run_id, now_s)
+
+
+def leave_run(job: Job, now_s: float) -> list[Effect]:
+    """A rank has left: if it was the last one of its run, that of the ranks which are attached begins."""
+    runs = _attached_runs(job)
+    if job.spec is None or not runs or job.spec.run_id in runs:
+        return []
+    return begin_run(job, runs[-1], now_s)
+
+
+def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
+    """Begin a run: observations of the run before are dropped, the profile and the plan are kept."""
+    effects = [*cancel_planning(job), *release(job, now_s)]
+    drop = (*FACTS_OF_A_RUN, *_abandon_reprofiling(job))
+    reset(job, OF_A_RUN)
+    job.ranks = {rank: state for rank, state in job.ranks.items() if state.stream is not None}
+    job.pipelines = [Pipeline(num_attached=pipeline.num_attached) for pipeline in job.pipelines]
+    kept = "the plan is kept" if job.plan is not None else "the profile is kept" if job.samples else "nothing is kept"
+    job.enter(Phase.REGISTERING, f"a run begins: {kept} of the run before")
+    return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop)]
+
+
+def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool) -> list[Effect]:
+    """Plan and baseline, and mostly the profile, are of other work: they are measured and made again.
+
+    Args:
+        job: Whose plan is in force or not.
+        why: What differs, a clause.
+        now_s: [s] monotonic.
+        keeps_profile: Whether the profile still holds.
+    """
+    has_profile = bool(job.samples or job.sweeps)
+    if job.plan is None and job.baseline is None and (keeps_profile or not has_profile):
+        return [] if keeps_profile else [Persist(facts=(spend(job, is_anew=True),))]
+    lost = "plan and baseline" if keeps_profile else "profile, plan and baseline"
+    sentence = f"{why}: {lost} begin anew" + (", the profile is kept" if keeps_profile and has_profile else "")
+    effects: list[Effect] = [Log(sentence=sentence), *cancel_planning(job), *release(job, now_s)]
+    job.history.add("anew", sentence, now_s=now_s, iteration=job.iteration)
+    reset(job, OF_A_PLAN)
+    drop: tuple[str, ...] = (*FACTS_OF_A_RUN, "table")
+    if not keeps_profile:
+        effects += drop_profile(job, now_s)
+        drop = (*drop, *FACTS_OF_A_PROFILE)
+    job.enter(Phase.REGISTERING, sentence)
+    spec = spend(job, keeps_profile=keeps_profile and has_profile, is_anew=not keeps_profile)
+    return [*effects, Persist(facts=(spec,), drop=drop)]
+
+
+def know_fingerprint(job: Job, attach: Attach, now_s: float) -> list[Effect]:
+    """Compare what a rank runs with what it ran, once in each run, and begin anew what does not match.
+
+    Within a run nothing of it can change but a GPU's power limit: that is a straggler, as long as the run lasts.
+    """
+    rank = attach.rank.rank
+    known = job.fingerprints.get(rank)
+    if known is not None and attach.run_id and known.run_id == attach.run_id:
+        return []
+    now = _fingerprint_of(attach)
+    effects = _place_anew(job, attach.rank, now_s)
+    assert job.spec is not None
+    if known is not None:
+        if (found := differences(known.fingerprint, now)) and not job.spec.is_anew:
+            why = f"rank {rank}: {clauses(found)}"
+            effects += begin_anew(job, why, now_s, keeps_profile=fits_profile(found))
+        now = merged(known.fingerprint, now)
+    fact = FingerprintKnown(rank=rank, run_id=attach.run_id, fingerprint=now)
+    if fact != known:
+        job.fingerprints[rank] = fact
+        effects.append(Persist(facts=(fact,)))
+    return [*effects, *_replace_saved_profile(job, attach)]
+
+
+def shape_differences(spec: JobRegistered, rank: Rank) -> tuple[Difference, ...]:
+    """In what the schedule and the sizes that a rank runs differ from the job's."""
+    was = Fingerprint(
+        schedule_digest=spec.schedule_digest, pp_size=spec.pp_size, dp_size=spec.dp_size, node_size=spec.tp_size
+    )
+    return differences(was, _shape_of(rank))
+
+
+def clauses(found: Iterable[Difference]) -> str:
+    """All differences, in one clause."""
+    return ", ".join(difference.clause for difference in found)
+
+
+def _abandon_reprofiling(job: Job) -> tuple[str, ...]:
+    """Give up a sweep beside a plan: what gave cause to it was the run's. Returns the prefixes of its facts' keys."""
+    if job.plan is None or job.sweep is None:
+        return ()
+    series = job.sweep.ordered.series
+    gone = [sweep_id for sweep_id, ordered in job.sweeps.items() if ordered.series == series]
+    for sweep_id in gone:
+        del job.sweeps[sweep_id]
+    job.samples.pop(series, None)
+    job.sweep = None
+    return (f"samples/{series}/", *(f"sweep/{sweep_id}/" for sweep_id in gone))
+
+
+def _place_anew(job: Job, rank: Rank, now_s: float) -> list[Effect]:
+    """A rank that stood elsewhere in earlier runs: samples are known by rank, and those of other places are lost."""
+    place = RankCoords(rank.pp_rank, rank.dp_rank, rank.tp_rank)
+    owner = job.rank_at.get(place, rank.rank)
+    if owner == rank.rank and job.places.get(rank.rank, place) == place:
+        return []
+    effects = begin_anew(job, f"rank {rank.rank} stands in another place", now_s, keeps_profile=False)
+    job.places = {other: at for other, at in job.places.items() if other in job.ranks}
+    job.rank_at = {at: other for other, at in job.places.items()}
+    return effects
+
+
+def _attached_runs(job: Job) -> list[str]:
+    """The runs of the attached ranks, in the order of attaching."""
+    return [job.ranks[rank].run_id for rank in job.rank_of_stream.values()]
+
+
+def _is_of_run(job: Job, attach: Attach) -> bool:
+    """Whether a rank belongs to the present run.
+
+    Where its trainer does not say, it does if others are attached, if its agent is known, or if that holds a plan.
+    """
+    assert job.spec is not None
+    if attach.run_id:
+        return attach.run_id == job.spec.run_id
+    rank = attach.rank.rank
+    known = job.ranks.get(rank)
+    is_known = known is not None and known.incarnation == attach.incarnation
+    has_measured = (rank, attach.incarnation) in job.acked_samples
+    return bool(job.rank_of_stream) or is_known or has_measured or attach.table_revision > 0
+
+
+def _fingerprint_of(attach: Attach) -> Fingerprint:
+    gpu = attach.gpu
+    return replace(
+        _shape_of(attach.rank),
+        gpu_name=gpu.name,
+        gpu_memory_mib=gpu.memory_mib,
+        clocks_mhz=gpu.clocks_mhz,
+        default_power_limit_w=round(gpu.default_power_limit_w),
+        power_limit_w=round(gpu.power_limit_w),
+        workload=attach.workload,
+    )
+
+
+def _shape_of(rank: Rank) -> Fingerprint:
+    return Fingerprint(
+        schedule_digest=rank.schedule_digest, pp_size=rank.pp_size, dp_size=rank.dp_size, node_size=rank.tp_size
+    )
+
+
+def _replace_saved_profile(job: Job, attach: Attach) -> list[Effect]:
+    """A rank that brings a saved profile along means that one, and not that of an earlier run."""
+    if not attach.has_profile or job.plan is not None or SAVED_PROFILE not in job.samples:
+        return []
+    del job.samples[SAVED_PROFILE]
+    job.ended_series.discard(SAVED_PROFILE)
+    return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]

@@ -1,0 +1,1 @@
+"""Consequences of verdicts on slow ranks: switches, and plans for pipelines with slow ranks."""

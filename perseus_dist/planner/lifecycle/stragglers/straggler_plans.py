@@ -1,0 +1,152 @@
+"""The plan of a pipeline with slow ranks, whose other ranks have time to spare: asked for, taken, kept."""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from perseus_dist.planner.job.facts import OwnTableMade
+from perseus_dist.planner.job.job import Job, OwnRequest
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import judged_slow, straggling_pipelines, target_point
+from perseus_dist.planner.lifecycle.enforcement.switching import decide
+from perseus_dist.planner.lifecycle.events import CancelPlanning, Effect, Log, Persist, PlanFailed, StartPlanning
+from perseus_dist.planner.lifecycle.plan import planning_request
+from perseus_dist.planner.worker.plan_request import PlanResult
+from perseus_dist.planning.frontier.slow_rank import SlowRank
+from perseus_dist.straggler.verdicts.causes import Cause
+from perseus_dist.straggler.verdicts.verdict import Verdict
+from perseus_dist.units import PS_PER_S
+
+_Made = TypeVar("_Made", OwnRequest, OwnTableMade)
+
+_CAUSES_OF_A_CAP = frozenset({Cause.THERMAL, Cause.POWER_CAP, Cause.POWER_BRAKE})
+
+
+def request_straggler_plans(job: Job, now_s: float) -> list[Effect]:
+    """Ask for a plan of every pipeline whose slow ranks are not those that it was last planned for."""
+    effects: list[Effect] = []
+    for dp_rank in straggling_pipelines(job):
+        wanted = _slow_ranks(job, dp_rank)
+        asked = _of_this_base(job, job.own_requests.get(dp_rank))
+        own = _of_this_base(job, job.straggler_plans.get(dp_rank))
+        if asked is not None and not _has_moved(job, asked.slow_ranks, wanted):
+            continue
+        if own is not None and not _has_moved(job, own.slow_ranks, wanted):
+            effects += _give_up(job, dp_rank)
+            job.own_requests[dp_rank] = OwnRequest(
+                request_id=None, base_revision=own.base_revision, slow_ranks=own.slow_ranks, asked_at_s=now_s
+            )
+        elif asked is None or now_s >= asked.asked_at_s + job.policy.own_plan_interval_s:
+            effects += [*_give_up(job, dp_rank), *_ask(job, dp_rank, wanted, now_s)]
+    return effects
+
+
+def is_own_request(job: Job, request_id: int) -> bool:
+    """Whether an answer of the planning worker is about a pipeline's own plan."""
+    return any(asked.request_id == request_id for asked in job.own_requests.values())
+
+
+def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Effect]:
+    """Bring it into force if its pipeline still straggles; it is kept for the next time otherwise."""
+    dp_rank, asked = _answered(job, result.request_id)
+    if _of_this_base(job, asked) is None:  # there is another table of all pipelines by now
+        return []
+    made = OwnTableMade(
+        dp_rank=dp_rank,
+        revision=result.revision,
+        base_revision=asked.base_revision,
+        slow_ranks=asked.slow_ranks,
+        summary=result.summary,
+        tables=result.tables,
+    )
+    job.straggler_plans[dp_rank] = made
+    job.num_changes += 1
+    why = (
+        f"own table {made.revision} of pipeline {dp_rank} takes {made.summary.baseline_time_ps / PS_PER_S:.6f} s at "
+        f"all-maximum clocks with {_slow_text(made.slow_ranks)}"
+    )
+    return [Persist(facts=(made,)), *decide(job, now_s, why)]
+
+
+def handle_straggler_plan_failure(job: Job, event: PlanFailed) -> list[Effect]:
+    """The pipeline stays on the plan that it follows."""
+    dp_rank, _ = _answered(job, event.request_id)
+    return [Log(sentence=f"no plan of its own can be made for pipeline {dp_rank}: {event.reason}")]
+
+
+def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float) -> list[Effect]:
+    assert job.plan is not None
+    summary = job.plan.summary
+    job.request_id += 1
+    request = replace(
+        planning_request(job),
+        slow_ranks=slow_ranks,
+        base_revision=job.plan.revision,
+        deadlines_s=(summary.time_ps[target_point(job, summary)] / PS_PER_S,),
+        slowdowns=(),
+    )
+    job.given_revision = request.revision
+    job.own_requests[dp_rank] = OwnRequest(
+        request_id=request.request_id, base_revision=job.plan.revision, slow_ranks=slow_ranks, asked_at_s=now_s
+    )
+    sentence = f"planning for pipeline {dp_rank} alone, with {_slow_text(slow_ranks)}"
+    return [Log(sentence=sentence), StartPlanning(request=request)]
+
+
+def _give_up(job: Job, dp_rank: int) -> list[Effect]:
+    asked = job.own_requests.pop(dp_rank, None)
+    if asked is None or asked.request_id is None:
+        return []
+    return [CancelPlanning(request_id=asked.request_id)]
+
+
+def _answered(job: Job, request_id: int) -> tuple[int, OwnRequest]:
+    """Whose request it was; it is none any more, but what it was for stays known."""
+    dp_rank, asked = next(item for item in job.own_requests.items() if item[1].request_id == request_id)
+    job.own_requests[dp_rank] = replace(asked, request_id=None)
+    return dp_rank, asked
+
+
+def _of_this_base(job: Job, made: _Made | None) -> _Made | None:
+    """Plans made, or requested, beside the newest table of all pipelines; older ones are useless."""
+    is_of_this = made is not None and job.plan is not None and made.base_revision == job.plan.revision
+    return made if is_of_this else None
+
+
+def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
+    """The slow ranks of a pipeline, one for each pp_rank at most, ascending."""
+    verdicts = [
+        verdict
+        for verdict in judged_slow(job)
+        if verdict.dp_rank == dp_rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
+    ]
+    return tuple(_slow_rank(verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.pp_rank))
+
+
+def _slow_rank(verdict: Verdict) -> SlowRank:
+    if verdict.cause in _CAUSES_OF_A_CAP and verdict.throttled_mhz:
+        is_bound = verdict.cause is Cause.POWER_CAP and not verdict.is_predicted
+        measured = verdict.degree.value if is_bound else 0.0
+        return SlowRank(pp_rank=verdict.pp_rank, cap_mhz=verdict.throttled_mhz, factor=measured)
+    return SlowRank(pp_rank=verdict.pp_rank, factor=verdict.degree.value)
+
+
+def _has_moved(job: Job, before: tuple[SlowRank, ...], now: tuple[SlowRank, ...]) -> bool:
+    """Whether a plan for some slow ranks is no plan for these."""
+    if [slow.pp_rank for slow in before] != [slow.pp_rank for slow in now]:
+        return True
+    policy = job.policy
+    return any(
+        bool(old.cap_mhz) != bool(new.cap_mhz)
+        or abs(new.cap_mhz - old.cap_mhz) > policy.own_plan_cap_share * old.cap_mhz
+        or abs(new.factor - old.factor) >= policy.own_plan_factor_step
+        for old, new in zip(before, now, strict=True)
+    )
+
+
+def _slow_text(slow_ranks: tuple[SlowRank, ...]) -> str:
+    return " and ".join(
+        f"pp_rank {slow.pp_rank} held to {slow.cap_mhz} MHz"
+        + (f" and measured {slow.factor:.3f} times as slow" if slow.factor else "")
+        if slow.cap_mhz
+        else f"pp_rank {slow.pp_rank} {slow.factor:.3f} times as slow"
+        for slow in slow_ranks
+    )

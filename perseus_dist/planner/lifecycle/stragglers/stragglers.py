@@ -1,0 +1,147 @@
+"""Who is slow: what ranks report is put to the detector, and what it concludes becomes switches and own plans."""
+
+from collections.abc import Sequence
+
+from perseus_dist.messages.from_agent import IterationReport, Telemetry
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.detector_adapter import DetectorAdapter
+from perseus_dist.planner.job.job import Job, Phase, RankState
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, target_point
+from perseus_dist.planner.lifecycle.enforcement.switching import decide
+from perseus_dist.planner.lifecycle.events import Effect, Log
+from perseus_dist.planner.lifecycle.stragglers.straggler_plans import request_straggler_plans
+from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
+from perseus_dist.straggler.layout import RankCoords
+from perseus_dist.straggler.policy import StragglerPolicy
+from perseus_dist.straggler.verdicts.verdict import Verdict
+from perseus_dist.units import PS_PER_S
+
+_POLICY = StragglerPolicy()
+_MAX_KEPT = 4 * _POLICY.min_history  # iterations under a switch whose evidence is lost and does not come again
+_TOLD_STEP = 0.02  # a verdict whose degree has moved by so much is an event
+
+
+def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> None:
+    """Put a rank's report to the detector: under a plan alone, since there is nothing to compare with before."""
+    if job.plan is None or job.switch is None:
+        return
+    watch = job.watch
+    if watch is None or watch.revision != job.plan.revision:
+        watch = job.watch = _new_watch(job)
+        if watch is None:
+            return
+    rank = state.rank.rank
+    # In a probe a rank may be at a power cap that its peers, who have not begun it, are not seen to reach.
+    if message.gpu.clock_mhz and not job.guard.guard.is_probed(message.iteration):
+        watch.observe_gpu(rank, message.gpu, message.iteration, now_s)
+    if job.phase in (Phase.REPROFILING, Phase.PLANNING):
+        return  # where some ranks are swept, the times of all in their pipeline say nothing about it
+    for report in message.iterations:
+        if report.kind_times and report.is_live:
+            planned_s = _planned_time_s(job, state.rank.dp_rank, report)
+            if planned_s is not None:
+                watch.observe(rank, report, planned_s, now_s)
+
+
+def judge_at_once(job: Job, now_s: float) -> list[Effect]:
+    """Judge where a GPU's throttling has begun or ended; nothing happens otherwise."""
+    return judge(job, now_s) if job.watch is not None and job.watch.has_urgent_news(now_s) else []
+
+
+def judge(job: Job, now_s: float) -> list[Effect]:
+    """Judge, and do what follows; wanted about once a second."""
+    watch = job.watch
+    if watch is None or job.plan is None or watch.revision != job.plan.revision:
+        return []
+    judgement = watch.judge(now_s)
+    sentences = [*judgement.news, *watch.take_refusals(now_s)]
+    effects: list[Effect] = [Log(sentence=sentence) for sentence in sentences]
+    if not watch.is_ripe and len(job.enforced) < _MAX_KEPT:
+        return effects  # what is known from before stands
+    before, job.verdicts = job.verdicts, judgement.verdicts
+    was_kept, job.keeps_switch = job.keeps_switch, False
+    why = _tell(job, before, now_s) if before != job.verdicts else ""
+    effects += request_straggler_plans(job, now_s)
+    if was_kept or why:
+        effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
+    return effects
+
+
+def _tell(job: Job, before: Sequence[Verdict], now_s: float) -> str:
+    """Keep what is new for those who watch; returns why plans may change."""
+    job.num_changes += 1
+    was, now = ({_place(verdict): verdict for verdict in verdicts} for verdicts in (before, job.verdicts))
+    for place in was.keys() - now.keys():
+        over = was[place]
+        who = f"pipeline {over.dp_rank}" if over.is_whole_pipeline else f"rank {over.rank}"
+        _add_event(job, "recovered", f"{who} is no straggler any more", over, now_s)
+    for place, verdict in now.items():
+        known = was.get(place)
+        if known is None:
+            job.history.num_verdicts[verdict.cause] += 1
+        elif abs(verdict.degree.value - known.degree.value) < _TOLD_STEP and (verdict.cause, verdict.is_acted_upon) == (
+            known.cause,
+            known.is_acted_upon,
+        ):
+            continue
+        _add_event(job, "verdict", verdict.sentence, verdict, now_s)
+    acted_upon = [verdict.sentence for verdict in job.verdicts if verdict.is_acted_upon]
+    return "; ".join(acted_upon[:2]) or "nobody straggles that others should wait for"
+
+
+def _add_event(job: Job, kind: str, sentence: str, verdict: Verdict, now_s: float) -> None:
+    job.history.add(
+        kind,
+        sentence,
+        now_s=now_s,
+        iteration=job.iteration,
+        rank=verdict.rank,
+        dp_rank=verdict.dp_rank,
+        degree=verdict.degree.value,
+        low=verdict.degree.low,
+        high=verdict.degree.high,
+        cause=verdict.cause,
+    )
+
+
+def _place(verdict: Verdict) -> tuple[int, int, bool]:
+    return verdict.dp_rank, verdict.pp_rank, verdict.is_whole_pipeline
+
+
+def _new_watch(job: Job) -> DetectorAdapter | None:
+    """A detector for the newest table; None while it is not known where every rank stands."""
+    if job.plan is None or len(job.places) < job.num_ranks:
+        return None
+    places = [job.places[rank] for rank in range(job.num_ranks)]
+    shares = dict(zip(Kind, job.plan.summary.kind_shares, strict=False))  # of an older planner's plan there are none
+    return DetectorAdapter(
+        revision=job.plan.revision,
+        schedule=parse_schedule(job.schedule_text),
+        places=[RankCoords(pp_rank=at.pp_rank, dp_rank=at.dp_rank, tp_rank=at.tp_rank) for at in places],
+        kind_shares={str(kind): share for kind, share in shares.items() if share > 0},
+        policy=_POLICY,
+    )
+
+
+def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | None:
+    """[s] that an iteration was to take; None where the plan that it followed is not known any more.
+
+    A straggling pipeline on its own plan is held against the target's, so that its recovery is seen; what its own plan
+    lets it wait beyond what it needs is no slowness. Once it has recovered, it is as slow as that plan makes it.
+    """
+    assert job.plan is not None
+    summary = job.plan.summary
+    if report.point == NO_POINT or report.table_revision < job.plan.revision:
+        return None
+    if report.table_revision == job.plan.revision:
+        is_there = report.point < len(summary.time_ps)
+        return summary.time_ps[report.point] / PS_PER_S if is_there else None
+    target_s = summary.time_ps[target_point(job, summary)] / PS_PER_S
+    own = job.straggler_plans.get(dp_rank)
+    is_known = own is not None and own.revision == report.table_revision and report.point < len(own.summary.time_ps)
+    is_slow = any(verdict.dp_rank == dp_rank for verdict in job.verdicts)
+    if own is None or not is_known:
+        return target_s if is_slow else None
+    own_ps = own.summary.time_ps[report.point]
+    return target_s * own_ps / own.summary.time_ps[own_target_point(job, own)] if is_slow else own_ps / PS_PER_S

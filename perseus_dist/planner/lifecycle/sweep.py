@@ -1,0 +1,370 @@
+"""Profiling sweeps: all ranks hold one clock for some iterations, from the maximum down, until energy rises again.
+
+A *series* is a first sweep and those after it that fetch what it left out, because ranks were away or a measurement
+came to nothing. Its samples together are a profile; a later series replaces an earlier one, rank by rank.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from perseus_dist.messages.from_agent import ProfileSamples
+from perseus_dist.messages.from_planner import ProfileAck, StopSweep, Sweep
+from perseus_dist.messages.terms import NO_ITERATION
+from perseus_dist.planner.job.facts import SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
+from perseus_dist.planner.job.job import ActiveSweep, Job, RankState, TakenSamples
+from perseus_dist.planner.lifecycle.enforcement.switching import (
+    effective_iteration,
+    is_of_earlier_run,
+    iteration_time_s,
+)
+from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
+from perseus_dist.planning.schedule.instruction import Kind
+
+_COMPUTATIONS = frozenset(Kind)
+
+
+def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
+    """Clocks that all these ranks can be set to, descending, thinned out to those that a sweep has time for.
+
+    The stride is a whole number of clocks, and the maximum is always there.
+    """
+    menus = {job.ranks[rank].gpu.clocks_mhz for rank in ranks}
+    clocks = sorted(set.intersection(*map(set, menus)), reverse=True) if menus else []
+    stride = max(1, math.ceil(len(clocks) / job.policy.max_sweep_clocks))
+    return tuple(clocks[::stride])
+
+
+def iterations_per_clock(job: Job) -> int:
+    """Iterations that a clock is held for, so that the energy counter's steps are small beside the window."""
+    policy = job.policy
+    period_s = max((state.gpu.energy_period_s for state in job.ranks.values()), default=0.0)
+    window_s = policy.num_energy_periods * period_s + 2 * policy.default_switch_latency_s
+    time_s = iteration_time_s(job)
+    assert time_s is not None  # no sweep before the baseline
+    return min(max(math.ceil(window_s / max(time_s, 1e-6)), 1), policy.max_iterations_per_clock)
+
+
+def begin_series(
+    job: Job,
+    clocks_mhz: Sequence[int],
+    ranks: Iterable[int],
+    first_only: Iterable[int],
+    now_s: float,
+    *,
+    is_profile: bool,
+) -> list[Effect]:
+    """Order the first sweep of a series.
+
+    Args:
+        job: All whose ranks are attached.
+        clocks_mhz: Descending.
+        ranks: Who measures at all of them.
+        first_only: Who measures at the first alone.
+        now_s: [s] monotonic.
+        is_profile: Whether a profile is wanted, or blocking power and latency alone.
+    """
+    missing_mhz = {rank: set(clocks_mhz) for rank in ranks} | {rank: set(clocks_mhz[:1]) for rank in first_only}
+    first_iteration = effective_iteration(job, now_s)
+    return _order(job, missing_mhz, first_iteration, series=job.sweep_id + 1, attempts=1, is_profile=is_profile)
+
+
+def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]:
+    """Tell a rank that has just attached about the sweep that it still has a part in.
+
+    One that has none may follow a sweep all the same, if it was away when that was stopped; others ignore the stop.
+    """
+    sweep = job.sweep
+    if sweep is None or rank not in sweep.missing_mhz or sweep.is_paused:
+        stop = StopSweep(sweep_id=job.sweep_id, first_iteration=effective_iteration(job, now_s))
+        return [Send(stream=stream, message=stop)] if job.sweep_id else []
+    if is_of_earlier_run(job, sweep.ordered.first_iteration):
+        return []
+    return _send_sweep(job, sweep.ordered, [rank])
+
+
+def resume_series(job: Job, now_s: float) -> list[Effect]:
+    """Order again what a series still lacks, of trainers that have been started anew."""
+    assert job.sweep is not None
+    return _order_again(job, job.sweep, now_s, "another run goes on with the series")
+
+
+def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamples) -> list[Effect]:
+    """Keep measurements, then acknowledge them; the same ones again are acknowledged again."""
+    rank, incarnation = state.rank.rank, state.incarnation
+    ack = Send(stream=stream, message=ProfileAck(sequence=message.sequence))
+    if message.sweep_id == SAVED_PROFILE and job.plan is None:
+        series = SAVED_PROFILE
+    elif message.sweep_id in job.sweeps:
+        series = job.sweeps[message.sweep_id].series
+    else:
+        job.sweep_id = max(job.sweep_id, message.sweep_id)
+        return [Log(sentence=f"rank {rank} sent samples of sweep {message.sweep_id}, which nobody waits for"), ack]
+    fact = SamplesReceived(
+        rank=rank,
+        pp_rank=state.rank.pp_rank,
+        dp_rank=state.rank.dp_rank,
+        tp_rank=state.rank.tp_rank,
+        incarnation=incarnation,
+        series=series,
+        clock_mhz=_clock_of_step(job, message),
+        samples=message,
+    )
+    effects: list[Effect] = [Persist(facts=(fact,)), ack]
+    if message.sequence > job.acked_samples.get((rank, incarnation), 0):
+        keep_samples(job, fact)
+        if series == SAVED_PROFILE and message.last:
+            effects += _end(job, SAVED_PROFILE, "the saved profile is here")
+    return effects
+
+
+def keep_samples(job: Job, fact: SamplesReceived) -> None:
+    """Add samples to what is known, when they come and when a job is restored."""
+    key = (fact.rank, fact.incarnation)
+    job.acked_samples[key] = max(job.acked_samples.get(key, 0), fact.samples.sequence)
+    taken = job.samples.setdefault(fact.series, {}).setdefault(fact.rank, [])
+    taken.append(TakenSamples(fact.clock_mhz, fact.samples))
+    if fact.samples.last and job.sweep is not None and job.sweep.ordered.series == fact.series:
+        job.sweep.take(fact.rank, fact.clock_mhz)
+
+
+def advance_sweep(job: Job, now_s: float) -> list[Effect]:
+    """End a sweep that has all it needs, stop one that has seen enough, order again what is missing."""
+    sweep = job.sweep
+    assert sweep is not None
+    ordered = sweep.ordered
+    if not sweep.missing_mhz:
+        return _end(job, ordered.series, f"sweep {ordered.sweep_id} is complete")
+    is_to_judge, sweep.is_to_judge = sweep.is_to_judge and ordered.is_profile, False
+    why = ""
+    if is_to_judge and _has_risen(job, sweep):
+        why = "every instruction's energy rises again"
+    elif _is_hopeless(job, sweep, now_s):
+        why = "no rank can set clocks any more"
+    if why:
+        return [
+            *_send_stop(job, ordered, now_s),
+            *_end(job, ordered.series, f"sweep {ordered.sweep_id} stops: {why}"),
+        ]
+    away = sorted(sweep.missing_mhz.keys() - set(job.rank_of_stream.values()))
+    if not away:
+        sweep.away_since_s = None
+    else:
+        if sweep.away_since_s is None:
+            sweep.away_since_s = now_s
+        if not _may_go_on_without(job, sweep, away, now_s):
+            return _pause(job, sweep, away, now_s)
+        for rank in away:
+            sweep.excuse(rank)
+    if job.iteration != NO_ITERATION and is_of_earlier_run(job, ordered.first_iteration):
+        why = "training has gone back to an earlier iteration"
+        return _order_again(job, sweep, now_s, why, after_iterations=job.policy.num_warmup_iterations)
+    if sweep.is_paused:
+        return _order_again(job, sweep, now_s, "all that are needed are back")
+    if job.iteration < ordered.first_iteration + ordered.iterations_per_clock * len(ordered.clocks_mhz):
+        return []
+    if sweep.over_since_s is None:
+        sweep.over_since_s = now_s
+    if now_s < sweep.over_since_s + job.policy.sample_grace_s:
+        return []
+    return _fetch_missing(job, sweep, now_s)
+
+
+def _may_go_on_without(job: Job, sweep: ActiveSweep, away: list[int], now_s: float) -> bool:
+    """Whether ranks have been away for a while and other pipelines measure the same; then they are not waited for."""
+    assert sweep.away_since_s is not None
+    if now_s < sweep.away_since_s + job.policy.sample_grace_s:
+        return False
+    return all(_has_replica(job, sweep, rank) for rank in away)
+
+
+def _pause(job: Job, sweep: ActiveSweep, away: list[int], now_s: float) -> list[Effect]:
+    """Hold full clocks until ranks are back: without their samples a sweep cannot see where to stop."""
+    assert sweep.away_since_s is not None
+    if sweep.is_paused or now_s < sweep.away_since_s + job.policy.absence_grace_s:
+        return []
+    sweep.is_paused = True
+    why = f"sweep {sweep.ordered.sweep_id} waits for ranks {_shown(away)} to come back and be profiled"
+    job.enter(job.phase, why)
+    return [Log(sentence=why), *_send_stop(job, sweep.ordered, now_s)]
+
+
+def _send_stop(job: Job, ordered: SweepBegun, now_s: float) -> list[Effect]:
+    stop = StopSweep(sweep_id=ordered.sweep_id, first_iteration=effective_iteration(job, now_s))
+    return [Send(stream=stream, message=stop) for stream in job.rank_of_stream]
+
+
+def _is_hopeless(job: Job, sweep: ActiveSweep, now_s: float) -> bool:
+    """Whether no rank that is to set clocks has been able to for a while; a clock daemon may just be starting again."""
+    states = [job.ranks[rank] for rank in sweep.ordered.ranks if rank in job.ranks]
+    if not states or any(state.can_set_clocks for state in states):
+        sweep.unable_since_s = None
+        return False
+    if sweep.unable_since_s is None:
+        sweep.unable_since_s = now_s
+    return now_s >= sweep.unable_since_s + job.policy.rights_grace_s
+
+
+def _fetch_missing(job: Job, sweep: ActiveSweep, now_s: float) -> list[Effect]:
+    """The sweep's iterations are over, and samples are missing."""
+    attached = set(job.rank_of_stream.values())
+    for rank in [rank for rank in sweep.missing_mhz if rank in attached and not job.ranks[rank].can_set_clocks]:
+        sweep.excuse(rank)  # it has lost the right to, or never had it
+    here = sweep.missing_mhz
+    if not here:
+        return _end(
+            job, sweep.ordered.series, f"sweep {sweep.ordered.sweep_id} is complete but for ranks without rights"
+        )
+    if sweep.attempts < job.policy.max_sweep_attempts:
+        sweep.attempts += 1
+        return _order_again(job, sweep, now_s, f"samples of {len(here)} ranks are missing")
+    why = f"ranks {_shown(sorted(here))} sent no samples in {sweep.attempts} sweeps: planning without them"
+    return [*_discard_if_replaceable(job, sweep.ordered.series), *_end(job, sweep.ordered.series, why)]
+
+
+def _has_replica(job: Job, sweep: ActiveSweep, rank: int) -> bool:
+    """Whether the same place of another pipeline has been measured in this series, or is here to be."""
+    place = job.places.get(rank)
+    if place is None:  # the planner was restarted, and it has not come back
+        return False
+    attached = set(job.rank_of_stream.values())
+    return any(
+        (there.pp_rank, there.tp_rank) == (place.pp_rank, place.tp_rank)
+        for other, there in job.places.items()
+        if other != rank
+        and (other in attached if other in sweep.missing_mhz else other in job.samples.get(sweep.ordered.series, {}))
+    )
+
+
+def _order_again(job: Job, sweep: ActiveSweep, now_s: float, why: str, *, after_iterations: int = 0) -> list[Effect]:
+    """Another sweep of the same series, for what is missing."""
+    ordered = sweep.ordered
+    if not sweep.missing_mhz:
+        return _end(job, ordered.series, f"sweep {ordered.sweep_id} is complete: other pipelines measured the same")
+    effects = _order(
+        job,
+        sweep.missing_mhz,
+        effective_iteration(job, now_s) + after_iterations,
+        series=ordered.series,
+        attempts=sweep.attempts,
+        is_profile=ordered.is_profile,
+    )
+    return [Log(sentence=f"{why}: sweep {job.sweep_id} takes what is left"), *effects]
+
+
+def _order(
+    job: Job,
+    missing_mhz: dict[int, set[int]],
+    first_iteration: int,
+    *,
+    series: int,
+    attempts: int,
+    is_profile: bool,
+) -> list[Effect]:
+    job.sweep_id += 1
+    clocks_mhz = tuple(sorted(set().union(*missing_mhz.values()), reverse=True))
+    first_only = frozenset(rank for rank, clocks in missing_mhz.items() if clocks == set(clocks_mhz[:1]))
+    ordered = SweepBegun(
+        sweep_id=job.sweep_id,
+        series=series,
+        first_iteration=first_iteration,
+        iterations_per_clock=iterations_per_clock(job),
+        clocks_mhz=clocks_mhz,
+        ranks=tuple(sorted(missing_mhz.keys() - first_only)),
+        first_only=tuple(sorted(first_only)),
+        is_profile=is_profile,
+    )
+    job.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
+    job.sweeps[ordered.sweep_id] = ordered
+    job.num_changes += 1
+    return [Persist(facts=(ordered,)), *_send_sweep(job, ordered, missing_mhz)]
+
+
+def _send_sweep(job: Job, ordered: SweepBegun, ranks: Iterable[int]) -> list[Effect]:
+    effects: list[Effect] = []
+    first_only = frozenset(ordered.first_only)
+    for rank in ranks:
+        state = job.ranks.get(rank)
+        if state is not None and state.stream is not None:
+            message = Sweep(
+                sweep_id=ordered.sweep_id,
+                first_iteration=ordered.first_iteration,
+                iterations_per_clock=ordered.iterations_per_clock,
+                clocks_mhz=ordered.clocks_mhz[:1] if rank in first_only else ordered.clocks_mhz,
+            )
+            effects.append(Send(stream=state.stream, message=message))
+    return effects
+
+
+def _end(job: Job, series: int, why: str) -> list[Effect]:
+    """No more samples of this series are awaited. What it replaces is dropped."""
+    if job.sweep is not None and job.sweep.ordered.series == series:
+        job.sweep = None
+    job.ended_series.add(series)
+    job.num_changes += 1
+    drop = _drop_replaced(job, series) if series in job.sweeps and job.sweeps[series].is_profile else []
+    return [Log(sentence=why), Persist(facts=(SweepEnded(series=series),), drop=tuple(drop))]
+
+
+def _discard_if_replaceable(job: Job, series: int) -> list[Effect]:
+    """Discard a partial sweep if a complete one exists."""
+    if job.plan is None:
+        return []
+    job.samples.pop(series, None)
+    return [Persist(drop=(f"samples/{series}/",))]
+
+
+def _drop_replaced(job: Job, series: int) -> list[str]:
+    """Forget older samples of the ranks that this series has measured; returns the prefixes of their keys."""
+    drop: list[str] = []
+    measured = job.samples.get(series, {}).keys()
+    for older in [known for known in job.samples if SAVED_PROFILE < known < series]:
+        for rank in measured & job.samples[older].keys():
+            del job.samples[older][rank]
+            drop.append(f"samples/{older}/{rank}/")
+        if not job.samples[older]:
+            gone = [sweep_id for sweep_id, ordered in job.sweeps.items() if ordered.series == older]
+            for sweep_id in gone:
+                del job.sweeps[sweep_id]
+            del job.samples[older]
+            job.ended_series.discard(older)
+            drop += [f"ended/{older}/", *(f"sweep/{sweep_id}/" for sweep_id in gone)]
+    return drop
+
+
+def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
+    """Whether every instruction's energy has its minimum so far behind it that lower clocks cannot pay.
+
+    Judged on the clocks at which every stage has been measured by some rank. An instruction that could not be measured
+    at one of them says nothing about it.
+    """
+    first, rises = job.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
+    energies_j: defaultdict[tuple[int, int, str, int], list[float]] = defaultdict(list)
+    stages: defaultdict[int, set[int]] = defaultdict(set)  # measured, by clock
+    for rank in first.ranks:
+        pp_rank = job.places[rank].pp_rank
+        for taken in job.samples.get(first.series, {}).get(rank, ()):
+            stages[taken.clock_mhz].add(pp_rank)
+            for sample in taken.samples.samples:
+                energies_j[pp_rank, sample.chunk, sample.kind, taken.clock_mhz].append(sample.energy_j)
+    all_stages = {job.places[rank].pp_rank for rank in first.ranks}
+    done_mhz = [clock for clock in first.clocks_mhz if stages[clock] == all_stages]
+    for pp_rank, chunk, kind in {key[:3] for key in energies_j if key[2] in _COMPUTATIONS}:
+        keys = [(pp_rank, chunk, kind, clock) for clock in done_mhz]
+        means_j = [fmean(energies_j[key]) for key in keys if key in energies_j]
+        if not means_j or len(means_j) - 1 - means_j.index(min(means_j)) < rises:
+            return False
+    return bool(energies_j)
+
+
+def _clock_of_step(job: Job, message: ProfileSamples) -> int:
+    """[MHz] of a step; 0 for a saved profile, or a step that the sweep does not have."""
+    ordered = job.sweeps.get(message.sweep_id)
+    if ordered is None or not 0 <= message.step < len(ordered.clocks_mhz):
+        return 0
+    return ordered.clocks_mhz[message.step]
+
+
+def _shown(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

@@ -1,0 +1,117 @@
+"""Telemetry of ranks, once a second: iterations put together from all ranks, and the state of each GPU.
+
+This is the hot path: a thousand ranks, each second, in one process. A message costs a few dictionary look-ups.
+"""
+
+from dataclasses import replace
+
+from perseus_dist.messages.from_agent import Telemetry
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.job import Iteration, Job, RankState
+from perseus_dist.planner.lifecycle.baseline import count_iteration
+from perseus_dist.planner.lifecycle.enforcement.promise import guard_iteration
+from perseus_dist.planner.lifecycle.stragglers.stragglers import observe
+
+NUM_UNFINISHED = 128  # iterations that are kept for ranks that have not reported them
+
+
+def handle_telemetry(job: Job, state: RankState, message: Telemetry, now_s: float) -> bool:
+    """Take note of a report.
+
+    Returns:
+        Whether something changed that decisions hang on: an iteration is whole, or what the rank can do. A report that
+        comes again, or out of order, changes nothing but a count.
+    """
+    if message.sequence <= state.telemetry_sequence:
+        job.num_refused_reports += 1
+        return False
+    if state.telemetry_sequence:
+        state.lost_messages += max(0, message.sequence - state.telemetry_sequence - 1)
+    state.telemetry_sequence = message.sequence
+    state.gpu_sample = message.gpu
+    if (message.lost_boundaries, message.missed_clocks) != (state.lost_boundaries, state.missed_clocks):
+        state.lost_boundaries, state.missed_clocks = message.lost_boundaries, message.missed_clocks
+        job.num_changes += 1
+    state.lost_reports = message.lost_reports
+    state.clock_changes = message.clock_changes
+    matters = False
+    if message.control != state.control or message.trouble != state.trouble:
+        state.control, state.trouble = message.control, message.trouble
+        job.num_changes += 1
+        matters = True
+    observe(job, state, message, now_s)
+    is_known = _record_iterations(job, state, message, now_s)
+    if message.iteration > job.iteration:
+        job.iteration, job.iteration_at_s = message.iteration, now_s
+    return is_known or matters
+
+
+def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: float) -> bool:
+    """Put iterations together; whether one is known, of all ranks or as far as can be expected.
+
+    Those that an agent did not see live say how far training is, and nothing else.
+    """
+    is_known = False
+    dp_rank = state.rank.dp_rank
+    pipeline, switch = job.pipelines[dp_rank], job.switch
+    table_revision, point = (switch.revision_of(dp_rank), switch.points[dp_rank]) if switch else (0, NO_POINT)
+    for report in message.iterations:
+        number = report.iteration
+        is_live = report.is_live and report.time_s > 0
+        if number >= pipeline.iteration:
+            pipeline.iteration = number
+            pipeline.time_s = report.time_s if is_live else pipeline.time_s
+        if number >= job.iteration:
+            job.iteration, job.iteration_at_s = number + 1, now_s
+            if is_live:
+                job.recent_times_s.append(report.time_s)
+        is_enforced = report.point == point and report.table_revision == table_revision
+        if is_live:
+            is_known |= guard_iteration(job, state, report, now_s, is_planned=is_enforced)
+        of_pipeline = _join(
+            pipeline.unfinished,
+            Iteration(
+                number=number,
+                num_parts=1,
+                time_s=report.time_s,
+                pipeline_time_s=report.pipeline_time_s,
+                energy_j=report.energy_j,
+                is_released=report.point == NO_POINT,
+                is_planned=report.point != NO_POINT,
+                is_enforced=is_enforced,
+                is_live=is_live,
+            ),
+        )
+        if of_pipeline.num_parts < job.ranks_per_pipeline:
+            continue
+        del pipeline.unfinished[number]
+        if of_pipeline.is_live:
+            pipeline.latest = of_pipeline
+            pipeline.recent_times_s.append(of_pipeline.pipeline_time_s)
+        of_job = _join(job.unfinished, replace(of_pipeline, num_parts=1))
+        if of_job.num_parts == len(job.pipelines):
+            del job.unfinished[number]
+            job.num_changes += 1
+            count_iteration(job, of_job)
+            is_known = True
+    return is_known
+
+
+def _join(unfinished: dict[int, Iteration], part: Iteration) -> Iteration:
+    """Add a part to an iteration; the oldest goes where too many wait for ranks that never report them."""
+    iteration = unfinished.get(part.number)
+    if iteration is None:
+        if len(unfinished) >= NUM_UNFINISHED:
+            del unfinished[next(iter(unfinished))]
+        unfinished[part.number] = part
+        return part
+    iteration.num_parts += 1
+    iteration.time_s = max(iteration.time_s, part.time_s)
+    iteration.pipeline_time_s = max(iteration.pipeline_time_s, part.pipeline_time_s)
+    are_known = iteration.energy_j is not None and part.energy_j is not None
+    iteration.energy_j = (iteration.energy_j or 0.0) + (part.energy_j or 0.0) if are_known else None
+    iteration.is_released &= part.is_released
+    iteration.is_planned &= part.is_planned
+    iteration.is_enforced &= part.is_enforced
+    iteration.is_live &= part.is_live
+    return iteration

@@ -1,0 +1,1 @@
+"""Jobs of a running planner: their actors, the streams of their agents, and metrics."""

@@ -1,0 +1,31 @@
+"""Counters of the planner process; ``metrics`` shows them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """Plain integers of the event loop: counting must cost next to nothing. All since the start.
+
+    Attributes:
+        received: Messages of agents, by kind.
+        refused: Streams and calls that were refused, by gRPC status.
+        sent: Messages to agents, by kind.
+        calls: Operators' calls, by method.
+        streams: Agents' streams that were begun.
+        plans: Plans, by outcome.
+        store_failures: Commits that the disk did not take.
+        loop_lag_s: How late the event loop was at its latest tick.
+        tick_failures: Ticks of a job that raised, which is a defect.
+    """
+
+    received: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    streams: int = 0
+    plans: Counter[str] = field(default_factory=Counter)
+    store_failures: int = 0
+    loop_lag_s: float = 0.0
+    tick_failures: int = 0

@@ -1,0 +1,214 @@
+"""One job of a running planner: puts events to its life cycle one by one, and does what comes of them, in order."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle.events import (
+    Answer,
+    CancelPlanning,
+    Effect,
+    Forget,
+    JobEvent,
+    Log,
+    Persist,
+    PlanFailed,
+    PlanReady,
+    Refuse,
+    Send,
+    SendTable,
+    StartPlanning,
+    without_acknowledgement,
+)
+from perseus_dist.planner.lifecycle.lifecycle import step
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.worker.planning_worker import WorkerDiedError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_log = logging.getLogger(__name__)
+
+
+class Streams(Protocol):
+    """The agents' streams, by their numbers; a number whose stream is gone does nothing."""
+
+    def send(self, effect: Send | SendTable) -> None:
+        """Put a message into its queue."""
+
+    def refuse(self, effect: Refuse) -> None:
+        """Say so, and end the stream."""
+
+
+class Worker(Protocol):
+    """Makes plans."""
+
+    async def plan(self, request: PlanningRequest) -> PlanResult:
+        """One plan."""
+
+
+class _Held:
+    """The remaining effects of one step.
+
+    Attributes:
+        commit: Of the first ``Persist`` in ``effects``; None before the store was asked.
+        num_unasked: How many of them the store has not been asked for.
+    """
+
+    __slots__ = ("answer", "commit", "effects", "num_unasked")
+
+    def __init__(self, effects: Iterable[Effect], answer: "asyncio.Future[Answer] | None") -> None:
+        self.effects = deque(effects)
+        self.answer = answer
+        self.commit: Future[None] | None = None
+        self.num_unasked = sum(isinstance(effect, Persist) for effect in self.effects)
+
+
+class JobActor:
+    """Owns a ``Job``. All of it runs on the event loop; store and worker, which take time, are not awaited."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        store: Store,
+        worker: Worker,
+        streams: Streams,
+        counters: Counters,
+        forget: Callable[[str], None],
+    ) -> None:
+        """Begin.
+
+        Args:
+            job: Changed by this actor alone.
+            store: Where facts become durable.
+            worker: Who plans.
+            streams: Where messages go.
+            counters: The planner's.
+            forget: Told the job's name when it is over and its facts are deleted.
+        """
+        self.job = job
+        self._store = store
+        self._worker = worker
+        self._streams = streams
+        self._counters = counters
+        self._forget = forget
+        self._held: deque[_Held] = deque()
+        self._unasked: deque[_Held] = deque()  # those of them with commits that the store was not asked for
+        self._plans: dict[int, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def tell(self, event: JobEvent, answer: "asyncio.Future[Answer] | None" = None) -> None:
+        """Put an event to the job."""
+        effects = step(self.job, event, time.monotonic())
+        if not effects:
+            return
+        held = _Held(effects, answer)
+        self._held.append(held)
+        if held.num_unasked:
+            self._unasked.append(held)
+            self._ask_store()
+        self._advance()
+
+    async def ask(self, event: JobEvent) -> Answer:
+        """Put an operator's event to the job; its answer comes when what it led to is durable."""
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self.tell(event, answer)
+        return await answer
+
+    def close(self) -> None:
+        """End the planning that is under way."""
+        for task in self._plans.values():
+            task.cancel()
+
+    def _advance(self) -> None:
+        """Do what may be done now: everything up to a commit that is not durable yet."""
+        while self._held:
+            held = self._held[0]
+            while held.effects:
+                if not isinstance(held.effects[0], Persist):
+                    self._do(held.effects.popleft(), held.answer)
+                elif held.commit is None or not held.commit.done():
+                    return
+                else:
+                    self._settle(held, held.commit.exception())
+            self._held.popleft()
+
+    def _settle(self, held: _Held, failure: BaseException | None) -> None:
+        """Go on behind a commit that has ended."""
+        held.commit = None
+        if failure is None:
+            held.effects.popleft()
+        else:
+            self._counters.store_failures += 1
+            held.effects = deque(without_acknowledgement(held.effects, str(failure)))
+            if held.num_unasked:  # then it is the first of those
+                held.num_unasked = 0
+                self._unasked.popleft()
+        self._ask_store()
+
+    def _ask_store(self) -> None:
+        """Ask for commits ahead of their turn, so that many ranks share a flush of the disk; never out of order.
+
+        A second commit of a step waits for the first to succeed, and later steps wait behind it.
+        """
+        while self._unasked and self._unasked[0].commit is None:
+            held = self._unasked[0]
+            persist = next(effect for effect in held.effects if isinstance(effect, Persist))
+            held.commit = self._store.commit(self.job.job_id, persist.facts, persist.drop)
+            held.commit.add_done_callback(self._committed)
+            held.num_unasked -= 1
+            if not held.num_unasked:
+                self._unasked.popleft()
+
+    def _committed(self, _: "Future[None]") -> None:
+        """Called by the store's thread."""
+        self._loop.call_soon_threadsafe(self._advance)
+
+    def _do(self, effect: Effect, answer: "asyncio.Future[Answer] | None") -> None:
+        match effect:
+            case Send() | SendTable():
+                self._streams.send(effect)
+            case Refuse():
+                self._streams.refuse(effect)
+            case Log():
+                _log.info("job %s: %s", self.job.job_id, effect.sentence)
+            case StartPlanning():
+                task = self._loop.create_task(self._plan(effect.request))
+                self._plans[effect.request.request_id] = task
+            case CancelPlanning():
+                if cancelled := self._plans.pop(effect.request_id, None):
+                    cancelled.cancel()
+            case Answer():
+                if answer is not None and not answer.done():  # the caller may have left
+                    answer.set_result(effect)
+            case Forget():
+                self.close()
+                if self.job.spec is not None:  # else nothing was ever stored, and refused strangers cost no flush
+                    self._store.forget(self.job.job_id)
+                self._forget(self.job.job_id)
+            case Persist():
+                raise AssertionError("a commit is waited for, not done")
+
+    async def _plan(self, request: PlanningRequest) -> None:
+        event: PlanReady | PlanFailed
+        try:
+            event = PlanReady(result=await self._worker.plan(request))
+        except WorkerDiedError as error:
+            event = PlanFailed(request_id=request.request_id, reason=str(error), transient=True)
+        except PerseusError as error:
+            event = PlanFailed(request_id=request.request_id, reason=str(error))
+        except Exception:  # a defect, which must not leave the job waiting for ever
+            _log.exception("job %s: planning failed", self.job.job_id)
+            event = PlanFailed(request_id=request.request_id, reason="planning failed; the planner's log says how")
+        finally:
+            self._plans.pop(request.request_id, None)
+        self._counters.plans["failed" if isinstance(event, PlanFailed) else "ready"] += 1
+        self.tell(event)

@@ -1,0 +1,186 @@
+"""All jobs of a running planner, and the streams of their agents."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from itertools import count
+
+from perseus_dist.messages.from_agent import AgentMessage, Attach
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.refusal import of_another, too_many
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
+from perseus_dist.planner.lifecycle.lifecycle import new_job, restore
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.job_actor import JobActor, Worker
+from perseus_dist.planner.runtime.outbox import Ending, Outbox
+from perseus_dist.planner.store.store import Store
+from perseus_dist.rpc.codec import encode_planner_message
+
+MAX_JOBS = 10_000
+MAX_JOBS_OF_OWNER = 1_000  # or one user's script could shut out all others for a day
+TICK_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Jobs:
+    """Finds the actor of each event. Everything runs on the event loop that it was made on.
+
+    Attributes:
+        counters: The planner's.
+        is_ending: Whether all streams have been ended, because the planner ends.
+    """
+
+    def __init__(self, store: Store, worker: Worker, policy: Policy, counters: Counters) -> None:
+        """Take up what the store holds: ranks are detached until they come back."""
+        self.counters = counters
+        self._store = store
+        self._worker = worker
+        self._policy = policy
+        self._actors: dict[str, JobActor] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._stream_numbers = count(1)
+        self.is_ending = False
+        for job_id, facts in store.load().items():
+            self._actors[job_id] = self._actor(restore(job_id, facts, policy))
+            _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
+
+    def all(self) -> list[JobActor]:
+        """Every job's, by name."""
+        return [self._actors[job_id] for job_id in sorted(self._actors)]
+
+    def get(self, job_id: str) -> JobActor | None:
+        """A job's, if there is one."""
+        return self._actors.get(job_id)
+
+    # ---- agents' streams ---------------------------------------------------------------------------------------------
+
+    @property
+    def num_streams(self) -> int:
+        """Attached or about to be."""
+        return len(self._outboxes)
+
+    def attach(self, attach: Attach, caller: Caller, outbox: Outbox) -> "AgentStream":
+        """Begin a stream.
+
+        Raises:
+            RefusalError: The job is another token's, or there are too many jobs.
+        """
+        job_id = attach.rank.job_id
+        actor = self._actors.get(job_id)
+        if actor is None:
+            if len(self._actors) >= MAX_JOBS:
+                raise too_many(f"{MAX_JOBS} jobs are registered, no more can be")
+            if not caller.is_operator and self._num_jobs_of(caller.owner) >= MAX_JOBS_OF_OWNER:
+                raise too_many(
+                    f"{MAX_JOBS_OF_OWNER} jobs of yours are registered, no more can be; those that are over are "
+                    "forgotten after a day"
+                )
+            actor = self._actors[job_id] = self._actor(new_job(job_id, self._policy))
+        elif actor.job.spec is not None and not caller.may_open(actor.job.spec.token_sha256):
+            raise of_another(job_id, actor.job.spec.token_sha256)
+        number = next(self._stream_numbers)
+        self._outboxes[number] = outbox
+        self.counters.streams += 1
+        stream = AgentStream(self, actor, number)
+        try:
+            actor.tell(RankAttached(stream=number, attach=attach, token_sha256=caller.owner))
+        except BaseException:
+            stream.close()
+            raise
+        finally:
+            if actor.job.spec is None:  # it was refused, and no other rank has registered the job
+                self._actors.pop(job_id, None)
+        return stream
+
+    def _num_jobs_of(self, owner: str) -> int:
+        specs = (actor.job.spec for actor in self._actors.values())
+        return sum(spec is not None and spec.token_sha256 == owner for spec in specs)
+
+    def end_stream(self, number: int) -> None:
+        """A stream is over."""
+        if outbox := self._outboxes.pop(number, None):
+            outbox.close()
+
+    def end_streams(self, ending: Ending) -> None:
+        """End all of them, and the calls that watch jobs; the planner ends."""
+        self.is_ending = True
+        for outbox in list(self._outboxes.values()):
+            outbox.end(ending)
+
+    def send(self, effect: Send | SendTable) -> None:
+        """Put a message into its stream's queue."""
+        if outbox := self._outboxes.get(effect.stream):
+            if isinstance(effect, SendTable):
+                self.counters.sent["PlanTable"] += 1
+                outbox.put(effect.encoded)
+            else:
+                self.counters.sent[type(effect.message).__name__] += 1
+                outbox.put(encode_planner_message(effect.message))
+
+    def refuse(self, effect: Refuse) -> None:
+        """Say so, and end the stream."""
+        if outbox := self._outboxes.get(effect.stream):
+            self.counters.sent["Refused"] += 1
+            outbox.put(encode_planner_message(effect.refused))
+            outbox.end(Ending(reason=effect.refused.reason, orderly=True))
+
+    # ---- the planner's own -------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Tell every job about once a second that time passes, for ever."""
+        due = time.monotonic()
+        while True:
+            due = max(due + TICK_S, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            self.counters.loop_lag_s = time.monotonic() - due
+            self._tick_all(list(self._actors.values()))
+
+    def close(self) -> None:
+        """End the planning that is under way."""
+        for actor in self._actors.values():
+            actor.close()
+
+    def _tick_all(self, actors: Iterable[JobActor]) -> None:
+        for actor in actors:
+            try:
+                actor.tell(Tick())
+            except Exception:  # one job's defect must not stop the others
+                self.counters.tick_failures += 1
+                _log.exception("job %s: tick failed", actor.job.job_id)
+
+    def _forget(self, job_id: str) -> None:
+        self._actors.pop(job_id, None)
+
+    def _actor(self, job: Job) -> JobActor:
+        return JobActor(
+            job,
+            store=self._store,
+            worker=self._worker,
+            streams=self,
+            counters=self.counters,
+            forget=self._forget,
+        )
+
+
+class AgentStream:
+    """One rank's stream, from its ``Attach`` on."""
+
+    __slots__ = ("_actor", "_jobs", "_number")
+
+    def __init__(self, jobs: Jobs, actor: JobActor, number: int) -> None:
+        self._jobs = jobs
+        self._actor = actor
+        self._number = number
+
+    def receive(self, message: AgentMessage) -> None:
+        """A message has come."""
+        self._actor.tell(RankMessage(stream=self._number, message=message))
+
+    def close(self) -> None:
+        """The stream has ended."""
+        self._jobs.end_stream(self._number)
+        self._actor.tell(RankDetached(stream=self._number))

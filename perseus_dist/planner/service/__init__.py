@@ -1,0 +1,1 @@
+"""The gRPC service, and the process that serves it."""

@@ -1,0 +1,175 @@
+"""Operators' calls: what is known of jobs, and what operators want of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from statistics import fmean
+from weakref import WeakKeyDictionary
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.refusal import RefusalError, ending, not_found, not_now, of_another, too_many
+from perseus_dist.planner.job.job import JobPlan
+from perseus_dist.planner.lifecycle.events import JobEvent
+from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.plan import planning_request
+from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.service.operator_wire import (
+    frontier_to_wire,
+    profile_to_wire,
+    straggler_cleared,
+    straggler_reported,
+    target_set,
+)
+from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
+from perseus_dist.planner.worker.measured_profile import csv_of_request
+from perseus_dist.rpc.codec import parse
+from perseus_dist.rpc.fields import check_job_id
+from perseus_dist.rpc.job_status_wire import status_to_wire
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker
+
+MAX_WATCHERS = 4096  # each job's rank 0 is one; a status takes some 0.1 ms, twice a second at most
+WATCH_INTERVAL_S = 0.5
+_LISTED_AT_ONCE = 64  # a status takes 0.03 to 0.1 ms
+ANSWER_TIMEOUT_S = 30.0
+
+
+class OperatorService:
+    """Serves all methods but ``Attach``."""
+
+    def __init__(self, jobs: Jobs, guard: RpcGuard) -> None:
+        self._jobs = jobs
+        self._guard = guard
+        self._num_watchers = 0
+        self._idle: WeakKeyDictionary[JobActor, tuple[int, pb.JobStatus]] = WeakKeyDictionary()
+
+    async def list_jobs(self, data: bytes, context: Context) -> bytes:
+        """All jobs that the caller may open; other calls go on meanwhile."""
+        caller = self._called("ListJobs", context)
+        parse(pb.ListJobsRequest, data)
+        statuses: list[pb.JobStatus] = []
+        for actor in self._jobs.all():
+            if caller.may_open(_owner(actor)):
+                statuses.append(self._listed(actor))
+                if len(statuses) % _LISTED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        return pb.ListJobsResponse(jobs=statuses).SerializeToString()
+
+    async def watch_job(self, data: bytes, context: Context) -> None:
+        """A job's status now and whenever it has changed, at most twice a second; ends when the job is forgotten."""
+        caller = self._called("WatchJob", context)
+        request = parse(pb.WatchJobRequest, data)
+        check = Checker()
+        actor = self._opened(check, caller, request.job_id)
+        if self._num_watchers >= MAX_WATCHERS:
+            raise too_many(f"{MAX_WATCHERS} are watching already")
+        self._num_watchers += 1
+        try:
+            async for status in _changes(self._jobs, actor):
+                await context.write(status)
+        finally:
+            self._num_watchers -= 1
+        if self._jobs.is_ending:
+            raise ending("the planner ends; watch again once it is back")
+
+    async def get_frontier(self, data: bytes, context: Context) -> bytes:
+        """The points of a job's newest table."""
+        caller = self._called("GetFrontier", context)
+        actor = self._opened(Checker(), caller, parse(pb.GetFrontierRequest, data).job_id)
+        return frontier_to_wire(_plan(actor)).SerializeToString()
+
+    async def get_profile(self, data: bytes, context: Context) -> bytes:
+        """The profile behind a job's newest table; before there is one, what has been measured."""
+        caller = self._called("GetProfile", context)
+        actor = self._opened(Checker(), caller, parse(pb.GetProfileRequest, data).job_id)
+        job = actor.job
+        if job.plan is not None:
+            return profile_to_wire(job.plan, job.ranks_per_pipeline).SerializeToString()
+        request = planning_request(job) if job.schedule_text else None
+        if request is None or not request.contributions:
+            raise _no_plan(actor)
+        try:
+            csv = await asyncio.to_thread(csv_of_request, request)
+        except PerseusError as error:
+            raise not_now(str(error)) from error
+        blocking_power_w = fmean(request.blocking_power_w)
+        return pb.GetProfileResponse(csv=csv.decode(), blocking_power_w=blocking_power_w).SerializeToString()
+
+    async def set_target(self, data: bytes, context: Context) -> bytes:
+        """Another target."""
+        caller = self._called("SetTarget", context)
+        request, check = parse(pb.SetTargetRequest, data), Checker()
+        event = target_set(check, request)
+        return await self._ask(self._opened(check, caller, request.job_id), event)
+
+    async def report_straggler(self, data: bytes, context: Context) -> bytes:
+        """A pipeline is slow."""
+        caller = self._called("ReportStraggler", context)
+        request, check = parse(pb.ReportStragglerRequest, data), Checker()
+        event = straggler_reported(check, request)
+        return await self._ask(self._opened(check, caller, request.job_id), event)
+
+    async def clear_straggler(self, data: bytes, context: Context) -> bytes:
+        """Clear an operator's report of a straggler."""
+        caller = self._called("ClearStraggler", context)
+        request, check = parse(pb.ClearStragglerRequest, data), Checker()
+        event = straggler_cleared(check, request)
+        return await self._ask(self._opened(check, caller, request.job_id), event)
+
+    def _listed(self, actor: JobActor) -> pb.JobStatus:
+        """As of now. A job that no rank is attached to changes seldom: most of thousands are over."""
+        num_changes, status = self._idle.get(actor, (-1, None))
+        if status is None or num_changes != actor.job.num_changes or actor.job.rank_of_stream:
+            status = _status(actor)
+            self._idle[actor] = (actor.job.num_changes, status)
+        return status
+
+    def _called(self, method: str, context: Context) -> Caller:
+        self._jobs.counters.calls[method] += 1
+        return self._guard.caller(context)
+
+    def _opened(self, check: Checker, caller: Caller, job_id: str) -> JobActor:
+        """The job of a request, whose checks end here."""
+        check_job_id(check, "job_id", job_id)
+        check.finish()
+        actor = self._jobs.get(job_id)
+        if actor is None:
+            raise not_found(f"there is no job {job_id}; 'perseus-dist jobs' lists those there are")
+        if not caller.may_open(_owner(actor)):
+            raise of_another(job_id, _owner(actor))
+        return actor
+
+    async def _ask(self, actor: JobActor, event: JobEvent) -> bytes:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            answer = await actor.ask(event)
+        if not answer.accepted:
+            raise not_now(answer.reason)
+        return _status(actor).SerializeToString()
+
+
+async def _changes(jobs: Jobs, actor: JobActor) -> AsyncIterator[bytes]:
+    seen = -1
+    while jobs.get(actor.job.job_id) is actor and not jobs.is_ending:
+        if seen != actor.job.num_changes:
+            seen = actor.job.num_changes
+            yield _status(actor).SerializeToString()
+        await asyncio.sleep(WATCH_INTERVAL_S)
+
+
+def _owner(actor: JobActor) -> str:
+    return actor.job.spec.token_sha256 if actor.job.spec else ""
+
+
+def _status(actor: JobActor) -> pb.JobStatus:
+    return status_to_wire(job_status(actor.job))
+
+
+def _plan(actor: JobActor) -> JobPlan:
+    if actor.job.plan is None:
+        raise _no_plan(actor)
+    return actor.job.plan
+
+
+def _no_plan(actor: JobActor) -> RefusalError:
+    return not_now(f"job {actor.job.job_id} has no plan yet: it is {actor.job.phase}, {actor.job.reason}")

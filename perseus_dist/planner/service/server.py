@@ -1,0 +1,226 @@
+"""The planner's process from start to end: what it listens on, what bounds hostile peers, and how it leaves."""
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import start_http_server
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.access.address import Address
+from perseus_dist.planner.access.auth import hash_token
+from perseus_dist.planner.access.private_file import write_private
+from perseus_dist.planner.access.tls import ServerTls, server_credentials
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.metrics import planner_registry
+from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.service.rpc_guard import RpcGuard
+from perseus_dist.planner.service.service import service_handler
+from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.worker.planning_worker import PlanningWorker
+from perseus_dist.rpc.connection import SERVICE
+from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
+
+DRAIN_S = 3.0
+
+_MAX_CALLS = 20_000
+_IDENTITY_ONLY = 1
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second planner on the same port must fail, not share it
+    ("grpc.max_receive_message_length", MAX_AGENT_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_PLANNER_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
+    ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_ONLY),  # no decompression bombs
+    ("grpc.max_concurrent_streams", 128),  # of a connection; agents have one each, and one more at a reconnect
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),  # connections without a call
+    # An agent that vanished without a word is noticed within 15 s; agents may ping every 2 s.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # see rpc.connection
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+    ("grpc.http2.max_ping_strikes", 2),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class ListenError(PerseusError):
+    """A port that cannot be listened on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """How a planner is to run.
+
+    Attributes:
+        bind: Where agents and operators come in.
+        database: Where facts are kept; None keeps them in memory.
+        operator_token: Opens every job.
+        needs_token: Whether calls without a token are refused.
+        tls: None serves plain text.
+        metrics_port: On the loopback address; None for no metrics.
+        address_file: Told where the planner listens: JSON with ``address``, ``metrics_address``, ``pid`` and, if
+            ``embedded``, ``token``.
+        embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
+            If that process has died, this file and the database have no other owner: the planner removes them.
+        policy: Of every job.
+    """
+
+    bind: Address
+    database: Path | None
+    operator_token: str
+    needs_token: bool
+    tls: ServerTls | None = None
+    metrics_port: int | None = None
+    address_file: Path | None = None
+    embedded: bool = False
+    policy: Policy = field(default_factory=Policy)
+
+
+async def serve(config: ServerConfig) -> None:
+    """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
+
+    Raises:
+        PerseusError: The store, the certificate or a port cannot be used.
+    """
+    parent = os.getppid()
+    _raise_file_limit()
+    async with AsyncExitStack() as cleanup:
+        store = Store(config.database)
+        cleanup.callback(store.close)
+        worker = PlanningWorker()
+        cleanup.push_async_callback(worker.close)
+        jobs = Jobs(store, worker, config.policy, Counters())
+        cleanup.callback(jobs.close)
+        guard = RpcGuard(
+            operator_sha256=hash_token(config.operator_token), needs_token=config.needs_token, counters=jobs.counters
+        )
+        server = make_server(jobs, guard)
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, server)
+        address = guard.address = Address(config.bind.host, _listen(server, config))
+        metrics_address = _serve_metrics(config, jobs, store, cleanup)
+        await server.start()
+        for name in (SERVICE, health.OVERALL_HEALTH):
+            await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
+        _tell_address(config, str(address), metrics_address)
+        ticking = asyncio.create_task(jobs.tick())
+        is_orphan = await _until_asked_to_end(parent if config.embedded else None)
+
+        _log.info("draining: agents are told to come back to whoever listens here next")
+        await healthy.enter_graceful_shutdown()
+        ticking.cancel()
+        stopping = asyncio.create_task(server.stop(DRAIN_S))
+        await asyncio.sleep(0)  # first no new streams, then an end to those there are
+        jobs.end_streams(Ending(reason="the planner restarts; attach again"))
+        await stopping
+    if is_orphan:
+        _remove_traces(config)
+
+
+def make_server(jobs: Jobs, guard: RpcGuard) -> grpc.aio.Server:
+    """The service within its bounds, not listening yet."""
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
+    server.add_generic_rpc_handlers((service_handler(jobs, guard),))
+    return server
+
+
+def _raise_file_limit() -> None:
+    """A connection is a file, and the usual soft limit of 1,024 is less than a job's ranks."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _listen(server: grpc.aio.Server, config: ServerConfig) -> int:
+    try:
+        if config.tls is None:
+            return server.add_insecure_port(str(config.bind))
+        return server.add_secure_port(str(config.bind), server_credentials(config.tls))
+    except RuntimeError as error:
+        raise ListenError(
+            f"{config.bind}: cannot be listened on; another planner may hold it, or the host is not this machine's: "
+            "name another with --bind HOST:PORT"
+        ) from error
+
+
+def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: AsyncExitStack) -> str:
+    if config.metrics_port is None:
+        return ""
+    try:
+        httpd, thread = start_http_server(config.metrics_port, addr="127.0.0.1", registry=planner_registry(jobs, store))
+    except OSError as error:
+        raise ListenError(
+            f"127.0.0.1:{config.metrics_port}: cannot be listened on ({error.strerror}); name another --metrics-port"
+        ) from error
+    cleanup.callback(httpd.server_close)
+    cleanup.callback(thread.join)
+    cleanup.callback(httpd.shutdown)
+    return f"127.0.0.1:{httpd.server_port}"
+
+
+def _tell_address(config: ServerConfig, address: str, metrics_address: str) -> None:
+    security = "plain text" if config.tls is None else "mTLS" if config.tls.client_ca else "TLS"
+    metrics = f", metrics on http://{metrics_address}/metrics" if metrics_address else ""
+    _log.info("listening on %s (%s)%s", address, security, metrics)
+    if config.address_file is not None:
+        told: dict[str, str | int] = {"address": address, "metrics_address": metrics_address, "pid": os.getpid()}
+        if config.embedded:
+            told["token"] = config.operator_token
+        write_private(config.address_file, json.dumps(told) + "\n")
+
+
+async def _until_asked_to_end(parent: int | None) -> bool:
+    """Until a signal, or the end of the parent; whether it was the latter."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    if parent is None:
+        await asked.wait()
+        return False
+    with suppress(ProcessLookupError):  # it has ended and is gone
+        pidfd = os.pidfd_open(parent)
+        try:
+            if os.getppid() == parent:
+                loop.add_reader(pidfd, asked.set)
+                await asked.wait()
+                loop.remove_reader(pidfd)
+        finally:
+            os.close(pidfd)
+    return os.getppid() != parent
+
+
+def _remove_traces(config: ServerConfig) -> None:
+    """Remove files written into folders that have no other owner, and the folders if they are empty then."""
+    traces = [config.address_file] if config.address_file is not None and _is_ours(config.address_file) else []
+    if config.database is not None:
+        traces += [config.database.with_name(config.database.name + suffix) for suffix in ("", "-wal", "-shm")]
+    folders = dict.fromkeys(path.parent for path in reversed(traces))
+    for path in traces:
+        with suppress(OSError):
+            path.unlink()
+    for folder in folders:
+        with suppress(OSError):  # somebody else's files are in it
+            folder.rmdir()
+
+
+def _is_ours(address_file: Path) -> bool:
+    """Whether no successor, of an agent that was started again, has written its own address there."""
+    try:
+        return bool(json.loads(address_file.read_text())["pid"] == os.getpid())
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

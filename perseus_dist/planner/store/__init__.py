@@ -1,0 +1,1 @@
+"""Facts on disk: the database, its rows, and what a damaged one still says."""

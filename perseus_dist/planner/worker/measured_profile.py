@@ -1,0 +1,170 @@
+"""A profile from samples that ranks took while training, where ``planning.profile`` makes one from a file."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from perseus_dist.errors import ProfileError
+from perseus_dist.messages.from_agent import Sample
+from perseus_dist.planner.worker.collective_times import RowsOfGpu, joint_kinds, without_waiting
+from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
+from perseus_dist.planning.profile.profile import Measurements, Profile, write_profile
+from perseus_dist.planning.profile.profile_csv import MAX_SAMPLES, Row
+from perseus_dist.planning.profile.samples import Estimate, estimate, undisturbed
+from perseus_dist.planning.schedule.dag import transfers_of
+from perseus_dist.planning.schedule.instruction import SENDS, profile_name
+from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
+
+_Key = tuple[int, str]  # stage, kind
+_EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
+
+
+def stages_of_ranks(schedule: Schedule) -> list[list[int]]:
+    """The stages of each pp_rank, ascending: those of its chunks 0, 1, 2, ..."""
+    return [sorted({instruction.stage for instruction in order}) for order in schedule.ranks]
+
+
+def measured_profile(
+    schedule: Schedule,
+    contributions: Iterable[Contribution],
+    *,
+    tensor_parallel: int,
+    blocking_power_w: Sequence[float],
+    source: str,
+) -> Profile:
+    """Join what all ranks have measured.
+
+    Ranks in the same place of different pipelines are samples of the same thing; those that were slower than others
+    were disturbed, and are left out. Ranks of a tensor-parallel group stand side by side as GPUs; where one of them
+    lacks a clock, it is taken to be like the mean of the others. A stage that was measured at one clock alone, because
+    no GPU of it can be set to another, keeps that clock. Rows that name their stage, from a saved profile, count where
+    nothing newer was measured; the transfers that it has between pp_ranks count too. What ranks do together, once an
+    iteration, is freed from waiting for each other.
+
+    Args:
+        schedule: What all ranks run.
+        contributions: What they have measured.
+        tensor_parallel: GPUs that share each instruction.
+        blocking_power_w: (pp_size) [W] of one GPU of each pp_rank.
+        source: For messages.
+
+    Raises:
+        ProfileError: Something that the schedule runs was not measured, or nothing fits it.
+    """
+    measured, saved = _rows(schedule, contributions)
+    blocking_w = {
+        stage: blocking_power_w[pp_rank] for pp_rank, stages in enumerate(stages_of_ranks(schedule)) for stage in stages
+    }
+    own = without_waiting(measured, joint_kinds(schedule), blocking_w)
+    rows_of = {key: own.get(key) or saved[key] for key in (*own, *saved)}
+    wanted = sorted({(instruction.stage, instruction.kind) for order in schedule.ranks for instruction in order})
+    transfers = transfers_of(schedule, {key for key in rows_of if key[1] in SENDS}).values()
+    wanted += sorted({(transfer.stage, transfer.kind) for transfer in transfers})
+    missing = [f"stage {stage} {profile_name(kind)}" for stage, kind in wanted if (stage, kind) not in rows_of]
+    if missing:
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        raise ProfileError(f"{source}: {shown} not measured, expected all that the schedule runs; profile again")
+    measurements = {key: _measurements(rows_of[key], tensor_parallel, are_own=key in own) for key in wanted}
+    return Profile(source=source, measurements=measurements)
+
+
+def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
+    """The profile that a plan is made from.
+
+    Raises:
+        ProfileError: As ``measured_profile``.
+    """
+    source = f"profile of job {request.job_id}"
+    return measured_profile(
+        schedule,
+        request.contributions,
+        tensor_parallel=request.tp_size,
+        blocking_power_w=request.blocking_power_w,
+        source=source,
+    )
+
+
+def profile_csv(profile: Profile) -> bytes:
+    """As ``planning.profile.profile_csv`` writes it."""
+    with TemporaryDirectory() as name:
+        path = Path(name) / "profile.csv"
+        write_profile(profile, path)
+        return path.read_bytes()
+
+
+def csv_of_request(request: PlanningRequest) -> bytes:
+    """The profile alone, of which there may be too little to plan with.
+
+    Raises:
+        ProfileError: As ``measured_profile``.
+    """
+    return profile_csv(profile_of_request(parse_schedule(request.schedule_text), request))
+
+
+_Rows = dict[_Key, dict[str, RowsOfGpu]]  # by GPU label
+
+
+def _rows(schedule: Schedule, contributions: Iterable[Contribution]) -> tuple[_Rows, _Rows]:
+    """(measured by the rank itself, from a saved profile)."""
+    stages = stages_of_ranks(schedule)
+    own: _Rows = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    saved: _Rows = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for contribution in contributions:
+        of_chunk = stages[contribution.pp_rank]
+        for sample in contribution.samples:
+            if sample.stage >= 0:
+                saved[sample.stage, sample.kind][""][sample.clock_mhz].append(_row(sample, sample.stage, ""))
+            elif sample.chunk < len(of_chunk):
+                stage, gpu = of_chunk[sample.chunk], str(contribution.tp_rank)
+                own[stage, sample.kind][gpu][sample.clock_mhz].append(_row(sample, stage, gpu))
+    return own, saved
+
+
+def _row(sample: Sample, stage: int, gpu: str) -> Row:
+    """The sample as a profile's row. Its energy's standard error becomes the spread over runs that a row tells."""
+    return Row(
+        line=0,
+        stage=stage,
+        kind=sample.kind,
+        clock_mhz=sample.clock_mhz,
+        time_s=sample.time_s,
+        energy_j=sample.energy_j,
+        samples=min(max(sample.num_runs, 1), MAX_SAMPLES),
+        time_std_s=sample.time_std_s,
+        energy_std_j=sample.energy_std_j * math.sqrt(sample.num_runs),
+        gpu=gpu,
+    )
+
+
+def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int, *, are_own: bool) -> Measurements:
+    clocks_mhz = sorted(set().union(*by_gpu.values()), reverse=True)
+    found = {
+        gpu: {clock: estimate(undisturbed(rows) if are_own else rows)[0] for clock, rows in by_clock.items()}
+        for gpu, by_clock in sorted(by_gpu.items())
+    }
+    # One GPU stands for its whole group; of a larger part of a group, those that are missing are like the rest.
+    gpus = list(found) if len(found) == 1 else [str(tp_rank) for tp_rank in range(tensor_parallel)]
+    table = np.array([[_estimate_of(found, gpu, clock) for clock in clocks_mhz] for gpu in gpus])
+    times_s, energies_j, num_samples, time_std_s, energy_std_j = np.moveaxis(table, 2, 0).copy()
+    return Measurements(
+        clocks_mhz=np.array(clocks_mhz, dtype=np.int64),
+        gpus=tuple(gpus),
+        times_s=times_s,
+        energies_j=energies_j,
+        num_samples=num_samples,
+        time_std_s=time_std_s,
+        energy_std_j=energy_std_j,
+    )
+
+
+def _estimate_of(found: dict[str, _EstimatesOfGpu], gpu: str, clock_mhz: int) -> Sequence[float]:
+    own = found.get(gpu, {}).get(clock_mhz)
+    if own is not None:
+        return own
+    others = [by_clock[clock_mhz] for by_clock in found.values() if clock_mhz in by_clock]
+    return [sum(values) / len(others) for values in zip(*others, strict=True)]

@@ -1,0 +1,77 @@
+"""Requests to the planning worker and its answers: plain values that travel between two processes."""
+
+from dataclasses import dataclass
+
+from perseus_dist.messages.from_agent import Sample
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planning.frontier.slow_rank import SlowRank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """Measurements of one rank.
+
+    Attributes:
+        pp_rank, tp_rank: Where it stands; ranks that differ in dp_rank alone measure the same thing.
+        samples: Rows with ``stage`` -1 are of the rank's own chunks, others name their stage.
+    """
+
+    pp_rank: int
+    tp_rank: int
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningRequest:
+    """All that a plan is made of.
+
+    Attributes:
+        request_id: Of its job's requests; the answer goes to the job under it.
+        job_id: For messages.
+        revision: Of the table that comes of it.
+        schedule_text: One that ``parse_schedule`` accepts.
+        contributions: The profile, rank by rank.
+        blocking_power_w: (pp_size) [W] of ONE GPU of each pp_rank.
+        tp_size: GPUs that share each instruction.
+        switch_latency_s: [s] that a clock change takes.
+        deadlines_s: [s] times at which plans of their own are wanted.
+        slowdowns: The same, as multiples of the time at all-maximum clocks.
+        slow_ranks: Ranks of one pipeline that a plan of its own is wanted for; empty for the plan of all.
+        base_revision: Of the plan of all then, beside which the other one is held.
+        is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
+    """
+
+    request_id: int
+    job_id: str
+    revision: int
+    schedule_text: str
+    contributions: tuple[Contribution, ...]
+    blocking_power_w: tuple[float, ...]
+    tp_size: int
+    switch_latency_s: float
+    deadlines_s: tuple[float, ...] = ()
+    slowdowns: tuple[float, ...] = ()
+    slow_ranks: tuple[SlowRank, ...] = ()
+    base_revision: int = 0
+    is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """A frontier, ready to be stored and sent.
+
+    Attributes:
+        request_id: What it answers.
+        revision: Of the table.
+        summary: What points are chosen by.
+        tables: (pp_size) the ``PlannerMessage`` with the ``PlanTable`` of each pp_rank, encoded for the wire.
+        frontier_npz: The frontier as ``planning.frontier.frontier_file`` saves it.
+        profile_csv: The profile behind it, as ``planning.profile.profile_csv`` writes it.
+    """
+
+    request_id: int
+    revision: int
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+    frontier_npz: bytes
+    profile_csv: bytes

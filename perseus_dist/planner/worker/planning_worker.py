@@ -1,0 +1,148 @@
+"""A process that plans, so that the planner's event loop only waits.
+
+One process for all jobs, at low priority, started at the first request and again after it has died. It reads pickled
+requests from its standard input and answers on its standard output, one at a time, each behind its length; both ends
+are this package's own, so that nothing foreign is ever unpickled. When the planner dies, however it does, the process
+sees that it has another parent, and ends too.
+"""
+
+import asyncio
+import os
+import pickle
+import signal
+import struct
+import sys
+import threading
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from typing import BinaryIO
+
+from perseus_dist.errors import PerseusError, PlanningError
+from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+
+NICENESS = 10
+
+_LENGTH = struct.Struct(">Q")
+_MAX_TRIES = 2
+_PARENT_PERIOD_S = 0.5
+
+
+class WorkerDiedError(PerseusError):
+    """The planning process has ended over a request. Trying again later can help."""
+
+
+class PlanningWorker:
+    """The planner's side. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def plan(self, request: PlanningRequest) -> PlanResult:
+        """Plan; requests take turns. Cancelling the task gives the request up, and kills the process if it is at it.
+
+        Raises:
+            PerseusError: The request cannot be planned, whatever is tried.
+            WorkerDiedError: The process has ended over this request, and its successor too.
+        """
+        async with self._turn:
+            for _ in range(_MAX_TRIES):
+                try:
+                    return await self._ask(request)
+                except WorkerDiedError as error:
+                    died = error
+                except asyncio.CancelledError:
+                    await self._kill()  # or what it still says would be taken for the next answer
+                    raise
+            raise died
+
+    async def close(self) -> None:
+        """End the process. Requests that wait are to be cancelled before."""
+        await self._kill()
+
+    async def _ask(self, request: PlanningRequest) -> PlanResult:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", "-m", __name__, str(os.getpid()), stdin=PIPE, stdout=PIPE, limit=1 << 20
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        data = await asyncio.to_thread(pickle.dumps, request)
+        try:
+            process.stdin.write(_LENGTH.pack(len(data)))
+            process.stdin.write(data)
+            await process.stdin.drain()
+            (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+            answer = await asyncio.to_thread(pickle.loads, await process.stdout.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            status = await self._kill()
+            raise WorkerDiedError(
+                f"the planning process ended with status {status} over job {request.job_id}; look for a lack of memory"
+            ) from error
+        if isinstance(answer, PlanResult):
+            return answer
+        assert isinstance(answer, PerseusError)
+        raise answer
+
+    async def _kill(self) -> int | None:
+        """End the process, and wait until it is gone."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)  # process.kill() would take the exit status from asyncio's watcher
+        return await process.wait()
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """The process's side: plan until there are no more requests.
+
+    Raises:
+        BrokenPipeError: The planner was gone before it had read the answer.
+    """
+    from perseus_dist.planner.worker.frontier_build import build_plan
+    from perseus_dist.rpc.codec import encode_planner_message
+
+    while len(header := requests.read(_LENGTH.size)) == _LENGTH.size:
+        (length,) = _LENGTH.unpack(header)
+        data = requests.read(length)
+        if len(data) < length:
+            return  # the planner died while it asked
+        request: PlanningRequest = pickle.loads(data)
+        answer: PlanResult | PerseusError
+        try:
+            answer = build_plan(request, encode=encode_planner_message)
+        except PerseusError as error:
+            answer = error
+        except Exception as error:  # a fault of ours must not look like the planner's end
+            answer = PlanningError(f"planning failed by a fault of the program: {error!r}; report it")
+        data = pickle.dumps(answer)
+        answers.write(_LENGTH.pack(len(data)))
+        answers.write(data)
+        answers.flush()
+
+
+def main() -> None:
+    """Entry point of the process; its argument is the planner's process id."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the planner's business
+    os.nice(NICENESS)
+    threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not end up between answers
+    with suppress(BrokenPipeError):  # a planner that was killed over its request: there is no reader left
+        serve(sys.stdin.buffer, answers)
+    os._exit(0)  # and flushing to a planner that is gone would fail
+
+
+def _end_with(planner_pid: int) -> None:
+    """End the process, also amid a plan: the solver lets other threads run."""
+    while os.getppid() == planner_pid:
+        time.sleep(_PARENT_PERIOD_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

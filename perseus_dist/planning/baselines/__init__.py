@@ -1,0 +1,1 @@
+"""Baselines to compare plans with."""

@@ -1,0 +1,1 @@
+"""The planning problem, its frontier, and the plans on it."""

@@ -1,0 +1,131 @@
+"""A plan: a clock for every instruction of every rank, at one point of the frontier, and its figures."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perseus_dist.planning.frontier.frontier import Frontier
+from perseus_dist.planning.frontier.replay import Execution
+from perseus_dist.units import energy_uj, j_from_uj, ms_from_ps, s_from_ps, w_from_uw
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """One iteration under chosen clocks. Energies count until its end, or until a straggler's if that is later.
+
+    Attributes:
+        frontier: The frontier that it is a point of.
+        deadline_ps: [ps] within which it was chosen.
+        t_prime_ps: [ps] iteration time of the straggler that everybody waits for; 0 for none.
+        execution: The iteration under it, instruction by instruction.
+    """
+
+    frontier: Frontier
+    deadline_ps: int
+    t_prime_ps: int = 0
+    execution: Execution
+
+    @property
+    def until_ps(self) -> int:
+        """[ps] when the last GPU stops waiting."""
+        return max(self.t_prime_ps, self.execution.time_ps)
+
+    @property
+    def energy_uj(self) -> int:
+        """[uJ] that the pipeline draws."""
+        return self._waited_uj(self.execution)
+
+    @property
+    def lower_bound_uj(self) -> float:
+        """[uJ] that any execution draws at least, waiting as long."""
+        return float(self.frontier.bound.total_uj(np.array(self.until_ps)))
+
+    @property
+    def gap_share(self) -> float:
+        """Energy above the lower bound, as a share of it."""
+        return self.energy_uj / self.lower_bound_uj - 1
+
+    @property
+    def saving_share(self) -> float:
+        """Energy below that of all-max, which waits for a straggler too, as a share of it."""
+        return 1 - self.energy_uj / self._waited_uj(self.frontier.baseline)
+
+    @property
+    def slowdown_share(self) -> float:
+        """Time above that of all-max, as a share of it."""
+        return self.execution.time_ps / self.frontier.baseline.time_ps - 1
+
+    def _waited_uj(self, execution: Execution) -> int:
+        waiting_ps = max(0, self.t_prime_ps - execution.time_ps)
+        return execution.total_uj + energy_uj(self.frontier.problem.total_blocking_uw, waiting_ps)
+
+
+def all_max(frontier: Frontier) -> Plan:
+    """Every computation at the maximum clock: no plan of the frontier, but what its plans are held against."""
+    return Plan(frontier=frontier, deadline_ps=frontier.baseline.time_ps, execution=frontier.baseline)
+
+
+def plan_for_deadline(frontier: Frontier, deadline_ps: int) -> Plan:
+    """The plan with the least energy within a deadline.
+
+    Raises:
+        PlanningError: Even the fastest plan is later.
+    """
+    execution = frontier.execution(frontier.point_for_deadline(deadline_ps))
+    return Plan(frontier=frontier, deadline_ps=deadline_ps, execution=execution)
+
+
+def plan_for_straggler(frontier: Frontier, t_prime_ps: int) -> Plan:
+    """The plan with the least energy where everybody waits for a straggler until T' anyway.
+
+    Raises:
+        PlanningError: Even the fastest plan is later.
+    """
+    execution = frontier.execution(frontier.point_for_straggler(t_prime_ps))
+    return Plan(frontier=frontier, deadline_ps=t_prime_ps, t_prime_ps=t_prime_ps, execution=execution)
+
+
+def plan_figures(plan: Plan) -> dict[str, Any]:
+    """Figures of a plan, in the units of reports."""
+    return {
+        "deadline_s": float(s_from_ps(plan.deadline_ps)),
+        "time_s": float(s_from_ps(plan.execution.time_ps)),
+        "until_s": float(s_from_ps(plan.until_ps)),
+        "energy_j": float(j_from_uj(plan.energy_uj)),
+        "lower_bound_j": float(j_from_uj(plan.lower_bound_uj)),
+        "gap_percent": 100 * plan.gap_share,
+        "saving_percent": 100 * plan.saving_share,
+        "slowdown_percent": 100 * plan.slowdown_share,
+        "clock_changes_per_rank": plan.execution.changes.tolist(),
+    }
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The content of ``plan.json``: its figures, its deadline, and the clocks of every rank.
+
+    Instructions stand in execution order; the clock of a constant instruction is null.
+    """
+    problem, baseline = plan.frontier.problem, plan.frontier.baseline
+    clocks_mhz = iter(plan.execution.clocks_mhz.tolist())
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **plan_figures(plan),
+        "baseline_time_s": float(s_from_ps(baseline.time_ps)),
+        "baseline_energy_j": float(j_from_uj(baseline.total_uj)),
+        "schedule_digest": problem.dag.schedule.digest(),
+        "switch_latency_ms": float(ms_from_ps(plan.frontier.switch_latency_ps)),
+        "tensor_parallel": problem.tensor_parallel,
+        "blocking_power_w": w_from_uw(problem.blocking_uw // problem.tensor_parallel).tolist(),
+        "ranks": [
+            {
+                "pp_rank": pp_rank,
+                "instructions": [
+                    {"id": str(instruction), "clock_mhz": next(clocks_mhz) or None} for instruction in order
+                ],
+            }
+            for pp_rank, order in enumerate(problem.dag.schedule.ranks)
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Instructions, schedules, and the dependencies between instructions."""

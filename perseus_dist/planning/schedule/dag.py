@@ -1,0 +1,261 @@
+"""The precedence of a schedule's instructions: what waits for what, as arrays and as a networkx graph.
+
+Where transfers between stages take time, each is a node of its own, a constant named like the ``SEND_F`` or ``SEND_B``
+that a schedule may also run itself. How it stands in the way depends on the schedule:
+
+    Schedule.sends_block     0F0 | 0SEND_F0 | 0F1    the sender goes on when the transfer is over
+    otherwise                0F0 | 0F1 | 0F2         the sender goes on at once; from stage to stage a link carries one
+                                 | 0SEND_F0 |        transfer after the other in each direction
+    Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Int32Array = NDArray[np.int32]
+
+# The dependency rules, all of them; rank order comes on top. An instruction of the kind on the left waits for those on
+# the right, (stages away, kind) with the same microbatch, as far as the schedule has them: it writes a backward as B,
+# or as I and W, and has SEND_F and SEND_B only where a transfer between stages blocks the sender.
+_WAITS_FOR: dict[str, tuple[tuple[int, str], ...]] = {
+    Kind.FORWARD: ((-1, Kind.FORWARD), (-1, SEND_FORWARD)),
+    Kind.BACKWARD: ((0, Kind.FORWARD), (1, Kind.BACKWARD), (1, Kind.INPUT_GRADIENT), (1, SEND_BACKWARD)),
+    Kind.INPUT_GRADIENT: ((0, Kind.FORWARD), (1, Kind.BACKWARD), (1, Kind.INPUT_GRADIENT), (1, SEND_BACKWARD)),
+    Kind.WEIGHT_GRADIENT: ((0, Kind.INPUT_GRADIENT),),
+    SEND_FORWARD: ((0, Kind.FORWARD),),
+    SEND_BACKWARD: ((0, Kind.BACKWARD), (0, Kind.INPUT_GRADIENT)),
+}
+# What a result is sent as, and how many stages on.
+_SENT_AS: dict[str, tuple[str, int]] = {
+    Kind.FORWARD: (SEND_FORWARD, 1),
+    Kind.BACKWARD: (SEND_BACKWARD, -1),
+    Kind.INPUT_GRADIENT: (SEND_BACKWARD, -1),
+}
+
+Timed = AbstractSet[tuple[int, str]]
+"""The transfers that take time, as (sending stage, ``SEND_F`` or ``SEND_B``)."""
+
+
+def waits_for(instruction: Instruction, scheduled: Container[Instruction]) -> Iterator[Instruction]:
+    """The instructions whose results an instruction needs, rank order aside.
+
+    Args:
+        instruction: Any instruction; a constant other than ``SEND_F`` and ``SEND_B`` needs no result.
+        scheduled: All instructions of the schedule.
+    """
+    stage, kind, microbatch = instruction
+    for distance, needed_kind in _WAITS_FOR.get(kind, ()):
+        needed = (stage + distance, needed_kind, microbatch)
+        if needed in scheduled:  # most are not; a tuple that equals the instruction is cheaper to ask with
+            yield Instruction(*needed)
+
+
+def transfers_of(schedule: Schedule, timed: Timed) -> dict[Instruction, Instruction]:
+    """The transfer that takes each result to another pp_rank, of those that take time, by pp_rank in execution order.
+
+    A transfer that the schedule runs as an instruction of its own, or that stays on its pp_rank, is none of them.
+    """
+    if not timed:
+        return {}
+    scheduled = frozenset(instruction for order in schedule.ranks for instruction in order)
+    rank_of_stage = dict(enumerate(schedule.rank_of_stage))
+    transfers = {}
+    for pp_rank, order in enumerate(schedule.ranks):
+        for instruction in order:
+            kind, distance = _SENT_AS.get(instruction.kind, ("", 0))
+            transfer = Instruction(instruction.stage, kind, instruction.microbatch)
+            is_timed = (instruction.stage, kind) in timed and transfer not in scheduled
+            if is_timed and rank_of_stage.get(instruction.stage + distance, pp_rank) != pp_rank:
+                transfers[instruction] = transfer
+    return transfers
+
+
+def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instruction, list[Instruction]]:
+    """For each instruction, those that end before it begins, rank order aside, by pp_rank in execution order.
+
+    They are those it ``waits_for``. Where a schedule has joint instructions, pp_ranks exchange by calls that block, one
+    between each run of joint instructions, which may be a single one, and the next: results leave after the run, what
+    is asked for has arrived before the next run, and what was sent is asked for before the sender goes on. Transfers
+    that take time come last, as in ``transfers_of``.
+    """
+    inputs: dict[Instruction, list[Instruction]] = {
+        instruction: [] for order in schedule.ranks for instruction in order
+    }
+    transfers = transfers_of(schedule, timed)
+    if schedule.joint:
+        _add_exchanges(inputs, schedule, transfers)
+        return inputs
+    for instruction, needed in inputs.items():
+        for result in waits_for(instruction, inputs):
+            needed.append(transfers.get(result, result) if result.stage != instruction.stage else result)
+    blocks = schedule.sends_block
+    before_on_link: dict[tuple[int, str], list[Instruction]] = {}
+    for result, transfer in transfers.items():
+        before = [] if blocks else before_on_link.get(transfer[:2], [])
+        inputs[transfer] = [result, *before]
+        before_on_link[transfer[:2]] = [transfer]
+    return inputs
+
+
+def _add_exchanges(
+    inputs: dict[Instruction, list[Instruction]], schedule: Schedule, transfers: Mapping[Instruction, Instruction]
+) -> None:
+    """As ``inputs_of`` says of joint instructions.
+
+    A result is asked for after the run before the one that needs it. One that goes round, from the last pp_rank to the
+    first or back, may be asked for earlier: after the receiver's instruction of its kind that comes ``num_ranks - 1``
+    later than the sender's, both counted from 0. Source: ``recv_tensor_from_previous_stage`` in megatron-core 0.16.1.
+    """
+    runs = [list(joint_runs(order, schedule.joint)) for order in schedule.ranks]
+    run_of = {
+        instruction: (pp_rank, position)
+        for pp_rank, order in enumerate(runs)
+        for position, run in enumerate(order)
+        for instruction in run
+    }
+    of_kind = [
+        {kind: [i for i in order if i.kind == kind] for kind in {i.kind for i in order}} for order in schedule.ranks
+    ]
+    number = {i: n for kinds in of_kind for order in kinds.values() for n, i in enumerate(order)}
+
+    def over_after(pp_rank: int, position: int) -> list[Instruction]:
+        """The instruction that ends last in a run, if there is such a run."""
+        return [runs[pp_rank][position][-1]] if position >= 0 else []
+
+    def add(before: list[Instruction], pp_rank: int, position: int) -> None:
+        """Add inputs that end before a run begins, if there is such a run."""
+        if position < len(runs[pp_rank]):
+            needed = inputs[runs[pp_rank][position][0]]
+            needed.extend(one for one in before if one not in needed)
+
+    for instruction, (pp_rank, position) in run_of.items():
+        for result in waits_for(instruction, run_of):
+            sender, sent_after = run_of[result]
+            if sender == pp_rank:
+                inputs[instruction].append(result)
+                continue
+            asked_after = position - 1
+            goes_round = (sender < pp_rank) != (result.stage < instruction.stage)
+            same_kind, later = of_kind[pp_rank].get(result.kind, []), number[result] + schedule.num_ranks - 1
+            if goes_round and later < len(same_kind):
+                asked_after = min(asked_after, run_of[same_kind[later]][1])
+            sent, asked = over_after(sender, sent_after), over_after(pp_rank, asked_after)
+            if result in transfers:
+                inputs[transfers[result]] = [*sent, *asked]
+                sent = asked = [transfers[result]]
+            add(sent, pp_rank, asked_after + 1)
+            add(asked, sender, sent_after + 1)
+
+
+def joint_runs(order: Sequence[Instruction], joint: Container[Instruction]) -> Iterator[tuple[Instruction, ...]]:
+    """A pp_rank's order in parts: instructions that exchange jointly, and each other instruction by itself."""
+    run: list[Instruction] = []
+    for instruction in order:
+        run.append(instruction)
+        if instruction not in joint:
+            yield tuple(run)
+            run = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dag:
+    """A schedule with its precedence. One node is one instruction of a whole tensor-parallel group, or a transfer.
+
+    Attributes:
+        schedule: The schedule.
+        timed: The transfers that take time.
+        instructions: (num_instructions) the nodes, pp_rank by pp_rank, in execution order; then transfers likewise.
+        pp_rank: (num_instructions) int32, the pp_rank that runs or sends it.
+        edges: (num_edges, 2) int32, indices (before, after) ascending by ``after``; order and data, each pair once.
+        previous_on_rank: (num_instructions) int32, what comes before it on its pp_rank; -1 for the first, and for a
+            transfer that its sender does not wait for.
+    """
+
+    schedule: Schedule
+    timed: Timed
+    instructions: tuple[Instruction, ...]
+    pp_rank: Int32Array
+    edges: Int32Array
+    previous_on_rank: Int32Array
+
+    @property
+    def num_scheduled(self) -> int:
+        """Instructions of the schedule; the nodes after them are transfers."""
+        return sum(map(len, self.schedule.ranks))
+
+    @property
+    def on_rank(self) -> NDArray[np.bool_]:
+        """(num_instructions) whether it occupies its pp_rank, and not a link alone."""
+        occupies = np.ones(len(self.instructions), dtype=np.bool_)
+        occupies[self.num_scheduled :] = self.schedule.sends_block
+        return occupies
+
+    def to_networkx(self) -> "nx.DiGraph[Instruction]":
+        """A new graph: nodes are instructions with ``pp_rank``, ``index`` and ``kind``.
+
+        Each edge carries ``rule``: ``data`` where one needs the other's result, or an exchange lies between them;
+        ``order`` where it only comes next on the pp_rank.
+        """
+        import networkx as nx
+
+        inputs = inputs_of(self.schedule, self.timed)
+        graph: nx.DiGraph[Instruction] = nx.DiGraph()
+        for index, (instruction, pp_rank) in enumerate(zip(self.instructions, self.pp_rank.tolist(), strict=True)):
+            graph.add_node(instruction, pp_rank=pp_rank, index=index, kind=instruction.kind)
+        for before, after in self.edges.tolist():
+            source, target = self.instructions[before], self.instructions[after]
+            graph.add_edge(source, target, rule="data" if source in inputs[target] else "order")
+        return graph
+
+
+def build_dag(schedule: Schedule, timed: Timed = frozenset()) -> Dag:
+    """The precedence of a schedule that ``check_schedule`` accepts; takes about 0.15 s for 32,768 instructions.
+
+    Args:
+        schedule: The schedule.
+        timed: The transfers that take time.
+    """
+    inputs = inputs_of(schedule, timed)
+    transfers = transfers_of(schedule, timed)
+    instructions = tuple(inputs)
+    index = {instruction: i for i, instruction in enumerate(instructions)}
+    previous_on_rank = dict.fromkeys(instructions, -1)
+    blocks = schedule.sends_block
+    for order in schedule.ranks:
+        previous = -1
+        for instruction in order:
+            previous_on_rank[instruction], previous = previous, index[instruction]
+            if blocks and instruction in transfers:
+                transfer = transfers[instruction]
+                previous_on_rank[transfer], previous = previous, index[transfer]
+    edges = [
+        (before, index[instruction])
+        for instruction, needed in inputs.items()
+        for before in sorted({index[one] for one in needed} | {previous_on_rank[instruction]} - {-1})
+    ]
+    rank_of_stage = schedule.rank_of_stage
+    return Dag(
+        schedule=schedule,
+        timed=frozenset((transfer.stage, transfer.kind) for transfer in transfers.values()),
+        instructions=instructions,
+        pp_rank=_frozen(np.array([rank_of_stage[instruction.stage] for instruction in instructions])),
+        edges=_frozen(np.array(edges).reshape(-1, 2)),
+        previous_on_rank=_frozen(np.array(list(previous_on_rank.values()))),
+    )
+
+
+def _frozen(values: NDArray[np.integer]) -> Int32Array:
+    array = values.astype(np.int32)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,266 @@
+"""Schedules: which instructions each pp_rank runs, in which order; GPipe, 1F1B and Megatron's interleaved 1F1B.
+
+A schedule is data. What waits for what is said in ``dag`` alone. Standard library only: the trainer's adapters
+import this module.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+
+from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.instruction import Instruction, Kind
+
+SCHEDULE_NAMES = ("gpipe", "1f1b", "interleaved")
+MAX_INSTRUCTIONS = 1 << 20
+"""Of a schedule that is made by its name; 32 times what plans have been measured with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One training iteration of a pipeline.
+
+    Attributes:
+        ranks: ``ranks[pp_rank]`` holds its instructions in execution order. A stage belongs to one pp_rank.
+        joint: Instructions that exchange jointly with the next one on their pp_rank: what either needs from other
+            pp_ranks has arrived before the first begins, and the results of both leave after the second.
+    """
+
+    ranks: tuple[tuple[Instruction, ...], ...]
+    joint: frozenset[Instruction] = frozenset()
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of pp_ranks."""
+        return len(self.ranks)
+
+    @property
+    def num_stages(self) -> int:
+        """Number of virtual stages over the whole model."""
+        return 1 + max(instruction.stage for instruction in chain.from_iterable(self.ranks))
+
+    @property
+    def num_microbatches(self) -> int:
+        """Number of microbatches in the iteration."""
+        return 1 + max(instruction.microbatch for instruction in chain.from_iterable(self.ranks))
+
+    @property
+    def rank_of_stage(self) -> tuple[int, ...]:
+        """(num_stages) the pp_rank that each stage belongs to."""
+        owner = {instruction.stage: pp_rank for pp_rank, order in enumerate(self.ranks) for instruction in order}
+        return tuple(owner[stage] for stage in range(len(owner)))
+
+    @property
+    def sends_block(self) -> bool:
+        """Whether a pp_rank goes on only when its result has been sent, as Megatron-LM and DeepSpeed do in 1F1B.
+
+        Where a pp_rank has several stages, or backwards in two parts, frameworks send while they compute. Joint
+        instructions have a rule of their own.
+        """
+        whole = all(i.kind != Kind.INPUT_GRADIENT for order in self.ranks for i in order)
+        return whole and self.num_stages == self.num_ranks and not self.joint
+
+    def digest(self) -> str:
+        """SHA-256 of the text form, in hexadecimal: the same on every rank that runs the same schedule."""
+        return sha256(format_schedule(self).encode()).hexdigest()
+
+
+def format_schedule(schedule: Schedule) -> str:
+    """The text form: a line per pp_rank, its instructions in execution order, apart by single spaces.
+
+    A ``+`` after an instruction says that it exchanges jointly with the next: ``0F4+ 4B0``.
+    """
+    joint = schedule.joint
+    return "".join(" ".join(f"{i}+" if i in joint else str(i) for i in order) + "\n" for order in schedule.ranks)
+
+
+def make_schedule(
+    name: str,
+    *,
+    pp: int,
+    microbatches: int,
+    chunks: int = 1,
+    microbatch_group_size: int | None = None,
+    overlap_p2p: bool = True,
+) -> Schedule:
+    """A schedule by its name, with ``joint_exchanges`` if point-to-point calls do not overlap.
+
+    Messages name arguments as in ``pp=4``, or ``pp=`` without a value.
+
+    Raises:
+        ScheduleError: An unknown name, or sizes that the schedule cannot have.
+    """
+    if name not in SCHEDULE_NAMES:
+        raise ScheduleError(f"schedule={name}: expected one of {', '.join(SCHEDULE_NAMES)}")
+    num_instructions = 2 * pp * microbatches * chunks
+    if num_instructions > MAX_INSTRUCTIONS:
+        raise ScheduleError(
+            f"schedule={name}: saw {num_instructions} instructions, expected at most {MAX_INSTRUCTIONS}; lower pp=, "
+            "microbatches= or chunks="
+        )
+    if name == "interleaved":
+        schedule = interleaved(
+            pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=microbatch_group_size
+        )
+        return schedule if overlap_p2p else joint_exchanges(schedule)
+    for option, is_given, reason in (
+        (f"chunks={chunks}", chunks != 1, "has one chunk per pp_rank"),
+        (f"microbatch_group_size={microbatch_group_size}", microbatch_group_size is not None, "has no groups"),
+        ("overlap_p2p=False", not overlap_p2p, "exchanges no two instructions jointly"),
+    ):
+        if is_given:
+            raise ScheduleError(
+                f"{option} with schedule={name}, which {reason}: leave {option.partition('=')[0]}= out, or use "
+                "schedule=interleaved"
+            )
+    return (gpipe if name == "gpipe" else one_f_one_b)(pp=pp, microbatches=microbatches)
+
+
+def gpipe(*, pp: int, microbatches: int) -> Schedule:
+    """All forwards, then all backwards, both by ascending microbatch as ``torch.distributed.pipelining`` runs them.
+
+    Raises:
+        ScheduleError: A size is not positive.
+    """
+    return _one_chunk(pp, microbatches, [microbatches] * pp)
+
+
+def one_f_one_b(*, pp: int, microbatches: int) -> Schedule:
+    """1F1B as Megatron-LM and DeepSpeed run it: on each pp_rank as many warm-up forwards as stages come after it.
+
+    Raises:
+        ScheduleError: A size is not positive.
+    """
+    return _one_chunk(pp, microbatches, [pp - pp_rank - 1 for pp_rank in range(pp)])
+
+
+def interleaved(*, pp: int, microbatches: int, chunks: int, microbatch_group_size: int | None = None) -> Schedule:
+    """Interleaved 1F1B as Megatron-LM runs it: stage ``chunk * pp + pp_rank``, microbatches in groups, chunk by chunk.
+
+    Source: ``get_schedule_table``, ``get_pp_rank_microbatches`` and the checks of
+    ``forward_backward_pipelining_with_interleaving`` in megatron-core 0.16.1.
+
+    Args:
+        pp: Number of pp_ranks, 2 or more.
+        microbatches: Number of microbatches.
+        chunks: Model chunks per pp_rank (Megatron's virtual pipeline size), 2 or more.
+        microbatch_group_size: Microbatches that a chunk runs before the next chunk's turn (Megatron's
+            ``microbatch_group_size_per_vp_stage``); ``pp`` unless given.
+
+    Raises:
+        ScheduleError: Sizes that Megatron refuses.
+    """
+    _check_interleaved(pp, microbatches, chunks, microbatch_group_size)
+    group = microbatch_group_size or pp
+    table = [
+        (chunk, microbatch)
+        for first in range(0, microbatches, group)
+        for chunk in range(chunks)
+        for microbatch in range(first, min(first + group, microbatches))
+    ]
+    ranks = []
+    for pp_rank in range(pp):
+        forwards = [Instruction(chunk * pp + pp_rank, Kind.FORWARD, microbatch) for chunk, microbatch in table]
+        backwards = [
+            Instruction((chunks - 1 - chunk) * pp + pp_rank, Kind.BACKWARD, microbatch) for chunk, microbatch in table
+        ]
+        ranks.append(_alternate(forwards, backwards, _interleaved_warm_up(pp, pp_rank, chunks, group)))
+    return Schedule(ranks=tuple(ranks))
+
+
+def joint_exchanges(schedule: Schedule) -> Schedule:
+    """An interleaved schedule as Megatron-LM runs it without ``overlap_p2p_comm``: each steady-state pair is joint.
+
+    After the last warm-up forward, and after each forward and backward of the steady state, one call sends what both
+    made and waits for what the next two need. Source: ``send_forward_backward_recv_forward_backward`` in
+    ``forward_backward_pipelining_with_interleaving`` of megatron-core 0.16.1.
+
+    Args:
+        schedule: One of ``interleaved``; constants may come after the last backward of a pp_rank.
+
+    Raises:
+        ScheduleError: The order is another.
+    """
+    pp, chunks = schedule.num_ranks, schedule.num_stages // schedule.num_ranks
+    # Order alone does not tell a single pair from all forwards and then all backwards; the sizes do.
+    group = next((i for i, instruction in enumerate(schedule.ranks[0]) if instruction.stage), 0)
+    microbatches = schedule.num_microbatches
+    try:
+        known = interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=group).ranks
+    except ScheduleError:
+        known = ()
+    if tuple(order[: 2 * microbatches * chunks] for order in schedule.ranks) != known:
+        raise ScheduleError(
+            "joint exchanges are Megatron's interleaved schedule's alone, and the order is another: give one of "
+            "schedule=interleaved, or leave overlap_p2p=False out"
+        )
+    joint = (
+        instruction
+        for pp_rank, order in enumerate(known)
+        for instruction in order[_interleaved_warm_up(pp, pp_rank, chunks, group) :]
+        if instruction.kind == Kind.FORWARD
+    )
+    return Schedule(ranks=schedule.ranks, joint=frozenset(joint))
+
+
+def _interleaved_warm_up(pp: int, pp_rank: int, chunks: int, group: int) -> int:
+    return 2 * (pp - pp_rank - 1) + (chunks - 1) * group
+
+
+def _one_chunk(pp: int, microbatches: int, warm_ups: Sequence[int]) -> Schedule:
+    _check_positive(pp=pp, microbatches=microbatches)
+    return Schedule(
+        ranks=tuple(
+            _alternate(
+                [Instruction(pp_rank, Kind.FORWARD, microbatch) for microbatch in range(microbatches)],
+                [Instruction(pp_rank, Kind.BACKWARD, microbatch) for microbatch in range(microbatches)],
+                warm_up,
+            )
+            for pp_rank, warm_up in enumerate(warm_ups)
+        )
+    )
+
+
+def _alternate(
+    forwards: Sequence[Instruction], backwards: Sequence[Instruction], warm_up: int
+) -> tuple[Instruction, ...]:
+    """Warm-up forwards, then one forward and one backward in turn, then the backwards that are left."""
+    num_pairs = max(0, len(forwards) - warm_up)
+    pairs = zip(forwards[warm_up:], backwards[:num_pairs], strict=True)
+    return (*forwards[:warm_up], *chain.from_iterable(pairs), *backwards[num_pairs:])
+
+
+def _check_positive(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ScheduleError(f"{name}={size}: expected a positive integer")
+
+
+def _check_interleaved(pp: int, microbatches: int, chunks: int, microbatch_group_size: int | None) -> None:
+    """Refuse the sizes that Megatron refuses, before any GPU is taken for them."""
+    _check_positive(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=microbatch_group_size)
+    if pp == 1 or chunks == 1:
+        raise ScheduleError(
+            f"schedule=interleaved with pp={pp} chunks={chunks}: Megatron interleaves 2 chunks or more on "
+            "2 pp_ranks or more; give both, or use schedule=1f1b"
+        )
+    if microbatches < pp:
+        raise ScheduleError(
+            f"microbatches={microbatches} with pp={pp}: Megatron interleaves no fewer microbatches than pp_ranks; "
+            f"give microbatches={pp} or more, or use schedule=1f1b"
+        )
+    group = microbatch_group_size or pp
+    if not pp <= group <= microbatches:
+        raise ScheduleError(
+            f"microbatch_group_size={group}: Megatron wants it from pp={pp} to microbatches={microbatches}; "
+            "give one of these, or leave it out"
+        )
+    rest = microbatches % group
+    if 0 < rest < pp:
+        possible = next(size for size in range(pp, microbatches + 1) if not 0 < microbatches % size < pp)
+        raise ScheduleError(
+            f"microbatches={microbatches} leaves a last group of {rest} after groups of {group} "
+            f"(microbatch_group_size=, or pp=), where Megatron wants none or at least pp={pp}: give microbatches="
+            f"{microbatches - rest} or {microbatches - rest + group}, or microbatch_group_size={possible}"
+        )

@@ -1,0 +1,1 @@
+"""Executions and runs as Chrome traces for https://ui.perfetto.dev."""

@@ -1,0 +1,23 @@
+"""Names in the folder that a run leaves behind: of the whole job, and of each rank."""
+
+JOB_FILE = "job.json"
+PROFILE_FILE = "profile.csv"
+FRONTIER_FILE = "frontier.csv"
+EVENTS_FILE = "events.jsonl"
+INJECTED_FILE = "injected.jsonl"
+REPORT_FILE = "report.json"
+
+
+def iterations_file(rank: int, segment: str = "") -> str:
+    """Of the run's begin; or a segment's, as ``0a`` for the first of every iteration since (see ``iteration_log``)."""
+    return f"rank-{rank}.{segment}.jsonl" if segment else f"rank-{rank}.jsonl"
+
+
+def totals_file(rank: int) -> str:
+    """Sums over all iterations."""
+    return f"totals-{rank}.json"
+
+
+def timeline_file(rank: int) -> str:
+    """A few iterations instruction by instruction."""
+    return f"timeline-{rank}.jsonl"

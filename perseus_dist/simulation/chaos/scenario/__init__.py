@@ -1,0 +1,1 @@
+"""Scenarios: what is trained and what happens to it, as values and as files."""

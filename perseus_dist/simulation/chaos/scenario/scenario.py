@@ -1,0 +1,85 @@
+"""A scenario: one job, and everything that happens to it."""
+
+from dataclasses import dataclass, replace
+
+from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
+from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
+
+SWEEP, SAVED = "sweep", "saved"
+"""Where the profile comes from: the job's own sweep, or measured beforehand on the undisturbed machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioJob:
+    """The trained job and its GPUs.
+
+    Attributes:
+        schedule: One of ``SCHEDULE_NAMES``.
+        chunks: Model chunks on each rank; 1 but for the interleaved schedule.
+        pp, dp, tp: Sizes of the pipeline-, data- and tensor-parallel groups.
+        imbalance: By how much the last stage is heavier than the first, as a share.
+        time_scale: Instructions take so many times the simulator's usual, which is a forward of 50 ms.
+        noise_percent: Standard deviation of an instruction's time.
+        profile: ``SWEEP``, ``SAVED``, or the path of a CSV.
+        target: As ``parse_scenario_target`` reads it.
+    """
+
+    schedule: str
+    pp: int
+    microbatches: int
+    chunks: int = 1
+    dp: int = 1
+    tp: int = 1
+    gpu: str = "a100"
+    imbalance: float = 0.1
+    time_scale: float = 1.0
+    noise_percent: float = 0.0
+    profile: str = SWEEP
+    target: str = "t_min"
+
+    @property
+    def num_ranks(self) -> int:
+        """GPUs of the whole job."""
+        return self.pp * self.dp * self.tp
+
+    @property
+    def ranks_per_pipeline(self) -> int:
+        """GPUs of one data-parallel replica."""
+        return self.pp * self.tp
+
+    def make_schedule(self) -> Schedule:
+        """The schedule itself.
+
+        Raises:
+            ScheduleError: None of this name has these sizes.
+        """
+        return make_schedule(self.schedule, pp=self.pp, microbatches=self.microbatches, chunks=self.chunks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A job and its history.
+
+    Attributes:
+        job: The one that it begins with.
+        iterations: To train in all; numbering goes on across restarts and jobs.
+        seed: Of all noise.
+        events: Ascending in iteration.
+    """
+
+    job: ScenarioJob
+    iterations: int
+    seed: int = 0
+    events: tuple[Event, ...] = ()
+
+    def jobs(self) -> tuple[tuple[int, ScenarioJob], ...]:
+        """(first iteration, job) of every job of the name, in order."""
+        jobs = [(0, self.job)]
+        for event in self.events:
+            if isinstance(event, NextJob):
+                jobs.append((event.iteration, replace(jobs[-1][1], **event.changes)))
+        return tuple(jobs)
+
+    def job_at(self, iteration: int) -> ScenarioJob:
+        """The job that trains an iteration."""
+        return [job for first, job in self.jobs() if first <= iteration][-1]

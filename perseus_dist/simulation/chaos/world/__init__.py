@@ -1,0 +1,1 @@
+"""The world that scenarios are played in, and what of it is compared with the truth."""

@@ -1,0 +1,1 @@
+"""Stand-in trainers, which launch a schedule's work on simulated GPUs."""

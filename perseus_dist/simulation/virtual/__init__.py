@@ -1,0 +1,1 @@
+"""Whole jobs in virtual time: trainers, agents, network, planner."""

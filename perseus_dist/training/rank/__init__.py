@@ -1,0 +1,1 @@
+"""A rank's part in its job, whatever the framework."""

@@ -1,0 +1,129 @@
+"""Where a rank's instructions run: a CUDA stream, a simulated GPU, or the host alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from perseus_dist.simulator.work import SimulatedWork
+
+
+class Device(Protocol):
+    """The device of a rank: where an adapter computes, and where its boundaries go."""
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """As NVML writes it; None where it is not known."""
+
+    @property
+    def device_stream(self) -> Callable[[], int] | None:
+        """As ``hooks.attach`` takes it."""
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the rank computes on a GPU, whose clock a plan could set."""
+
+    def begin(self, kind: str, stage: int) -> None:
+        """An instruction begins; called before its boundary."""
+
+    def end(self) -> None:
+        """The instruction ends; called before its boundary."""
+
+    def close(self) -> None:
+        """No instruction follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host alone: nothing is launched, so boundaries are passed when Python is there."""
+
+    gpu_uuid: None = None
+    device_stream: None = None
+    has_clock: bool = False
+
+    def begin(self, kind: str, stage: int) -> None:
+        """Nothing."""
+
+    def end(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaGpu:
+    """The current CUDA device: instructions are launched on its current stream."""
+
+    gpu_uuid: str | None
+    device_stream: Callable[[], int]
+    has_clock: bool = True
+
+    def begin(self, kind: str, stage: int) -> None:
+        """Nothing: the framework launches."""
+
+    def end(self) -> None:
+        """Nothing: the stream says when it is there."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedGpu:
+    """A simulated GPU on which each instruction runs as a kernel, beside its real work on the host.
+
+    The kernel is launched before that work and waited for after it, so that shorter work does not show.
+    """
+
+    work: "SimulatedWork"
+    device_stream: None = None
+    has_clock: bool = True
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The simulated GPU's."""
+        return self.work.uuid
+
+    def begin(self, kind: str, stage: int) -> None:
+        """Launch the instruction's kernel."""
+        self.work.begin(kind, stage)
+
+    def end(self) -> None:
+        """Wait for it; the GPU is blocked from then on."""
+        self.work.end()
+
+    def close(self) -> None:
+        """The GPU falls idle."""
+        self.work.close()
+
+
+def open_device(local_rank: int, *, is_cuda: bool, num_stages: int, num_chunks: int = 1) -> Device:
+    """The device of this rank.
+
+    Args:
+        local_rank: The rank among those of its host: which simulated GPU is its.
+        is_cuda: Whether the framework computes on the current CUDA device.
+        num_stages: Virtual stages over the whole model.
+        num_chunks: Virtual stages on this rank.
+
+    Raises:
+        SimulatorError: The environment names a simulated GPU that is not there, or impossible times.
+    """
+    # Its import loads no native code: that happens once the environment names a simulated machine.
+    from perseus_dist.simulator.work import SimulatedWork
+
+    work = SimulatedWork.from_environment(gpu=local_rank, num_stages=num_stages, num_chunks=num_chunks)
+    if work is not None:
+        return SimulatedGpu(work)
+    return _current_cuda_gpu() if is_cuda else Host()
+
+
+def _current_cuda_gpu() -> CudaGpu:
+    import torch
+
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)  # since torch 2.3
+    return CudaGpu(
+        gpu_uuid=None if uuid is None else f"GPU-{uuid}",
+        device_stream=lambda: int(torch.cuda.current_stream().cuda_stream),
+    )

@@ -1,0 +1,288 @@
+"""A rank's part in its job, whatever the framework: joins when everybody does, and again when what runs has changed."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from perseus_dist import hooks
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import PerseusError
+from perseus_dist.fingerprint import Workload
+from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
+from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank.device import Device
+from perseus_dist.training.rank.job_identity import (
+    IdentityError,
+    JobIdentity,
+    Store,
+    find_identity,
+    is_first_to_say,
+    leave_identity,
+    leave_refusal,
+    make_identity,
+)
+from perseus_dist.training.rank.ordered_boundaries import OrderedBoundaries
+from perseus_dist.training.rank.workload import read_workload
+
+if TYPE_CHECKING:
+    from perseus_dist.hooks import Hook
+
+_log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF = 2  # iterations; doubled at each change, so that a batch that grows all the time costs little
+_MAX_BACKOFF = 1024
+_MAX_JOIN_ATTEMPTS = 5  # at rank 0's word, an iteration apart; by what it promises, the second finds it
+_numbers = count()  # ranks make their engines in the same order
+
+
+class TopologyError(PerseusError):
+    """Ranks are arranged in a way that no plan is made for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankIdentity:
+    """Who a rank is. As in ``RankSpec``."""
+
+    rank: int
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+    pp_size: int
+    dp_size: int
+    tp_size: int
+    local_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """A framework's answers when its rank joins.
+
+    Attributes:
+        read_schedule: The schedule that the next iteration will follow. May raise ``PerseusError``.
+        open_device: Where the rank computes; asked once. May raise ``PerseusError``.
+        open_store: The store that all ranks of the job share. May raise anything.
+        shows_job: As in ``RankSpec``.
+        read_workload: What the next iteration will compute; asked each time that the rank joins. May raise anything.
+    """
+
+    read_schedule: Callable[[], Schedule]
+    open_device: Callable[[], Device]
+    open_store: Callable[[], Store]
+    shows_job: bool = False
+    read_workload: Callable[[], Workload] = Workload
+
+
+class JobMember:
+    """One rank. Calls come from the thread that trains; any of them may raise, and is to be kept from training.
+
+    Args:
+        place: Who the rank is.
+        options: What was asked for.
+        framework: How the framework answers.
+        number: Of the job among those of the store, the same on all its ranks; counted in this process unless given.
+
+    Attributes:
+        hook: The rank's, while it takes part.
+    """
+
+    def __init__(
+        self, place: RankIdentity, options: PerseusOptions, framework: Framework, *, number: int | None = None
+    ) -> None:
+        self._place = place
+        self._options = options
+        self._framework = framework
+        self._number = next(_numbers) if number is None else number
+        self._job = options.job
+        self._device: Device | None = None
+        self._boundaries: OrderedBoundaries | None = None
+        self._iteration = -1
+        self._shape: object = None
+        self._join_iteration: int | None = 0  # the iteration at which all ranks join; None once this one never will
+        self._rejoin_backoff = _FIRST_BACKOFF
+        self._num_join_attempts = 0
+        self._has_run = False  # any instruction, whether it was reported or not
+
+    @property
+    def hook(self) -> "Hook | None":
+        """The rank's, while it takes part."""
+        return None if self._boundaries is None else self._boundaries.hook
+
+    def begin_iteration(self, shape: object) -> None:
+        """An iteration begins.
+
+        Args:
+            shape: What the schedule depends on, the same on all ranks; compared with the iteration's before.
+        """
+        self._iteration += 1
+        if self._shape not in (None, shape):
+            self.change(f"the batch changed from {self._shape} to {shape}")
+        self._shape = shape
+        if self._boundaries is None and self._join_iteration is not None and self._iteration >= self._join_iteration:
+            self._join(self._join_iteration)
+        if self._boundaries is not None:
+            self._boundaries.begin_iteration(self._iteration)
+
+    def begin(self, instruction: Instruction) -> None:
+        """An instruction begins."""
+        self._has_run = True
+        if self._device is not None:
+            self._device.begin(instruction.kind, instruction.stage)
+        if self._boundaries is not None:
+            self._boundaries.begin(instruction)
+
+    def end(self, instruction: Instruction) -> None:
+        """The instruction ends."""
+        if self._device is not None:
+            self._device.end()
+        if self._boundaries is not None:
+            self._boundaries.end(instruction)
+
+    def end_iteration(self, tokens: int = 0, input_wait_ns: int | None = None) -> None:
+        """The iteration is over.
+
+        Args:
+            tokens: As in ``Hook.work``.
+            input_wait_ns: As there.
+        """
+        if self._boundaries is not None:
+            self._boundaries.end_iteration(self._iteration, tokens, input_wait_ns)
+
+    def abandon_iteration(self) -> None:
+        """The iteration failed."""
+        if self._device is not None:
+            self._device.end()
+        if self._boundaries is not None:
+            self._boundaries.abandon_iteration()
+
+    def mark(self, phase: str) -> None:
+        """Something else begins: as ``Hook.mark``."""
+        if self._boundaries is not None:
+            self._boundaries.hook.mark(phase)
+
+    def change(self, what: str) -> None:
+        """The content of iterations has changed, on all ranks: clocks are released, and a new plan is made.
+
+        All ranks join again once nothing has changed for a while.
+        """
+        if self._join_iteration is None or not self._has_run:
+            return
+        if self._place.rank == 0 and self._boundaries is not None:
+            _log.warning("perseus: %s: clocks are released, and a new plan will be made", what)
+        self._leave()
+        self._join_iteration = max(self._iteration, 0) + self._rejoin_backoff
+        self._rejoin_backoff = min(2 * self._rejoin_backoff, _MAX_BACKOFF)
+        self._num_join_attempts = 0
+
+    def close(self) -> None:
+        """Never take part again."""
+        self._join_iteration = None
+        self._leave()
+        if self._device is not None:
+            self._device.close()
+            self._device = None
+
+    # ---- joining ----------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        if self._boundaries is not None:
+            self._boundaries.hook.close()
+            self._boundaries = None
+
+    def _join(self, due: int) -> None:
+        key = f"perseus/{self._number}/{due}"
+        store = self._framework.open_store()
+        if self._place.rank == 0:
+            self._join_first(store, key)
+        else:
+            self._join_others(store, key)
+
+    def _join_first(self, store: Store, key: str) -> None:
+        """As rank 0, which makes the job."""
+        identity = None
+        try:
+            schedule = self._framework.read_schedule()
+            identity = make_identity(job=self._job, is_planner_embedded=self._options.planner is None)
+            hook = self._attach(schedule, identity)
+            if not hook.enabled:
+                raise IdentityError("the agent of rank 0 could not be started")
+        except Exception as error:
+            if identity is not None:
+                identity.discard()
+            leave_refusal(store, key, str(error))
+            raise
+        self._job = identity.job
+        leave_identity(store, key, identity)
+
+    def _join_others(self, store: Store, key: str) -> None:
+        try:
+            identity = find_identity(store, key)
+        except IdentityError as error:
+            _log.debug("perseus: rank %d takes no part: %s", self._place.rank, error)  # rank 0 has said it aloud
+            self.close()
+            return
+        if identity is not None:
+            if not identity.is_within_reach and is_first_to_say(store, key):
+                _log.warning(
+                    "perseus: the job spans several hosts, and the planner that rank 0 embeds serves one: clocks stay "
+                    "as they are; start 'perseus-dist planner' and name it with --perseus-planner HOST:PORT"
+                )
+            if not self._attach(self._framework.read_schedule(), identity).enabled:
+                self.close()  # the hook has said why
+            return
+        self._num_join_attempts += 1
+        if self._num_join_attempts == _MAX_JOIN_ATTEMPTS:
+            raise IdentityError("rank 0 has not said which job this is; is Perseus disabled there?")
+
+    def _attach(self, schedule: Schedule, identity: JobIdentity) -> "Hook":
+        if self._device is None:
+            self._device = self._framework.open_device()
+            if not self._device.has_clock and self._place.rank == 0:
+                _log.warning("perseus: training does not run on a GPU: there is no clock to plan, and none is set")
+        place, options = self._place, self._options
+        if options.planner is not None and options.stragglers is not None and place.rank == 0:
+            _log.warning(
+                "perseus: what is done about stragglers is up to the planner that was named: start that one "
+                "with --stragglers"
+            )
+        is_observing = not self._device.has_clock or not identity.is_within_reach
+        spec = RankSpec(
+            job_id=identity.job,
+            rank=place.rank,
+            pp_rank=place.pp_rank,
+            dp_rank=place.dp_rank,
+            tp_rank=place.tp_rank,
+            pp_size=place.pp_size,
+            dp_size=place.dp_size,
+            tp_size=place.tp_size,
+            schedule=format_schedule(schedule),
+            local_rank=place.local_rank,
+            gpu_uuid=self._device.gpu_uuid,
+            planner=options.planner,
+            rendezvous=identity.rendezvous,
+            token_file=options.token_file,
+            target=options.target,
+            profile=options.profile,
+            report=options.report,
+            control="observe" if is_observing else options.control or "auto",
+            shows_job=self._framework.shows_job,
+            run_id=identity.run_id,
+            workload=read_workload(self._framework.read_workload),
+            options=_agent_options(options),
+        )
+        hook = hooks.attach(spec, device_stream=self._device.device_stream)
+        if hook.enabled:
+            self._boundaries = OrderedBoundaries(hook, schedule.ranks[place.pp_rank], rank=place.rank)
+        return hook
+
+
+def _agent_options(options: PerseusOptions) -> dict[str, str]:
+    said = {
+        "tls_ca": options.tls_ca,
+        "tls_cert": options.tls_cert,
+        "tls_key": options.tls_key,
+        "planner_stragglers": options.stragglers,
+    }
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,74 @@
+"""Repeats the default tier on a busy machine and counts which tests fail.
+
+Eight processes that compute without end run beside it on the same two cores, SIGINT is ignored as it is under
+nohup and in the background of many CI runners, and no process has a better scheduling class than any other.
+Arguments after ``--`` go to pytest. Every round's output stays in ``build/flakes``.
+"""
+
+import argparse
+import collections
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "build" / "flakes"
+NUM_CORES = 2
+
+
+def main() -> int:
+    """Read the command line; 1 if a test failed in any round."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--busy", type=int, default=8, help="processes that compute beside the tests (default: 8)")
+    parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
+    args = parser.parse_args()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:NUM_CORES])
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # SIGTERM ends this
+
+    failures: collections.Counter[str] = collections.Counter()
+    with ExitStack() as stack:
+        for _ in range(args.busy):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(busy.wait)
+            stack.callback(busy.kill)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        for number in range(1, args.rounds + 1):
+            began_s = time.monotonic()
+            failed = play(number, args.pytest)
+            failures.update(failed)
+            print(f"round {number}: {len(failed)} failed, {(time.monotonic() - began_s) / 60:.1f} min", flush=True)
+            for name in failed:
+                print(f"  {name}", flush=True)
+    for name, count in failures.most_common():
+        print(f"{count} of {args.rounds}: {name}")
+    print(f"{args.rounds} rounds beside {args.busy} busy processes: {sum(failures.values())} failures")
+    return int(bool(failures))
+
+
+def play(number: int, arguments: list[str]) -> list[str]:
+    """Play one round and return the names of the tests that failed in it."""
+    result = LOGS / f"{number}.xml"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-m", "not stress", "-n", "2", "--dist", "loadfile", *arguments]
+    with (LOGS / f"{number}.log").open("w") as log:
+        done = subprocess.run([*command, f"--junit-xml={result}"], cwd=ROOT, stdout=log, stderr=log, check=False)
+    if not result.exists():
+        return [f"pytest itself (exit {done.returncode}; {log.name})"]
+    cases = ET.parse(result).getroot().iter("testcase")
+    return [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,284 @@
+"""A planner is killed hundreds of times under jobs that register, plan and switch; what it acknowledged is checked.
+
+    python tests/stress/planner_kills.py [--kills 500] [--seed 0]
+
+``perseus-dist planner`` runs as a process with its state in a folder, and gets SIGKILL at random moments. Jobs of 8
+agents each (real gRPC, no trainers) attach, answer sweeps, report iterations; every few kills a new job comes and the
+oldest leaves. Operators change targets and report stragglers meanwhile. Every acknowledgement goes into a history, and
+after each restart the planner is asked what it holds:
+
+- a job, a target or a straggler that was acknowledged is there, unless a later call that changes it was under way;
+- profile samples that were acknowledged to an agent are acknowledged still;
+- the revisions of tables and switches that one agent sees never go back, and one switch revision of a job says the same
+  to an agent each time, and names one effective iteration to all.
+
+Prints a table, and exits with 1 if a line of it is a breach.
+"""
+
+import argparse
+import asyncio
+import random
+import resource
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import grpc
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from load_agent import LoadAgent, LoadJob  # noqa: E402
+from measuring import conditions, print_table  # noqa: E402
+from planner_load import PATIENCE_S, PlannerProcess  # noqa: E402
+
+from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, ProfileAck, Switch  # noqa: E402
+from perseus_dist.planning.schedule.schedule import one_f_one_b  # noqa: E402
+from perseus_dist.rpc.connection import CHANNEL_OPTIONS  # noqa: E402
+from perseus_dist.rpc.v1 import planner_pb2 as pb  # noqa: E402
+from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub  # noqa: E402
+
+NUM_JOBS = 3
+KILLS_PER_JOB = 4
+LONGEST_LIFE_S = 2.0
+REPORT_EVERY_S = 0.05
+OPERATE_EVERY_S = 0.02
+CALL_TIMEOUT_S = 5.0
+
+
+@dataclass(slots=True)
+class History:
+    """What was acknowledged, and what broke.
+
+    Attributes:
+        counts: How often something was acknowledged, by its kind.
+        breaches: A sentence for each acknowledgement that did not hold.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    breaches: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Register:
+    """A value that operators write and the planner keeps: what it may be, given acknowledged and unanswered writes."""
+
+    possible: set[float]
+
+    async def write(self, value: float, call: Callable[[], Awaitable[object]]) -> bool:
+        """Call; the value may be the new one from here on, and is once the call has returned."""
+        self.possible.add(value)
+        try:
+            await call()
+        except grpc.aio.AioRpcError:
+            return False
+        self.possible = {value}
+        return True
+
+    def read(self, value: float) -> bool:
+        """Whether it may be this one, which from here on it is."""
+        holds = any(abs(value - one) < 1e-9 for one in self.possible)
+        self.possible = {value}
+        return holds
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordingAgent(LoadAgent):
+    """An agent that checks what the planner says against what it said before."""
+
+    history: History
+    effective: dict[int, int]  # by switch revision, shared by the job's agents
+    _told: dict[int, Switch] = field(default_factory=dict)
+    _newest_table: int = 0
+    _newest_switch: int = 0
+    _acked: int = 0
+
+    async def _take(self, message: PlannerMessage) -> None:
+        history, name = self.history, f"{self.rank.job_id}, rank {self.rank.rank}"
+        match message:
+            case Attached():
+                history.counts["attached streams"] += 1
+                if message.acked_samples < self._acked:
+                    history.breaches.append(f"{name}: samples {self._acked} were durable, now {message.acked_samples}")
+                if message.table_revision < self._newest_table:
+                    history.breaches.append(
+                        f"{name}: table {message.table_revision} is the newest, after {self._newest_table}"
+                    )
+            case ProfileAck():
+                history.counts["acknowledged samples"] += 1
+                self._acked = max(self._acked, message.sequence)
+            case PlanTable() if message.base_revision == 0:
+                history.counts["tables"] += 1
+                if message.revision < self._newest_table:
+                    history.breaches.append(f"{name}: table {message.revision} after {self._newest_table}")
+                self._newest_table = message.revision
+            case Switch():
+                history.counts["switches"] += 1
+                revision = message.switch_revision
+                if revision < self._newest_switch:
+                    history.breaches.append(f"{name}: switch {revision} after {self._newest_switch}")
+                if self._told.setdefault(revision, message) != message:
+                    history.breaches.append(f"{name}: switch {revision} was {self._told[revision]}, now {message}")
+                if self.effective.setdefault(revision, message.effective_iteration) != message.effective_iteration:
+                    history.breaches.append(
+                        f"{name}: switch {revision} begins elsewhere than for its job's other ranks"
+                    )
+                self._newest_switch = revision
+            case _:
+                pass
+        await LoadAgent._take(self, message)
+
+
+@dataclass(slots=True)
+class LivingJob:
+    """A job, and what operators did to it."""
+
+    load: LoadJob
+    agents: list[RecordingAgent]
+    tasks: list[asyncio.Task[None]]
+    slowdown: Register = field(default_factory=lambda: Register({0.0}))  # 0: t_min, which nobody asked for
+    degree: Register = field(default_factory=lambda: Register({0.0}))  # 0: no report stands
+    is_known: bool = False
+
+    @classmethod
+    def start(cls, name: str, address: str, history: History) -> "LivingJob":
+        """Its agents attach as soon as the planner is there, and report from then on."""
+        load = LoadJob(job_id=name, schedule=one_f_one_b(pp=4, microbatches=4), dp_size=2)
+        effective: dict[int, int] = {}
+        agents = [
+            RecordingAgent(job=load, rank=rank, address=address, history=history, effective=effective)
+            for rank in load.ranks()
+        ]
+        tasks = [asyncio.create_task(agent.run()) for agent in agents]
+        tasks += [asyncio.create_task(_report(agent)) for agent in agents]
+        return cls(load, agents, tasks)
+
+    async def end(self) -> None:
+        """Leave without a word."""
+        remaining = set(self.tasks)
+        while remaining:  # a cancellation that meets the end of a call can be lost in it
+            for task in remaining:
+                task.cancel()
+            _, remaining = await asyncio.wait(remaining, timeout=1.0)
+
+
+async def _report(agent: LoadAgent) -> None:
+    while True:
+        await agent.attached.wait()
+        await agent.report(num_iterations=4)
+        await asyncio.sleep(REPORT_EVERY_S)
+
+
+async def operate(stub: PlannerStub, job: LivingJob, chance: random.Random, history: History) -> None:
+    """Targets and reports, one call after the other, for ever."""
+    name = job.load.job_id
+    while True:
+        await asyncio.sleep(OPERATE_EVERY_S * chance.uniform(0.2, 2.0))
+        match chance.randrange(4):
+            case 0 | 1:
+                slowdown = round(chance.uniform(1.0, 1.3), 6)
+                request = pb.SetTargetRequest(job_id=name, target=pb.Target(slowdown=slowdown))
+                written = await job.slowdown.write(slowdown, partial(stub.SetTarget, request, timeout=CALL_TIMEOUT_S))
+                history.counts["targets"] += written
+            case 2:
+                degree = round(chance.uniform(1.05, 1.5), 6)
+                straggler = pb.StragglerReport(id="kills", degree=degree, dp_rank=0)
+                report = pb.ReportStragglerRequest(job_id=name, straggler=straggler)
+                written = await job.degree.write(degree, partial(stub.ReportStraggler, report, timeout=CALL_TIMEOUT_S))
+                history.counts["reports"] += written
+            case _:
+                clear = pb.ClearStragglerRequest(job_id=name, id="kills")
+                written = await job.degree.write(0.0, partial(stub.ClearStraggler, clear, timeout=CALL_TIMEOUT_S))
+                history.counts["reports cleared"] += written
+
+
+async def check(stub: PlannerStub, jobs: list[LivingJob], history: History) -> None:
+    """Ask what the planner holds after a restart."""
+    listed = {job.job_id: job for job in (await stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)).jobs}
+    for job in jobs:
+        name = job.load.job_id
+        status = listed.get(name)
+        if status is None:
+            if job.is_known:
+                history.breaches.append(f"{name} is gone")
+            continue
+        job.is_known = True
+        slowdown = status.target.slowdown
+        possible = sorted(job.slowdown.possible)
+        if not job.slowdown.read(slowdown):
+            history.breaches.append(f"{name}: target {slowdown}, expected one of {possible}")
+        degree = next((one.degree for one in status.stragglers if one.id == "kills"), 0.0)
+        possible = sorted(job.degree.possible)
+        if not job.degree.read(degree):
+            history.breaches.append(f"{name}: a report of {degree} stands, expected one of {possible}")
+        history.counts["states read after a restart"] += 1
+
+
+async def campaign(num_kills: int, seed: int) -> bool:
+    """Run it and print the table; whether everything held."""
+    told, chance, history = conditions(), random.Random(seed), History()
+    jobs: list[LivingJob] = []
+    gone: list[LivingJob] = []
+    num_started = 0
+    with tempfile.TemporaryDirectory() as folder:
+        planner = PlannerProcess(Path(folder))
+        await planner.start()
+        for kill in range(num_kills):
+            if kill % KILLS_PER_JOB == 0:
+                jobs.append(LivingJob.start(f"job-{num_started}", planner.address, history))
+                num_started += 1
+            if len(jobs) > NUM_JOBS:
+                gone.append(jobs.pop(0))
+                await gone[-1].end()
+            async with grpc.aio.insecure_channel(planner.address, options=CHANNEL_OPTIONS) as channel:
+                stub = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
+                await asyncio.wait_for(channel.channel_ready(), PATIENCE_S)
+                await check(stub, gone + jobs, history)
+                operators = [asyncio.create_task(operate(stub, job, chance, history)) for job in jobs if job.is_known]
+                await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))
+                await planner.end(signal.SIGKILL)
+                for operator in operators:
+                    operator.cancel()
+                for result in await asyncio.gather(*operators, return_exceptions=True):
+                    if isinstance(result, Exception):
+                        raise result
+            await planner.start()
+            if (kill + 1) % 50 == 0:
+                print(f"{kill + 1}/{num_kills} kills, {len(history.breaches)} breaches", flush=True)
+        for job in jobs:
+            await job.end()
+        with suppress(ProcessLookupError):
+            await planner.end(signal.SIGTERM)
+        log = planner.log()
+        if "Traceback" in log:
+            history.breaches.append("the planner's log has a traceback: " + log[log.index("Traceback") :][:2000])
+        if list(Path(folder).rglob("*damaged*")):
+            history.breaches.append("a database was found damaged")
+    print(told)
+    rows = [["planner killed (SIGKILL)", str(num_kills)], ["jobs", str(num_started)]]
+    rows += [[name, f"{number:,}"] for name, number in sorted(history.counts.items())]
+    print_table(("what", "number"), [*rows, ["acknowledgements that did not hold", str(len(history.breaches))]])
+    for breach in history.breaches[:20]:
+        print(breach)
+    return not history.breaches
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    return 0 if asyncio.run(campaign(args.kills, args.seed)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

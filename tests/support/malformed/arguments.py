@@ -1,0 +1,328 @@
+"""Every argument of every command, given something that it is not."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from malformed.case import Case
+from malformed.hostile import fraction, no_number, outside, word
+from malformed.rows import OPTIONS
+
+Wrong = Callable[[Random], str]
+_PROBLEM = ("profile.csv", *OPTIONS)
+_PLANNER = ("--planner", "127.0.0.1:1")
+_BASE: Mapping[str, tuple[str, ...]] = {
+    "schedule": OPTIONS[:6],
+    "profile show": ("profile.csv",),
+    "plan": (*_PROBLEM, "--out", "plans"),
+    "lookup": ("good.npz", "--slowdown", "1.05"),
+    "compare": _PROBLEM,
+    "emulate": (*_PROBLEM, "--pipelines", "4"),
+    "planner": ("--state-dir", "new"),
+    "jobs": _PLANNER,
+    "watch": ("gpt", *_PLANNER),
+    "target": ("gpt", "--slowdown", "1.05", *_PLANNER),
+    "straggler report": ("gpt", "--id", "a", "--pipeline", "1", "--degree", "1.2", *_PLANNER),
+    "straggler clear": ("gpt", "--id", "a", *_PLANNER),
+    "fetch": ("gpt", "--profile", "fetched.csv", *_PLANNER),
+    "clockd": ("--socket", "clockd.sock", "--lease-dir", "leases"),
+    "release": ("--lease-dir", "leases"),
+    "doctor": (),
+    "enable": ("deepspeed",),
+    "disable": ("deepspeed",),
+    "report": ("run",),
+    "quickstart": ("--examples", "examples", "--gpu", "a100"),
+    "sim": ("--", "true"),
+    "simulate": ("--virtual-time", *OPTIONS[:6], "--iterations", "2"),
+}
+
+
+def whole(low: int, high: int, good: str = "12") -> Wrong:
+    """No whole number from ``low`` to ``high``."""
+    return lambda rng: rng.choice(
+        (no_number(rng, good), outside(rng, low, high, whole=True), fraction(rng), f"{good}e0", f"+{good}", f" {good}")
+    )
+
+
+def real(low: float, high: float, *, takes_low: bool = False, good: str = "1.05") -> Wrong:
+    """No number from ``low`` to ``high``."""
+    return lambda rng: rng.choice((no_number(rng, good), outside(rng, low, high, takes_low=takes_low), f" {good}"))
+
+
+def among(*words: str) -> Wrong:
+    """None of these words."""
+    return lambda rng: rng.choice(
+        ("", word(rng), rng.choice(words).upper(), f" {words[0]}", f"{words[-1]},", words[0][:-1])
+    )
+
+
+def source(rng: Random) -> str:
+    """No file that can be read: missing, a folder, endless, too long, or no name."""
+    names = ("", f"missing-{word(rng)}", "folder", "x" * 300, "folder/" * 900 + "x", "profile.csv/x", "\udcff\udcfe")
+    return rng.choice(
+        (*names, f"{word(rng)}/{word(rng)}", f"dangling-{word(rng)}\nx", f"{word(rng)}.csv", "loop", "secret")
+    )
+
+
+def place(rng: Random) -> str:
+    """No place that can be written to."""
+    return rng.choice(
+        ("", "profile.csv/x", "x" * 300, f"profile.csv/{word(rng)}/x", "/proc/new/x", f"/proc/{word(rng)}")
+    )
+
+
+def job(rng: Random) -> str:
+    """No name of a job."""
+    return rng.choice(
+        (
+            "",
+            " ",
+            "a b",
+            "g/t",
+            "x" * 129,
+            "\u00e4",
+            "a\nb",
+            "a:b",
+            "%s",
+            "{}",
+            "*",
+            f"{word(rng)}\u6f22",
+            f"{word(rng)}/",
+            "\udcff",
+        )
+    )
+
+
+def powers(rng: Random) -> str:
+    """No blocking powers of a pipeline of two."""
+    one = real(0, 10_000, takes_low=True, good="83.64")
+    return rng.choice(
+        (
+            one(rng),
+            f"80,{one(rng)}",
+            "80,80,80",
+            "80,",
+            ",80",
+            "80;80",
+            "80 80",
+            "0.00008",
+            "8e-05",
+            "83640000",
+            "0.08,0.08",
+        )
+    )
+
+
+def throttle(rng: Random) -> str:
+    """No throttle of a single GPU."""
+    wrong = (
+        "",
+        "0:1005",
+        "0@3",
+        ":1005@3",
+        "0:none",
+        "0:none@",
+        "0:none@-1",
+        "0:1005@nan",
+        "0:1005@1e400",
+        "0:x@3",
+        "1:1005@3",
+    )
+    number = no_number(rng, "75").replace(" ", "_")
+    return rng.choice(
+        (
+            *wrong,
+            f"{number}:1005@3",
+            f"0:{number}@3",
+            f"0:1005@{number}",
+            f"0:{rng.randrange(1, 100)}@3",
+            "0:1005@3 ",
+            word(rng),
+        )
+    )
+
+
+def target(rng: Random) -> str:
+    """No target of a job."""
+    number = real(0, 1e5)(rng)
+    return rng.choice(
+        (
+            "",
+            "T_MIN",
+            "slowdown",
+            "slowdown=",
+            "slowdown=0.5",
+            "slowdown=nan",
+            "deadline_s=0",
+            "deadline_s=-1",
+            word(rng),
+        )
+        + ((f"slowdown={number}", f"deadline_s={number}") if not number.startswith("0.") else ())
+    )
+
+
+def address(rng: Random) -> str:
+    """No HOST:PORT that a planner could listen on."""
+    port = whole(0, 65_535, good="50151")(rng)
+    return rng.choice(
+        (
+            "",
+            ":",
+            "127.0.0.1",
+            "127.0.0.1:",
+            ":1:2:3",
+            "[::1",
+            f"127.0.0.1:{port}",
+            f"[::1]:{port}",
+            "a b:1",
+            "\u0663:1",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument.
+
+    Attributes:
+        commands: Those that have it.
+        name: As messages have it: the option, or the placeholder of a positional one.
+        wrong: Draws what it is not.
+        beside: Further words that it needs.
+        instead_of: Position of a positional argument among the command's; -1 for an option.
+    """
+
+    commands: tuple[str, ...]
+    name: str
+    wrong: Wrong
+    beside: tuple[str, ...] = ()
+    instead_of: int = -1
+
+
+_PROBLEMS = ("plan", "compare", "emulate")
+_SCHEDULES = (*_PROBLEMS, "schedule", "simulate")
+_CALLERS = ("jobs", "watch", "target", "straggler report", "straggler clear", "fetch")
+ARGUMENTS = (
+    Argument(commands=_PROBLEMS, name="PROFILE.csv", wrong=source, instead_of=0),
+    Argument(commands=("profile show",), name="PROFILE.csv", wrong=source, instead_of=0),
+    Argument(commands=_SCHEDULES, name="--schedule", wrong=among("1f1b", "gpipe", "interleaved")),
+    Argument(commands=_SCHEDULES, name="--schedule-file", wrong=source),
+    Argument(commands=_SCHEDULES, name="--pp", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=_SCHEDULES, name="--microbatches", wrong=whole(1, 999_999_999, "4")),
+    Argument(commands=_SCHEDULES, name="--chunks", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=_SCHEDULES, name="--microbatch-group-size", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=_PROBLEMS, name="--blocking-power-w", wrong=powers),
+    Argument(commands=("profile show",), name="--blocking-power-w", wrong=powers),
+    Argument(commands=_PROBLEMS, name="--tensor-parallel", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=_PROBLEMS, name="--switch-latency-ms", wrong=real(0, 10_000, takes_low=True, good="12")),
+    Argument(commands=("profile show",), name="--stage", wrong=whole(0, 1, "1")),
+    Argument(
+        commands=("profile show",), name="--out", wrong=lambda rng: rng.choice((place(rng), "x.pdf", "x", ".svg/"))
+    ),
+    Argument(commands=("plan", "compare", "lookup"), name="--slowdown", wrong=real(0, 1e5)),
+    Argument(commands=("plan", "compare", "lookup"), name="--deadline-s", wrong=real(0, 1e5)),
+    Argument(commands=("lookup",), name="--straggler-s", wrong=real(0, 1e5)),
+    Argument(commands=("plan", "lookup"), name="--out", wrong=place),
+    Argument(commands=("lookup",), name="FRONTIER.npz", wrong=source, instead_of=0),
+    Argument(commands=("emulate",), name="--pipelines", wrong=whole(1, 999_999_999, "4")),
+    Argument(commands=("emulate",), name="--straggler", wrong=real(1, 1000, takes_low=True)),
+    Argument(commands=("planner",), name="--bind", wrong=address),
+    Argument(commands=("planner",), name="--metrics-port", wrong=whole(0, 65_535, "9000")),
+    Argument(commands=("planner",), name="--stragglers", wrong=among("act", "show")),
+    Argument(commands=("planner",), name="--state-dir", wrong=place),
+    Argument(commands=("planner",), name="--tls-cert", wrong=source, beside=("--tls-key", "profile.csv")),
+    Argument(commands=("planner",), name="--tls-key", wrong=source, beside=("--tls-cert", "profile.csv")),
+    Argument(commands=("planner",), name="--tls-client-ca", wrong=source),
+    Argument(commands=("planner",), name="--address-file", wrong=place, beside=("--embedded",)),
+    Argument(commands=_CALLERS[1:], name="JOB", wrong=job, instead_of=0),
+    Argument(commands=_CALLERS, name="--token-file", wrong=source),
+    Argument(commands=_CALLERS, name="--tls-ca", wrong=source),
+    Argument(commands=_CALLERS, name="--tls-cert", wrong=source, beside=("--tls-key", "profile.csv")),
+    Argument(commands=_CALLERS, name="--tls-key", wrong=source, beside=("--tls-cert", "profile.csv")),
+    Argument(commands=("target",), name="--slowdown", wrong=lambda rng: no_number(rng, "1.05")),
+    Argument(commands=("target",), name="--deadline-s", wrong=lambda rng: no_number(rng, "2.5")),
+    Argument(commands=("straggler report", "straggler clear"), name="--id", wrong=job),
+    Argument(commands=("straggler report",), name="--pipeline", wrong=whole(0, 2**20 - 1, "1")),
+    Argument(commands=("straggler report",), name="--degree", wrong=lambda rng: no_number(rng, "1.25")),
+    Argument(commands=("fetch",), name="--profile", wrong=lambda _: ""),
+    Argument(commands=("fetch",), name="--frontier", wrong=lambda _: ""),
+    Argument(commands=("clockd",), name="--lease-s", wrong=real(0.1, 60, takes_low=True, good="10")),
+    Argument(commands=("clockd",), name="--min-mhz", wrong=whole(1, 100_000, "900")),
+    Argument(commands=("clockd",), name="--max-mhz", wrong=whole(1, 100_000, "900")),
+    Argument(commands=("clockd",), name="--group", wrong=lambda _: ""),
+    Argument(commands=("clockd",), name="--socket", wrong=lambda _: ""),
+    Argument(commands=("release",), name="--lease-dir", wrong=place),
+    Argument(commands=("release",), name="GPU", wrong=lambda _: "", instead_of=2),
+    Argument(commands=("doctor",), name="--planner", wrong=lambda _: ""),
+    Argument(commands=("enable", "disable"), name="framework", wrong=among("deepspeed", "megatron"), instead_of=0),
+    Argument(commands=("enable",), name="--shim", wrong=place),
+    Argument(
+        commands=("report",),
+        name="DIR",
+        wrong=lambda rng: rng.choice(("", word(rng), "folder", "profile.csv")),
+        instead_of=0,
+    ),
+    Argument(commands=("report",), name="--losses", wrong=source, beside=("--reference-losses", "losses.jsonl")),
+    Argument(commands=("report",), name="--reference-losses", wrong=source, beside=("--losses", "losses.jsonl")),
+    Argument(commands=("report",), name="--clocks-left-locked", wrong=whole(0, 10**9, "1")),
+    Argument(commands=("quickstart",), name="--stages", wrong=whole(1, 999_999_999, "4")),
+    Argument(commands=("quickstart",), name="--pipelines", wrong=whole(1, 999_999_999, "4")),
+    Argument(commands=("quickstart",), name="--steps", wrong=whole(1, 999_999_999, "60")),
+    Argument(commands=("quickstart", "sim", "simulate"), name="--gpu", wrong=among("a100", "h100")),
+    Argument(commands=("quickstart",), name="--out", wrong=place),
+    Argument(commands=("quickstart",), name="--examples", wrong=lambda rng: rng.choice(("", word(rng)))),
+    Argument(commands=("sim",), name="--count", wrong=whole(1, 64, "2")),
+    Argument(commands=("sim",), name="--forward-ms", wrong=real(0, 1e6), beside=("--backward-ms", "65")),
+    Argument(commands=("sim",), name="--backward-ms", wrong=real(0, 1e6), beside=("--forward-ms", "35")),
+    Argument(
+        commands=("sim",),
+        name="--imbalance",
+        wrong=real(-0.99, 10, takes_low=True),
+        beside=("--forward-ms", "3", "--backward-ms", "6"),
+    ),
+    Argument(commands=("sim",), name="--throttle", wrong=throttle),
+    Argument(commands=("simulate",), name="--scenario", wrong=source),
+    Argument(
+        commands=("simulate",),
+        name="--chaos",
+        wrong=lambda rng: rng.choice((no_number(rng, "7"), "5-1", "-1", "1-", "0-1-2", "0-99999999", word(rng))),
+    ),
+    Argument(commands=("simulate",), name="--known-failures", wrong=source, beside=("--chaos", "0-1")),
+    Argument(commands=("simulate",), name="--dp", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=("simulate",), name="--iterations", wrong=whole(1, 999_999_999, "80")),
+    Argument(commands=("simulate",), name="--imbalance", wrong=real(0, 10, takes_low=True)),
+    Argument(commands=("simulate",), name="--target", wrong=target),
+    Argument(commands=("simulate",), name="--profile", wrong=source),
+    Argument(commands=("simulate",), name="--processes", wrong=whole(1, 999_999_999, "2"), beside=("--chaos", "0-1")),
+    Argument(commands=("simulate",), name="--log-dir", wrong=lambda _: ""),
+)
+_SOURCES = {"--schedule-file", "--scenario", "--chaos"}
+
+
+def bad_argument(rng: Random) -> Case:
+    """One command line with one wrong argument."""
+    argument = rng.choice(ARGUMENTS)
+    command = rng.choice(argument.commands)
+    wrong, words = argument.wrong(rng), list(_BASE[command])
+    named = [argument.name, *([wrong] if len(wrong) > 1 else [])]
+    if argument.instead_of >= 0:
+        words[argument.instead_of : argument.instead_of + 1] = ["--", wrong] if wrong.startswith("-") else [wrong]
+        if "--" in words:  # positional arguments come last
+            words = [*words[argument.instead_of + 2 :], "--", wrong]
+        return Case(kind=f"argument {command}", argv=(*command.split(), *words), named=tuple(named))
+    if argument.name in _SOURCES or argument.beside[:1] == ("--chaos",):
+        at = words.index(OPTIONS[0])
+        del words[at : at + 6]
+        if command == "simulate":
+            words = ["--virtual-time"]
+    for option in ("--slowdown", "--out", argument.name):  # one deadline, one value
+        if option in words and option in (
+            argument.name,
+            "--slowdown" if argument.name in ("--deadline-s", "--straggler-s") else "",
+        ):
+            at = words.index(option)
+            del words[at : at + 2]
+    given = [f"{argument.name}={wrong}"] if wrong.startswith("-") or rng.random() < 0.5 else [argument.name, wrong]
+    return Case(
+        kind=f"argument {command}", argv=(*command.split(), *given, *argument.beside, *words), named=tuple(named)
+    )
