@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 pytestmark = pytest.mark.stress
 
@@ -120,3 +121,13 @@ def test_a_campaign_on_several_processes(start: list[Simulation], folder: Path) 
     simulation.await_processes(3)
     time.sleep(1.0)
     simulation.interrupt(signal.SIGINT)
+
+
+def test_processes_of_a_killed_campaign_end_with_it(start: list[Simulation], folder: Path) -> None:
+    simulation = Simulation(CAMPAIGN, folder)
+    start.append(simulation)
+    simulation.await_processes(3)
+    time.sleep(1.0)
+    simulation.process.kill()
+    simulation.process.communicate(timeout=60)
+    wait_until(lambda: marked(simulation.mark) == {})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from statistics import fmean
 from typing import Any
 
@@ -127,6 +127,15 @@ def _end_in_good_order() -> None:
     """SIGTERM must leave neither a machine's shared memory nor temporary files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the campaign's own business
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
+    threading.Thread(target=_end_with_campaign, daemon=True).start()
+
+
+def _end_with_campaign() -> None:
+    """A campaign that was killed cannot end its processes, and each of them keeps the others' pipes open."""
+    campaign = parent_process()
+    assert campaign is not None
+    campaign.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
