@@ -146,6 +146,7 @@ nb::tuple realise(const PythonMenu& menu, const Input<std::int32_t>& edge_from, 
 }  // namespace
 
 NB_MODULE(_solver, m) {
+  nb::set_leak_warnings(false);  // what a program still holds at its exit is its own affair, and no news to its user
   m.doc() = "The native planner: the exact frontier, realised plans and their replay.";
 
   nb::class_<perseus::FrontierResult>(m, "FrontierResult")
