@@ -98,6 +98,20 @@ def test_a_first_plan_is_on_time_and_small() -> None:
     with_worker(test)
 
 
+def test_a_first_plan_is_made_of_large_pipelines_alone() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        asked = replace(request(pp=4, microbatches=8), is_first=True)  # 64 instructions
+        small, large = [await worker.plan(replace(asked, whole_up_to=number)) for number in (64, 63)]
+        whole = await worker.plan(replace(asked, is_first=False, revision=6))
+        assert (small.is_first, large.is_first, whole.is_first) == (False, True, False)
+        assert small.summary.time_ps == whole.summary.time_ps
+        tables = [decode_planner_message(result.tables[3]) for result in (large, whole)]
+        assert all(isinstance(table, PlanTable) and table.num_instructions == 16 for table in tables)
+        assert [table.revision for table in tables if isinstance(table, PlanTable)] == [5, 6]
+
+    with_worker(test)
+
+
 def test_what_cannot_be_planned_is_said_and_the_process_goes_on() -> None:
     async def test(worker: PlanningWorker) -> None:
         good = request()

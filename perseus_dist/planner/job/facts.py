@@ -158,7 +158,7 @@ class SamplesReceived(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMade(_Keyed):
-    """A frontier has been planned.
+    """A frontier has been planned, or the first plans of one.
 
     Attributes:
         revision: Of its tables; never goes back.
@@ -166,6 +166,7 @@ class TableMade(_Keyed):
         tables: (pp_size) encoded for the wire.
         frontier_npz: As ``planning.frontier.frontier_file`` saves it.
         profile_csv: The profile behind it.
+        is_first: Whether it is a first plan, which the whole frontier is to replace.
     """
 
     revision: int
@@ -173,6 +174,7 @@ class TableMade(_Keyed):
     tables: tuple[bytes, ...]
     frontier_npz: bytes
     profile_csv: bytes
+    is_first: bool = False
 
     KEY = "table"
 

@@ -23,8 +23,8 @@ class FrontierSummary:
         kind_shares: Of each ``Kind``, in their order, the share in all computation at maximum clocks; empty where a
             planner of before did not write them.
         tail_ps: [ps] of the baseline after its last computation, as for gradients and the optimizer.
-        slow_rank_ps: (pp_size, len(SLOW_FACTORS)) [ps] of the baseline with one rank so many times as slow; empty where
-            a planner of before did not write it.
+        slow_rank_ps: (pp_size, len(SLOW_FACTORS)) [ps] of the baseline with one rank so many times as slow; empty of
+            a first plan, and where a planner of before did not write it.
     """
 
     time_ps: tuple[int, ...]

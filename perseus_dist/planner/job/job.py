@@ -4,6 +4,7 @@ Mutable, because a thousand ranks report every second: copying what they share a
 decisions together. Nothing in here reads a clock or does I/O, so that the same events give the same job and effects.
 """
 
+import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -200,12 +201,13 @@ class TakenSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """The newest table. ``tables`` are encoded for the wire, one per pp_rank."""
+    """The newest table. ``tables`` are encoded for the wire, one per pp_rank; ``is_first`` as of ``TableMade``."""
 
     revision: int
     summary: FrontierSummary
     tables: tuple[bytes, ...]
     profile_csv: bytes
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +261,7 @@ class Job:
         planning_attempts: Requests since the last plan.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
         plan_again_at_s: [s] when to ask the planning worker again.
+        refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
         held_revision, held_switch_revision: Highest that any agent has said to hold, or that were ever given.
         straggler_plans: By dp_rank, the newest made for a pipeline with slow ranks; of use while it has them.
         own_requests: By dp_rank, the newest asked for.
@@ -321,6 +324,7 @@ class Job:
     planning_attempts: int = 0
     is_unplannable: bool = False
     plan_again_at_s: float | None = None
+    refine_at_s: float = 0.0
     plan: JobPlan | None = None
     held_revision: int = 0
     straggler_plans: dict[int, OwnTableMade] = field(default_factory=dict)
@@ -381,6 +385,16 @@ class Job:
     def target(self) -> Target:
         """The job's target."""
         return self.chosen_target.target if self.chosen_target else T_MIN
+
+    @property
+    def awaits_frontier(self) -> bool:
+        """Whether the plan is a first one, and the whole frontier is to come."""
+        return self.plan is not None and self.plan.is_first and self.refine_at_s < math.inf
+
+    @property
+    def is_refining(self) -> bool:
+        """Whether that frontier is being planned, beside the plan in force."""
+        return self.awaits_frontier and self.planning is not None and self.phase is not Phase.PLANNING
 
     def point(self, dp_rank: int) -> int:
         """Row of the table that a pipeline follows, or ``NO_POINT``."""

@@ -28,6 +28,7 @@ class Policy:
         min_reprofile_interval_s: Between two re-profilings of a run.
         far_drift: Share by which times of several ranks leave the profile, beyond which the plan is dropped at once.
         saving_period_s: Between two times that the joules saved are stored; a planner that is killed forgets no more.
+        whole_up_to: Instructions of a pipeline up to which no first plan is put in force before the whole frontier.
         planning_retry_s: Before asking a planning worker again that has died.
         max_planning_attempts: Of the same profile.
         gone_s: A job none of whose ranks is attached is over after this.
@@ -58,6 +59,7 @@ class Policy:
     min_reprofile_interval_s: float = 600.0
     far_drift: float = 0.05
     saving_period_s: float = 2.0
+    whole_up_to: int = 512
     planning_retry_s: float = 10.0
     max_planning_attempts: int = 3
     gone_s: float = 900.0

@@ -10,11 +10,13 @@ from perseus_dist.planner.lifecycle.enforcement.promise import keep_promise
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, put_in_force, release_all
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Persist
 from perseus_dist.planner.lifecycle.plan import (
+    cancel_frontier,
     do_without_choice,
     has_blocking_power,
     has_profile,
     has_swept,
     refusal,
+    request_frontier,
     start_planning,
 )
 from perseus_dist.planner.lifecycle.profile_check import doubt
@@ -46,7 +48,7 @@ def advance(job: Job, now_s: float) -> list[Effect]:
                 pass
         if (job.phase, job.sweep, job.planning) == before:
             break
-    return effects
+    return [*effects, *cancel_frontier(job)]
 
 
 def end_of_job(job: Job, now_s: float) -> list[Effect]:
@@ -170,15 +172,17 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
     effects = record_baseline(job)  # of probes, where the run began without one, or with one that was slow
     if job.switch is not None and job.rank_of_stream and is_of_earlier_run(job, job.switch.effective_iteration):
         return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
-    if job.plan_again_at_s is not None and job.planning is None:
+    if job.plan_again_at_s is not None and (job.planning is None or job.is_refining):
         if now_s < job.plan_again_at_s:
             return effects
         return [*effects, *start_planning(job, "planning again")]
     if job.phase is Phase.PLANNING:
         return effects
     if (why := doubt(job)) and job.spec is not None:
-        return [*effects, *_measure_again(job, range(job.spec.pp_size), now_s, why)]
-    return [*effects, *_answer_drift(job, now_s)]
+        effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
+    else:
+        effects += _answer_drift(job, now_s)
+    return [*effects, *request_frontier(job, now_s)] if job.phase is Phase.ENFORCING else effects
 
 
 def _answer_drift(job: Job, now_s: float) -> list[Effect]:

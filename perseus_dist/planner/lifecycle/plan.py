@@ -26,11 +26,33 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning, job.plan_again_at_s = job.request_id, None
     job.planning_attempts += 1
     job.enter(Phase.PLANNING, why)
-    request = planning_request(job)
+    request = replace(planning_request(job), is_first=_is_first_wanted(job), whole_up_to=job.policy.whole_up_to)
     job.given_revision = request.revision
     if not any(request.blocking_power_w):
         effects.append(Log(sentence="no rank has seen a GPU wait: planning with a blocking power of 0 W"))
     return [*effects, StartPlanning(request=request)]
+
+
+def request_frontier(job: Job, now_s: float) -> list[Effect]:
+    """Ask for the whole frontier where only a first plan is in force, which is followed and guarded meanwhile."""
+    if not job.awaits_frontier or job.planning is not None or now_s < job.refine_at_s or not job.rank_of_stream:
+        return []
+    job.request_id += 1
+    job.planning = job.request_id
+    job.planning_attempts += 1
+    request = planning_request(job)
+    job.given_revision = request.revision
+    return [Log(sentence="planning the whole frontier beside the first plan"), StartPlanning(request=request)]
+
+
+def cancel_frontier(job: Job) -> list[Effect]:
+    """Give the whole frontier up where the plan before it is not in force any more: samples or work may change."""
+    return cancel_planning(job) if job.is_refining and job.phase is not Phase.ENFORCING else []
+
+
+def _is_first_wanted(job: Job) -> bool:
+    """Whether a first plan is better than what is in force: anything but a whole frontier that is followed."""
+    return job.plan is None or job.plan.is_first or job.switch is None or NO_POINT in job.switch.points
 
 
 def planning_request(job: Job) -> PlanningRequest:
@@ -55,12 +77,16 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     result = event.result
     if result.request_id != job.planning:
         return []
-    job.planning, job.planning_attempts = None, 0
+    job.planning, job.planning_attempts, job.refine_at_s = None, 0, 0.0
     job.drifts.clear()  # agents compare with the new table from now on
     if result.revision <= job.held_revision:  # an agent that follows a later one has attached meanwhile
         return start_planning(job, f"an agent holds table {job.held_revision}: planning again under a later revision")
     job.plan = JobPlan(
-        revision=result.revision, summary=result.summary, tables=result.tables, profile_csv=result.profile_csv
+        revision=result.revision,
+        summary=result.summary,
+        tables=result.tables,
+        profile_csv=result.profile_csv,
+        is_first=result.is_first,
     )
     made = TableMade(
         revision=result.revision,
@@ -68,12 +94,15 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         tables=result.tables,
         frontier_npz=result.frontier_npz,
         profile_csv=result.profile_csv,
+        is_first=result.is_first,
     )
     summary = result.summary
     why = (
         f"table {result.revision} has {len(summary.time_ps)} plans from {summary.fastest_ps / PS_PER_S:.6f} s to "
         f"{summary.time_ps[-1] / PS_PER_S:.6f} s, all-maximum clocks take {summary.baseline_time_ps / PS_PER_S:.6f} s"
     )
+    if result.is_first:
+        why += "; the whole frontier follows"
     job.enter(Phase.ENFORCING, why)
     return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
 
@@ -82,6 +111,8 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     """Ask again if that can help, measure where a saved profile does not fit, else go on as before."""
     if event.request_id != job.planning:
         return []
+    if job.is_refining:
+        return _handle_frontier_failure(job, event, now_s)
     job.planning = None
     if event.transient and job.planning_attempts < job.policy.max_planning_attempts:
         job.plan_again_at_s = now_s + job.policy.planning_retry_s
@@ -109,6 +140,17 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
         known.clear()
     job.spec = replace(job.spec, last_sweep_id=job.sweep_id)
     return [Persist(facts=(job.spec,), drop=("samples/", "sweep/", "ended/"))]
+
+
+def _handle_frontier_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
+    """Ask again if that can help; else the first plan stays until there is another one."""
+    job.planning = None
+    if event.transient and job.planning_attempts < job.policy.max_planning_attempts:
+        job.refine_at_s = now_s + job.policy.planning_retry_s
+        return [Log(sentence=f"the whole frontier is tried again in {job.policy.planning_retry_s:g} s: {event.reason}")]
+    job.planning_attempts, job.refine_at_s = 0, math.inf
+    job.enter(Phase.ENFORCING, f"the first plan stays, because the whole frontier cannot be made: {event.reason}")
+    return []
 
 
 def do_without_choice(job: Job) -> None:

@@ -247,7 +247,7 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
         job.held_switch_revision = max(job.held_switch_revision, attach.table_revision << 32)
         reason = f"the planner does not know table {attach.table_revision}; another plan follows"
         effects: list[Effect] = [Send(stream=stream, message=Release(reason=reason))]
-        if job.plan is not None and job.planning is None:
+        if job.plan is not None and (job.planning is None or job.is_refining):
             job.plan_again_at_s = now_s
         return effects
     effects = []

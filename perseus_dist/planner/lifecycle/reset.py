@@ -20,6 +20,7 @@ OF_A_PLAN = (
     "own_requests",
     "planning_attempts",
     "plan_again_at_s",
+    "refine_at_s",
     "drifts",
     "drift_since_s",
     "watch",

@@ -77,7 +77,11 @@ def _take(job: Job, fact: Fact) -> None:
             keep_samples(job, fact)
         case TableMade():
             job.plan = JobPlan(
-                revision=fact.revision, summary=fact.summary, tables=fact.tables, profile_csv=fact.profile_csv
+                revision=fact.revision,
+                summary=fact.summary,
+                tables=fact.tables,
+                profile_csv=fact.profile_csv,
+                is_first=fact.is_first,
             )
         case OwnTableMade():
             job.straggler_plans[fact.dp_rank] = fact

@@ -43,13 +43,14 @@ class PlannedRequest(NamedTuple):
     """The part of a result that depends on the content of a request alone, not on its numbers.
 
     Attributes:
-        summary, frontier_npz, profile_csv: As of ``PlanResult``.
+        summary, frontier_npz, profile_csv, is_first: As of ``PlanResult``.
     """
 
     frontier: Frontier
     summary: FrontierSummary
     frontier_npz: bytes
     profile_csv: bytes
+    is_first: bool
 
 
 def planned_request(request: PlanningRequest, *, quick: bool = False) -> PlannedRequest:
@@ -78,7 +79,8 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
         *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
         *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
     ]
-    if request.is_first:
+    is_first = request.is_first and problem.num_instructions > request.whole_up_to
+    if is_first:
         frontier = plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps)
     else:
         frontier = plan_frontier(
@@ -90,9 +92,10 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
         )
     return PlannedRequest(
         frontier=frontier,
-        summary=summarize(frontier, knows_slow_ranks=not request.slow_ranks),
+        summary=summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first)),
         frontier_npz=frontier_npz(frontier),
         profile_csv=profile_csv(profile),
+        is_first=is_first,
     )
 
 
@@ -108,6 +111,7 @@ def result_of(
         tables=tuple(encode(table) for table in tables),
         frontier_npz=planned.frontier_npz,
         profile_csv=planned.profile_csv,
+        is_first=planned.is_first,
     )
 
 

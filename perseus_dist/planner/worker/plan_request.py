@@ -39,6 +39,7 @@ class PlanningRequest:
         slow_ranks: Ranks of one pipeline that a plan of its own is wanted for; empty for the plan of all.
         base_revision: Of the plan of all then, beside which the other one is held.
         is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
+        whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
     """
 
     request_id: int
@@ -54,6 +55,7 @@ class PlanningRequest:
     slow_ranks: tuple[SlowRank, ...] = ()
     base_revision: int = 0
     is_first: bool = False
+    whole_up_to: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class PlanResult:
         tables: (pp_size) the ``PlannerMessage`` with the ``PlanTable`` of each pp_rank, encoded for the wire.
         frontier_npz: The frontier as ``planning.frontier.frontier_file`` saves it.
         profile_csv: The profile behind it, as ``planning.profile.profile_csv`` writes it.
+        is_first: Whether it is a first plan, and no whole frontier.
     """
 
     request_id: int
@@ -75,3 +78,4 @@ class PlanResult:
     tables: tuple[bytes, ...]
     frontier_npz: bytes
     profile_csv: bytes
+    is_first: bool = False

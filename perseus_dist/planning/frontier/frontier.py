@@ -27,6 +27,8 @@ NUM_POINTS_TO_T_STAR = 240
 NUM_POINTS_BEYOND = 32
 # Up to so many pairs of pieces of one hull, summed over all instructions, the frontier is traced exactly: about 2 s.
 MOST_EXACT_PIECES = 8_000_000
+# Up to so many a first plan is made of the exact frontier: tenths of a second.
+MOST_EXACT_PIECES_AT_FIRST = 250_000
 # Above, to this share of the total energy.
 TOLERANCE = 1e-4
 # Plans sought where a rough plan will do, as in simulations of many jobs.
@@ -204,14 +206,14 @@ def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadline
         switch_latency_ps: [ps] that a clock change takes.
         deadlines_ps: [ps] times at which plans are wanted.
     """
-    exact = _default_tolerance(problem) == 0
+    is_exact = _num_piece_pairs(problem) <= min(MOST_EXACT_PIECES, MOST_EXACT_PIECES_AT_FIRST)
     search = _Search(
         problem=problem,
         baseline=replay_all_max(problem),
         switch_latency_ps=switch_latency_ps,
         deadlines_ps=deadlines_ps,
         thorough=False,
-        tolerance=0.0 if exact else 1.0,
+        tolerance=0.0 if is_exact else 1.0,
         num_beyond=0,
     )
     return _plan(search, 2)
@@ -237,8 +239,12 @@ class _Search:
 
 
 def _default_tolerance(problem: PlanningProblem) -> float:
+    return 0.0 if _num_piece_pairs(problem) <= MOST_EXACT_PIECES else TOLERANCE
+
+
+def _num_piece_pairs(problem: PlanningProblem) -> int:
     pieces = np.array([len(curve.hull) - 1 for curve in problem.curves])[problem.curve_of]
-    return 0.0 if (pieces**2).sum() <= MOST_EXACT_PIECES else TOLERANCE
+    return int((pieces**2).sum())
 
 
 def _plan(search: _Search, num_points: int) -> Frontier:

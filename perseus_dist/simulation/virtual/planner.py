@@ -34,6 +34,7 @@ from perseus_dist.simulation.virtual.store import VirtualStore
 
 _TICK_NS = 1_000_000_000
 _PLANNING_NS = 3_000_000_000
+_REFINING_NS = 60_000_000_000  # of the whole frontier behind a first plan
 
 _log = logging.getLogger(__name__)
 
@@ -185,7 +186,8 @@ class VirtualPlanner:
                         return
                 case StartPlanning(request=request):
                     made = _planned(request, quick=self._quick_plans)
-                    self._plans[request.request_id] = (now_ns + _PLANNING_NS, made)
+                    takes_ns = _REFINING_NS if self.job.is_refining else _PLANNING_NS
+                    self._plans[request.request_id] = (now_ns + takes_ns, made)
                 case CancelPlanning():
                     self._plans.pop(effect.request_id, None)
                 case Answer():

@@ -21,7 +21,12 @@ _CAUSES_OF_A_CAP = frozenset({Cause.THERMAL, Cause.POWER_CAP, Cause.POWER_BRAKE}
 
 
 def request_straggler_plans(job: Job, now_s: float) -> list[Effect]:
-    """Ask for a plan of every pipeline whose slow ranks are not those that it was last planned for."""
+    """Ask for a plan of every pipeline whose slow ranks are not those that it was last planned for.
+
+    Beside a first plan none is asked for: it would be useless beside the whole frontier, and hold that up.
+    """
+    if job.awaits_frontier:
+        return []
     effects: list[Effect] = []
     for dp_rank in straggling_pipelines(job):
         wanted = _slow_ranks(job, dp_rank)
