@@ -91,8 +91,9 @@ class JobEvent:
 
     Attributes:
         sequence: Counts the job's events from 1, in this life of the planner.
-        kind: ``verdict``, ``recovered``, ``reported``, ``cleared``, ``switch``, ``fall``: a plan was given up, or
-            ``anew``: what was measured is of other work than what runs now.
+        kind: ``verdict``, ``recovered``, ``reported``, ``cleared``, ``switch``, ``fall``: a plan was given up,
+            ``anew``: what was measured is of other work than what runs now, or ``self_check``: iterations are not as
+            predicted.
         age_s: How long ago it happened.
         iteration: The newest one begun then.
         effective_iteration: Of a switch; otherwise -1.
@@ -160,6 +161,9 @@ class JobFigures:
         saved_doubt_j: [J] by which that may be more or less: counters tick, and times between two probes are not known.
         refused_reports: Ranks' reports that the detector could not take, since it began.
         guard: Whether the plan keeps the promise.
+        full_time_degree, full_energy_degree: An iteration at full clocks, measured over what the profile predicts.
+        plan_time_degree, plan_energy_degree: The same under the plan in force. ``troubles`` say so where times are more
+            than 1 % apart, and what explains it.
     """
 
     pipelines: tuple[PipelineStatus, ...] = ()
@@ -178,6 +182,10 @@ class JobFigures:
     saved_doubt_j: float = 0.0
     refused_reports: int = 0
     guard: GuardFigures = GuardFigures()
+    full_time_degree: float = 0.0
+    full_energy_degree: float = 0.0
+    plan_time_degree: float = 0.0
+    plan_energy_degree: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

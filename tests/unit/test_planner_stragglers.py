@@ -607,7 +607,8 @@ def test_a_report_wins_over_the_detector_until_it_is_cleared() -> None:
     world.tell(StragglerCleared(straggler_id="me"))
     world.iterate(10)
     assert world.status.t_prime_s == pytest.approx(judged.t_prime_s, rel=0.01)
-    assert [kind for kind in kinds(world) if kind not in ("switch", "verdict")] == ["reported", "reported", "cleared"]
+    others = ("switch", "verdict", "self_check")  # iterations of this world take 2 % longer than its profile says
+    assert [kind for kind in kinds(world) if kind not in others] == ["reported", "reported", "cleared"]
 
 
 @pytest.mark.parametrize(

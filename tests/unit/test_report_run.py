@@ -317,6 +317,24 @@ def test_energy_and_clocks_that_nobody_knows_are_not_invented(folder: Path) -> N
     assert " 0.0" not in summary_text(report).splitlines()[3].split("0.2500")[0]
 
 
+def test_the_self_check_is_in_text_page_and_document(folder: Path) -> None:
+    said = "iterations under the plan take 3.0 % longer than predicted"
+    figures = {"full_time_degree": 1.004, "plan_time_degree": 1.03, "plan_energy_degree": 0.995}
+    write(folder, "job.json", job(**figures, troubles=[said]))
+    report = write_report(build_report(folder), folder)
+    measured = "at full clocks +0.4 % time; under the plan +3.0 % time and -0.5 % energy"
+    line = f"self-check, measured against predicted: {measured}"
+    assert line in summary_text(report).splitlines()
+    assert f"trouble: {said}" in summary_text(report).splitlines()
+    page = (folder / "report.html").read_text()
+    assert line in page
+    assert said in page
+    document = json.loads((folder / "report.json").read_text())
+    assert {name: document[name] for name in figures} == figures
+    assert document["full_energy_degree"] is None
+    assert document["troubles"] == [said]
+
+
 def test_the_text_names_things_as_they_are(folder: Path) -> None:
     refused = header(1)
     refused["gpu"] |= {"control": "observe", "refusal": "GPU-1 is a MIG instance"}

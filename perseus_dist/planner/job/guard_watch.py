@@ -67,6 +67,12 @@ class GuardWatch:
             reference_s=guard.reference_s or 0.0, lost_s=guard.lost_s, probes=guard.num_probes, falls=self.num_falls
         )
 
+    @property
+    def instruction_excess(self) -> float:
+        """Under the plan, a usual rank's instruction times over the profile's, minus 1; 0 where that is not known."""
+        known = [median(speed.newest) for speed in self._speeds.values() if speed.newest]
+        return median(known) - 1 if known else 0.0
+
     def begin_plan(self, first_iteration: int) -> None:
         """Another plan is in force from this iteration on."""
         self.guard.begin_plan(first_iteration)

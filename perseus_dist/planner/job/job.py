@@ -28,6 +28,7 @@ from perseus_dist.planner.job.guard_watch import GuardWatch
 from perseus_dist.planner.job.job_history import JobHistory
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.saving import Saving
+from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 from perseus_dist.straggler.verdicts.verdict import Verdict
 
@@ -272,6 +273,7 @@ class Job:
             there is as much again.
         guard: Whether the plan keeps the promise, and what has come of it.
         saving: What plans have saved in this run, by measurement.
+        self_check: What the profile predicts of iterations under the table in force, beside what they take.
         stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was stored.
         num_refused_reports: Reports that were not taken.
         history: What has happened, for those who watch.
@@ -336,6 +338,7 @@ class Job:
     keeps_switch: bool = False
     guard: GuardWatch = field(default_factory=GuardWatch)
     saving: Saving = field(default_factory=Saving)
+    self_check: SelfCheckWatch = field(default_factory=SelfCheckWatch)
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0
     num_refused_reports: int = 0

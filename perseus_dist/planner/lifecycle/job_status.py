@@ -16,6 +16,7 @@ MAX_VERDICTS = 256  # shown: the worst
 def job_status(job: Job) -> JobStatus:
     """The job's status, to show."""
     summary = job.plan.summary if job.plan else None
+    full, plan = job.self_check.latest.full, job.self_check.latest.plan
     return JobStatus(
         job_id=job.job_id,
         phase=job.phase,
@@ -48,6 +49,10 @@ def job_status(job: Job) -> JobStatus:
         refused_reports=job.num_refused_reports + (job.watch.num_refused if job.watch else 0),
         events=job.history.events(job.now_s),
         guard=job.guard.figures,
+        full_time_degree=full.time_degree if full else 0.0,
+        full_energy_degree=full.energy_degree if full else 0.0,
+        plan_time_degree=plan.time_degree if plan else 0.0,
+        plan_energy_degree=plan.energy_degree if plan else 0.0,
     )
 
 
@@ -77,7 +82,8 @@ def _verdicts(job: Job) -> tuple[StragglerVerdict, ...]:
 
 
 def _troubles(job: Job) -> tuple[str, ...]:
-    return tuple(told_once({rank: state.trouble for rank, state in job.ranks.items()})[:MAX_TROUBLES])
+    of_ranks = told_once({rank: state.trouble for rank, state in job.ranks.items()})[:MAX_TROUBLES]
+    return (*of_ranks, job.self_check.sentence) if job.self_check.sentence else tuple(of_ranks)
 
 
 def _baseline(job: Job) -> MeasuredIterations:

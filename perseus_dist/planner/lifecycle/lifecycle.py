@@ -36,6 +36,7 @@ from perseus_dist.planner.lifecycle.events import (
     Tick,
 )
 from perseus_dist.planner.lifecycle.plan import apply_plan, handle_failure
+from perseus_dist.planner.lifecycle.profile_check import compare_prediction
 from perseus_dist.planner.lifecycle.registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle.restart import restore
 from perseus_dist.planner.lifecycle.schedule import handle_schedule
@@ -107,7 +108,8 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
                 else handle_failure(job, event, now_s)
             )
         case Tick():
-            return [*judge(job, now_s), *store_saving(job, now_s), *end_of_job(job, now_s)]
+            told = [*judge(job, now_s), *compare_prediction(job, now_s)]
+            return [*told, *store_saving(job, now_s), *end_of_job(job, now_s)]
         case _ if job.spec is None:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():

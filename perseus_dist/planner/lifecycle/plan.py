@@ -8,6 +8,7 @@ from statistics import fmean, median
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
 from perseus_dist.planner.job.job import Job, JobPlan, Phase, TakenSamples
+from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
@@ -79,6 +80,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         return []
     job.planning, job.planning_attempts, job.refine_at_s = None, 0, 0.0
     job.drifts.clear()  # agents compare with the new table from now on
+    job.self_check = SelfCheckWatch()
     if result.revision <= job.held_revision:  # an agent that follows a later one has attached meanwhile
         return start_planning(job, f"an agent holds table {job.held_revision}: planning again under a later revision")
     job.plan = JobPlan(

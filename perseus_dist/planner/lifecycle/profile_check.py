@@ -1,12 +1,22 @@
-"""The profile against the job: iterations at full clocks cannot be shorter than the profile says that they are."""
+"""The profile against the job: what it predicts of iterations, and what they take.
+
+Iterations at full clocks cannot be shorter than the profile says that they are; whatever else they differ by is said.
+"""
 
 import math
 
-from perseus_dist.planner.job.job import Job
-from perseus_dist.units import PS_PER_S
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.measured_iterations import measured_iterations
+from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
+from perseus_dist.planner.job.self_check import Comparison, self_check
+from perseus_dist.planner.lifecycle.events import Effect, Log
+from perseus_dist.units import PS_PER_S, UJ_PER_J
 
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
+_MIN_PLANNED = 16
+"""Iterations under the plan in force, before they are compared: a straggler is found within fewer."""
 
 
 def doubt(job: Job) -> str:
@@ -25,4 +35,56 @@ def doubt(job: Job) -> str:
     return (
         f"iterations at full clocks take {full.time_s:.4f} s, and {modelled_s:.4f} s by the profile, which was "
         "measured while GPUs were slow: sweeping all ranks again"
+    )
+
+
+def compare_prediction(job: Job, now_s: float) -> list[Effect]:
+    """Compare what the profile predicts with what is measured, and say once for each table where that is far apart.
+
+    The prediction is of a job that is well: while a rank is known to be slow, earlier figures stand.
+    """
+    switch = job.switch
+    is_waiting = job.keeps_switch or (switch is not None and switch.t_prime_s > 0)
+    is_unwell = is_waiting or bool(job.verdicts or job.stragglers)
+    if job.plan is None or job.is_swept or job.phase is not Phase.ENFORCING or is_unwell:
+        return []
+    found = self_check(
+        _at_full_clocks(job), _under_plan(job), noise=job.guard.guard.noise, instructions=job.guard.instruction_excess
+    )
+    if found.plan is None or not job.self_check.update(found):
+        return []
+    sentence = job.self_check.sentence
+    job.history.add("self_check", sentence, now_s=now_s, iteration=job.iteration)
+    job.num_changes += 1
+    return [Log(sentence=sentence)]
+
+
+def _at_full_clocks(job: Job) -> Comparison | None:
+    """The state of the machines that is met now, or the run's baseline."""
+    assert job.plan is not None
+    assert job.spec is not None
+    measured = job.saving.full if job.saving.full and job.saving.full.num_iterations else job.baseline
+    if measured is None:
+        return None
+    summary = job.plan.summary
+    return Comparison(
+        predicted_s=summary.baseline_time_ps / PS_PER_S,
+        measured_s=measured.time_s,
+        predicted_j=job.spec.dp_size * summary.baseline_uj / UJ_PER_J,
+        measured_j=measured.energy_j,
+        num_iterations=measured.num_iterations,
+    )
+
+
+def _under_plan(job: Job) -> Comparison | None:
+    if job.plan is None or job.switch is None or NO_POINT in job.switch.points or len(job.enforced) < _MIN_PLANNED:
+        return None
+    measured, followed = measured_iterations(job.enforced), followed_frontiers(job, job.plan, job.switch)
+    planned_uj, _ = energies_uj(job)
+    return Comparison(
+        predicted_s=max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S,
+        measured_s=measured.time_s,
+        predicted_j=planned_uj / UJ_PER_J,
+        measured_j=measured.energy_j,
+        num_iterations=measured.num_iterations,
     )

@@ -33,6 +33,7 @@ OF_A_PLAN = (
     "probed",
     "enforced",
     "saving",
+    "self_check",
     "stored_saved_j",
 )
 OF_A_PROFILE = ("sweep", "sweeps", "ended_series", "samples", "is_unplannable", "reprofiled_at_s")

@@ -71,6 +71,11 @@ class _PlannerCollector(Collector):
         )
         probes = CounterMetricFamily("perseus_job_probes", "Probes at full clocks.", labels=["job"])
         falls = CounterMetricFamily("perseus_job_falls", "Plans given up because they took too long.", labels=["job"])
+        degree = GaugeMetricFamily(
+            "perseus_job_measured_over_predicted",
+            "An iteration's time or energy by measurement, over what the profile predicts.",
+            labels=["job", "iterations", "quantity"],
+        )
         jobs = [actor.job for actor in self._jobs.all()]
         num_in_phase = Counter(job.phase for job in jobs)
         for phase in Phase:
@@ -90,7 +95,12 @@ class _PlannerCollector(Collector):
             lost_s.add_metric(labels, guard.lost_s)
             probes.add_metric(labels, guard.probes)
             falls.add_metric(labels, guard.falls)
-        yield from (phases, attached, ranks, table, switch, messages, missed, lost, lost_s, probes, falls)
+            latest = job.self_check.latest
+            for iterations, found in (("full", latest.full), ("plan", latest.plan)):
+                if found is not None:
+                    degree.add_metric([*labels, iterations, "time"], found.time_degree)
+                    degree.add_metric([*labels, iterations, "energy"], found.energy_degree)
+        yield from (phases, attached, ranks, table, switch, messages, missed, lost, lost_s, probes, falls, degree)
         yield from stragglers.families
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from perseus_dist.messages.job_status import MeasuredIterations
+from perseus_dist.messages.job_status import JobFigures, MeasuredIterations
 from perseus_dist.rank_text import told_once
 from perseus_dist.report.analysis.figures import RunReport
 from perseus_dist.report.analysis.straggler_text import (
@@ -102,11 +102,26 @@ def checks(report: RunReport) -> list[str]:
     per_token = ((report.planned_per_token_j, "under the plan"), (report.baseline_per_token_j, "at the baseline"))
     if told := [f"{energy_j:.4g} J {where}" for energy_j, where in per_token if energy_j is not None]:
         said.append(f"energy per token: {', '.join(told)}")
+    said += _self_check(report.job)
     guard = report.job.guard
     if guard.probes:
         lost = f"time lost under plans, against full clocks: {guard.lost_s:.2f} s, by {guard.probes} probes"
         said.append(f"{lost}; plans given up for it: {guard.falls}")
     return said
+
+
+def _self_check(job: JobFigures) -> list[str]:
+    """Measured over predicted, where it is known; ``troubles`` say what explains more than 1 %."""
+    pairs = (
+        ("at full clocks", job.full_time_degree, job.full_energy_degree),
+        ("under the plan", job.plan_time_degree, job.plan_energy_degree),
+    )
+    told = [
+        f"{where} {100 * (time - 1):+.1f} % time" + (f" and {100 * (energy - 1):+.1f} % energy" if energy else "")
+        for where, time, energy in pairs
+        if time
+    ]
+    return [f"self-check, measured against predicted: {'; '.join(told)}"] if told else []
 
 
 def why_no_plan(report: RunReport) -> str:

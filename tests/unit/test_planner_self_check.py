@@ -1,0 +1,185 @@
+"""The self-check: measured against predicted iterations, what explains the difference, and where it is said."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from test_planner_lifecycle import Fleet
+
+from perseus_dist.cli.jobs.job_view import format_troubles
+from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
+from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.lifecycle import Phase
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.metrics import _PlannerCollector
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.rpc.job_status_wire import decode_job_status, status_to_wire
+from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.virtual.run import VirtualJob, virtual_job
+
+
+def full(measured_s: float) -> Comparison:
+    return Comparison(predicted_s=1.0, measured_s=measured_s, predicted_j=100, measured_j=101, num_iterations=50)
+
+
+def plan(measured_s: float, num_iterations: int = 50) -> Comparison:
+    return Comparison(
+        predicted_s=2.0, measured_s=measured_s, predicted_j=80, measured_j=80, num_iterations=num_iterations
+    )
+
+
+def checked(full_s: float, plan_s: float, *, instructions: float = 0.0, noise: float = 0.0005) -> SelfCheck:
+    return self_check(full(full_s), plan(plan_s), noise=noise, instructions=instructions)
+
+
+def test_what_is_as_predicted_is_not_said() -> None:
+    found = checked(1.001, 2.018)
+    assert not found.is_off
+    assert found.error == pytest.approx(0.009)
+    assert full(1.001).time_degree == pytest.approx(1.001)
+    assert full(1.001).energy_degree == pytest.approx(1.01)
+
+
+@pytest.mark.parametrize(
+    ("full_s", "plan_s", "instructions", "part"),
+    [
+        (1.06, 2.06, 0.0, "between"),  # 60 ms more at full clocks, and as many under the plan
+        (1.06, 2.06, 0.05, "instructions"),
+        (1.0, 2.06, 0.04, "clocks"),
+        (1.0, 2.06, 0.0, "unknown"),
+        (0.94, 1.94, -0.04, "instructions"),
+        (1.0, 1.94, -0.04, "unknown"),  # a clock that comes late makes nothing shorter
+    ],
+)
+def test_a_difference_is_explained(full_s: float, plan_s: float, instructions: float, part: str) -> None:
+    found = checked(full_s, plan_s, instructions=instructions)
+    assert found.is_off
+    shares = {name: getattr(found.parts, name) for name in ("instructions", "between", "clocks", "unknown")}
+    assert sum(shares.values()) == pytest.approx(found.error)
+    assert abs(found.error) == pytest.approx(0.03)
+    assert max(shares, key=lambda name: abs(shares[name])) == part
+    assert ("longer" if found.error > 0 else "shorter") in found.sentence
+
+
+def test_the_sentence_has_both_times_and_the_parts() -> None:
+    assert checked(1.06, 2.08, noise=0.0).sentence == (
+        "iterations under the plan take 4.0 % longer than predicted, 2.0800 s instead of 2.0000 s, +6.0 % at full "
+        "clocks; of this +3.0 % transfers or other work between instructions that the profile does not know, +1.0 % "
+        "unknown; noise explains up to 0.0 %"
+    )
+
+
+def test_noise_is_no_difference_and_more_iterations_leave_less_of_it() -> None:
+    noisy = self_check(None, plan(2.05, num_iterations=16), noise=0.02, instructions=0.0)
+    assert not noisy.is_off
+    assert noisy.doubt == pytest.approx(4 * 0.02 * math.sqrt(math.pi / 2 / 16))
+    assert self_check(None, plan(2.05, num_iterations=64), noise=0.005, instructions=0.0).is_off
+    assert self_check(None, None, noise=0.01, instructions=0.0) == SelfCheck()
+
+
+def test_a_sentence_is_said_once_kept_while_it_holds_and_dropped_below_the_limit() -> None:
+    watch = SelfCheckWatch()
+    assert not watch.update(checked(1.0, 2.01))
+    assert watch.update(checked(1.0, 2.05))
+    said = watch.sentence
+    assert "2.5 % longer" in said
+    assert not watch.update(checked(1.0, 2.052))
+    assert watch.sentence == said, "figures that hardly move are no news"
+    assert not watch.update(checked(1.05, 2.05))
+    assert "+2.5 % transfers" in watch.sentence, "a probe has shown what it is"
+    assert not watch.update(checked(1.0, 2 * (1 + LIMIT) + 0.001))
+    assert watch.sentence, "just above the limit it still holds"
+    assert not watch.update(checked(1.0, 2.0))
+    assert not watch.sentence
+    assert not watch.update(checked(1.0, 2.05))
+    assert watch.sentence
+    assert watch.is_logged
+
+
+def test_figures_and_sentence_go_to_the_log_the_status_and_the_wire() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.free_s = fleet.planned_s = 1.03  # as if probes had not been ordered yet
+    fleet.iterate(30)
+    said = [line for line in fleet.log if "than predicted" in line]
+    assert len(said) == 1
+    status = job_status(fleet.job)
+    assert status.plan_time_degree == pytest.approx(1.03)
+    assert status.troubles == (fleet.job.self_check.sentence,)
+    assert [event.kind for event in status.events].count("self_check") == 1
+    wire = status_to_wire(status)
+    assert "than predicted" in format_troubles(wire)
+    assert decode_job_status(wire.SerializeToString()).plan_time_degree == status.plan_time_degree
+
+
+def test_a_straggler_that_is_known_is_no_error_of_the_prediction() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(20)
+    before = fleet.job.self_check.latest
+    assert before.plan is not None
+    fleet.job.keeps_switch = True
+    fleet.planned_s = 1.3
+    fleet.iterate(20)
+    assert fleet.job.self_check.latest == before
+    assert not fleet.job.self_check.sentence
+
+
+def test_a_new_table_is_checked_anew() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.planned_s = fleet.free_s = 1.03
+    fleet.iterate(30)
+    assert fleet.job.self_check.sentence
+    fleet.job.plan_again_at_s = 0.0
+    fleet.iterate()
+    assert fleet.phase() is Phase.PLANNING
+    fleet.plan_ready()
+    assert fleet.job.self_check == SelfCheckWatch()
+
+
+SIMULATED = SimulatedJob(schedule=one_f_one_b(pp=4, microbatches=8), num_pipelines=1, num_iterations=140, imbalance=0.1)
+
+
+def trained(simulated: SimulatedJob, *, transfer_s: float = 0.0, seed: int = 0) -> VirtualJob:
+    with virtual_job(simulated, "a100", quick_plans=True, noise_percent=0.5, seed=seed) as job:
+        for rank in range(simulated.num_ranks):
+            job.set_transfer_s(rank, transfer_s)
+        for _ in range(simulated.num_iterations):
+            assert job.run_iteration() is not None
+    return job
+
+
+@pytest.mark.parametrize(
+    ("pp", "microbatches", "pipelines", "seed"), [(2, 4, 1, 0), (2, 4, 1, 1), (4, 8, 1, 2), (4, 8, 2, 3), (1, 4, 2, 4)]
+)
+def test_no_false_alarm_in_jobs_with_noise(pp: int, microbatches: int, pipelines: int, seed: int) -> None:
+    schedule = one_f_one_b(pp=pp, microbatches=microbatches)
+    job = trained(replace(SIMULATED, schedule=schedule, num_pipelines=pipelines), seed=seed)
+    check, status = job.planner.job.self_check, job.status
+    assert not check.is_logged
+    assert status.troubles == ()
+    assert abs(status.plan_time_degree - 1) < LIMIT
+    assert abs(status.full_time_degree - 1) < LIMIT
+    assert abs(status.plan_energy_degree - 1) < LIMIT
+
+
+def test_transfers_that_the_profile_does_not_know_are_named() -> None:
+    job = trained(SIMULATED, transfer_s=0.02)
+    check, status = job.planner.job.self_check, job.status
+    assert check.is_logged
+    assert status.plan_time_degree > 1.1
+    assert status.full_time_degree > 1.1
+    parts = check.latest.parts
+    assert parts.between > 5 * max(abs(parts.instructions), abs(parts.clocks), abs(parts.unknown))
+    assert "transfers or other work between instructions" in status.troubles[0]
+
+
+def test_the_figures_are_metrics() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.free_s = fleet.planned_s = 1.03
+    fleet.iterate(30)
+    jobs = SimpleNamespace(counters=Counters(), num_streams=0, all=lambda: [SimpleNamespace(job=fleet.job)])
+    collected = _PlannerCollector(jobs, SimpleNamespace(trouble="")).collect()  # type: ignore[arg-type]
+    degrees = next(family for family in collected if family.name == "perseus_job_measured_over_predicted")
+    found = {(sample.labels["iterations"], sample.labels["quantity"]): sample.value for sample in degrees.samples}
+    assert found["plan", "time"] == pytest.approx(1.03)
+    assert found.keys() == {(one, quantity) for one in ("full", "plan") for quantity in ("time", "energy")}
