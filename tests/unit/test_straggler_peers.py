@@ -101,3 +101,22 @@ def test_peers_are_of_the_same_stage_kind_and_clock() -> None:
     clocks[4, 1] = 1200
     reference.deviations(values, clocks, nobody, nobody)
     assert reference.num_others.tolist() == [3, 3, 3, 3, 0, 0]
+
+
+def compared(times: list[list[float]]) -> np.ndarray:
+    """(num_iterations, 2) deviations of two replicas of a stage, given logarithms of time over the profile."""
+    two = PeerBaseline(np.zeros(2, dtype=np.intp), np.ones(1), POLICY)
+    none = np.zeros(2, dtype=bool)
+    clocks = np.full((2, 1), 1410.0)
+    return np.array([two.deviations(np.array([row]).T, clocks, none, none, none)[0] for row in times])
+
+
+def test_the_profile_says_which_of_two_has_been_slow_from_the_beginning() -> None:
+    found = compared([[0.2, 0.0]] * 4)
+    assert found[:, 0] == pytest.approx(0.2)
+    assert np.isnan(found[:, 1]).all()
+
+
+def test_a_profile_that_is_wrong_for_both_of_two_makes_neither_slow() -> None:
+    assert np.isnan(compared([[0.2, 0.2]] * 4)).all()
+    assert np.isnan(compared([[0.0, -0.2]] * 4)).all()

@@ -2,10 +2,12 @@
 
 Peers are of the same stage, the same instruction kind and the same requested clock. Where fewer than ``min_peers``
 others remain, being slower than them is not enough (one of two may as well have become faster): the place must also be
-slower than its own history, from which what happens to the whole job is taken out. Where there are none, history alone
-speaks. Where plans have peers run at different clocks, what a place's times are above the profile is compared with what
-they were when it was last compared.
+slower than its own history, from which what happens to the whole job is taken out; before there is one, the profile
+stands for it where it clearly says slow. Where there are none, history alone speaks. Where plans have peers run at
+different clocks, what a place's times are above the profile is compared with what they were when it was last compared.
 """
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,8 @@ class PeerBaseline:
 
     Attributes:
         num_others: (num_places) peers in the latest iteration.
+        num_compared: (num_places) iterations in which there was one.
+        doubts: (num_places) how wrong the latest deviations may be, however many there are: the profile's error.
     """
 
     def __init__(self, stages: NDArray[np.integer], shares: FloatArray, policy: StragglerPolicy) -> None:
@@ -40,6 +44,8 @@ class PeerBaseline:
         self._clocks = np.full((len(stages), len(shares)), np.nan)
         self._like = np.full(len(stages), np.nan)  # what a place's own value would be if it were like its peers
         self.num_others = np.zeros(len(stages), dtype=np.intp)
+        self.num_compared = np.zeros(len(stages), dtype=np.intp)
+        self.doubts = np.zeros(len(stages))
 
     def deviations(
         self,
@@ -66,11 +72,20 @@ class PeerBaseline:
         """
         peers = self._above_peers(values, clocks, is_straggler) - self._level.offset
         has_many = self.num_others >= self._policy.min_peers
+        self.num_compared += ~np.isnan(peers)
         # Beside a straggler its only peer looks fast; that is nothing usual either.
         self._level.learn(peers, ~is_frozen & (has_many | ~is_frozen.any()))
         history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen, is_profiled)
+        known = history
+        if is_profiled is not None:
+            above = self._above_profile(values @ self._shares, is_frozen)
+            # Noise is what history shows: the profile speaks only where it says clearly that a place is slow.
+            is_slow = np.minimum(above, 2 * peers) > math.log(self._policy.min_degree) + _PROFILE_DOUBT
+            is_new = np.isnan(history) & is_slow & ~has_many  # NaN compares false
+            known = np.where(is_new, above, history)
+            self.doubts = np.where(is_new, _PROFILE_DOUBT, 0.0)
         # One's own history is less noisy than the only peer: the peer need agree by half, and only about being slow.
-        agreed = np.where(history > 0, np.minimum(history, np.maximum(2 * peers, 0.0)), history)
+        agreed = np.where(known > 0, np.minimum(known, np.maximum(2 * peers, 0.0)), known)
         both = np.where(np.isnan(peers), history, agreed)
         compared, alone = np.where(has_many, peers, both), np.where(has_many, peers, history)
         if is_profiled is None:
@@ -81,6 +96,15 @@ class PeerBaseline:
         shrunk = np.sign(own) * np.maximum(np.abs(own) - _PROFILE_DOUBT, 0.0)
         beside = np.where(is_followed, own, np.where(is_alone, shrunk, np.nan))
         return np.fmax(compared, beside), np.fmax(alone, beside)
+
+    def _above_profile(self, times: FloatArray, is_frozen: BoolArray) -> FloatArray:
+        """Excess of places over the profile, the third witness beside a place without a history and its only peer.
+
+        Who has been slow from the beginning has no other history. What makes the whole job slower is taken out.
+        """
+        common, _ = median_of_others(times, np.zeros(len(times), dtype=np.intp), is_frozen)
+        above: FloatArray = times - np.maximum(np.nan_to_num(common), 0.0)
+        return above
 
     def _above_like(
         self, times: FloatArray, compared: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray

@@ -61,13 +61,20 @@ class EvidenceSeries:
         self._num_known = np.zeros(num_places, dtype=np.intp)
         self.noise = Noise(groups)
 
-    def take(self, values: FloatArray, is_straggler: BoolArray, doubts: FloatArray | float = 0.0) -> None:
+    def take(
+        self,
+        values: FloatArray,
+        is_straggler: BoolArray,
+        doubts: FloatArray | float = 0.0,
+        num_compared: NDArray[np.intp] | int = 0,
+    ) -> None:
         """Take note of one iteration.
 
         Args:
             values: (num_places) above what is usual; NaN where there is none.
             is_straggler: (num_places) known ones.
             doubts: (num_places) how wrong a value may be for reasons that more iterations do not mend.
+            num_compared: (num_places) iterations so far in which a place was compared, with a value or without.
         """
         self._values[:-1], self._doubts[:-1] = self._values[1:].copy(), self._doubts[1:].copy()
         self._values[-1], self._doubts[-1] = values, doubts
@@ -75,7 +82,7 @@ class EvidenceSeries:
         need = math.log(self._policy.min_degree)
         self.noise.take(values, need, is_straggler)
         latest = self.estimate(self._policy.latest_window)
-        is_ripe = self.noise.num_taken >= self._policy.min_history
+        is_ripe = np.maximum(self.noise.num_taken, num_compared) >= self._policy.min_history
         candidates = np.flatnonzero(is_ripe & (latest.median > need))  # NaN compares false; what is over is none
         plain = np.zeros(len(candidates), dtype=bool)
         tests = zip(self._policy.windows, self._policy.z, strict=True) if len(candidates) else ()

@@ -95,7 +95,7 @@ class TimeEvidence:
         agreed, above = self._cells.deviations(
             whole.log_ratios, whole.requested_mhz, is_flagged, is_frozen, is_throttled
         )
-        self.direct.take(agreed, is_flagged)
+        self.direct.take(agreed, is_flagged, self._cells.doubts, self._cells.num_compared)
 
         usual = ~(is_late | is_frozen)
         tokens = whole.log_tokens - median_of_others(whole.log_tokens, layout.stage_of_cell)[0]
