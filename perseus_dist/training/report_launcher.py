@@ -54,21 +54,23 @@ class ReportLauncher:
         """
         # -P: modules in the working directory must not stand in for installed ones.
         command = [sys.executable, "-P", "-m", __name__, str(self._folder), *map(str, self._before)]
+        process = None
         try:
             # A session of its own: Ctrl-C reaches us, and we end it.
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-            try:
-                process.wait(longest_s)
-            except subprocess.TimeoutExpired:
-                process.returncode = 0  # it outlives this object on purpose, which would otherwise warn of that
-                _log.warning(
-                    "the report is made in the background; if it does not come: perseus-dist report %s", self._folder
-                )
-            except KeyboardInterrupt:
+            process.wait(longest_s)
+        except subprocess.TimeoutExpired:
+            assert process is not None
+            process.returncode = 0  # it outlives this object on purpose, which would otherwise warn of that
+            _log.warning(
+                "the report is made in the background; if it does not come: perseus-dist report %s", self._folder
+            )
+        except KeyboardInterrupt:
+            if process is not None:  # else it came while the process was started, which then goes on by itself
                 process.kill()
                 process.wait()
-                self.tell_command()
-                raise
+            self.tell_command()
+            raise
         except OSError as error:
             _log.warning("no report was made of %s: %s", self._folder, error)
 

@@ -7,15 +7,21 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from waiting import PATIENCE_S
 
 MAKING = """
-import logging, sys
+import logging, subprocess, sys, time
 from perseus_dist.training.report_launcher import LONGEST_AFTER_FAILURE_S, ReportLauncher
 logging.basicConfig(format="%(message)s")
 report = ReportLauncher(sys.argv[1])
 open(sys.argv[1] + "/job.json", "w").write(sys.argv[2])
-print("ends", flush=True)
+Popen = subprocess.Popen
+def start(*arguments, **options):
+    print("ends", flush=True)
+    time.sleep(60 if sys.argv[3] == "starting" else 0)
+    return Popen(*arguments, **options)
+subprocess.Popen = start
 report.make(longest_s=LONGEST_AFTER_FAILURE_S if sys.argv[3] == "failed" else None)
 """
 RUNNING = json.dumps({"phase": "enforcing", "ended_at": None})
@@ -43,8 +49,10 @@ def test_a_job_that_failed_ends_soon_and_its_report_comes_later(tmp_path: Path) 
         assert str(tmp_path) in process.stderr.read()  # what perseus-dist report says of such a folder
 
 
-def test_ctrl_c_ends_the_waiting_and_names_the_command(tmp_path: Path) -> None:
-    with start(tmp_path, RUNNING, "well") as process:
+@pytest.mark.parametrize("how", ["well", "starting"])
+def test_ctrl_c_ends_the_waiting_and_names_the_command(how: str, tmp_path: Path) -> None:
+    """Also while the process that makes the report is being started."""
+    with start(tmp_path, RUNNING, how) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ends\n"
         time.sleep(0.1)
