@@ -20,9 +20,11 @@ for name in sorted(os.listdir({ours!r})):
         site.addpackage({ours!r}, name, None)
 """
 
-# Under nohup, and in the background of many CI runners, SIGINT is ignored, by every process that a test starts as well.
+# In the background of many CI runners SIGINT is ignored, under nohup SIGHUP, and by every process that a test starts as well.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -157,7 +157,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
 )
 def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path) -> None:
     profile = tmp_path / "saved.csv"
-    run = run_in(tmp_path, name, num_steps=28, version=version)
+    run = run_in(tmp_path, name, num_steps=40, version=version)
     write_profile(profile, run)
     run = replace(run, perseus_options=("--perseus-profile", str(profile)))
     check_trained(run, run.train(), least_predicted=4)
