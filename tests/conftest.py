@@ -20,7 +20,7 @@ for name in sorted(os.listdir({ours!r})):
         site.addpackage({ours!r}, name, None)
 """
 
-# In the background of many CI runners SIGINT is ignored, under nohup SIGHUP, and by every process that a test starts as well.
+# In the background of many CI runners SIGINT is ignored, under nohup SIGHUP; what a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
