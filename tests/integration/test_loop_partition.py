@@ -155,7 +155,8 @@ def trainer(config: TrainerConfig, environ: dict[str, str], log_path: Path) -> I
 
 
 @pytest.mark.stress
-def test_a_silent_network_loses_no_sample_and_no_switch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_sweep_paused", [False, True], ids=["short", "until the sweep is paused"])
+def test_a_silent_network_loses_no_sample_and_no_switch(*, is_sweep_paused: bool, tmp_path: Path) -> None:
     with ExitStack() as stack:
         # A counter that is published often makes short windows.
         machine = stack.enter_context(SimulatedMachine("a100", count=2, timing=Timing(energy_period_s=0.01)))
@@ -189,9 +190,10 @@ def test_a_silent_network_loses_no_sample_and_no_switch(tmp_path: Path) -> None:
         num_set = len(clocks_set_mhz())
         stay_silent_until_noticed()
         assert len(clocks_set_mhz()) >= num_set + 3  # its sweep went on
+        if is_sweep_paused:
+            wait_until(lambda: "waits for ranks 0 to come back" in planner_log.read_text())
         proxy.mend()
         wait_until(lambda: operator.status().phase == "enforcing")
-        assert "takes what is left" not in planner_log.read_text()  # nothing had to be measured again
         (tmp_path / "profile.csv").write_text(operator.profile())
         rows = read_rows(tmp_path / "profile.csv")
         clocks_mhz = {
@@ -199,10 +201,14 @@ def test_a_silent_network_loses_no_sample_and_no_switch(tmp_path: Path) -> None:
             for key in {(row.stage, row.kind) for row in rows}
         }
         assert len(clocks_mhz) == 4
-        assert len({tuple(clocks) for clocks in clocks_mhz.values()}) == 1, clocks_mhz
+        fewest = min(clocks_mhz.values(), key=len)  # the other rank goes on until the silence is noticed
+        assert all(clocks[: len(fewest)] == fewest for clocks in clocks_mhz.values()), clocks_mhz
         ordered = re.search(r"(\d+) iterations each", other_log.read_text())
         assert ordered is not None
-        assert all(0 < row.samples <= NUM_MICROBATCHES * int(ordered[1]) for row in rows)
+        # Another sweep follows a paused one, and measures nothing again but a clock that the silent rank was just at.
+        assert all(row.samples > 0 for row in rows)
+        most = NUM_MICROBATCHES * int(ordered[1])
+        assert len({row.clock_mhz for row in rows if row.stage == 0 and row.samples > most}) <= 1
 
         wait_until(lambda: f"switch {operator.status().switch_revision}:" in agent_log.read_text())
         proxy.cut()

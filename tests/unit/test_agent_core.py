@@ -567,8 +567,14 @@ def test_samples_are_sent_again_until_they_are_durable() -> None:
     world.iterate(12, 12, gap_ms=13)  # the clock in hand is measured, and no other: nobody could say where to stop
     tell(world, ProfileAck(sequence=1))
     world.sent.clear()
-    connect(world)
+    world.do(world.core.on_connected(world.now))
+    world.iterate(24, 4, gap_ms=13)
+    assert world.of_type(Telemetry) == [], "a planner that hears it believes to have all samples of before"
+    tell(world, Attached(phase="profiling", table_revision=0, acked_samples=0))
+    world.iterate(28, 12, gap_ms=13)
+    kinds = [type(message) for message in world.sent]
     assert [samples.sequence for samples in world.of_type(ProfileSamples)] == [2]
+    assert kinds.index(ProfileSamples) < kinds.index(Telemetry)
     world.do(world.core.on_disconnected(world.now))
     world.sent.clear()
     world.do(world.core.on_connected(world.now))

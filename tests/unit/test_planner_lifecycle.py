@@ -683,6 +683,22 @@ def test_what_a_rank_missed_is_swept_again_when_it_is_back() -> None:
     assert [len(c.samples) for c in fleet.requests[0].contributions] == [8, 8]
 
 
+def test_a_paused_sweep_waits_for_the_samples_that_a_rank_had_kept() -> None:
+    fleet = Fleet().to_profiling()
+    fleet.iterate(4)  # the first clock is measured
+    fleet.detach(1)
+    fleet.iterate(20)
+    fleet.attach(1)
+    fleet.tell(Tick())
+    assert fleet.job.sweep_id == 1, "what it had kept may be on its way"
+    fleet.say(fleet.stream_of[1], fleet.samples(1, 1, 1, 1200))
+    assert fleet.job.sweep_id == 1
+    fleet.iterate(1)
+    second = fleet.sweep(1)
+    assert second is not None
+    assert (second.sweep_id, second.clocks_mhz) == (2, (1000, 800))
+
+
 def test_a_rank_that_stays_away_is_not_waited_for_when_another_pipeline_measured_the_same() -> None:
     fleet = Fleet(dp=2).to_profiling()
     fleet.detach(3)

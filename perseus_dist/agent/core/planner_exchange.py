@@ -114,8 +114,8 @@ class PlannerExchange:
         return [LogWarning("the job's planner is gone: clocks released until it is back")]
 
     def tell_telemetry(self) -> list[Action]:
-        """Everything that is known by now, while a stream is open."""
-        if not self._session.is_connected:
+        """Everything that is known by now, once the planner has accepted the stream: samples of before go first."""
+        if not self._session.is_attached:
             return []
         control = "observe" if self._requests.refusal else self._control
         iteration = self._position.iteration

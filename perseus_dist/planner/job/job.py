@@ -71,6 +71,7 @@ class RankState:
         control: As its latest telemetry says.
         said_goodbye: Its trainer has ended.
         telemetry_sequence: Of its latest telemetry; 0 before the first.
+        has_reported: It has sent telemetry since it attached, and before that all samples that it had kept.
         lost_messages: Telemetry that never came.
         switch_seen: Highest switch revision that it has confirmed.
     """
@@ -86,6 +87,7 @@ class RankState:
     trouble: str = ""
     said_goodbye: bool = False
     telemetry_sequence: int = 0
+    has_reported: bool = False
     lost_messages: int = 0
     lost_boundaries: int = 0
     lost_reports: int = 0

@@ -195,7 +195,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
         job.is_unplannable = False
     else:
         state.stream, state.gpu, state.control = (event.stream, attach.gpu, attach.gpu.control)
-        state.has_profile, state.said_goodbye = attach.has_profile, False
+        state.has_profile, state.said_goodbye, state.has_reported = attach.has_profile, False, False
     job.places[rank.rank] = _place(rank)
     job.rank_at[_place(rank)] = rank.rank
     job.rank_of_stream[event.stream] = rank.rank

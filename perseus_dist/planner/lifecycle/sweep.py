@@ -161,6 +161,8 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
         why = "training has gone back to an earlier iteration"
         return _order_again(job, sweep, now_s, why, after_iterations=job.policy.num_warmup_iterations)
     if sweep.is_paused:
+        if not all(job.ranks[rank].has_reported for rank in sweep.missing_mhz):
+            return []  # samples that they kept while they were away may be on their way
         return _order_again(job, sweep, now_s, "all that are needed are back")
     if job.iteration < ordered.first_iteration + ordered.iterations_per_clock * len(ordered.clocks_mhz):
         return []

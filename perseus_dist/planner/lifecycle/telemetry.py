@@ -27,7 +27,7 @@ def handle_telemetry(job: Job, state: RankState, message: Telemetry, now_s: floa
         return False
     if state.telemetry_sequence:
         state.lost_messages += max(0, message.sequence - state.telemetry_sequence - 1)
-    state.telemetry_sequence = message.sequence
+    state.telemetry_sequence, state.has_reported = message.sequence, True
     state.gpu_sample = message.gpu
     if (message.lost_boundaries, message.missed_clocks) != (state.lost_boundaries, state.missed_clocks):
         state.lost_boundaries, state.missed_clocks = message.lost_boundaries, message.missed_clocks
