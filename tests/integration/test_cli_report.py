@@ -24,7 +24,7 @@ from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.cli import main
 from perseus_dist.messages.job_status import FrontierPoint, JobFrontier, JobProfile
 from perseus_dist.messages.terms import Gpu
-from perseus_dist.planner.job.job import JobPlan
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planning.schedule.schedule import Schedule, one_f_one_b
 from perseus_dist.report.run_report import REPORT_FILES, STRAGGLERS_SVG
 from perseus_dist.runlog.report_folder import ReportFolder, timeline_header

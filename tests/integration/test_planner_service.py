@@ -431,9 +431,9 @@ def test_a_defect_in_one_call_is_internal_and_the_next_call_works(
         await call.write(encode_agent_message(ATTACH_0))
         assert isinstance(await heard(call), Attached)
         job = planner.jobs.all()[0].job
-        pipelines, job.pipelines = job.pipelines, None  # type: ignore[assignment]
+        pipelines, job.progress.pipelines = job.progress.pipelines, None  # type: ignore[assignment]
         assert (await refusal(planner.ask("ListJobs", b"")))[0] == "INTERNAL"
-        job.pipelines = pipelines
+        job.progress.pipelines = pipelines
         assert await planner.job_ids() == ["job"]
 
     run(test)

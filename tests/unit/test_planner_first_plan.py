@@ -76,7 +76,7 @@ def test_a_first_plan_is_put_in_force_and_the_whole_frontier_replaces_it() -> No
     assert "whole" not in fleet.job.reason
     fleet.iterate(6)
     assert len(fleet.requests) == 2
-    assert fleet.job.planning is None
+    assert fleet.job.planning.pending is None
 
 
 def test_a_pipeline_that_is_planned_whole_at_once_has_one_table() -> None:
@@ -110,7 +110,7 @@ def test_a_first_plan_that_is_slow_is_given_up_and_the_frontier_of_the_same_samp
         if fleet.phase() is not Phase.ENFORCING:
             break
     assert fleet.phase() is Phase.RELEASED
-    assert fleet.job.planning is None
+    assert fleet.job.planning.pending is None
     answer(fleet, asked, is_first=False)
     assert fleet.phase() is Phase.RELEASED
     switch = fleet.switch(0)
@@ -170,7 +170,7 @@ def test_another_run_asks_for_the_frontier_that_the_run_before_did_not_get() -> 
     fleet.run_id = "run 2"
     for rank in (0, 1):
         fleet.attach(rank, incarnation=2000 + rank)
-    assert fleet.job.planning is None
+    assert fleet.job.planning.pending is None
     fleet.iterate(12)
     assert fleet.phase() is Phase.ENFORCING
     assert fleet.job.is_refining
@@ -183,7 +183,7 @@ def test_a_frontier_that_cannot_be_made_leaves_the_first_plan_in_force() -> None
         failed = PlanFailed(request_id=fleet.requests[-1].request_id, reason="the worker died", transient=True)
         fleet.tell(failed)
         assert fleet.phase() is Phase.ENFORCING
-        assert fleet.job.planning is None
+        assert fleet.job.planning.pending is None
         fleet.iterate(12)
     num_asked = len(fleet.requests)
     assert fleet.job.reason.startswith("the first plan stays, because the whole frontier cannot be made")

@@ -423,7 +423,7 @@ def test_the_same_agent_takes_the_place_of_its_older_stream() -> None:
     assert isinstance(fleet.inbox[old][-1], Refused)
     fleet.tell(RankDetached(stream=old))  # seen late
     assert fleet.job.num_attached == 1
-    assert fleet.job.ranks[0].stream == new
+    assert fleet.job.members.ranks[0].stream == new
 
 
 def test_two_ranks_in_one_place_are_refused() -> None:
@@ -437,7 +437,7 @@ def test_two_ranks_in_one_place_are_refused() -> None:
 
 def test_a_new_schedule_begins_the_job_anew_when_nobody_runs_the_old_one_and_revisions_go_on() -> None:
     fleet = Fleet().to_enforcing()
-    switch, sweep_id = fleet.switch(0), fleet.job.sweep_id
+    switch, sweep_id = fleet.switch(0), fleet.job.profiling.sweep_id
     assert switch is not None
     for rank in (0, 1):
         fleet.detach(rank)
@@ -446,9 +446,9 @@ def test_a_new_schedule_begins_the_job_anew_when_nobody_runs_the_old_one_and_rev
     assert [key for key in fleet.facts if key.startswith(("table", "switch", "baseline", "schedule"))] == []
     assert [key for key in fleet.facts if key.startswith("samples")], "what instructions take is as true as ever"
     for _ in range(2):
-        assert fleet.job.held_revision == switch.table_revision
-        assert fleet.job.held_switch_revision == switch.switch_revision
-        assert fleet.job.sweep_id == sweep_id
+        assert fleet.job.revisions.held_table == switch.table_revision
+        assert fleet.job.revisions.held_switch == switch.switch_revision
+        assert fleet.job.profiling.sweep_id == sweep_id
         fleet.restart()
 
 
@@ -546,7 +546,7 @@ def test_samples_are_acknowledged_behind_the_fact_and_again_when_they_come_again
         persist = next(i for i, effect in enumerate(effects) if isinstance(effect, Persist))
         ack = effects.index(Send(stream=stream, message=ProfileAck(sequence=samples.sequence)))
         assert persist < ack
-    assert len(fleet.job.samples[1][0]) == 1
+    assert len(fleet.job.profiling.samples[1][0]) == 1
     again = fleet.attach(0)
     attached = fleet.inbox[again][0]
     assert isinstance(attached, Attached)
@@ -586,7 +586,7 @@ def test_a_sweep_that_leaves_no_choice_of_clocks_is_not_planned_with() -> None:
     fleet.iterate(20)
     assert fleet.phase() is Phase.OBSERVING
     assert fleet.job.reason == "no rank could set clocks in the sweep: the lock was refused"
-    assert (fleet.requests, fleet.job.sweep_id) == ([], 1)
+    assert (fleet.requests, fleet.job.profiling.sweep_id) == ([], 1)
     assert csv_of_request(planning_request(fleet.job)).count(b",1400,") == 4
     fleet.reached_mhz = range(10_000)
     fleet.detach(1)
@@ -642,7 +642,7 @@ def test_a_new_sweep_that_leaves_no_choice_of_clocks_leaves_the_plan_in_force() 
     for stream in fleet.stream_of.values():
         fleet.say(stream, replace(DRIFT, measured_time_s=0.104))
     fleet.iterate(30)
-    assert fleet.job.sweep_id == 2
+    assert fleet.job.profiling.sweep_id == 2
     assert fleet.phase() is Phase.ENFORCING
     assert "the plan in force stays" in fleet.job.reason
     assert len(fleet.requests) == 1
@@ -690,9 +690,9 @@ def test_a_paused_sweep_waits_for_the_samples_that_a_rank_had_kept() -> None:
     fleet.iterate(20)
     fleet.attach(1)
     fleet.tell(Tick())
-    assert fleet.job.sweep_id == 1, "what it had kept may be on its way"
+    assert fleet.job.profiling.sweep_id == 1, "what it had kept may be on its way"
     fleet.say(fleet.stream_of[1], fleet.samples(1, 1, 1, 1200))
-    assert fleet.job.sweep_id == 1
+    assert fleet.job.profiling.sweep_id == 1
     fleet.iterate(1)
     second = fleet.sweep(1)
     assert second is not None
@@ -712,7 +712,7 @@ def test_a_rank_that_never_sends_samples_does_not_keep_the_job_in_a_sweep_for_ev
     fleet.reported_steps.update((1, sweep_id, index) for sweep_id in range(9) for index in range(9))
     fleet.iterate(100)
     assert fleet.phase() is Phase.PLANNING
-    assert fleet.job.sweep is None
+    assert fleet.job.profiling.sweep is None
     assert any("sent no samples in 3 sweeps" in line for line in fleet.log)
     fleet.tell(PlanFailed(request_id=fleet.requests[-1].request_id, reason="stage 1 forward not measured"))
     assert fleet.phase() is Phase.OBSERVING
@@ -741,7 +741,7 @@ def test_a_sweep_is_ordered_anew_when_training_starts_again_from_earlier() -> No
     assert fleet.sweep(0) == sweep
     fleet.iterate(20)
     assert fleet.phase() is Phase.PLANNING
-    assert fleet.job.sweep_id == 2
+    assert fleet.job.profiling.sweep_id == 2
 
 
 def test_an_agent_that_has_seen_no_iteration_yet_does_not_set_training_back() -> None:
@@ -752,7 +752,7 @@ def test_an_agent_that_has_seen_no_iteration_yet_does_not_set_training_back() ->
     fleet.detach(1)
     fleet.attach(1, incarnation=2, iteration=-1)
     assert fleet.switch(1) == switch
-    assert fleet.job.iteration == fleet.iteration
+    assert fleet.job.progress.iteration == fleet.iteration
 
 
 def test_a_switch_of_an_earlier_run_is_decided_anew_before_the_first_iteration() -> None:
@@ -791,7 +791,7 @@ def test_a_job_without_rights_is_measured_once_at_the_clock_that_it_runs_at() ->
     fleet.iterate(20)
     assert fleet.phase() is Phase.OBSERVING
     assert "no rights" in fleet.job.reason
-    assert (fleet.job.sweep, fleet.job.sweep_id) == (None, 1)
+    assert (fleet.job.profiling.sweep, fleet.job.profiling.sweep_id) == (None, 1)
     header, *rows = csv_of_request(planning_request(fleet.job)).decode().splitlines()
     assert header.startswith("stage,instruction,frequency,time,energy")
     assert [row.split(",")[:3] for row in rows] == [
@@ -811,7 +811,7 @@ def test_an_observed_job_whose_gpus_run_at_another_clock_stays_observed() -> Non
     fleet.reported_steps.update((rank, 1, 0) for rank in (0, 1))
     fleet.attach_all()
     fleet.iterate(40)
-    assert (fleet.phase(), fleet.job.sweep, fleet.job.sweep_id) == (Phase.OBSERVING, None, 1)
+    assert (fleet.phase(), fleet.job.profiling.sweep, fleet.job.profiling.sweep_id) == (Phase.OBSERVING, None, 1)
     assert not planning_request(fleet.job).contributions
 
 
@@ -836,7 +836,7 @@ def test_a_rank_that_loses_its_rights_amid_a_sweep_is_not_waited_for() -> None:
     fleet.say(stream, Telemetry(sequence=50, control="observe", trouble="no permission any more"))
     fleet.iterate(20)
     assert fleet.phase() is Phase.PLANNING
-    assert fleet.job.sweep_id == 1
+    assert fleet.job.profiling.sweep_id == 1
     assert any("without rights" in line for line in fleet.log)
 
 
@@ -1135,7 +1135,7 @@ def end_of(fleet: Fleet) -> None:
 def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_restarts() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(10, energy_j=40.0)  # each rank's; 50 J at the baseline
-    saved_j = fleet.job.saving.saved_j
+    saved_j = fleet.job.measured.saving.saved_j
     assert saved_j == pytest.approx(10 * 20.0, abs=5 * 20.0)
     end_of(fleet)
     before = job_status(fleet.job)
@@ -1155,7 +1155,7 @@ def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_resta
 def test_a_job_that_was_done_goes_on_when_its_ranks_return_to_a_restarted_planner() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(10, energy_j=40.0)
-    saved_j = fleet.job.saving.saved_j
+    saved_j = fleet.job.measured.saving.saved_j
     end_of(fleet)
     fleet.restart()
     fleet.attach(0, incarnation=1)
@@ -1164,20 +1164,20 @@ def test_a_job_that_was_done_goes_on_when_its_ranks_return_to_a_restarted_planne
     assert fleet.phase() is Phase.ENFORCING
     fleet.attach_all()
     fleet.iterate(10, energy_j=40.0)
-    assert fleet.job.saving.saved_j > saved_j
+    assert fleet.job.measured.saving.saved_j > saved_j
 
 
 def test_joules_saved_are_stored_now_and_then_and_begin_anew_with_another_schedule() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(3, energy_j=40.0)
     fleet.iterate(20, energy_j=40.0)
-    saved_j = fleet.job.saving.saved_j
+    saved_j = fleet.job.measured.saving.saved_j
     fleet.restart()
-    assert saved_j - 5 * 20.0 <= fleet.job.saving.saved_j <= saved_j
+    assert saved_j - 5 * 20.0 <= fleet.job.measured.saving.saved_j <= saved_j
     fleet.iterate(20, energy_j=40.0)  # nobody is attached: nothing is saved, and nothing stored
     assert fleet.tell(Tick()) == []
     fleet.attach(0, rank=replace(_rank(0), schedule_digest="another"))
-    assert fleet.job.saving.saved_j == 0
+    assert fleet.job.measured.saving.saved_j == 0
     assert not {"saved", "over"} & fleet.facts.keys()
 
 
@@ -1298,7 +1298,7 @@ def test_a_full_disk_stops_no_plan_and_the_next_planner_goes_on_from_what_agents
 
 def test_samples_that_a_full_disk_did_not_take_are_not_acknowledged_to_a_rank_that_comes_back() -> None:
     fleet = Fleet().to_profiling()
-    while fleet.job.acked_samples.get((0, 1000), 0) == 0:
+    while fleet.job.profiling.acked_samples.get((0, 1000), 0) == 0:
         fleet.iterate()
     fleet.is_disk_full = True
     for _ in range(2):
@@ -1328,7 +1328,7 @@ def test_lost_telemetry_is_counted() -> None:
     stream = fleet.attach(0)
     for sequence in (5, 6, 9):
         fleet.say(stream, Telemetry(sequence=sequence, control="clockd"))
-    assert fleet.job.ranks[0].lost_messages == 2
+    assert fleet.job.members.ranks[0].lost_messages == 2
 
 
 # ---- whatever happens, in whatever order -----------------------------------------------------------------------------
@@ -1368,11 +1368,11 @@ class WatchedFleet(Fleet):
                     assert is_behind or f"sweep/{sweep.sweep_id}/" not in new_keys
                 case Send(message=ProfileAck()):
                     assert is_behind
-        ranks = list(self.job.rank_of_stream.values())
+        ranks = list(self.job.members.rank_of_stream.values())
         assert len(ranks) == len(set(ranks))
-        assert sum(pipeline.num_attached for pipeline in self.job.pipelines) == len(ranks)
+        assert sum(pipeline.num_attached for pipeline in self.job.progress.pipelines) == len(ranks)
         if self.job.phase in (Phase.PROFILING, Phase.REPROFILING):
-            assert self.job.sweep is not None
+            assert self.job.profiling.sweep is not None
         return effects
 
     def _check(self, what: str, revision: int, iteration: int = 0) -> None:
@@ -1491,7 +1491,7 @@ def until(fleet: Fleet, phase: Phase, at_most: int) -> None:
 def test_a_slow_plan_is_given_up_measured_again_and_comes_back_with_what_was_measured() -> None:
     fleet = to_released(Fleet().to_enforcing())
     assert fleet.order(0) == fleet.order(1) == (0, NO_POINT)
-    assert fleet.job.guard.num_falls == 1
+    assert fleet.job.enforcement.guard.num_falls == 1
     until(fleet, Phase.REPROFILING, at_most=10)
     until(fleet, Phase.PLANNING, at_most=60)
     fleet.planned_s = 1.0
@@ -1512,7 +1512,7 @@ def test_a_job_whose_slow_plan_cannot_be_replaced_tries_it_again_and_again_but_l
             fleet.tell(PlanFailed(request_id=request.request_id, reason="no memory"))
         if fleet.order(0)[1] != NO_POINT:
             tried.append(fleet.iteration)
-    assert fleet.job.guard.num_falls >= 3
+    assert fleet.job.enforcement.guard.num_falls >= 3
     assert tried
     assert len([at for at in tried if at > 450]) < len(tried) / 2
 
@@ -1542,4 +1542,4 @@ def test_iterations_of_a_sweep_are_no_reference_for_the_guard() -> None:
     fleet.free_s = 1.5  # lower clocks
     while fleet.phase() is Phase.PROFILING:
         fleet.iterate()
-    assert fleet.job.guard.guard.reference_s == 1.0
+    assert fleet.job.enforcement.guard.guard.reference_s == 1.0

@@ -442,7 +442,7 @@ def test_the_lock_out_of_one_run_does_not_reach_the_next() -> None:
     fleet.iterate(40)
     fleet.plan_ready()
     assert fleet.phase() is Phase.ENFORCING
-    assert fleet.job.reprofiled_at_s is not None
+    assert fleet.job.profiling.reprofiled_at_s is not None
     fleet.next_run()
     fleet.iterate(BASELINE + 1)
     assert fleet.phase() is Phase.ENFORCING
@@ -455,9 +455,9 @@ def test_what_a_run_takes_before_its_sweep_goes_on_is_a_reference_for_the_guard(
     fleet.to_profiling()
     fleet.next_run()
     while fleet.phase() is not Phase.PROFILING:
-        assert fleet.job.sweep is not None
+        assert fleet.job.profiling.sweep is not None
         fleet.iterate()
-    assert fleet.job.guard.guard.reference_s == 1.0
+    assert fleet.job.enforcement.guard.guard.reference_s == 1.0
 
 
 def test_a_profile_that_is_soon_wrong_again_is_released_and_measured_when_the_guard_says_so() -> None:
@@ -499,9 +499,9 @@ def test_what_was_not_seen_live_is_in_no_average() -> None:
     fleet.attach_all(gpu=GPU, workload=WORKLOAD)
     _report(fleet, times_s=(0.0,) * 4, energy_j=0.0)  # as of an agent that does not mark them
     _report(fleet, times_s=(30.0, 0.001, 0.001, 0.001), is_live=False, energy_j=0.0)
-    assert fleet.job.iteration == 8, "training is that far"
-    assert fleet.job.num_warm == 0
-    assert not fleet.job.recent_times_s
+    assert fleet.job.progress.iteration == 8, "training is that far"
+    assert fleet.job.measured.num_warm == 0
+    assert not fleet.job.progress.recent_times_s
     assert job_status(fleet.job).guard.reference_s == 0
     fleet.iterate(BASELINE)
     baseline = job_status(fleet.job).baseline
@@ -514,7 +514,7 @@ def test_an_iteration_that_one_rank_did_not_see_live_is_in_no_average() -> None:
     for rank, is_live in ((0, True), (1, False)):
         report = IterationReport(iteration=0, time_s=1.0, pipeline_time_s=1.0, energy_j=5.0, is_live=is_live)
         fleet.say(fleet.stream_of[rank], Telemetry(sequence=1, iterations=(report,), control="clockd"))
-    assert fleet.job.num_warm == 0
+    assert fleet.job.measured.num_warm == 0
 
 
 def test_a_wide_baseline_is_measured_again_and_taken_as_it_is_in_the_end() -> None:
@@ -565,7 +565,7 @@ def test_a_baseline_of_rough_energies_takes_that_of_more_iterations() -> None:
         _report(fleet, times_s=(1.0,), energy_j=energy_j)
     rough = job_status(fleet.job).baseline
     assert (rough.num_iterations, rough.energy_j) == (5, 2 * 49.0)
-    fleet.job.saving.begin(FullClocks(time_s=1.001, energy_j=100.5, num_iterations=16, weight=256.0))
+    fleet.job.measured.saving.begin(FullClocks(time_s=1.001, energy_j=100.5, num_iterations=16, weight=256.0))
     assert record_baseline(fleet.job) != []
     assert record_baseline(fleet.job) == []
     baseline = job_status(fleet.job).baseline

@@ -105,7 +105,7 @@ def test_figures_and_sentence_go_to_the_log_the_status_and_the_wire() -> None:
     assert len(said) == 1
     status = job_status(fleet.job)
     assert status.plan_time_degree == pytest.approx(1.03)
-    assert status.troubles == (fleet.job.self_check.sentence,)
+    assert status.troubles == (fleet.job.measured.self_check.sentence,)
     assert [event.kind for event in status.events].count("self_check") == 1
     wire = status_to_wire(status)
     assert "than predicted" in format_troubles(wire)
@@ -115,25 +115,25 @@ def test_figures_and_sentence_go_to_the_log_the_status_and_the_wire() -> None:
 def test_a_straggler_that_is_known_is_no_error_of_the_prediction() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(20)
-    before = fleet.job.self_check.latest
+    before = fleet.job.measured.self_check.latest
     assert before.plan is not None
-    fleet.job.keeps_switch = True
+    fleet.job.detection.keeps_switch = True
     fleet.planned_s = 1.3
     fleet.iterate(20)
-    assert fleet.job.self_check.latest == before
-    assert not fleet.job.self_check.sentence
+    assert fleet.job.measured.self_check.latest == before
+    assert not fleet.job.measured.self_check.sentence
 
 
 def test_a_new_table_is_checked_anew() -> None:
     fleet = Fleet().to_enforcing()
     fleet.planned_s = fleet.free_s = 1.03
     fleet.iterate(30)
-    assert fleet.job.self_check.sentence
-    fleet.job.plan_again_at_s = 0.0
+    assert fleet.job.measured.self_check.sentence
+    fleet.job.planning.again_at_s = 0.0
     fleet.iterate()
     assert fleet.phase() is Phase.PLANNING
     fleet.plan_ready()
-    assert fleet.job.self_check == SelfCheckWatch()
+    assert fleet.job.measured.self_check == SelfCheckWatch()
 
 
 SIMULATED = SimulatedJob(schedule=one_f_one_b(pp=4, microbatches=8), num_pipelines=1, num_iterations=140, imbalance=0.1)
@@ -154,7 +154,7 @@ def trained(simulated: SimulatedJob, *, transfer_s: float = 0.0, seed: int = 0) 
 def test_no_false_alarm_in_jobs_with_noise(pp: int, microbatches: int, pipelines: int, seed: int) -> None:
     schedule = one_f_one_b(pp=pp, microbatches=microbatches)
     job = trained(replace(SIMULATED, schedule=schedule, num_pipelines=pipelines), seed=seed)
-    check, status = job.planner.job.self_check, job.status
+    check, status = job.planner.job.measured.self_check, job.status
     assert not check.is_logged
     assert status.troubles == ()
     assert abs(status.plan_time_degree - 1) < LIMIT
@@ -164,7 +164,7 @@ def test_no_false_alarm_in_jobs_with_noise(pp: int, microbatches: int, pipelines
 
 def test_transfers_that_the_profile_does_not_know_are_named() -> None:
     job = trained(SIMULATED, transfer_s=0.02)
-    check, status = job.planner.job.self_check, job.status
+    check, status = job.planner.job.measured.self_check, job.status
     assert check.is_logged
     assert status.plan_time_degree > 1.1
     assert status.full_time_degree > 1.1

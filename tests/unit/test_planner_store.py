@@ -205,7 +205,7 @@ def test_a_database_of_the_version_before_is_taken_over_with_all_its_facts(path:
     job = restore("job", store.load()["job"], Policy())
     assert job.phase is Phase.ENFORCING
     assert job.plan is not None
-    assert (job.plan.revision, job.plan.tables, job.fingerprints) == (1, (b"table 0", b"table 1"), {})
+    assert (job.plan.revision, job.plan.tables, job.members.fingerprints) == (1, (b"table 0", b"table 1"), {})
     store.commit("job", OF_VERSION_2).result(10)
     store.close()
     for _ in range(2):  # what is new is there, and what was there still is
@@ -213,7 +213,7 @@ def test_a_database_of_the_version_before_is_taken_over_with_all_its_facts(path:
         assert again.load()["job"][-3:] == list(OF_VERSION_2)
         assert again.load()["every-kind"] == list(OF_VERSION_1)
         over = restore("job", again.load()["job"], Policy())
-        assert (over.phase, over.saving.saved_j) == (Phase.DONE, -12.5)
+        assert (over.phase, over.measured.saving.saved_j) == (Phase.DONE, -12.5)
         again.close()
     database = sqlite3.connect(path)
     assert database.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,), "an older planner refuses it"

@@ -742,7 +742,7 @@ def test_only_the_ranks_of_a_pipeline_are_told_its_own_table_and_revisions_never
     assert set(world.tables[0]) == set(world.tables[1]) == {revisions[0]}
     assert set(world.tables[2]) == set(world.tables[3]) == set(revisions)
     world.begin()
-    assert world.job.given_revision == revisions[-1]
+    assert world.job.revisions.given_table == revisions[-1]
 
 
 # ---- a planner that is started again ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from statistics import median, quantiles
 
 from perseus_dist.messages.job_status import MeasuredIterations
-from perseus_dist.planner.job.job import Iteration
+from perseus_dist.planner.job.state.progress import Iteration
 
 __all__ = ["MeasuredIterations", "measured_iterations"]
 

@@ -3,7 +3,8 @@
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.job import Job, JobPlan
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.units import PS_PER_S
 
 
@@ -22,7 +23,8 @@ def energies_uj(job: Job) -> tuple[int, int]:
     """[uJ] of an iteration by the plans in force, and at all-maximum clocks; 0 where there are no plans."""
     if job.plan is None or job.switch is None or NO_POINT in job.switch.points:
         return 0, 0
-    summary, num, followed = job.plan.summary, len(job.switch.points), followed_frontiers(job, job.plan, job.switch)
+    summary, num = job.plan.summary, len(job.switch.points)
+    followed = followed_frontiers(job, job.plan, job.switch)
     slowest = max((known.degree for known in job.stragglers.values()), default=1.0)
     baseline_until_ps = max(
         round(slowest * summary.baseline_time_ps),

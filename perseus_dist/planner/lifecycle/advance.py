@@ -5,6 +5,7 @@ from collections.abc import Collection
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import JobEnded
 from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
 from perseus_dist.planner.lifecycle.enforcement.promise import keep_promise
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, put_in_force, release_all
@@ -29,10 +30,10 @@ _MIN_CLOCKS = 2  # less is no choice
 def advance(job: Job, now_s: float) -> list[Effect]:
     """Go on as far as possible."""
     effects: list[Effect] = []
-    if job.began_at_iteration is None and job.iteration != NO_ITERATION:
-        job.began_at_iteration, job.began_at_s = job.iteration, now_s
+    if job.progress.began_at_iteration is None and job.progress.iteration != NO_ITERATION:
+        job.progress.began_at_iteration, job.progress.began_at_s = job.progress.iteration, now_s
     for _ in range(len(Phase)):  # each phase is entered once at most
-        before = (job.phase, job.sweep, job.planning)
+        before = (job.phase, job.profiling.sweep, job.planning.pending)
         match job.phase:
             case Phase.REGISTERING:
                 effects += _registering(job, now_s)
@@ -46,7 +47,7 @@ def advance(job: Job, now_s: float) -> list[Effect]:
                 effects += _released(job, now_s)
             case Phase.STALE | Phase.DONE:
                 pass
-        if (job.phase, job.sweep, job.planning) == before:
+        if (job.phase, job.profiling.sweep, job.planning.pending) == before:
             break
     return [*effects, *cancel_frontier(job)]
 
@@ -54,22 +55,23 @@ def advance(job: Job, now_s: float) -> list[Effect]:
 def end_of_job(job: Job, now_s: float) -> list[Effect]:
     """A job is over once all ranks have said goodbye, or none has been attached for long; later it is forgotten."""
     if job.phase is Phase.DONE:
-        if job.gone_since_s is None:  # restored: how long ago it ended is not known
-            job.gone_since_s = now_s
-        return [Forget()] if now_s - job.gone_since_s > job.policy.keep_done_s else []
-    if job.ranks and len(job.ranks) == job.num_ranks and all(state.said_goodbye for state in job.ranks.values()):
+        if job.members.gone_since_s is None:  # restored: how long ago it ended is not known
+            job.members.gone_since_s = now_s
+        return [Forget()] if now_s - job.members.gone_since_s > job.policy.keep_done_s else []
+    ranks = job.members.ranks
+    if ranks and len(ranks) == job.num_ranks and all(state.said_goodbye for state in ranks.values()):
         job.enter(Phase.DONE, f"every rank's trainer has ended{_never_enforced(job)}")
-    elif not job.rank_of_stream:
-        if job.gone_since_s is None:  # restored, and no rank has come back yet
-            job.gone_since_s = now_s
-        if now_s - job.gone_since_s <= job.policy.gone_s:
+    elif not job.members.rank_of_stream:
+        if job.members.gone_since_s is None:  # restored, and no rank has come back yet
+            job.members.gone_since_s = now_s
+        if now_s - job.members.gone_since_s <= job.policy.gone_s:
             return []
         job.enter(Phase.DONE, f"no rank has been attached for {job.policy.gone_s:g} s{_never_enforced(job)}")
     else:
         return []
-    job.gone_since_s = now_s
+    job.members.gone_since_s = now_s
     ended = Persist(facts=(JobEnded(reason=job.reason),))
-    return [*cancel_planning(job), *store_saving(job, now_s, at_once=True), ended]
+    return [*cancel_planning(job.planning), *store_saving(job, now_s, at_once=True), ended]
 
 
 def _never_enforced(job: Job) -> str:
@@ -78,7 +80,8 @@ def _never_enforced(job: Job) -> str:
 
 
 def _registering(job: Job, now_s: float) -> list[Effect]:
-    if job.plan is not None and (job.switch is not None or job.baseline is not None or _is_overdue(job, now_s)):
+    is_ready = job.switch is not None or job.measured.baseline is not None
+    if job.plan is not None and (is_ready or _is_overdue(job, now_s)):
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
         return decide(job, now_s, "the job is back") if job.switch is not None else []
     if not job.schedule_text:
@@ -93,34 +96,34 @@ def _registering(job: Job, now_s: float) -> list[Effect]:
 def _is_overdue(job: Job, now_s: float) -> bool:
     """Whether the run's baseline does not come, so that a plan that is there need not wait for it any longer."""
     policy = job.policy
-    if job.began_at_iteration is None or now_s < job.began_at_s + policy.baseline_patience_s:
+    if job.progress.began_at_iteration is None or now_s < job.progress.began_at_s + policy.baseline_patience_s:
         return False
     num_wanted = policy.num_warmup_iterations + policy.max_baseline_attempts * policy.num_baseline_iterations
-    return job.iteration > job.began_at_iteration + num_wanted
+    return job.progress.iteration > job.progress.began_at_iteration + num_wanted
 
 
 def _warming_up(job: Job, now_s: float) -> list[Effect]:
     """Baseline first, then whatever of a profile is not there yet."""
     effects: list[Effect] = []
-    if job.baseline is None:
+    if job.measured.baseline is None:
         effects += record_baseline(job)
         is_overdue = job.plan is not None and _is_overdue(job, now_s)
-        if job.baseline is None and not is_overdue:
+        if job.measured.baseline is None and not is_overdue:
             return []
     if job.plan is not None:
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
         return effects
-    if job.num_attached < job.num_ranks or job.is_unplannable:
+    if job.num_attached < job.num_ranks or job.profiling.is_unplannable:
         return effects
-    if job.sweep is not None and job.phase is not Phase.OBSERVING:
+    if job.profiling.sweep is not None and job.phase is not Phase.OBSERVING:
         job.enter(Phase.PROFILING, "a sweep that an earlier run began goes on")
         return [*effects, *resume_series(job, now_s)]
-    setters = [rank for rank, state in job.ranks.items() if state.can_set_clocks]
-    others = [rank for rank, state in job.ranks.items() if not state.can_set_clocks]
+    setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
+    others = [rank for rank, state in job.members.ranks.items() if not state.can_set_clocks]
     clocks_mhz = common_clocks_mhz(job, setters)
-    rank_0 = job.ranks[0]
+    rank_0 = job.members.ranks[0]
     if not setters:
-        job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job)}")
+        job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job.members)}")
         effects += _observing(job, now_s)
     elif len(clocks_mhz) < _MIN_CLOCKS:
         reason = f"{len(clocks_mhz)} clocks can be set on all ranks, expected {_MIN_CLOCKS}; widen clockd's bounds"
@@ -132,7 +135,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job):
         job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")
-        effects += begin_series(job, clocks_mhz[:1], [], job.ranks, now_s, is_profile=False)
+        effects += begin_series(job, clocks_mhz[:1], [], job.members.ranks, now_s, is_profile=False)
     else:
         effects += start_planning(job, "planning from the profile that is there")
     return effects
@@ -140,17 +143,18 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
 
 def _observing(job: Job, now_s: float) -> list[Effect]:
     """Measure once at the clock that the GPUs run at by themselves: nothing to plan with, but something to look at."""
-    if job.sweep is not None:
+    if job.profiling.sweep is not None:
         return advance_sweep(job, now_s)
-    clock_mhz = max(state.gpu_sample.clock_mhz for state in job.ranks.values())
-    if has_swept(job) or not clock_mhz:
+    clock_mhz = max(state.gpu_sample.clock_mhz for state in job.members.ranks.values())
+    if has_swept(job.profiling) or not clock_mhz:
         return []
-    return begin_series(job, (clock_mhz,), [], job.ranks, now_s, is_profile=not job.ranks[0].has_profile)
+    ranks = job.members.ranks
+    return begin_series(job, (clock_mhz,), [], ranks, now_s, is_profile=not ranks[0].has_profile)
 
 
 def _profiling(job: Job, now_s: float) -> list[Effect]:
-    effects = advance_sweep(job, now_s) if job.sweep is not None else []
-    if job.sweep is not None:
+    effects = advance_sweep(job, now_s) if job.profiling.sweep is not None else []
+    if job.profiling.sweep is not None:
         return effects
     if has_profile(job):
         return [*effects, *start_planning(job, "planning from what was measured")]
@@ -170,10 +174,10 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
     if job.phase is Phase.ENFORCING and job.switch is None and job.plan is not None:
         return put_in_force(job, now_s, job.reason)
     effects = record_baseline(job)  # of probes, where the run began without one, or with one that was slow
-    if job.switch is not None and job.rank_of_stream and is_of_earlier_run(job, job.switch.effective_iteration):
+    if job.switch is not None and job.members.rank_of_stream and is_of_earlier_run(job, job.switch.effective_iteration):
         return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
-    if job.plan_again_at_s is not None and (job.planning is None or job.is_refining):
-        if now_s < job.plan_again_at_s:
+    if job.planning.again_at_s is not None and (job.planning.pending is None or job.is_refining):
+        if now_s < job.planning.again_at_s:
             return effects
         return [*effects, *start_planning(job, "planning again")]
     if job.phase is Phase.PLANNING:
@@ -190,24 +194,24 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
 
     One rank that is far off may be one slow GPU, so that it is given time to be found to straggle; two agree.
     """
-    if not job.drifts:
+    if not job.enforcement.drifts:
         return []
-    policy, is_settled = job.policy, now_s >= job.drift_since_s + job.policy.drift_settle_s
+    policy, is_settled = job.policy, now_s >= job.enforcement.drift_since_s + job.policy.drift_settle_s
     straggling = _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
-    far = {rank for rank, share in job.drifts.items() if share > policy.far_drift} - straggling
-    wrong = _agreed(job, far)
-    num_witnesses = sum(job.ranks[rank].rank.pp_rank in wrong for rank in far)
+    far = {rank for rank, share in job.enforcement.drifts.items() if share > policy.far_drift} - straggling
+    wrong = _agreed(job.members, far)
+    num_witnesses = sum(job.members.ranks[rank].rank.pp_rank in wrong for rank in far)
     is_far = bool(wrong) and (is_settled or num_witnesses > 1)
     if not is_settled and not is_far:
         return []
-    for rank in straggling & job.drifts.keys():
-        del job.drifts[rank]
-    has_just_measured = job.reprofiled_at_s is not None and (
-        now_s < job.reprofiled_at_s + policy.min_reprofile_interval_s
+    for rank in straggling & job.enforcement.drifts.keys():
+        del job.enforcement.drifts[rank]
+    has_just_measured = job.profiling.reprofiled_at_s is not None and (
+        now_s < job.profiling.reprofiled_at_s + policy.min_reprofile_interval_s
     )
     if is_far:
         return _drop_plan(job, wrong, straggling, now_s, is_held=has_just_measured)
-    drifted = _agreed(job, job.drifts)
+    drifted = _agreed(job.members, job.enforcement.drifts)
     if has_just_measured or not drifted:
         return []
     return _measure_again(
@@ -215,12 +219,12 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
     )
 
 
-def _agreed(job: Job, drifted: Collection[int]) -> set[int]:
+def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
     """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast."""
     stays = {
-        state.rank.pp_rank for rank, state in job.ranks.items() if state.stream is not None and rank not in drifted
+        state.rank.pp_rank for rank, state in members.ranks.items() if state.stream is not None and rank not in drifted
     }
-    return {job.ranks[rank].rank.pp_rank for rank in drifted if rank in job.ranks} - stays
+    return {members.ranks[rank].rank.pp_rank for rank in drifted if rank in members.ranks} - stays
 
 
 def _drop_plan(
@@ -238,25 +242,25 @@ def _drop_plan(
         now_s: [s] monotonic.
         is_held: It was measured in this run a short while ago: the guard says when the next sweep is due.
     """
-    ranks = [rank for rank in job.drifts if job.ranks[rank].rank.pp_rank in pp_ranks]
-    most = max(job.drifts[rank] for rank in ranks)
+    ranks = [rank for rank in job.enforcement.drifts if job.members.ranks[rank].rank.pp_rank in pp_ranks]
+    most = max(job.enforcement.drifts[rank] for rank in ranks)
     why = (
         f"times of pp_rank {_listed(pp_ranks)} have left the profile by {100 * most:.0f} % on {len(ranks)} ranks: the "
         "plan is dropped"
     )
-    job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+    job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     job.enter(Phase.RELEASED, why)
     effects = release_all(job, now_s)
     if not is_held:
-        healthy = {state.rank.pp_rank for state in job.ranks.values()} - {
-            job.ranks[rank].rank.pp_rank for rank in straggling
+        healthy = {state.rank.pp_rank for state in job.members.ranks.values()} - {
+            job.members.ranks[rank].rank.pp_rank for rank in straggling
         }
         effects += _measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
     if job.phase is Phase.RELEASED:
-        job.drifts.clear()
-        job.guard.fall_from_plan(job.iteration)
+        job.enforcement.drifts.clear()
+        job.enforcement.guard.fall_from_plan(job.progress.iteration)
     else:
-        job.guard.num_falls += 1
+        job.enforcement.guard.num_falls += 1
     return effects
 
 
@@ -270,11 +274,11 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     A straggler that has been found explains the loss, and beside replicas is no part of the profile: the plan goes on
     with what is planned for that.
     """
-    if job.num_attached < job.num_ranks or not job.guard.has_held(job.iteration):
+    if job.num_attached < job.num_ranks or not job.enforcement.guard.has_held(job.progress.iteration):
         return []
     assert job.spec is not None
-    is_explained = job.spec.dp_size > 1 and bool(job.verdicts)
-    if job.guard.num_plan_falls % 2 and not is_explained:
+    is_explained = job.spec.dp_size > 1 and bool(job.detection.verdicts)
+    if job.enforcement.guard.num_plan_falls % 2 and not is_explained:
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:
             return effects
@@ -285,14 +289,14 @@ def _released(job: Job, now_s: float) -> list[Effect]:
 def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -> list[Effect]:
     """Sweep the ranks of some stages; nothing where they have no choice of clocks."""
     concerned = [
-        rank for rank, state in job.ranks.items() if state.rank.pp_rank in pp_ranks and state.stream is not None
+        rank for rank, state in job.members.ranks.items() if state.rank.pp_rank in pp_ranks and state.stream is not None
     ]
-    setters = [rank for rank in concerned if job.ranks[rank].can_set_clocks]
+    setters = [rank for rank in concerned if job.members.ranks[rank].can_set_clocks]
     clocks_mhz = common_clocks_mhz(job, setters)
     if len(clocks_mhz) < _MIN_CLOCKS:
         return []
-    job.drifts.clear()
-    job.reprofiled_at_s = now_s
+    job.enforcement.drifts.clear()
+    job.profiling.reprofiled_at_s = now_s
     job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if rank not in setters]
     return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
@@ -300,10 +304,10 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
 
 def _stragglers(job: Job) -> set[int]:
     """Ranks that verdicts are about, acted upon or not: with those of its tensor-parallel group, or of its pipeline."""
-    places = {(verdict.dp_rank, verdict.pp_rank) for verdict in job.verdicts if not verdict.is_whole_pipeline}
-    pipelines = {verdict.dp_rank for verdict in job.verdicts if verdict.is_whole_pipeline}
+    places = {(verdict.dp_rank, verdict.pp_rank) for verdict in job.detection.verdicts if not verdict.is_whole_pipeline}
+    pipelines = {verdict.dp_rank for verdict in job.detection.verdicts if verdict.is_whole_pipeline}
     return {
         rank
-        for rank, state in job.ranks.items()
+        for rank, state in job.members.ranks.items()
         if (state.rank.dp_rank, state.rank.pp_rank) in places or state.rank.dp_rank in pipelines
     }

@@ -12,8 +12,11 @@ from statistics import fmean
 from perseus_dist.messages.job_status import MeasuredIterations
 from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted
 from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks
-from perseus_dist.planner.job.job import Iteration, Job
+from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
+from perseus_dist.planner.job.state.measured import Measured
+from perseus_dist.planner.job.state.membership import Membership
+from perseus_dist.planner.job.state.progress import Iteration
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
 
 _ORDINARY_SHARE = 0.02
@@ -31,42 +34,44 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
     if iteration.is_planned:
         _count_saving(job, iteration)
     if iteration.is_enforced and job.switch is not None:
-        job.enforced.append(iteration)
+        job.measured.enforced.append(iteration)
     if not iteration.is_released:
         return
-    if not _is_swept(job, iteration.number) and job.num_warm >= job.policy.num_warmup_iterations:
+    if not _is_swept(job, iteration.number) and job.measured.num_warm >= job.policy.num_warmup_iterations:
         _count_full(job, iteration)
     else:
-        job.saving.end_window()
+        job.measured.saving.end_window()
     # With a plan in force only probes run without one, and clocks are on their way in the first iteration of each.
-    is_settled = job.switch is None or job.released_number == iteration.number - 1
-    job.released_number = iteration.number
+    is_settled = job.switch is None or job.progress.released_number == iteration.number - 1
+    job.progress.released_number = iteration.number
     if job.is_swept or not is_settled:
         return
-    if job.baseline is None:
-        job.num_warm += 1
-        if job.num_warm > job.policy.num_warmup_iterations:
-            job.baseline_iterations.append(iteration)
+    if job.measured.baseline is None:
+        job.measured.num_warm += 1
+        if job.measured.num_warm > job.policy.num_warmup_iterations:
+            job.measured.baseline_iterations.append(iteration)
     elif job.switch is not None:
-        job.probed.append(iteration)
+        job.measured.probed.append(iteration)
 
 
 def record_baseline(job: Job) -> list[Effect]:
     """Keep the baseline once it has been measured, and a faster one once probes have shown it."""
-    before = job.baseline
+    before = job.measured.baseline
     if before is None:
         measured = measured_baseline(job)
-    elif (measured := _faster_baseline(job, before)) is None and (longer := _longer_baseline(job, before)) is not None:
-        job.baseline = longer
-        return [Persist(facts=(longer,))]
+    else:
+        measured = _faster_baseline(job, before)
+        if measured is None and (longer := _longer_baseline(job.measured, before)) is not None:
+            job.measured.baseline = longer
+            return [Persist(facts=(longer,))]
     if measured is None:
         return []
     effects: list[Effect] = []
     if before is not None:
         seen = f"{measured.time_s:.4f} s in {measured.num_iterations} iterations of probes"
         effects.append(Log(sentence=f"the baseline is {seen} instead of {before.time_s:.4f} s"))
-    job.baseline = measured
-    if job.saving.full is None:
+    job.measured.baseline = measured
+    if job.measured.saving.full is None:
         begin_saving(job, measured)
     job.num_changes += 1
     return [*effects, Persist(facts=(measured,))]
@@ -77,25 +82,25 @@ def measured_baseline(job: Job) -> BaselineMeasured | None:
 
     Where their times lie far apart the next ones are waited for; then the baseline is of all of them.
     """
-    num, num_seen = job.policy.num_baseline_iterations, len(job.baseline_iterations)
+    num, num_seen = job.policy.num_baseline_iterations, len(job.measured.baseline_iterations)
     if num_seen < num:
         return None
-    newest = job.baseline_iterations[-num:]
+    newest = job.measured.baseline_iterations[-num:]
     measured = measured_iterations(newest)
     if measured.time_spread_s > job.policy.max_baseline_spread * measured.time_s:
         if num_seen < num * job.policy.max_baseline_attempts:
             return None
-        newest = job.baseline_iterations
+        newest = job.measured.baseline_iterations
     return _baseline_of(newest)
 
 
 def store_saving(job: Job, now_s: float, *, at_once: bool = False) -> list[Effect]:
     """Make the joules saved durable from time to time, so that a restarted planner counts on."""
-    is_due = at_once or now_s >= job.stored_saved_at_s + job.policy.saving_period_s
-    if job.saving.saved_j == job.stored_saved_j or not is_due:
+    is_due = at_once or now_s >= job.measured.stored_saved_at_s + job.policy.saving_period_s
+    if job.measured.saving.saved_j == job.measured.stored_saved_j or not is_due:
         return []
-    job.stored_saved_j, job.stored_saved_at_s = job.saving.saved_j, now_s
-    return [Persist(facts=(SavingCounted(saved_j=job.saving.saved_j, doubt_j=job.saving.doubt_j),))]
+    job.measured.stored_saved_j, job.measured.stored_saved_at_s = job.measured.saving.saved_j, now_s
+    return [Persist(facts=(SavingCounted(saved_j=job.measured.saving.saved_j, doubt_j=job.measured.saving.doubt_j),))]
 
 
 def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
@@ -107,30 +112,30 @@ def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
             energy_j=baseline.energy_j,
             num_iterations=num,
             weight=float(num * num),
-            meter_s=METER_SHARE * _energy_period_s(job),
+            meter_s=METER_SHARE * _energy_period_s(job.members),
         )
-        job.saving.begin(full)
+        job.measured.saving.begin(full)
 
 
 def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
     """A baseline of the fastest iterations of probes, if they are clearly faster; more of the same make it better."""
-    if len(job.probed) < _MIN_PROBED:
+    if len(job.measured.probed) < _MIN_PROBED:
         return None
-    least_s = min(iteration.time_s for iteration in job.probed)
-    alike = [iteration for iteration in job.probed if iteration.time_s <= (1 + _ORDINARY_SHARE) * least_s]
+    least_s = min(iteration.time_s for iteration in job.measured.probed)
+    alike = [iteration for iteration in job.measured.probed if iteration.time_s <= (1 + _ORDINARY_SHARE) * least_s]
     if len(alike) < _MIN_PROBED:
         return None
     found = _baseline_of(alike, is_probed=True)
-    error = job.guard.guard.noise * math.sqrt(1 / len(alike) + 1 / before.num_iterations)
+    error = job.enforcement.guard.guard.noise * math.sqrt(1 / len(alike) + 1 / before.num_iterations)
     if found.time_s < (1 - _FASTER_SHARE - _Z * error) * before.time_s:
         return found
     is_same = abs(found.time_s / before.time_s - 1) <= _ORDINARY_SHARE
     return found if before.is_probed and is_same and found.num_iterations > before.num_iterations else None
 
 
-def _longer_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
+def _longer_baseline(measured: Measured, before: BaselineMeasured) -> BaselineMeasured | None:
     """The same with the energy of more iterations, where a counter's ticks made that of few rough."""
-    full = job.saving.full
+    full = measured.saving.full
     if full is None or before.energy_spread_j <= _ROUGH_SHARE * before.energy_j:
         return None
     is_longer = bool(full.weight) and full.num_iterations >= 2 * before.num_iterations
@@ -165,18 +170,18 @@ def _count_saving(job: Job, iteration: Iteration) -> None:
     """Of an iteration under a plan; one that keeps all clocks at their maximum saves nothing, whatever counters say."""
     if job.plan is None or job.switch is None:
         return
-    plan = job.saving.plan_at(iteration.number, is_newest=iteration.is_enforced)
+    plan = job.measured.saving.plan_at(iteration.number, is_newest=iteration.is_enforced)
     if plan is None:
         _count_full(job, iteration)
     else:
-        job.saving.record_planned(iteration.number, iteration.time_s, iteration.energy_j, plan=plan)
+        job.measured.saving.record_planned(iteration.number, iteration.time_s, iteration.energy_j, plan=plan)
 
 
 def _is_swept(job: Job, number: int) -> bool:
     """Whether a sweep may have held a lower clock in an iteration; it begins with the highest."""
-    if not job.is_swept and number >= job.guard.swept_until:
+    if not job.is_swept and number >= job.enforcement.guard.swept_until:
         return False
-    newest = max(job.sweeps.values(), key=lambda ordered: ordered.sweep_id, default=None)
+    newest = max(job.profiling.sweeps.values(), key=lambda ordered: ordered.sweep_id, default=None)
     if newest is None:
         return True
     is_highest = newest.sweep_id == newest.series  # those after the first of a series fetch what it left out
@@ -184,9 +189,11 @@ def _is_swept(job: Job, number: int) -> bool:
 
 
 def _count_full(job: Job, iteration: Iteration) -> None:
-    job.saving.record_full(iteration.number, iteration.time_s, iteration.energy_j, period_s=_energy_period_s(job))
+    job.measured.saving.record_full(
+        iteration.number, iteration.time_s, iteration.energy_j, period_s=_energy_period_s(job.members)
+    )
 
 
-def _energy_period_s(job: Job) -> float:
+def _energy_period_s(members: Membership) -> float:
     """[s] between two ticks of the slowest energy counter."""
-    return max((state.gpu.energy_period_s for state in job.ranks.values()), default=0.0)
+    return max((state.gpu.energy_period_s for state in members.ranks.values()), default=0.0)

@@ -5,6 +5,7 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.predicted_saving import predicted_saving
+from perseus_dist.planner.job.state.measured import Measured
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, reported_pipelines, target_point
 from perseus_dist.rank_text import told_once
 from perseus_dist.units import PS_PER_S, UJ_PER_J
@@ -16,13 +17,13 @@ MAX_VERDICTS = 256  # shown: the worst
 def job_status(job: Job) -> JobStatus:
     """The job's status, to show."""
     summary = job.plan.summary if job.plan else None
-    full, plan = job.self_check.latest.full, job.self_check.latest.plan
+    full, plan = job.measured.self_check.latest.full, job.measured.self_check.latest.plan
     return JobStatus(
         job_id=job.job_id,
         phase=job.phase,
         reason=job.reason,
         num_ranks=job.num_ranks,
-        pipelines=tuple(_pipeline_status(job, dp_rank) for dp_rank in range(len(job.pipelines))),
+        pipelines=tuple(_pipeline_status(job, dp_rank) for dp_rank in range(len(job.progress.pipelines))),
         table_revision=job.plan.revision if job.plan else 0,
         switch_revision=job.switch.switch_revision if job.switch else 0,
         target=job.target,
@@ -32,11 +33,11 @@ def job_status(job: Job) -> JobStatus:
         ),
         fastest_s=summary.fastest_ps / PS_PER_S if summary else 0.0,
         t_star_s=summary.t_star_ps / PS_PER_S if summary else 0.0,
-        baseline=_baseline(job),
-        enforced=measured_iterations(job.enforced),
+        baseline=_baseline(job.measured),
+        enforced=measured_iterations(job.measured.enforced),
         predicted_saving=predicted_saving(job),
         profiled_clocks=len(
-            {one.clock_mhz for ranks in job.samples.values() for taken in ranks.values() for one in taken}
+            {one.clock_mhz for ranks in job.profiling.samples.values() for taken in ranks.values() for one in taken}
         ),
         messages=job.num_messages,
         missed_clocks=job.num_missed_clocks,
@@ -44,11 +45,11 @@ def job_status(job: Job) -> JobStatus:
         troubles=_troubles(job),
         verdicts=_verdicts(job),
         t_prime_s=job.switch.t_prime_s if job.switch else 0.0,
-        saved_j=job.saving.saved_j,
-        saved_doubt_j=job.saving.doubt_j,
-        refused_reports=job.num_refused_reports + (job.watch.num_refused if job.watch else 0),
+        saved_j=job.measured.saving.saved_j,
+        saved_doubt_j=job.measured.saving.doubt_j,
+        refused_reports=job.num_refused_reports + (job.detection.watch.num_refused if job.detection.watch else 0),
         events=job.history.events(job.now_s),
-        guard=job.guard.figures,
+        guard=job.enforcement.guard.figures,
         full_time_degree=full.time_degree if full else 0.0,
         full_energy_degree=full.energy_degree if full else 0.0,
         plan_time_degree=plan.time_degree if plan else 0.0,
@@ -59,7 +60,7 @@ def job_status(job: Job) -> JobStatus:
 def _verdicts(job: Job) -> tuple[StragglerVerdict, ...]:
     """The detector's verdicts, with their age at the latest event."""
     reported = reported_pipelines(job)
-    worst = sorted(job.verdicts, key=lambda verdict: verdict.degree.value, reverse=True)[:MAX_VERDICTS]
+    worst = sorted(job.detection.verdicts, key=lambda verdict: verdict.degree.value, reverse=True)[:MAX_VERDICTS]
     return tuple(
         StragglerVerdict(
             rank=verdict.rank,
@@ -82,12 +83,12 @@ def _verdicts(job: Job) -> tuple[StragglerVerdict, ...]:
 
 
 def _troubles(job: Job) -> tuple[str, ...]:
-    of_ranks = told_once({rank: state.trouble for rank, state in job.ranks.items()})[:MAX_TROUBLES]
-    return (*of_ranks, job.self_check.sentence) if job.self_check.sentence else tuple(of_ranks)
+    of_ranks = told_once({rank: state.trouble for rank, state in job.members.ranks.items()})[:MAX_TROUBLES]
+    return (*of_ranks, job.measured.self_check.sentence) if job.measured.self_check.sentence else tuple(of_ranks)
 
 
-def _baseline(job: Job) -> MeasuredIterations:
-    known = job.baseline
+def _baseline(measured: Measured) -> MeasuredIterations:
+    known = measured.baseline
     if known is None:
         return MeasuredIterations()
     return MeasuredIterations(
@@ -100,7 +101,7 @@ def _baseline(job: Job) -> MeasuredIterations:
 
 
 def _pipeline_status(job: Job, dp_rank: int) -> PipelineStatus:
-    pipeline, point = job.pipelines[dp_rank], job.point(dp_rank)
+    pipeline, point = job.progress.pipelines[dp_rank], job.point(dp_rank)
     shared = job.plan.summary if job.plan and point != NO_POINT else None
     own = job.straggler_plan_in_force(dp_rank)
     planned = own.summary if own and shared else shared

@@ -71,12 +71,12 @@ def step(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
     job.now_s = now_s
     if isinstance(event, RankMessage):
         job.num_messages += 1
-        rank = job.rank_of_stream.get(event.stream)
+        rank = job.members.rank_of_stream.get(event.stream)
         if rank is None:  # refused, or replaced
             return []
         if isinstance(event.message, Telemetry):  # a thousand a second, of which few matter
             phase, reason = job.phase, job.reason
-            matters = handle_telemetry(job, job.ranks[rank], event.message, now_s)
+            matters = handle_telemetry(job, job.members.ranks[rank], event.message, now_s)
             effects = judge_at_once(job, now_s)
             if matters:
                 effects += advance(job, now_s)
@@ -98,13 +98,13 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
         case RankDetached(stream=stream):
             return detach_rank(job, stream, now_s)
         case PlanReady(result=result):
-            if is_own_request(job, result.request_id):
+            if is_own_request(job.detection, result.request_id):
                 return apply_straggler_plan(job, result, now_s)
             return apply_plan(job, event, now_s)
         case PlanFailed(request_id=request_id):
             return (
                 handle_straggler_plan_failure(job, event)
-                if is_own_request(job, request_id)
+                if is_own_request(job.detection, request_id)
                 else handle_failure(job, event, now_s)
             )
         case Tick():
@@ -121,7 +121,7 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
 
 
 def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
-    state = job.ranks[job.rank_of_stream[event.stream]]
+    state = job.members.ranks[job.members.rank_of_stream[event.stream]]
     match event.message:
         case ProfileSamples() as samples:
             return record_samples(job, state, event.stream, samples)
@@ -130,15 +130,15 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
         case SwitchSeen() as seen:
             state.switch_seen = max(state.switch_seen, seen.switch_revision)
             newest = job.switch.switch_revision if job.switch else 0
-            job.held_switch_revision = max(job.held_switch_revision, seen.switch_revision)
+            job.revisions.held_switch = max(job.revisions.held_switch, seen.switch_revision)
             if newest < seen.switch_revision:
                 why = f"rank {state.rank.rank} holds switch {seen.switch_revision}, which the planner does not know"
                 return decide(job, now_s, why, force=True)
         case Drift() as drift:
-            if not job.drifts:
-                job.drift_since_s = now_s
+            if not job.enforcement.drifts:
+                job.enforcement.drift_since_s = now_s
             share = abs(drift.measured_time_s / drift.profile_time_s - 1)
-            job.drifts[state.rank.rank] = max(share, job.drifts.get(state.rank.rank, 0.0))
+            job.enforcement.drifts[state.rank.rank] = max(share, job.enforcement.drifts.get(state.rank.rank, 0.0))
             return [
                 Log(
                     sentence=f"rank {state.rank.rank}: {drift.kind} of chunk {drift.chunk} takes "

@@ -7,8 +7,11 @@ from statistics import fmean, median
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
-from perseus_dist.planner.job.job import Job, JobPlan, Phase, TakenSamples
+from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.self_check import SelfCheckWatch
+from perseus_dist.planner.job.state.membership import Membership
+from perseus_dist.planner.job.state.planning import JobPlan
+from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
@@ -22,13 +25,13 @@ _STAYS = "the plan in force stays, because no new one can be made"
 
 def start_planning(job: Job, why: str) -> list[Effect]:
     """Ask for a plan of the newest samples; an earlier request is given up."""
-    effects = cancel_planning(job)
-    job.request_id += 1
-    job.planning, job.plan_again_at_s = job.request_id, None
-    job.planning_attempts += 1
+    effects = cancel_planning(job.planning)
+    job.planning.request_id += 1
+    job.planning.pending, job.planning.again_at_s = job.planning.request_id, None
+    job.planning.attempts += 1
     job.enter(Phase.PLANNING, why)
     request = replace(planning_request(job), is_first=_is_first_wanted(job), whole_up_to=job.policy.whole_up_to)
-    job.given_revision = request.revision
+    job.revisions.given_table = request.revision
     if not any(request.blocking_power_w):
         effects.append(Log(sentence="no rank has seen a GPU wait: planning with a blocking power of 0 W"))
     return [*effects, StartPlanning(request=request)]
@@ -36,19 +39,24 @@ def start_planning(job: Job, why: str) -> list[Effect]:
 
 def request_frontier(job: Job, now_s: float) -> list[Effect]:
     """Ask for the whole frontier where only a first plan is in force, which is followed and guarded meanwhile."""
-    if not job.awaits_frontier or job.planning is not None or now_s < job.refine_at_s or not job.rank_of_stream:
+    if (
+        not job.awaits_frontier
+        or job.planning.pending is not None
+        or now_s < job.planning.refine_at_s
+        or not job.members.rank_of_stream
+    ):
         return []
-    job.request_id += 1
-    job.planning = job.request_id
-    job.planning_attempts += 1
+    job.planning.request_id += 1
+    job.planning.pending = job.planning.request_id
+    job.planning.attempts += 1
     request = planning_request(job)
-    job.given_revision = request.revision
+    job.revisions.given_table = request.revision
     return [Log(sentence="planning the whole frontier beside the first plan"), StartPlanning(request=request)]
 
 
 def cancel_frontier(job: Job) -> list[Effect]:
     """Give the whole frontier up where the plan before it is not in force any more: samples or work may change."""
-    return cancel_planning(job) if job.is_refining and job.phase is not Phase.ENFORCING else []
+    return cancel_planning(job.planning) if job.is_refining and job.phase is not Phase.ENFORCING else []
 
 
 def _is_first_wanted(job: Job) -> bool:
@@ -60,9 +68,9 @@ def planning_request(job: Job) -> PlanningRequest:
     """All that is known that a plan can be made of."""
     assert job.spec is not None
     return PlanningRequest(
-        request_id=job.request_id,
+        request_id=job.planning.request_id,
         job_id=job.job_id,
-        revision=max(job.plan.revision if job.plan else 0, job.held_revision, job.given_revision) + 1,
+        revision=max(job.plan.revision if job.plan else 0, job.revisions.held_table, job.revisions.given_table) + 1,
         schedule_text=job.schedule_text,
         contributions=_contributions(job),
         blocking_power_w=_blocking_power_w(job),
@@ -76,13 +84,15 @@ def planning_request(job: Job) -> PlanningRequest:
 def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     """Bring a frontier into force; answers that are not awaited any more are ignored."""
     result = event.result
-    if result.request_id != job.planning:
+    if result.request_id != job.planning.pending:
         return []
-    job.planning, job.planning_attempts, job.refine_at_s = None, 0, 0.0
-    job.drifts.clear()  # agents compare with the new table from now on
-    job.self_check = SelfCheckWatch()
-    if result.revision <= job.held_revision:  # an agent that follows a later one has attached meanwhile
-        return start_planning(job, f"an agent holds table {job.held_revision}: planning again under a later revision")
+    job.planning.pending, job.planning.attempts, job.planning.refine_at_s = None, 0, 0.0
+    job.enforcement.drifts.clear()  # agents compare with the new table from now on
+    job.measured.self_check = SelfCheckWatch()
+    if result.revision <= job.revisions.held_table:  # an agent that follows a later one has attached meanwhile
+        return start_planning(
+            job, f"an agent holds table {job.revisions.held_table}: planning again under a later revision"
+        )
     job.plan = JobPlan(
         revision=result.revision,
         summary=result.summary,
@@ -111,25 +121,25 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
 
 def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     """Ask again if that can help, measure where a saved profile does not fit, else go on as before."""
-    if event.request_id != job.planning:
+    if event.request_id != job.planning.pending:
         return []
     if job.is_refining:
         return _handle_frontier_failure(job, event, now_s)
-    job.planning = None
-    if event.transient and job.planning_attempts < job.policy.max_planning_attempts:
-        job.plan_again_at_s = now_s + job.policy.planning_retry_s
+    job.planning.pending = None
+    if event.transient and job.planning.attempts < job.policy.max_planning_attempts:
+        job.planning.again_at_s = now_s + job.policy.planning_retry_s
         job.enter(Phase.PLANNING, f"planning is tried again in {job.policy.planning_retry_s:g} s: {event.reason}")
         return []
-    job.planning_attempts = 0
+    job.planning.attempts = 0
     assert job.spec is not None
     if job.spec.keeps_profile and job.plan is None:
         why = f"the profile of another schedule cannot be planned with ({event.reason}): profiling instead"
         job.enter(Phase.WARMING_UP, why)
         return drop_kept_profile(job, now_s)
-    if SAVED_PROFILE in job.samples and job.plan is None:
-        del job.samples[SAVED_PROFILE]
-        job.ended_series.discard(SAVED_PROFILE)
-        for state in job.ranks.values():
+    if SAVED_PROFILE in job.profiling.samples and job.plan is None:
+        del job.profiling.samples[SAVED_PROFILE]
+        job.profiling.ended_series.discard(SAVED_PROFILE)
+        for state in job.members.ranks.values():
             state.has_profile = False
         job.enter(Phase.WARMING_UP, f"the saved profile cannot be planned with ({event.reason}): profiling instead")
         return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]
@@ -137,32 +147,32 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
         _go_on(job, event.reason)
         return []
     job.enter(Phase.OBSERVING, f"no plan can be made until a rank starts anew: {event.reason}")
-    job.is_unplannable = True
-    for known in (job.samples, job.sweeps, job.ended_series):
+    job.profiling.is_unplannable = True
+    for known in (job.profiling.samples, job.profiling.sweeps, job.profiling.ended_series):
         known.clear()
-    job.spec = replace(job.spec, last_sweep_id=job.sweep_id)
+    job.spec = replace(job.spec, last_sweep_id=job.profiling.sweep_id)
     return [Persist(facts=(job.spec,), drop=("samples/", "sweep/", "ended/"))]
 
 
 def _handle_frontier_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     """Ask again if that can help; else the first plan stays until there is another one."""
-    job.planning = None
-    if event.transient and job.planning_attempts < job.policy.max_planning_attempts:
-        job.refine_at_s = now_s + job.policy.planning_retry_s
+    job.planning.pending = None
+    if event.transient and job.planning.attempts < job.policy.max_planning_attempts:
+        job.planning.refine_at_s = now_s + job.policy.planning_retry_s
         return [Log(sentence=f"the whole frontier is tried again in {job.policy.planning_retry_s:g} s: {event.reason}")]
-    job.planning_attempts, job.refine_at_s = 0, math.inf
+    job.planning.attempts, job.planning.refine_at_s = 0, math.inf
     job.enter(Phase.ENFORCING, f"the first plan stays, because the whole frontier cannot be made: {event.reason}")
     return []
 
 
 def do_without_choice(job: Job) -> None:
     """Plan nothing: a sweep has ended, and no computation was measured at a second clock. Its samples are kept."""
-    why = f"no rank could set clocks in the sweep: {refusal(job)}"
+    why = f"no rank could set clocks in the sweep: {refusal(job.members)}"
     if job.plan is not None:
         _go_on(job, why)
     else:
         # Where ranks say that they can, the next sweep would end no better.
-        job.is_unplannable = any(state.can_set_clocks for state in job.ranks.values())
+        job.profiling.is_unplannable = any(state.can_set_clocks for state in job.members.ranks.values())
         job.enter(Phase.OBSERVING, why)
 
 
@@ -171,39 +181,41 @@ def _go_on(job: Job, why: str) -> None:
     if job.switch is None or NO_POINT not in job.switch.points:
         job.enter(Phase.ENFORCING, f"{_STAYS}: {why}")
         return
-    job.guard.hold_back(job.iteration)
+    job.enforcement.guard.hold_back(job.progress.iteration)
     job.enter(Phase.RELEASED, f"no plan is followed, because no new one can be made: {why}")
 
 
-def refusal(job: Job) -> str:
+def refusal(members: Membership) -> str:
     """Why clocks cannot be set, in the words of the first rank that says so."""
-    said = (state.gpu.refusal or state.trouble for state in job.ranks.values())
+    said = (state.gpu.refusal or state.trouble for state in members.ranks.values())
     return next(filter(None, said), "no reason given")
 
 
 def has_profile(job: Job) -> bool:
     """Whether a saved profile is there, or a sweep has ended that leaves a choice of clocks."""
-    if job.plan is None and SAVED_PROFILE in job.ended_series:
+    if job.plan is None and SAVED_PROFILE in job.profiling.ended_series:
         return True
-    is_swept = any(series in job.ended_series and ordered.is_profile for series, ordered in job.sweeps.items())
+    is_swept = any(
+        series in job.profiling.ended_series and ordered.is_profile for series, ordered in job.profiling.sweeps.items()
+    )
     return is_swept and _has_clock_choice(job)
 
 
-def has_swept(job: Job) -> bool:
+def has_swept(profiling: Profiling) -> bool:
     """Whether a sweep has ended, of whatever kind."""
-    return any(series != SAVED_PROFILE for series in job.ended_series)
+    return any(series != SAVED_PROFILE for series in profiling.ended_series)
 
 
 def has_blocking_power(job: Job) -> bool:
     """Whether a sweep has looked for it, or a saved profile has brought it along."""
-    return has_swept(job) or any(_blocking_power_w(job))
+    return has_swept(job.profiling) or any(_blocking_power_w(job))
 
 
 def _has_clock_choice(job: Job) -> bool:
     """Whether some computation was measured at more than one clock."""
-    for rank in job.places:
+    for rank in job.members.places:
         clock_of: dict[tuple[int, int, str], int] = {}
-        for taken in _newest(job, rank):
+        for taken in _newest(job.profiling, rank):
             for sample in taken.samples.samples:
                 key = (sample.stage, sample.chunk, sample.kind)
                 if sample.kind in _COMPUTATIONS and clock_of.setdefault(key, sample.clock_mhz) != sample.clock_mhz:
@@ -211,21 +223,21 @@ def _has_clock_choice(job: Job) -> bool:
     return False
 
 
-def _newest(job: Job, rank: int) -> list[TakenSamples]:
+def _newest(profiling: Profiling, rank: int) -> list[TakenSamples]:
     """A rank's samples of the newest profile that it has a part in."""
-    for series in sorted(job.samples, reverse=True):
-        if series in job.ended_series and (series == SAVED_PROFILE or job.sweeps[series].is_profile):
-            taken = job.samples[series].get(rank)
+    for series in sorted(profiling.samples, reverse=True):
+        if series in profiling.ended_series and (series == SAVED_PROFILE or profiling.sweeps[series].is_profile):
+            taken = profiling.samples[series].get(rank)
             if taken:
                 return taken
     return []
 
 
 def _contributions(job: Job) -> tuple[Contribution, ...]:
-    saved = job.samples.get(SAVED_PROFILE, {})
+    saved = job.profiling.samples.get(SAVED_PROFILE, {})
     contributions = []
-    for rank, place in job.places.items():
-        for taken in {id(found): found for found in (_newest(job, rank), saved.get(rank, []))}.values():
+    for rank, place in job.members.places.items():
+        for taken in {id(found): found for found in (_newest(job.profiling, rank), saved.get(rank, []))}.values():
             samples = tuple(sample for one in taken for sample in one.samples.samples)
             if samples:
                 contributions.append(Contribution(pp_rank=place.pp_rank, tp_rank=place.tp_rank, samples=samples))
@@ -236,13 +248,13 @@ def _blocking_power_w(job: Job) -> tuple[float, ...]:
     """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited."""
     assert job.spec is not None
     seen_w: defaultdict[int, list[float]] = defaultdict(list)
-    for series in sorted(job.samples.keys() & job.ended_series, reverse=True):
+    for series in sorted(job.profiling.samples.keys() & job.profiling.ended_series, reverse=True):
         newly_seen_w: defaultdict[int, list[float]] = defaultdict(list)
-        for rank, taken in job.samples[series].items():
+        for rank, taken in job.profiling.samples[series].items():
             at = [one for one in taken if one.samples.blocking_power_w > 0]
             if at:
                 highest = max(at, key=lambda one: one.clock_mhz)
-                newly_seen_w[job.places[rank].pp_rank].append(highest.samples.blocking_power_w)
+                newly_seen_w[job.members.places[rank].pp_rank].append(highest.samples.blocking_power_w)
         for pp_rank, powers_w in newly_seen_w.items():
             seen_w.setdefault(pp_rank, powers_w)
     means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in seen_w.items()}
@@ -253,7 +265,7 @@ def _blocking_power_w(job: Job) -> tuple[float, ...]:
 def _switch_latency_s(job: Job) -> float:
     """The upper quartile over the ranks of what each has seen."""
     seen_s: defaultdict[int, list[float]] = defaultdict(list)
-    for of_series in job.samples.values():
+    for of_series in job.profiling.samples.values():
         for rank, taken in of_series.items():
             seen_s[rank] += [one.samples.switch_latency_s for one in taken if one.samples.switch_latency_s > 0]
     of_ranks_s = sorted(median(latencies_s) for latencies_s in seen_s.values() if latencies_s)

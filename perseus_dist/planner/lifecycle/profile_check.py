@@ -25,11 +25,17 @@ def doubt(job: Job) -> str:
     What a profile does not know, such as transfers, makes iterations longer than it says. If they are shorter, GPUs
     were slow when the highest clocks were measured, on all replicas alike, as under a power limit of a whole node.
     """
-    full = job.saving.full
-    if job.plan is None or full is None or not full.num_iterations or job.reprofiled_at_s is not None or job.stragglers:
+    full = job.measured.saving.full
+    if (
+        job.plan is None
+        or full is None
+        or not full.num_iterations
+        or job.profiling.reprofiled_at_s is not None
+        or job.stragglers
+    ):
         return ""
     modelled_s = job.plan.summary.baseline_time_ps / PS_PER_S
-    noise = job.guard.guard.noise / math.sqrt(full.num_iterations)
+    noise = job.enforcement.guard.guard.noise / math.sqrt(full.num_iterations)
     if modelled_s <= (1 + _TOO_SLOW_SHARE + _Z * noise) * full.time_s:
         return ""
     return (
@@ -44,17 +50,20 @@ def compare_prediction(job: Job, now_s: float) -> list[Effect]:
     The prediction is of a job that is well: while a rank is known to be slow, earlier figures stand.
     """
     switch = job.switch
-    is_waiting = job.keeps_switch or (switch is not None and switch.t_prime_s > 0)
-    is_unwell = is_waiting or bool(job.verdicts or job.stragglers)
+    is_waiting = job.detection.keeps_switch or (switch is not None and switch.t_prime_s > 0)
+    is_unwell = is_waiting or bool(job.detection.verdicts or job.stragglers)
     if job.plan is None or job.is_swept or job.phase is not Phase.ENFORCING or is_unwell:
         return []
     found = self_check(
-        _at_full_clocks(job), _under_plan(job), noise=job.guard.guard.noise, instructions=job.guard.instruction_excess
+        _at_full_clocks(job),
+        _under_plan(job),
+        noise=job.enforcement.guard.guard.noise,
+        instructions=job.enforcement.guard.instruction_excess,
     )
-    if found.plan is None or not job.self_check.update(found):
+    if found.plan is None or not job.measured.self_check.update(found):
         return []
-    sentence = job.self_check.sentence
-    job.history.add("self_check", sentence, now_s=now_s, iteration=job.iteration)
+    sentence = job.measured.self_check.sentence
+    job.history.add("self_check", sentence, now_s=now_s, iteration=job.progress.iteration)
     job.num_changes += 1
     return [Log(sentence=sentence)]
 
@@ -63,7 +72,8 @@ def _at_full_clocks(job: Job) -> Comparison | None:
     """The state of the machines that is met now, or the run's baseline."""
     assert job.plan is not None
     assert job.spec is not None
-    measured = job.saving.full if job.saving.full and job.saving.full.num_iterations else job.baseline
+    full = job.measured.saving.full
+    measured = full if full and full.num_iterations else job.measured.baseline
     if measured is None:
         return None
     summary = job.plan.summary
@@ -77,9 +87,17 @@ def _at_full_clocks(job: Job) -> Comparison | None:
 
 
 def _under_plan(job: Job) -> Comparison | None:
-    if job.plan is None or job.switch is None or NO_POINT in job.switch.points or len(job.enforced) < _MIN_PLANNED:
+    if (
+        job.plan is None
+        or job.switch is None
+        or NO_POINT in job.switch.points
+        or len(job.measured.enforced) < _MIN_PLANNED
+    ):
         return None
-    measured, followed = measured_iterations(job.enforced), followed_frontiers(job, job.plan, job.switch)
+    measured, followed = (
+        measured_iterations(job.measured.enforced),
+        followed_frontiers(job, job.plan, job.switch),
+    )
     planned_uj, _ = energies_uj(job)
     return Comparison(
         predicted_s=max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S,

@@ -7,7 +7,9 @@ from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.from_planner import Attached, Refused, Release
 from perseus_dist.messages.terms import NO_ITERATION, Rank
 from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
-from perseus_dist.planner.job.job import Job, Phase, Pipeline, RankCoords, RankState
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import RankCoords, RankState
+from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
 from perseus_dist.planner.lifecycle.run import (
@@ -28,7 +30,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     attach = event.attach
     effects: list[Effect] = []
     is_registered = False
-    if job.spec is None or (not job.rank_of_stream and not _fits(job, attach.rank)):
+    if job.spec is None or (not job.members.rank_of_stream and not _fits(job, attach.rank)):
         if refusal := _own_contradiction(attach.rank):
             effects.append(_refuse(event.stream, refusal, retry=False))
             return [*effects, Forget()] if job.spec is None else effects
@@ -36,7 +38,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         is_registered = True
     elif refused := _refusal(job, event, now_s):
         return refused
-    state = job.ranks.get(attach.rank.rank)
+    state = job.members.ranks.get(attach.rank.rank)
     is_new_incarnation = state is None or state.incarnation != attach.incarnation
     if state is not None and state.stream is not None:  # the same agent, whose older stream has not been seen to end
         effects += [_refuse(state.stream, "a newer stream of the same agent has taken its place", retry=True)]
@@ -46,7 +48,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
     _take_in(job, event)
     effects += _choose_target(job, attach)
-    acked = job.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
+    acked = job.profiling.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
     revision = job.plan.revision if job.plan else 0
     if job.phase is Phase.DONE:
         job.enter(Phase.REGISTERING, f"rank {attach.rank.rank} has attached again")
@@ -62,18 +64,18 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
 
 def detach_rank(job: Job, stream: int, now_s: float) -> list[Effect]:
     """A stream has ended; nothing happens if it was refused or replaced."""
-    number = job.rank_of_stream.pop(stream, None)
+    number = job.members.rank_of_stream.pop(stream, None)
     if number is None:
         return []
-    state = job.ranks[number]
+    state = job.members.ranks[number]
     state.stream = None
-    job.pipelines[state.rank.dp_rank].num_attached -= 1
+    job.progress.pipelines[state.rank.dp_rank].num_attached -= 1
     job.num_changes += 1
-    if not job.rank_of_stream:
-        job.gone_since_s = now_s
+    if not job.members.rank_of_stream:
+        job.members.gone_since_s = now_s
     effects = leave_run(job, now_s)
-    if job.schedule_asked == stream:
-        job.schedule_asked = None
+    if job.members.schedule_asked == stream:
+        job.members.schedule_asked = None
         return [*effects, *want_schedule(job)]
     return effects
 
@@ -90,8 +92,8 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         run_id=attach.run_id,
     )
     if job.spec is None:
-        job.spec = replace(spec, held_revision=job.held_revision, held_switch_revision=job.held_switch_revision)
-        job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
+        job.spec = replace(spec, held_revision=job.revisions.held_table, held_switch_revision=job.revisions.held_switch)
+        job.progress.pipelines = [Pipeline() for _ in range(rank.dp_size)]
         return [Persist(facts=(job.spec,))]
     found = shape_differences(job.spec, rank)
     keeps_profile, why = fits_profile(found), clauses(found)
@@ -105,10 +107,10 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         dp_size=rank.dp_size,
         tp_size=rank.tp_size,
     )
-    job.schedule_text, job.schedule_asked, job.stragglers = "", None, {}
-    job.pipelines = [Pipeline() for _ in range(rank.dp_size)]
+    job.schedule_text, job.members.schedule_asked, job.stragglers = "", None, {}
+    job.progress.pipelines = [Pipeline() for _ in range(rank.dp_size)]
     if not keeps_profile:
-        job.places, job.rank_at, job.acked_samples = {}, {}, {}
+        job.members.places, job.members.rank_at, job.profiling.acked_samples = {}, {}, {}
     effects += begin_run(job, attach.run_id, now_s)
     job.spec = replace(job.spec, is_anew=not keeps_profile)
     return [*effects, Persist(facts=(job.spec,), drop=("schedule", "straggler/"))]
@@ -134,7 +136,7 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     rank = event.attach.rank
     if refusal := _own_contradiction(rank):
         return [_refuse(event.stream, refusal, retry=False)]
-    known = job.ranks.get(rank.rank)
+    known = job.members.ranks.get(rank.rank)
     if not _fits(job, rank):
         refusal = (
             f"saw {_shape(rank)} as rank {rank.rank}, expected {_spec_shape(job.spec)} as the {job.num_attached} "
@@ -142,7 +144,7 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         )
         effects: list[Effect] = [_refuse(event.stream, refusal, retry=True)]
         if known is not None and known.stream is None and job.phase is not Phase.STALE:
-            job.stale_rank = rank.rank
+            job.members.stale_rank = rank.rank
             job.enter(
                 Phase.STALE, f"rank {rank.rank} came back with {_shape(rank)}: no plan fits until all ranks agree"
             )
@@ -151,8 +153,8 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     if known is not None and known.stream is not None and known.incarnation != event.attach.incarnation:
         refusal = f"rank {rank.rank} is attached by another agent; end that one, or wait until its stream has ended"
         return [_refuse(event.stream, refusal, retry=True)]
-    owner = job.rank_at.get(_place(rank), rank.rank)
-    if owner != rank.rank and owner in job.ranks:  # in this run
+    owner = job.members.rank_at.get(_place(rank), rank.rank)
+    if owner != rank.rank and owner in job.members.ranks:  # in this run
         refusal = (
             f"saw rank {rank.rank} at pp_rank {rank.pp_rank}, dp_rank {rank.dp_rank}, tp_rank {rank.tp_rank}, which is "
             f"rank {owner}'s place; give every rank its own"
@@ -168,7 +170,7 @@ def _fits(job: Job, rank: Rank) -> bool:
         return False
     if (rank.pp_size, rank.dp_size, rank.tp_size) != (spec.pp_size, spec.dp_size, spec.tp_size):
         return False
-    return rank.rank not in job.ranks or job.places.get(rank.rank, _place(rank)) == _place(rank)
+    return rank.rank not in job.members.ranks or job.members.places.get(rank.rank, _place(rank)) == _place(rank)
 
 
 def _place(rank: Rank) -> RankCoords:
@@ -179,7 +181,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
     attach = event.attach
     rank = attach.rank
     assert job.spec is not None
-    state = job.ranks.get(rank.rank)
+    state = job.members.ranks.get(rank.rank)
     if state is None or state.incarnation != attach.incarnation:
         state = RankState(
             rank=rank,
@@ -191,19 +193,19 @@ def _take_in(job: Job, event: RankAttached) -> None:
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )
-        job.ranks[rank.rank] = state
-        job.is_unplannable = False
+        job.members.ranks[rank.rank] = state
+        job.profiling.is_unplannable = False
     else:
         state.stream, state.gpu, state.control = (event.stream, attach.gpu, attach.gpu.control)
         state.has_profile, state.said_goodbye, state.has_reported = attach.has_profile, False, False
-    job.places[rank.rank] = _place(rank)
-    job.rank_at[_place(rank)] = rank.rank
-    job.rank_of_stream[event.stream] = rank.rank
-    job.pipelines[rank.dp_rank].num_attached += 1
-    job.gone_since_s = None
+    job.members.places[rank.rank] = _place(rank)
+    job.members.rank_at[_place(rank)] = rank.rank
+    job.members.rank_of_stream[event.stream] = rank.rank
+    job.progress.pipelines[rank.dp_rank].num_attached += 1
+    job.members.gone_since_s = None
     job.num_changes += 1
-    if job.phase is Phase.STALE and job.stale_rank == rank.rank:
-        job.stale_rank = None
+    if job.phase is Phase.STALE and job.members.stale_rank == rank.rank:
+        job.members.stale_rank = None
         job.enter(Phase.REGISTERING, f"rank {rank.rank} is back with the job's schedule")
 
 
@@ -212,19 +214,19 @@ def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bo
 
     One that has not seen an iteration yet, while others are attached, says nothing.
     """
-    if job.rank_of_stream and attach.iteration == NO_ITERATION:
+    if job.members.rank_of_stream and attach.iteration == NO_ITERATION:
         return
-    behind = attach.iteration < job.iteration - 1
-    if not job.rank_of_stream or (may_go_back and behind):
+    behind = attach.iteration < job.progress.iteration - 1
+    if not job.members.rank_of_stream or (may_go_back and behind):
         if behind:
-            job.guard.go_back(attach.iteration)
-            job.unfinished.clear()
-            for pipeline in job.pipelines:
+            job.enforcement.guard.go_back(attach.iteration)
+            job.progress.unfinished.clear()
+            for pipeline in job.progress.pipelines:
                 pipeline.unfinished.clear()
                 pipeline.iteration = NO_ITERATION
-        job.iteration, job.iteration_at_s = attach.iteration, now_s
-    elif attach.iteration > job.iteration:
-        job.iteration, job.iteration_at_s = attach.iteration, now_s
+        job.progress.iteration, job.progress.iteration_at_s = attach.iteration, now_s
+    elif attach.iteration > job.progress.iteration:
+        job.progress.iteration, job.progress.iteration_at_s = attach.iteration, now_s
 
 
 def _choose_target(job: Job, attach: Attach) -> list[Effect]:
@@ -241,14 +243,14 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
     """Send a rank the messages that the others have had."""
     attach, stream = event.attach, event.stream
     revision = job.plan.revision if job.plan else 0
-    job.held_revision = max(job.held_revision, attach.table_revision)
+    job.revisions.held_table = max(job.revisions.held_table, attach.table_revision)
     if attach.table_revision > revision:
         # A rank that follows a table from a store that was lost also holds a switch of that time, of unknown revision.
-        job.held_switch_revision = max(job.held_switch_revision, attach.table_revision << 32)
+        job.revisions.held_switch = max(job.revisions.held_switch, attach.table_revision << 32)
         reason = f"the planner does not know table {attach.table_revision}; another plan follows"
         effects: list[Effect] = [Send(stream=stream, message=Release(reason=reason))]
-        if job.plan is not None and (job.planning is None or job.is_refining):
-            job.plan_again_at_s = now_s
+        if job.plan is not None and (job.planning.pending is None or job.is_refining):
+            job.planning.again_at_s = now_s
         return effects
     effects = []
     if job.plan is not None and job.switch is not None:
@@ -259,7 +261,7 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
         if is_of_earlier_run(job, job.switch.effective_iteration):
             return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
         effects.append(Send(stream=stream, message=switch_for(job.switch, attach.rank.dp_rank)))
-    if job.sweep is not None and not job.is_swept:
+    if job.profiling.sweep is not None and not job.is_swept:
         return effects  # it goes on once the run has a baseline
     return [*effects, *resume_sweep(job, attach.rank.rank, stream, now_s)]
 

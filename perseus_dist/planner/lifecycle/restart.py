@@ -20,8 +20,12 @@ from perseus_dist.planner.job.facts import (
     TableMade,
     TargetChosen,
 )
-from perseus_dist.planner.job.job import ActiveSweep, Job, JobPlan, Phase, Pipeline, RankCoords
+from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.job.state.membership import RankCoords
+from perseus_dist.planner.job.state.planning import JobPlan
+from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling
+from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.lifecycle.baseline import begin_saving
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.plan import has_profile
@@ -39,12 +43,12 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     job = Job(job_id=job_id, policy=policy)
     for fact in facts:
         _take(job, fact)
-    job.saving.begin_plan(0, followed_plan(job))
+    job.measured.saving.begin_plan(0, followed_plan(job))
     if job.phase is not Phase.DONE:
         job.phase = _phase(job)
         job.reason = "the planner was restarted"
     if job.phase is Phase.PLANNING:
-        job.plan_again_at_s = 0.0
+        job.planning.again_at_s = 0.0
     return job
 
 
@@ -52,29 +56,29 @@ def _take(job: Job, fact: Fact) -> None:
     match fact:
         case JobRegistered():
             job.spec = fact
-            job.pipelines = [Pipeline() for _ in range(fact.dp_size)]
-            job.held_revision, job.held_switch_revision = (fact.held_revision, fact.held_switch_revision)
-            job.sweep_id = max(job.sweep_id, fact.last_sweep_id)
+            job.progress.pipelines = [Pipeline() for _ in range(fact.dp_size)]
+            job.revisions.held_table, job.revisions.held_switch = (fact.held_revision, fact.held_switch_revision)
+            job.profiling.sweep_id = max(job.profiling.sweep_id, fact.last_sweep_id)
         case FingerprintKnown():
-            job.fingerprints[fact.rank] = fact
+            job.members.fingerprints[fact.rank] = fact
         case SavingCounted():
-            job.saving.counted_j = job.stored_saved_j = fact.saved_j
-            job.saving.counted_doubt_j = fact.doubt_j
+            job.measured.saving.counted_j = job.measured.stored_saved_j = fact.saved_j
+            job.measured.saving.counted_doubt_j = fact.doubt_j
         case ScheduleReceived():
             job.schedule_text = fact.text
         case BaselineMeasured():
-            job.baseline = fact
+            job.measured.baseline = fact
             begin_saving(job, fact)
         case SweepBegun():
-            _take_sweep(job, fact)
+            _take_sweep(job.profiling, fact)
         case SweepEnded():
-            job.ended_series.add(fact.series)
-            if job.sweep is not None and job.sweep.ordered.series == fact.series:
-                job.sweep = None
+            job.profiling.ended_series.add(fact.series)
+            if job.profiling.sweep is not None and job.profiling.sweep.ordered.series == fact.series:
+                job.profiling.sweep = None
         case SamplesReceived():
             place = RankCoords(fact.pp_rank, fact.dp_rank, fact.tp_rank)
-            job.places[fact.rank], job.rank_at[place] = place, fact.rank
-            keep_samples(job, fact)
+            job.members.places[fact.rank], job.members.rank_at[place] = place, fact.rank
+            keep_samples(job.profiling, fact)
         case TableMade():
             job.plan = JobPlan(
                 revision=fact.revision,
@@ -84,11 +88,11 @@ def _take(job: Job, fact: Fact) -> None:
                 is_first=fact.is_first,
             )
         case OwnTableMade():
-            job.straggler_plans[fact.dp_rank] = fact
-            job.given_revision = max(job.given_revision, fact.revision)
+            job.detection.own_plans[fact.dp_rank] = fact
+            job.revisions.given_table = max(job.revisions.given_table, fact.revision)
         case SwitchDecided():
-            job.switch = fact
-            job.keeps_switch = fact.t_prime_s > 0 or bool(fact.own_revisions)
+            job.enforcement.switch = fact
+            job.detection.keeps_switch = fact.t_prime_s > 0 or bool(fact.own_revisions)
         case TargetChosen():
             job.chosen_target = fact
         case StragglerKnown():
@@ -97,27 +101,27 @@ def _take(job: Job, fact: Fact) -> None:
             job.phase, job.reason = Phase.DONE, fact.reason
 
 
-def _take_sweep(job: Job, ordered: SweepBegun) -> None:
+def _take_sweep(profiling: Profiling, ordered: SweepBegun) -> None:
     """Of a series, the latest sweep is under way until the series has ended; what has come before is not missing."""
-    job.sweep_id = max(job.sweep_id, ordered.sweep_id)
-    job.sweeps[ordered.sweep_id] = ordered
+    profiling.sweep_id = max(profiling.sweep_id, ordered.sweep_id)
+    profiling.sweeps[ordered.sweep_id] = ordered
     missing_mhz = {rank: set(ordered.clocks_mhz) for rank in ordered.ranks}
     missing_mhz |= {rank: set(ordered.clocks_mhz[:1]) for rank in ordered.first_only}
-    attempts = sum(1 for sweep in job.sweeps.values() if sweep.series == ordered.series)
-    job.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
-    for rank, taken in job.samples.get(ordered.series, {}).items():
+    attempts = sum(1 for sweep in profiling.sweeps.values() if sweep.series == ordered.series)
+    profiling.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
+    for rank, taken in profiling.samples.get(ordered.series, {}).items():
         for one in taken:
             if one.samples.last:
-                job.sweep.take(rank, one.clock_mhz)
+                profiling.sweep.take(rank, one.clock_mhz)
 
 
 def _phase(job: Job) -> Phase:
-    if job.sweep is not None:
+    if job.profiling.sweep is not None:
         return Phase.REPROFILING if job.plan else Phase.PROFILING
     if job.plan is not None and job.switch is not None and set(job.switch.points) != {NO_POINT}:
         return Phase.ENFORCING
     if job.plan is not None:  # a run has just begun, or ranks did not agree on the schedule
         return Phase.REGISTERING
-    if job.baseline is not None and has_profile(job):
+    if job.measured.baseline is not None and has_profile(job):
         return Phase.PLANNING
     return Phase.REGISTERING

@@ -12,17 +12,17 @@ from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.terms import Rank
 from perseus_dist.planner.job.facts import SAVED_PROFILE, FingerprintKnown, JobRegistered
-from perseus_dist.planner.job.job import Job, Phase, Pipeline, RankCoords
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import Membership, RankCoords
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
 from perseus_dist.planner.lifecycle.reset import (
     FACTS_OF_A_PROFILE,
     FACTS_OF_A_RUN,
-    OF_A_PLAN,
-    OF_A_RUN,
     cancel_planning,
     drop_profile,
     release,
-    reset,
+    reset_plan,
+    reset_run,
     spend,
 )
 
@@ -38,14 +38,14 @@ def enter_run(job: Job, attach: Attach, now_s: float) -> list[Effect]:
     assert job.spec is not None
     if _is_of_run(job, attach):
         return []
-    if job.spec.run_id in _attached_runs(job):
+    if job.spec.run_id in _attached_runs(job.members):
         return []  # of which some ranks have not been seen to end
     return begin_run(job, attach.run_id, now_s)
 
 
 def leave_run(job: Job, now_s: float) -> list[Effect]:
     """A rank has left: if it was the last one of its run, that of the ranks which are attached begins."""
-    runs = _attached_runs(job)
+    runs = _attached_runs(job.members)
     if job.spec is None or not runs or job.spec.run_id in runs:
         return []
     return begin_run(job, runs[-1], now_s)
@@ -53,13 +53,11 @@ def leave_run(job: Job, now_s: float) -> list[Effect]:
 
 def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
     """Begin a run: observations of the run before are dropped, the profile and the plan are kept."""
-    effects = [*cancel_planning(job), *release(job, now_s)]
+    effects = [*cancel_planning(job.planning), *release(job, now_s)]
     drop = (*FACTS_OF_A_RUN, *_abandon_reprofiling(job))
-    reset(job, OF_A_RUN)
-    job.ranks = {rank: state for rank, state in job.ranks.items() if state.stream is not None}
-    job.pipelines = [Pipeline(num_attached=pipeline.num_attached) for pipeline in job.pipelines]
-    kept = "the plan is kept" if job.plan is not None else "the profile is kept" if job.samples else "nothing is kept"
-    job.enter(Phase.REGISTERING, f"a run begins: {kept} of the run before")
+    reset_run(job)
+    kept = "the plan is" if job.plan is not None else "the profile is" if job.profiling.samples else "nothing is"
+    job.enter(Phase.REGISTERING, f"a run begins: {kept} kept of the run before")
     return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop)]
 
 
@@ -72,14 +70,14 @@ def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool) -> list
         now_s: [s] monotonic.
         keeps_profile: Whether the profile still holds.
     """
-    has_profile = bool(job.samples or job.sweeps)
-    if job.plan is None and job.baseline is None and (keeps_profile or not has_profile):
+    has_profile = bool(job.profiling.samples or job.profiling.sweeps)
+    if job.plan is None and job.measured.baseline is None and (keeps_profile or not has_profile):
         return [] if keeps_profile else [Persist(facts=(spend(job, is_anew=True),))]
     lost = "plan and baseline" if keeps_profile else "profile, plan and baseline"
     sentence = f"{why}: {lost} begin anew" + (", the profile is kept" if keeps_profile and has_profile else "")
-    effects: list[Effect] = [Log(sentence=sentence), *cancel_planning(job), *release(job, now_s)]
-    job.history.add("anew", sentence, now_s=now_s, iteration=job.iteration)
-    reset(job, OF_A_PLAN)
+    effects: list[Effect] = [Log(sentence=sentence), *cancel_planning(job.planning), *release(job, now_s)]
+    job.history.add("anew", sentence, now_s=now_s, iteration=job.progress.iteration)
+    reset_plan(job)
     drop: tuple[str, ...] = (*FACTS_OF_A_RUN, "table")
     if not keeps_profile:
         effects += drop_profile(job, now_s)
@@ -95,7 +93,7 @@ def know_fingerprint(job: Job, attach: Attach, now_s: float) -> list[Effect]:
     Within a run nothing of it can change but a GPU's power limit: that is a straggler, as long as the run lasts.
     """
     rank = attach.rank.rank
-    known = job.fingerprints.get(rank)
+    known = job.members.fingerprints.get(rank)
     if known is not None and attach.run_id and known.run_id == attach.run_id:
         return []
     now = _fingerprint_of(attach)
@@ -108,7 +106,7 @@ def know_fingerprint(job: Job, attach: Attach, now_s: float) -> list[Effect]:
         now = merged(known.fingerprint, now)
     fact = FingerprintKnown(rank=rank, run_id=attach.run_id, fingerprint=now)
     if fact != known:
-        job.fingerprints[rank] = fact
+        job.members.fingerprints[rank] = fact
         effects.append(Persist(facts=(fact,)))
     return [*effects, *_replace_saved_profile(job, attach)]
 
@@ -128,32 +126,32 @@ def clauses(found: Iterable[Difference]) -> str:
 
 def _abandon_reprofiling(job: Job) -> tuple[str, ...]:
     """Give up a sweep beside a plan: what gave cause to it was the run's. Returns the prefixes of its facts' keys."""
-    if job.plan is None or job.sweep is None:
+    if job.plan is None or job.profiling.sweep is None:
         return ()
-    series = job.sweep.ordered.series
-    gone = [sweep_id for sweep_id, ordered in job.sweeps.items() if ordered.series == series]
+    series = job.profiling.sweep.ordered.series
+    gone = [sweep_id for sweep_id, ordered in job.profiling.sweeps.items() if ordered.series == series]
     for sweep_id in gone:
-        del job.sweeps[sweep_id]
-    job.samples.pop(series, None)
-    job.sweep = None
+        del job.profiling.sweeps[sweep_id]
+    job.profiling.samples.pop(series, None)
+    job.profiling.sweep = None
     return (f"samples/{series}/", *(f"sweep/{sweep_id}/" for sweep_id in gone))
 
 
 def _place_anew(job: Job, rank: Rank, now_s: float) -> list[Effect]:
     """A rank that stood elsewhere in earlier runs: samples are known by rank, and those of other places are lost."""
     place = RankCoords(rank.pp_rank, rank.dp_rank, rank.tp_rank)
-    owner = job.rank_at.get(place, rank.rank)
-    if owner == rank.rank and job.places.get(rank.rank, place) == place:
+    owner = job.members.rank_at.get(place, rank.rank)
+    if owner == rank.rank and job.members.places.get(rank.rank, place) == place:
         return []
     effects = begin_anew(job, f"rank {rank.rank} stands in another place", now_s, keeps_profile=False)
-    job.places = {other: at for other, at in job.places.items() if other in job.ranks}
-    job.rank_at = {at: other for other, at in job.places.items()}
+    job.members.places = {other: at for other, at in job.members.places.items() if other in job.members.ranks}
+    job.members.rank_at = {at: other for other, at in job.members.places.items()}
     return effects
 
 
-def _attached_runs(job: Job) -> list[str]:
+def _attached_runs(members: Membership) -> list[str]:
     """The runs of the attached ranks, in the order of attaching."""
-    return [job.ranks[rank].run_id for rank in job.rank_of_stream.values()]
+    return [members.ranks[rank].run_id for rank in members.rank_of_stream.values()]
 
 
 def _is_of_run(job: Job, attach: Attach) -> bool:
@@ -165,10 +163,10 @@ def _is_of_run(job: Job, attach: Attach) -> bool:
     if attach.run_id:
         return attach.run_id == job.spec.run_id
     rank = attach.rank.rank
-    known = job.ranks.get(rank)
+    known = job.members.ranks.get(rank)
     is_known = known is not None and known.incarnation == attach.incarnation
-    has_measured = (rank, attach.incarnation) in job.acked_samples
-    return bool(job.rank_of_stream) or is_known or has_measured or attach.table_revision > 0
+    has_measured = (rank, attach.incarnation) in job.profiling.acked_samples
+    return bool(job.members.rank_of_stream) or is_known or has_measured or attach.table_revision > 0
 
 
 def _fingerprint_of(attach: Attach) -> Fingerprint:
@@ -192,8 +190,8 @@ def _shape_of(rank: Rank) -> Fingerprint:
 
 def _replace_saved_profile(job: Job, attach: Attach) -> list[Effect]:
     """A rank that brings a saved profile along means that one, and not that of an earlier run."""
-    if not attach.has_profile or job.plan is not None or SAVED_PROFILE not in job.samples:
+    if not attach.has_profile or job.plan is not None or SAVED_PROFILE not in job.profiling.samples:
         return []
-    del job.samples[SAVED_PROFILE]
-    job.ended_series.discard(SAVED_PROFILE)
+    del job.profiling.samples[SAVED_PROFILE]
+    job.profiling.ended_series.discard(SAVED_PROFILE)
     return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]

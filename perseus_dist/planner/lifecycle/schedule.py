@@ -16,10 +16,10 @@ _OTHER_CHUNKS = "the profile is of other model chunks than the schedule runs: it
 
 def want_schedule(job: Job) -> list[Effect]:
     """Ask an attached rank for the text, unless it is there or one has been asked."""
-    if job.schedule_text or job.schedule_asked is not None or not job.rank_of_stream:
+    if job.schedule_text or job.members.schedule_asked is not None or not job.members.rank_of_stream:
         return []
-    job.schedule_asked = next(iter(job.rank_of_stream))
-    return [Send(stream=job.schedule_asked, message=ScheduleWanted())]
+    job.members.schedule_asked = next(iter(job.members.rank_of_stream))
+    return [Send(stream=job.members.schedule_asked, message=ScheduleWanted())]
 
 
 def handle_schedule(job: Job, stream: int, message: ScheduleText, now_s: float) -> list[Effect]:
@@ -59,9 +59,9 @@ def _fits_kept_profile(job: Job, schedule: Schedule) -> bool:
     """Whether a profile that was measured under another schedule is of the model chunks that this one runs."""
     of_ranks = [sorted({instruction.stage for instruction in order}) for order in schedule.ranks]
     measured: set[int] = set()
-    for of_series in job.samples.values():
+    for of_series in job.profiling.samples.values():
         for rank, taken in of_series.items():
-            of_chunk = of_ranks[job.places[rank].pp_rank]
+            of_chunk = of_ranks[job.members.places[rank].pp_rank]
             for one in taken:
                 for sample in one.samples.samples:
                     own = of_chunk[sample.chunk] if sample.chunk < len(of_chunk) else _NO_STAGE

@@ -13,7 +13,9 @@ from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.from_planner import ProfileAck, StopSweep, Sweep
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
-from perseus_dist.planner.job.job import ActiveSweep, Job, RankState, TakenSamples
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.membership import Membership, RankState
+from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     effective_iteration,
     is_of_earlier_run,
@@ -30,7 +32,7 @@ def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
 
     The stride is a whole number of clocks, and the maximum is always there.
     """
-    menus = {job.ranks[rank].gpu.clocks_mhz for rank in ranks}
+    menus = {job.members.ranks[rank].gpu.clocks_mhz for rank in ranks}
     clocks = sorted(set.intersection(*map(set, menus)), reverse=True) if menus else []
     stride = max(1, math.ceil(len(clocks) / job.policy.max_sweep_clocks))
     return tuple(clocks[::stride])
@@ -39,7 +41,7 @@ def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
 def iterations_per_clock(job: Job) -> int:
     """Iterations that a clock is held for, so that the energy counter's steps are small beside the window."""
     policy = job.policy
-    period_s = max((state.gpu.energy_period_s for state in job.ranks.values()), default=0.0)
+    period_s = max((state.gpu.energy_period_s for state in job.members.ranks.values()), default=0.0)
     window_s = policy.num_energy_periods * period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
     assert time_s is not None  # no sweep before the baseline
@@ -67,7 +69,9 @@ def begin_series(
     """
     missing_mhz = {rank: set(clocks_mhz) for rank in ranks} | {rank: set(clocks_mhz[:1]) for rank in first_only}
     first_iteration = effective_iteration(job, now_s)
-    return _order(job, missing_mhz, first_iteration, series=job.sweep_id + 1, attempts=1, is_profile=is_profile)
+    return _order(
+        job, missing_mhz, first_iteration, series=job.profiling.sweep_id + 1, attempts=1, is_profile=is_profile
+    )
 
 
 def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]:
@@ -75,19 +79,19 @@ def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]
 
     One that has none may follow a sweep all the same, if it was away when that was stopped; others ignore the stop.
     """
-    sweep = job.sweep
+    sweep = job.profiling.sweep
     if sweep is None or rank not in sweep.missing_mhz or sweep.is_paused:
-        stop = StopSweep(sweep_id=job.sweep_id, first_iteration=effective_iteration(job, now_s))
-        return [Send(stream=stream, message=stop)] if job.sweep_id else []
+        stop = StopSweep(sweep_id=job.profiling.sweep_id, first_iteration=effective_iteration(job, now_s))
+        return [Send(stream=stream, message=stop)] if job.profiling.sweep_id else []
     if is_of_earlier_run(job, sweep.ordered.first_iteration):
         return []
-    return _send_sweep(job, sweep.ordered, [rank])
+    return _send_sweep(job.members, sweep.ordered, [rank])
 
 
 def resume_series(job: Job, now_s: float) -> list[Effect]:
     """Order again what a series still lacks, of trainers that have been started anew."""
-    assert job.sweep is not None
-    return _order_again(job, job.sweep, now_s, "another run goes on with the series")
+    assert job.profiling.sweep is not None
+    return _order_again(job, job.profiling.sweep, now_s, "another run goes on with the series")
 
 
 def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamples) -> list[Effect]:
@@ -96,10 +100,10 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
     ack = Send(stream=stream, message=ProfileAck(sequence=message.sequence))
     if message.sweep_id == SAVED_PROFILE and job.plan is None:
         series = SAVED_PROFILE
-    elif message.sweep_id in job.sweeps:
-        series = job.sweeps[message.sweep_id].series
+    elif message.sweep_id in job.profiling.sweeps:
+        series = job.profiling.sweeps[message.sweep_id].series
     else:
-        job.sweep_id = max(job.sweep_id, message.sweep_id)
+        job.profiling.sweep_id = max(job.profiling.sweep_id, message.sweep_id)
         return [Log(sentence=f"rank {rank} sent samples of sweep {message.sweep_id}, which nobody waits for"), ack]
     fact = SamplesReceived(
         rank=rank,
@@ -108,30 +112,30 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
         tp_rank=state.rank.tp_rank,
         incarnation=incarnation,
         series=series,
-        clock_mhz=_clock_of_step(job, message),
+        clock_mhz=_clock_of_step(job.profiling, message),
         samples=message,
     )
     effects: list[Effect] = [Persist(facts=(fact,)), ack]
-    if message.sequence > job.acked_samples.get((rank, incarnation), 0):
-        keep_samples(job, fact)
+    if message.sequence > job.profiling.acked_samples.get((rank, incarnation), 0):
+        keep_samples(job.profiling, fact)
         if series == SAVED_PROFILE and message.last:
             effects += _end(job, SAVED_PROFILE, "the saved profile is here")
     return effects
 
 
-def keep_samples(job: Job, fact: SamplesReceived) -> None:
+def keep_samples(profiling: Profiling, fact: SamplesReceived) -> None:
     """Add samples to what is known, when they come and when a job is restored."""
     key = (fact.rank, fact.incarnation)
-    job.acked_samples[key] = max(job.acked_samples.get(key, 0), fact.samples.sequence)
-    taken = job.samples.setdefault(fact.series, {}).setdefault(fact.rank, [])
+    profiling.acked_samples[key] = max(profiling.acked_samples.get(key, 0), fact.samples.sequence)
+    taken = profiling.samples.setdefault(fact.series, {}).setdefault(fact.rank, [])
     taken.append(TakenSamples(fact.clock_mhz, fact.samples))
-    if fact.samples.last and job.sweep is not None and job.sweep.ordered.series == fact.series:
-        job.sweep.take(fact.rank, fact.clock_mhz)
+    if fact.samples.last and profiling.sweep is not None and profiling.sweep.ordered.series == fact.series:
+        profiling.sweep.take(fact.rank, fact.clock_mhz)
 
 
 def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     """End a sweep that has all it needs, stop one that has seen enough, order again what is missing."""
-    sweep = job.sweep
+    sweep = job.profiling.sweep
     assert sweep is not None
     ordered = sweep.ordered
     if not sweep.missing_mhz:
@@ -147,7 +151,7 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
             *_send_stop(job, ordered, now_s),
             *_end(job, ordered.series, f"sweep {ordered.sweep_id} stops: {why}"),
         ]
-    away = sorted(sweep.missing_mhz.keys() - set(job.rank_of_stream.values()))
+    away = sorted(sweep.missing_mhz.keys() - set(job.members.rank_of_stream.values()))
     if not away:
         sweep.away_since_s = None
     else:
@@ -157,14 +161,14 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
             return _pause(job, sweep, away, now_s)
         for rank in away:
             sweep.excuse(rank)
-    if job.iteration != NO_ITERATION and is_of_earlier_run(job, ordered.first_iteration):
+    if job.progress.iteration != NO_ITERATION and is_of_earlier_run(job, ordered.first_iteration):
         why = "training has gone back to an earlier iteration"
         return _order_again(job, sweep, now_s, why, after_iterations=job.policy.num_warmup_iterations)
     if sweep.is_paused:
-        if not all(job.ranks[rank].has_reported for rank in sweep.missing_mhz):
+        if not all(job.members.ranks[rank].has_reported for rank in sweep.missing_mhz):
             return []  # samples that they kept while they were away may be on their way
         return _order_again(job, sweep, now_s, "all that are needed are back")
-    if job.iteration < ordered.first_iteration + ordered.iterations_per_clock * len(ordered.clocks_mhz):
+    if job.progress.iteration < ordered.first_iteration + ordered.iterations_per_clock * len(ordered.clocks_mhz):
         return []
     if sweep.over_since_s is None:
         sweep.over_since_s = now_s
@@ -194,12 +198,12 @@ def _pause(job: Job, sweep: ActiveSweep, away: list[int], now_s: float) -> list[
 
 def _send_stop(job: Job, ordered: SweepBegun, now_s: float) -> list[Effect]:
     stop = StopSweep(sweep_id=ordered.sweep_id, first_iteration=effective_iteration(job, now_s))
-    return [Send(stream=stream, message=stop) for stream in job.rank_of_stream]
+    return [Send(stream=stream, message=stop) for stream in job.members.rank_of_stream]
 
 
 def _is_hopeless(job: Job, sweep: ActiveSweep, now_s: float) -> bool:
     """Whether no rank that is to set clocks has been able to for a while; a clock daemon may just be starting again."""
-    states = [job.ranks[rank] for rank in sweep.ordered.ranks if rank in job.ranks]
+    states = [job.members.ranks[rank] for rank in sweep.ordered.ranks if rank in job.members.ranks]
     if not states or any(state.can_set_clocks for state in states):
         sweep.unable_since_s = None
         return False
@@ -210,8 +214,8 @@ def _is_hopeless(job: Job, sweep: ActiveSweep, now_s: float) -> bool:
 
 def _fetch_missing(job: Job, sweep: ActiveSweep, now_s: float) -> list[Effect]:
     """The sweep's iterations are over, and samples are missing."""
-    attached = set(job.rank_of_stream.values())
-    for rank in [rank for rank in sweep.missing_mhz if rank in attached and not job.ranks[rank].can_set_clocks]:
+    attached = set(job.members.rank_of_stream.values())
+    for rank in [rank for rank in sweep.missing_mhz if rank in attached and not job.members.ranks[rank].can_set_clocks]:
         sweep.excuse(rank)  # it has lost the right to, or never had it
     here = sweep.missing_mhz
     if not here:
@@ -227,15 +231,19 @@ def _fetch_missing(job: Job, sweep: ActiveSweep, now_s: float) -> list[Effect]:
 
 def _has_replica(job: Job, sweep: ActiveSweep, rank: int) -> bool:
     """Whether the same place of another pipeline has been measured in this series, or is here to be."""
-    place = job.places.get(rank)
+    place = job.members.places.get(rank)
     if place is None:  # the planner was restarted, and it has not come back
         return False
-    attached = set(job.rank_of_stream.values())
+    attached = set(job.members.rank_of_stream.values())
     return any(
         (there.pp_rank, there.tp_rank) == (place.pp_rank, place.tp_rank)
-        for other, there in job.places.items()
+        for other, there in job.members.places.items()
         if other != rank
-        and (other in attached if other in sweep.missing_mhz else other in job.samples.get(sweep.ordered.series, {}))
+        and (
+            other in attached
+            if other in sweep.missing_mhz
+            else other in job.profiling.samples.get(sweep.ordered.series, {})
+        )
     )
 
 
@@ -252,7 +260,7 @@ def _order_again(job: Job, sweep: ActiveSweep, now_s: float, why: str, *, after_
         attempts=sweep.attempts,
         is_profile=ordered.is_profile,
     )
-    return [Log(sentence=f"{why}: sweep {job.sweep_id} takes what is left"), *effects]
+    return [Log(sentence=f"{why}: sweep {job.profiling.sweep_id} takes what is left"), *effects]
 
 
 def _order(
@@ -264,11 +272,11 @@ def _order(
     attempts: int,
     is_profile: bool,
 ) -> list[Effect]:
-    job.sweep_id += 1
+    job.profiling.sweep_id += 1
     clocks_mhz = tuple(sorted(set().union(*missing_mhz.values()), reverse=True))
     first_only = frozenset(rank for rank, clocks in missing_mhz.items() if clocks == set(clocks_mhz[:1]))
     ordered = SweepBegun(
-        sweep_id=job.sweep_id,
+        sweep_id=job.profiling.sweep_id,
         series=series,
         first_iteration=first_iteration,
         iterations_per_clock=iterations_per_clock(job),
@@ -277,17 +285,17 @@ def _order(
         first_only=tuple(sorted(first_only)),
         is_profile=is_profile,
     )
-    job.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
-    job.sweeps[ordered.sweep_id] = ordered
+    job.profiling.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
+    job.profiling.sweeps[ordered.sweep_id] = ordered
     job.num_changes += 1
-    return [Persist(facts=(ordered,)), *_send_sweep(job, ordered, missing_mhz)]
+    return [Persist(facts=(ordered,)), *_send_sweep(job.members, ordered, missing_mhz)]
 
 
-def _send_sweep(job: Job, ordered: SweepBegun, ranks: Iterable[int]) -> list[Effect]:
+def _send_sweep(members: Membership, ordered: SweepBegun, ranks: Iterable[int]) -> list[Effect]:
     effects: list[Effect] = []
     first_only = frozenset(ordered.first_only)
     for rank in ranks:
-        state = job.ranks.get(rank)
+        state = members.ranks.get(rank)
         if state is not None and state.stream is not None:
             message = Sweep(
                 sweep_id=ordered.sweep_id,
@@ -301,11 +309,15 @@ def _send_sweep(job: Job, ordered: SweepBegun, ranks: Iterable[int]) -> list[Eff
 
 def _end(job: Job, series: int, why: str) -> list[Effect]:
     """No more samples of this series are awaited. What it replaces is dropped."""
-    if job.sweep is not None and job.sweep.ordered.series == series:
-        job.sweep = None
-    job.ended_series.add(series)
+    if job.profiling.sweep is not None and job.profiling.sweep.ordered.series == series:
+        job.profiling.sweep = None
+    job.profiling.ended_series.add(series)
     job.num_changes += 1
-    drop = _drop_replaced(job, series) if series in job.sweeps and job.sweeps[series].is_profile else []
+    drop = (
+        _drop_replaced(job.profiling, series)
+        if series in job.profiling.sweeps and job.profiling.sweeps[series].is_profile
+        else []
+    )
     return [Log(sentence=why), Persist(facts=(SweepEnded(series=series),), drop=tuple(drop))]
 
 
@@ -313,24 +325,24 @@ def _discard_if_replaceable(job: Job, series: int) -> list[Effect]:
     """Discard a partial sweep if a complete one exists."""
     if job.plan is None:
         return []
-    job.samples.pop(series, None)
+    job.profiling.samples.pop(series, None)
     return [Persist(drop=(f"samples/{series}/",))]
 
 
-def _drop_replaced(job: Job, series: int) -> list[str]:
+def _drop_replaced(profiling: Profiling, series: int) -> list[str]:
     """Forget older samples of the ranks that this series has measured; returns the prefixes of their keys."""
     drop: list[str] = []
-    measured = job.samples.get(series, {}).keys()
-    for older in [known for known in job.samples if SAVED_PROFILE < known < series]:
-        for rank in measured & job.samples[older].keys():
-            del job.samples[older][rank]
+    measured = profiling.samples.get(series, {}).keys()
+    for older in [known for known in profiling.samples if SAVED_PROFILE < known < series]:
+        for rank in measured & profiling.samples[older].keys():
+            del profiling.samples[older][rank]
             drop.append(f"samples/{older}/{rank}/")
-        if not job.samples[older]:
-            gone = [sweep_id for sweep_id, ordered in job.sweeps.items() if ordered.series == older]
+        if not profiling.samples[older]:
+            gone = [sweep_id for sweep_id, ordered in profiling.sweeps.items() if ordered.series == older]
             for sweep_id in gone:
-                del job.sweeps[sweep_id]
-            del job.samples[older]
-            job.ended_series.discard(older)
+                del profiling.sweeps[sweep_id]
+            del profiling.samples[older]
+            profiling.ended_series.discard(older)
             drop += [f"ended/{older}/", *(f"sweep/{sweep_id}/" for sweep_id in gone)]
     return drop
 
@@ -341,16 +353,16 @@ def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
     Judged on the clocks at which every stage has been measured by some rank. An instruction that could not be measured
     at one of them says nothing about it.
     """
-    first, rises = job.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
+    first, rises = job.profiling.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
     energies_j: defaultdict[tuple[int, int, str, int], list[float]] = defaultdict(list)
     stages: defaultdict[int, set[int]] = defaultdict(set)  # measured, by clock
     for rank in first.ranks:
-        pp_rank = job.places[rank].pp_rank
-        for taken in job.samples.get(first.series, {}).get(rank, ()):
+        pp_rank = job.members.places[rank].pp_rank
+        for taken in job.profiling.samples.get(first.series, {}).get(rank, ()):
             stages[taken.clock_mhz].add(pp_rank)
             for sample in taken.samples.samples:
                 energies_j[pp_rank, sample.chunk, sample.kind, taken.clock_mhz].append(sample.energy_j)
-    all_stages = {job.places[rank].pp_rank for rank in first.ranks}
+    all_stages = {job.members.places[rank].pp_rank for rank in first.ranks}
     done_mhz = [clock for clock in first.clocks_mhz if stages[clock] == all_stages]
     for pp_rank, chunk, kind in {key[:3] for key in energies_j if key[2] in _COMPUTATIONS}:
         keys = [(pp_rank, chunk, kind, clock) for clock in done_mhz]
@@ -360,9 +372,9 @@ def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
     return bool(energies_j)
 
 
-def _clock_of_step(job: Job, message: ProfileSamples) -> int:
+def _clock_of_step(profiling: Profiling, message: ProfileSamples) -> int:
     """[MHz] of a step; 0 for a saved profile, or a step that the sweep does not have."""
-    ordered = job.sweeps.get(message.sweep_id)
+    ordered = profiling.sweeps.get(message.sweep_id)
     if ordered is None or not 0 <= message.step < len(ordered.clocks_mhz):
         return 0
     return ordered.clocks_mhz[message.step]

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from perseus_dist.messages.from_agent import Telemetry
 from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.job import Iteration, Job, RankState
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.planner.job.state.progress import Iteration
 from perseus_dist.planner.lifecycle.baseline import count_iteration
 from perseus_dist.planner.lifecycle.enforcement.promise import guard_iteration
 from perseus_dist.planner.lifecycle.stragglers.stragglers import observe
@@ -41,8 +43,8 @@ def handle_telemetry(job: Job, state: RankState, message: Telemetry, now_s: floa
         matters = True
     observe(job, state, message, now_s)
     is_known = _record_iterations(job, state, message, now_s)
-    if message.iteration > job.iteration:
-        job.iteration, job.iteration_at_s = message.iteration, now_s
+    if message.iteration > job.progress.iteration:
+        job.progress.iteration, job.progress.iteration_at_s = message.iteration, now_s
     return is_known or matters
 
 
@@ -53,7 +55,7 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
     """
     is_known = False
     dp_rank = state.rank.dp_rank
-    pipeline, switch = job.pipelines[dp_rank], job.switch
+    pipeline, switch = job.progress.pipelines[dp_rank], job.switch
     table_revision, point = (switch.revision_of(dp_rank), switch.points[dp_rank]) if switch else (0, NO_POINT)
     for report in message.iterations:
         number = report.iteration
@@ -61,10 +63,10 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
         if number >= pipeline.iteration:
             pipeline.iteration = number
             pipeline.time_s = report.time_s if is_live else pipeline.time_s
-        if number >= job.iteration:
-            job.iteration, job.iteration_at_s = number + 1, now_s
+        if number >= job.progress.iteration:
+            job.progress.iteration, job.progress.iteration_at_s = number + 1, now_s
             if is_live:
-                job.recent_times_s.append(report.time_s)
+                job.progress.recent_times_s.append(report.time_s)
         is_enforced = report.point == point and report.table_revision == table_revision
         if is_live:
             is_known |= guard_iteration(job, state, report, now_s, is_planned=is_enforced)
@@ -88,9 +90,9 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
         if of_pipeline.is_live:
             pipeline.latest = of_pipeline
             pipeline.recent_times_s.append(of_pipeline.pipeline_time_s)
-        of_job = _join(job.unfinished, replace(of_pipeline, num_parts=1))
-        if of_job.num_parts == len(job.pipelines):
-            del job.unfinished[number]
+        of_job = _join(job.progress.unfinished, replace(of_pipeline, num_parts=1))
+        if of_job.num_parts == len(job.progress.pipelines):
+            del job.progress.unfinished[number]
             job.num_changes += 1
             count_iteration(job, of_job)
             is_known = True

@@ -91,11 +91,11 @@ class _PlannerCollector(Collector):
             messages.add_metric(labels, job.num_messages)
             missed.add_metric(labels, job.num_missed_clocks)
             lost.add_metric(labels, job.num_lost_boundaries)
-            guard = job.guard.figures
+            guard = job.enforcement.guard.figures
             lost_s.add_metric(labels, guard.lost_s)
             probes.add_metric(labels, guard.probes)
             falls.add_metric(labels, guard.falls)
-            latest = job.self_check.latest
+            latest = job.measured.self_check.latest
             for iterations, found in (("full", latest.full), ("plan", latest.plan)):
                 if found is not None:
                     degree.add_metric([*labels, iterations, "time"], found.time_degree)

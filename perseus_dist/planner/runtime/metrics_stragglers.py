@@ -53,16 +53,16 @@ class StragglerMetrics:
     def add(self, job: Job) -> None:
         """Add a job as it stands."""
         labels = [job.job_id]
-        verdicts, switch, watch = job.verdicts, job.switch, job.watch
+        verdicts, switch, watch = job.detection.verdicts, job.switch, job.detection.watch
         acted_upon = [verdict.degree.value for verdict in verdicts if verdict.is_acted_upon]
         self._stragglers.add_metric(labels, len(acted_upon))
         self._degree.add_metric(labels, max(acted_upon, default=1.0))
         self._t_prime.add_metric(labels, switch.t_prime_s if switch else 0.0)
-        self._saved.add_metric(labels, max(0.0, job.saving.saved_j))
+        self._saved.add_metric(labels, max(0.0, job.measured.saving.saved_j))
         self._refused.add_metric(labels, job.num_refused_reports + (watch.num_refused if watch else 0))
         for cause in Cause:
             self._verdicts.add_metric([job.job_id, cause], job.history.num_verdicts[cause])
-        pipelines = list(job.pipelines)
+        pipelines = list(job.progress.pipelines)
         for dp_rank, pipeline in enumerate(pipelines if len(pipelines) <= MAX_PIPELINES else ()):
             latest = pipeline.latest
             self._pipeline.add_metric([job.job_id, str(dp_rank)], latest.pipeline_time_s if latest else 0.0)

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.refusal import RefusalError, ending, not_found, not_now, of_another, too_many
-from perseus_dist.planner.job.job import JobPlan
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.lifecycle.events import JobEvent
 from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.plan import planning_request
@@ -120,7 +120,7 @@ class OperatorService:
     def _listed(self, actor: JobActor) -> pb.JobStatus:
         """As of now. A job that no rank is attached to changes seldom: most of thousands are over."""
         num_changes, status = self._idle.get(actor, (-1, None))
-        if status is None or num_changes != actor.job.num_changes or actor.job.rank_of_stream:
+        if status is None or num_changes != actor.job.num_changes or actor.job.members.rank_of_stream:
             status = _status(actor)
             self._idle[actor] = (actor.job.num_changes, status)
         return status

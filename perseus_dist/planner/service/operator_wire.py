@@ -1,6 +1,6 @@
 """Operators' requests and what they are answered, as protobuf."""
 
-from perseus_dist.planner.job.job import JobPlan
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import check_job_id, target_from_wire

@@ -63,7 +63,7 @@ class AcknowledgedFacts:
         match event:
             case RankAttached():
                 self._agents[event.stream] = (event.attach.rank.rank, event.attach.incarnation)
-            case RankMessage(message=ProfileSamples() as samples) if event.stream in job.rank_of_stream:
+            case RankMessage(message=ProfileSamples() as samples) if event.stream in job.members.rank_of_stream:
                 rank, incarnation = agent = self._agents[event.stream]
                 series = _series(job, samples)
                 if series is not None:
@@ -97,7 +97,7 @@ class AcknowledgedFacts:
                 self._claim_samples(stream, message.sequence)
             case Sweep(sweep_id=sweep_id):
                 name = f"sweep {sweep_id}"
-                self._claim(f"sweep/{sweep_id}/", name, lambda job: job.sweep_id >= sweep_id, unstored)
+                self._claim(f"sweep/{sweep_id}/", name, lambda job: job.profiling.sweep_id >= sweep_id, unstored)
             case PlanTable(revision=revision, base_revision=0):
                 name = f"table {revision}"
                 self._claim("table", name, lambda job: job.plan is not None and job.plan.revision >= revision, unstored)
@@ -105,7 +105,9 @@ class AcknowledgedFacts:
                 self._claim(
                     f"own/{dp_rank}/",
                     f"table {revision} of pipeline {dp_rank}",
-                    lambda job: dp_rank in job.straggler_plans and job.straggler_plans[dp_rank].revision >= revision,
+                    lambda job: (
+                        dp_rank in job.detection.own_plans and job.detection.own_plans[dp_rank].revision >= revision
+                    ),
                     unstored,
                 )
             case Switch(switch_revision=revision):
@@ -119,10 +121,10 @@ class AcknowledgedFacts:
 
     def show(self, job: Job, unstored: Collection[str]) -> None:
         """The planner shows a job to operators."""
-        baseline = job.baseline
+        baseline = job.measured.baseline
         if baseline is not None:
             name = f"the baseline of {baseline.time_s:.4f} s"
-            self._claim("baseline", name, lambda other: other.baseline == baseline, unstored)
+            self._claim("baseline", name, lambda other: other.measured.baseline == baseline, unstored)
 
     def answer(self, event: JobEvent) -> None:
         """The planner accepts an operator's order."""
@@ -150,7 +152,8 @@ class AcknowledgedFacts:
                     key,
                     f"samples {number} of rank {rank} (series {series}, incarnation {incarnation})",
                     lambda job, number=number, series=series: any(  # type: ignore[misc]
-                        taken.samples.sequence == number for taken in job.samples.get(series, {}).get(rank, ())
+                        taken.samples.sequence == number
+                        for taken in job.profiling.samples.get(series, {}).get(rank, ())
                     ),
                 )
 
@@ -163,4 +166,4 @@ def _series(job: Job, samples: ProfileSamples) -> int | None:
     """The series that the samples belong to; None where the planner does not wait for them."""
     if samples.sweep_id == SAVED_PROFILE:
         return SAVED_PROFILE if job.plan is None else None
-    return job.sweeps[samples.sweep_id].series if samples.sweep_id in job.sweeps else None
+    return job.profiling.sweeps[samples.sweep_id].series if samples.sweep_id in job.profiling.sweeps else None

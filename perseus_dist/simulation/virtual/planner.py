@@ -165,9 +165,9 @@ class VirtualPlanner:
 
     def _say(self, stream: int, message: PlannerMessage, said: list[tuple[int, PlannerMessage]]) -> None:
         said.append((stream, message))
-        rank = self.job.rank_of_stream.get(stream)
+        rank = self.job.members.rank_of_stream.get(stream)
         if rank is not None:
-            dp_rank = self.job.ranks[rank].rank.dp_rank
+            dp_rank = self.job.members.ranks[rank].rank.dp_rank
             self.acknowledged.say(stream, message, dp_rank, self.store.unwritten_keys)
 
     def _do(self, event: JobEvent, effects: list[Effect], now_ns: int, said: list[tuple[int, PlannerMessage]]) -> None:

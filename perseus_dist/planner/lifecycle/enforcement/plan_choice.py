@@ -62,7 +62,7 @@ def choose(job: Job) -> Choice:
         else:
             points.append(at_target)
     sentence = f"{target_text(job.target)} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
-    if job.stragglers or job.verdicts:
+    if job.stragglers or job.detection.verdicts:
         sentence += f", {selection.sentence}"
     if owns:
         sentence += f"; pipeline {', '.join(map(str, owns))} follows a plan of its own"
@@ -78,7 +78,8 @@ def choose(job: Job) -> Choice:
 
 def judged_slow(job: Job) -> tuple[Verdict, ...]:
     """The verdicts that plans follow: none where the detector is only to be looked at, or was wrong just now."""
-    return job.verdicts if job.policy.acts_on_stragglers and job.iteration >= job.guard.held_until else ()
+    is_followed = job.policy.acts_on_stragglers and job.progress.iteration >= job.enforcement.guard.held_until
+    return job.detection.verdicts if is_followed else ()
 
 
 def reported_pipelines(job: Job) -> frozenset[int]:
@@ -138,7 +139,7 @@ def _own_point(job: Job, own: OwnTableMade, choice: PipelineChoice) -> int:
 
 def _usable_own_plan(job: Job, dp_rank: int) -> OwnTableMade | None:
     """A pipeline's own plan: the one made for what is asked for now, or meanwhile the one that it follows already."""
-    own, asked = job.straggler_plans.get(dp_rank), job.own_requests.get(dp_rank)
+    own, asked = job.detection.own_plans.get(dp_rank), job.detection.own_requests.get(dp_rank)
     if own is None or job.plan is None or own.base_revision != job.plan.revision:
         return None
     is_current = asked is not None and asked.slow_ranks == own.slow_ranks
@@ -160,7 +161,7 @@ def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None) -> Verdict:
         planned = max(1.0, (own.summary.time_ps[own_target_point(job, own)] - summary.tail_ps) / usual_ps)
         is_measured = is_measured and own is job.straggler_plan_in_force(verdict.dp_rank)
         degree = _exactly(min(max(planned, degree.low), degree.value) if degree and is_measured else planned)
-    recent_s = job.pipelines[verdict.dp_rank].recent_times_s
+    recent_s = job.progress.pipelines[verdict.dp_rank].recent_times_s
     if degree is not None and is_measured and recent_s:
         most = max(1.0, median(recent_s) * PS_PER_S / usual_ps)
         degree = degree if degree.low <= most else _exactly(most)

@@ -6,7 +6,8 @@ from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.from_planner import Probe
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.guard import Waiting
-from perseus_dist.planner.job.job import Job, Phase, RankState
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, effective_iteration, release_all
 from perseus_dist.planner.lifecycle.events import Effect, Log, Send
 
@@ -14,8 +15,8 @@ from perseus_dist.planner.lifecycle.events import Effect, Log, Send
 def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: float, *, is_planned: bool) -> bool:
     """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
     if job.is_swept:
-        job.guard.swept_until = effective_iteration(job, now_s) + 1
-    return job.guard.observe(
+        job.enforcement.guard.swept_until = effective_iteration(job, now_s) + 1
+    return job.enforcement.guard.observe(
         state.rank.rank,
         report,
         is_planned=is_planned and report.point != NO_POINT,
@@ -29,20 +30,20 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
     if job.phase is not Phase.ENFORCING or job.switch is None:
         return []
     if NO_POINT in job.switch.points:  # it was given up, and nothing better could be planned
-        job.guard.hold_back(job.iteration)
+        job.enforcement.guard.hold_back(job.progress.iteration)
         job.enter(Phase.RELEASED, job.reason)
         return []
-    watch = job.guard
+    watch = job.enforcement.guard
     if watch.guard.breach is not None:
         return _fall(job, now_s)
-    if watch.has_held(job.iteration) and job.verdicts:
+    if watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
-    if why := watch.guard.wanted_probe(job.iteration, _waiting(job)):
+    if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job)):
         probed = watch.guard.order_probe(effective_iteration(job, now_s))
         probe = Probe(first_iteration=probed.start, num_iterations=len(probed))
         return [
             Log(sentence=f"probe at full clocks from iteration {probed.start} on: {why}"),
-            *(Send(stream=stream, message=probe) for stream in job.rank_of_stream),
+            *(Send(stream=stream, message=probe) for stream in job.members.rank_of_stream),
         ]
     return []
 
@@ -50,18 +51,18 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
 def _fall(job: Job, now_s: float) -> list[Effect]:
     """Give up what is in breach: first whatever makes pipelines wait, then the plan itself."""
     assert job.switch is not None
-    breach, job.guard.guard.breach = job.guard.guard.breach, None
+    breach, job.enforcement.guard.guard.breach = job.enforcement.guard.guard.breach, None
     assert breach is not None
     is_waiting = job.switch.t_prime_s > 0 or any(job.switch.own_revisions)
     if is_waiting and not job.stragglers:
-        job.guard.fall_from_waiting(job.iteration)
-        job.verdicts, job.watch, job.keeps_switch = (), None, False
+        job.enforcement.guard.fall_from_waiting(job.progress.iteration)
+        job.detection.verdicts, job.detection.watch, job.detection.keeps_switch = (), None, False
         why = f"{breach.sentence}: no straggler is waited for"
-        job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+        job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
         return decide(job, now_s, why, force=True)
-    job.guard.fall_from_plan(job.iteration)
+    job.enforcement.guard.fall_from_plan(job.progress.iteration)
     why = f"clocks are released, because {breach.sentence}"
-    job.history.add("fall", why, now_s=now_s, iteration=job.iteration)
+    job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     job.enter(Phase.RELEASED, why)
     return release_all(job, now_s)
 
@@ -70,8 +71,8 @@ def _waiting(job: Job) -> Waiting:
     assert job.switch is not None
     if not (job.switch.t_prime_s > 0 or any(job.switch.own_revisions)) or job.stragglers:
         return Waiting.NONE
-    acted_upon = [verdict for verdict in job.verdicts if verdict.is_acted_upon]
-    is_seen = bool(acted_upon) and all(verdict.is_fresh for verdict in acted_upon) and not job.keeps_switch
+    acted_upon = [verdict for verdict in job.detection.verdicts if verdict.is_acted_upon]
+    is_seen = bool(acted_upon) and all(verdict.is_fresh for verdict in acted_upon) and not job.detection.keeps_switch
     return Waiting.SEEN if is_seen else Waiting.BLIND
 
 

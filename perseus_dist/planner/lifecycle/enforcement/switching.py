@@ -8,6 +8,7 @@ from perseus_dist.messages.from_planner import Switch
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
 from perseus_dist.planner.job.facts import OwnTableMade, StragglerKnown, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose, deadline_ps, target_text
 from perseus_dist.planner.lifecycle.events import (
@@ -30,9 +31,9 @@ _TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 
 def iteration_time_s(job: Job) -> float | None:
     """[s] what an iteration takes these days; else what the baseline says; None before there is either."""
-    if job.recent_times_s:
-        return statistics.median(job.recent_times_s)
-    return job.baseline.time_s if job.baseline else None
+    if job.progress.recent_times_s:
+        return statistics.median(job.progress.recent_times_s)
+    return job.measured.baseline.time_s if job.measured.baseline else None
 
 
 def effective_iteration(job: Job, now_s: float) -> int:
@@ -41,14 +42,14 @@ def effective_iteration(job: Job, now_s: float) -> int:
     That is the newest begun plus those that begin while a message travels. What began since the last report is guessed
     from the time gone by, but no more than goes unreported: training that has paused has begun nothing.
     """
-    if job.iteration == NO_ITERATION:
+    if job.progress.iteration == NO_ITERATION:
         return 0
-    return job.iteration + _num_ahead(job, min(now_s - job.iteration_at_s, job.policy.report_s))
+    return job.progress.iteration + _num_ahead(job, min(now_s - job.progress.iteration_at_s, job.policy.report_s))
 
 
 def is_of_earlier_run(job: Job, iteration: int) -> bool:
     """Whether something was ordered for an iteration so far ahead that training must have gone back since."""
-    return iteration > job.iteration + 2 * _num_ahead(job, job.policy.report_s) + 1
+    return iteration > job.progress.iteration + 2 * _num_ahead(job, job.policy.report_s) + 1
 
 
 def _num_ahead(job: Job, unreported_s: float) -> int:
@@ -80,7 +81,7 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         return []
     if job.switch is None and job.phase is not Phase.ENFORCING:
         return []  # the plan of an earlier run waits for this run's baseline
-    if job.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
+    if job.detection.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
         kept = "the switch stays until it is known again who is slow"
         return _switch(job, job.switch, now_s, f"{why}: {kept}") if force else [Log(sentence=f"{why}: {kept}")]
     choice = choose(job)
@@ -104,8 +105,8 @@ def put_in_force(job: Job, now_s: float, why: str) -> list[Effect]:
     """Bring a plan into force that no attached rank holds: tables first."""
     assert job.plan is not None
     tables = [
-        SendTable(stream=stream, encoded=job.plan.tables[job.places[rank].pp_rank])
-        for stream, rank in job.rank_of_stream.items()
+        SendTable(stream=stream, encoded=job.plan.tables[job.members.places[rank].pp_rank])
+        for stream, rank in job.members.rank_of_stream.items()
     ]
     return [*tables, *decide(job, now_s, why, force=True)]
 
@@ -143,19 +144,19 @@ def _barely_differs(job: Job, wanted: SwitchDecided) -> bool:
 def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[Effect]:
     """Bring an order into force: everybody at the same iteration, own tables first."""
     before = job.switch
-    revision = max(job.held_switch_revision, before.switch_revision if before else 0) + 1
+    revision = max(job.revisions.held_switch, before.switch_revision if before else 0) + 1
     effective = effective_iteration(job, now_s)
     decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
-    job.switch = decided
-    job.guard.begin_plan(effective)
-    job.saving.begin_plan(effective, followed_plan(job))
-    job.enforced.clear()
+    job.enforcement.switch = decided
+    job.enforcement.guard.begin_plan(effective)
+    job.measured.saving.begin_plan(effective, followed_plan(job))
+    job.measured.enforced.clear()
     job.num_changes += 1
     job.history.add(
         "switch",
         reason,
         now_s=now_s,
-        iteration=job.iteration,
+        iteration=job.progress.iteration,
         effective_iteration=effective,
         switch_revision=revision,
         t_prime_s=decided.t_prime_s,
@@ -165,27 +166,27 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
     for dp_rank in range(len(decided.points)):
         own = job.straggler_plan_in_force(dp_rank)
         if own is not None and (before is None or before.revision_of(dp_rank) != own.revision):
-            tables += own_tables(job, own)
-            if job.watch is not None:
-                job.watch.change_plan(dp_rank, effective)
+            tables += own_tables(job.members, own)
+            if job.detection.watch is not None:
+                job.detection.watch.change_plan(dp_rank, effective)
     messages = [switch_for(decided, dp_rank) for dp_rank in range(len(decided.points))]
     return [
         Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),
         Persist(facts=(decided,)),
         *tables,
         *(
-            Send(stream=stream, message=messages[job.ranks[rank].rank.dp_rank])
-            for stream, rank in job.rank_of_stream.items()
+            Send(stream=stream, message=messages[job.members.ranks[rank].rank.dp_rank])
+            for stream, rank in job.members.rank_of_stream.items()
         ),
     ]
 
 
-def own_tables(job: Job, own: OwnTableMade) -> list[Effect]:
+def own_tables(members: Membership, own: OwnTableMade) -> list[Effect]:
     """A pipeline's own table, for each of its ranks that is attached."""
     return [
-        SendTable(stream=stream, encoded=own.tables[job.places[rank].pp_rank])
-        for stream, rank in job.rank_of_stream.items()
-        if job.places[rank].dp_rank == own.dp_rank
+        SendTable(stream=stream, encoded=own.tables[members.places[rank].pp_rank])
+        for stream, rank in members.rank_of_stream.items()
+        if members.places[rank].dp_rank == own.dp_rank
     ]
 
 
@@ -199,7 +200,7 @@ def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
             )
             return [Answer(accepted=False, reason=reason)]
     job.chosen_target = TargetChosen(target=event.target, by_operator=True)
-    job.keeps_switch = False
+    job.detection.keeps_switch = False
     job.num_changes += 1
     why = f"an operator wants {target_text(event.target)}"
     return [Persist(facts=(job.chosen_target,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
@@ -216,10 +217,12 @@ def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[E
         return [Answer(accepted=False, reason=reason)]
     known = StragglerKnown(straggler_id=event.straggler_id, degree=event.degree, dp_rank=event.dp_rank)
     job.stragglers[event.straggler_id] = known
-    job.keeps_switch = False
+    job.detection.keeps_switch = False
     job.num_changes += 1
     why = f"straggler {event.straggler_id}: pipeline {event.dp_rank} takes {event.degree:g} times as long"
-    job.history.add("reported", why, now_s=now_s, iteration=job.iteration, dp_rank=event.dp_rank, degree=event.degree)
+    job.history.add(
+        "reported", why, now_s=now_s, iteration=job.progress.iteration, dp_rank=event.dp_rank, degree=event.degree
+    )
     return [Persist(facts=(known,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
 
 
@@ -230,8 +233,10 @@ def clear_straggler(job: Job, event: StragglerCleared, now_s: float) -> list[Eff
         reported = ", ".join(sorted(job.stragglers)) or "none"
         reason = f"saw straggler {event.straggler_id!r}, expected one that was reported: {reported}"
         return [Answer(accepted=False, reason=reason)]
-    job.keeps_switch = False
+    job.detection.keeps_switch = False
     job.num_changes += 1
     why = f"straggler {event.straggler_id} is over"
-    job.history.add("cleared", why, now_s=now_s, iteration=job.iteration, dp_rank=known.dp_rank, degree=known.degree)
+    job.history.add(
+        "cleared", why, now_s=now_s, iteration=job.progress.iteration, dp_rank=known.dp_rank, degree=known.degree
+    )
     return [Persist(drop=(known.key,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]

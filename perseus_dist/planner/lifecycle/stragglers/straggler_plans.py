@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from perseus_dist.planner.job.facts import OwnTableMade
-from perseus_dist.planner.job.job import Job, OwnRequest
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.detection import Detection, OwnRequest
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import judged_slow, straggling_pipelines, target_point
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import CancelPlanning, Effect, Log, Persist, PlanFailed, StartPlanning
@@ -30,28 +31,28 @@ def request_straggler_plans(job: Job, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     for dp_rank in straggling_pipelines(job):
         wanted = _slow_ranks(job, dp_rank)
-        asked = _of_this_base(job, job.own_requests.get(dp_rank))
-        own = _of_this_base(job, job.straggler_plans.get(dp_rank))
+        asked = _of_this_base(job, job.detection.own_requests.get(dp_rank))
+        own = _of_this_base(job, job.detection.own_plans.get(dp_rank))
         if asked is not None and not _has_moved(job, asked.slow_ranks, wanted):
             continue
         if own is not None and not _has_moved(job, own.slow_ranks, wanted):
-            effects += _give_up(job, dp_rank)
-            job.own_requests[dp_rank] = OwnRequest(
+            effects += _give_up(job.detection, dp_rank)
+            job.detection.own_requests[dp_rank] = OwnRequest(
                 request_id=None, base_revision=own.base_revision, slow_ranks=own.slow_ranks, asked_at_s=now_s
             )
         elif asked is None or now_s >= asked.asked_at_s + job.policy.own_plan_interval_s:
-            effects += [*_give_up(job, dp_rank), *_ask(job, dp_rank, wanted, now_s)]
+            effects += [*_give_up(job.detection, dp_rank), *_ask(job, dp_rank, wanted, now_s)]
     return effects
 
 
-def is_own_request(job: Job, request_id: int) -> bool:
+def is_own_request(detection: Detection, request_id: int) -> bool:
     """Whether an answer of the planning worker is about a pipeline's own plan."""
-    return any(asked.request_id == request_id for asked in job.own_requests.values())
+    return any(asked.request_id == request_id for asked in detection.own_requests.values())
 
 
 def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Effect]:
     """Bring it into force if its pipeline still straggles; it is kept for the next time otherwise."""
-    dp_rank, asked = _answered(job, result.request_id)
+    dp_rank, asked = _answered(job.detection, result.request_id)
     if _of_this_base(job, asked) is None:  # there is another table of all pipelines by now
         return []
     made = OwnTableMade(
@@ -62,7 +63,7 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
         summary=result.summary,
         tables=result.tables,
     )
-    job.straggler_plans[dp_rank] = made
+    job.detection.own_plans[dp_rank] = made
     job.num_changes += 1
     why = (
         f"own table {made.revision} of pipeline {dp_rank} takes {made.summary.baseline_time_ps / PS_PER_S:.6f} s at "
@@ -73,14 +74,14 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
 
 def handle_straggler_plan_failure(job: Job, event: PlanFailed) -> list[Effect]:
     """The pipeline stays on the plan that it follows."""
-    dp_rank, _ = _answered(job, event.request_id)
+    dp_rank, _ = _answered(job.detection, event.request_id)
     return [Log(sentence=f"no plan of its own can be made for pipeline {dp_rank}: {event.reason}")]
 
 
 def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float) -> list[Effect]:
     assert job.plan is not None
     summary = job.plan.summary
-    job.request_id += 1
+    job.planning.request_id += 1
     request = replace(
         planning_request(job),
         slow_ranks=slow_ranks,
@@ -88,25 +89,25 @@ def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float)
         deadlines_s=(summary.time_ps[target_point(job, summary)] / PS_PER_S,),
         slowdowns=(),
     )
-    job.given_revision = request.revision
-    job.own_requests[dp_rank] = OwnRequest(
+    job.revisions.given_table = request.revision
+    job.detection.own_requests[dp_rank] = OwnRequest(
         request_id=request.request_id, base_revision=job.plan.revision, slow_ranks=slow_ranks, asked_at_s=now_s
     )
     sentence = f"planning for pipeline {dp_rank} alone, with {_slow_text(slow_ranks)}"
     return [Log(sentence=sentence), StartPlanning(request=request)]
 
 
-def _give_up(job: Job, dp_rank: int) -> list[Effect]:
-    asked = job.own_requests.pop(dp_rank, None)
+def _give_up(detection: Detection, dp_rank: int) -> list[Effect]:
+    asked = detection.own_requests.pop(dp_rank, None)
     if asked is None or asked.request_id is None:
         return []
     return [CancelPlanning(request_id=asked.request_id)]
 
 
-def _answered(job: Job, request_id: int) -> tuple[int, OwnRequest]:
+def _answered(detection: Detection, request_id: int) -> tuple[int, OwnRequest]:
     """Whose request it was; it is none any more, but what it was for stays known."""
-    dp_rank, asked = next(item for item in job.own_requests.items() if item[1].request_id == request_id)
-    job.own_requests[dp_rank] = replace(asked, request_id=None)
+    dp_rank, asked = next(item for item in detection.own_requests.items() if item[1].request_id == request_id)
+    detection.own_requests[dp_rank] = replace(asked, request_id=None)
     return dp_rank, asked
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from perseus_dist.messages.from_agent import IterationReport, Telemetry
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
-from perseus_dist.planner.job.job import Job, Phase, RankState
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, target_point
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import Effect, Log
@@ -26,14 +27,14 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
     """Put a rank's report to the detector: under a plan alone, since there is nothing to compare with before."""
     if job.plan is None or job.switch is None:
         return
-    watch = job.watch
+    watch = job.detection.watch
     if watch is None or watch.revision != job.plan.revision:
-        watch = job.watch = _new_watch(job)
+        watch = job.detection.watch = _new_watch(job)
         if watch is None:
             return
     rank = state.rank.rank
     # In a probe a rank may be at a power cap that its peers, who have not begun it, are not seen to reach.
-    if message.gpu.clock_mhz and not job.guard.guard.is_probed(message.iteration):
+    if message.gpu.clock_mhz and not job.enforcement.guard.guard.is_probed(message.iteration):
         watch.observe_gpu(rank, message.gpu, message.iteration, now_s)
     if job.phase in (Phase.REPROFILING, Phase.PLANNING):
         return  # where some ranks are swept, the times of all in their pipeline say nothing about it
@@ -46,22 +47,22 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
 
 def judge_at_once(job: Job, now_s: float) -> list[Effect]:
     """Judge where a GPU's throttling has begun or ended; nothing happens otherwise."""
-    return judge(job, now_s) if job.watch is not None and job.watch.has_urgent_news(now_s) else []
+    return judge(job, now_s) if job.detection.watch is not None and job.detection.watch.has_urgent_news(now_s) else []
 
 
 def judge(job: Job, now_s: float) -> list[Effect]:
     """Judge, and do what follows; wanted about once a second."""
-    watch = job.watch
+    watch = job.detection.watch
     if watch is None or job.plan is None or watch.revision != job.plan.revision:
         return []
     judgement = watch.judge(now_s)
     sentences = [*judgement.news, *watch.take_refusals(now_s)]
     effects: list[Effect] = [Log(sentence=sentence) for sentence in sentences]
-    if not watch.is_ripe and len(job.enforced) < _MAX_KEPT:
+    if not watch.is_ripe and len(job.measured.enforced) < _MAX_KEPT:
         return effects  # what is known from before stands
-    before, job.verdicts = job.verdicts, judgement.verdicts
-    was_kept, job.keeps_switch = job.keeps_switch, False
-    why = _tell(job, before, now_s) if before != job.verdicts else ""
+    before, job.detection.verdicts = job.detection.verdicts, judgement.verdicts
+    was_kept, job.detection.keeps_switch = job.detection.keeps_switch, False
+    why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
     if was_kept or why:
         effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
@@ -71,7 +72,7 @@ def judge(job: Job, now_s: float) -> list[Effect]:
 def _tell(job: Job, before: Sequence[Verdict], now_s: float) -> str:
     """Keep what is new for those who watch; returns why plans may change."""
     job.num_changes += 1
-    was, now = ({_place(verdict): verdict for verdict in verdicts} for verdicts in (before, job.verdicts))
+    was, now = ({_place(verdict): verdict for verdict in verdicts} for verdicts in (before, job.detection.verdicts))
     for place in was.keys() - now.keys():
         over = was[place]
         who = f"pipeline {over.dp_rank}" if over.is_whole_pipeline else f"rank {over.rank}"
@@ -86,7 +87,7 @@ def _tell(job: Job, before: Sequence[Verdict], now_s: float) -> str:
         ):
             continue
         _add_event(job, "verdict", verdict.sentence, verdict, now_s)
-    acted_upon = [verdict.sentence for verdict in job.verdicts if verdict.is_acted_upon]
+    acted_upon = [verdict.sentence for verdict in job.detection.verdicts if verdict.is_acted_upon]
     return "; ".join(acted_upon[:2]) or "nobody straggles that others should wait for"
 
 
@@ -95,7 +96,7 @@ def _add_event(job: Job, kind: str, sentence: str, verdict: Verdict, now_s: floa
         kind,
         sentence,
         now_s=now_s,
-        iteration=job.iteration,
+        iteration=job.progress.iteration,
         rank=verdict.rank,
         dp_rank=verdict.dp_rank,
         degree=verdict.degree.value,
@@ -111,9 +112,9 @@ def _place(verdict: Verdict) -> tuple[int, int, bool]:
 
 def _new_watch(job: Job) -> DetectorAdapter | None:
     """A detector for the newest table; None while it is not known where every rank stands."""
-    if job.plan is None or len(job.places) < job.num_ranks:
+    if job.plan is None or len(job.members.places) < job.num_ranks:
         return None
-    places = [job.places[rank] for rank in range(job.num_ranks)]
+    places = [job.members.places[rank] for rank in range(job.num_ranks)]
     shares = dict(zip(Kind, job.plan.summary.kind_shares, strict=False))  # of an older planner's plan there are none
     return DetectorAdapter(
         revision=job.plan.revision,
@@ -138,9 +139,9 @@ def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | 
         is_there = report.point < len(summary.time_ps)
         return summary.time_ps[report.point] / PS_PER_S if is_there else None
     target_s = summary.time_ps[target_point(job, summary)] / PS_PER_S
-    own = job.straggler_plans.get(dp_rank)
+    own = job.detection.own_plans.get(dp_rank)
     is_known = own is not None and own.revision == report.table_revision and report.point < len(own.summary.time_ps)
-    is_slow = any(verdict.dp_rank == dp_rank for verdict in job.verdicts)
+    is_slow = any(verdict.dp_rank == dp_rank for verdict in job.detection.verdicts)
     if own is None or not is_known:
         return target_s if is_slow else None
     own_ps = own.summary.time_ps[report.point]

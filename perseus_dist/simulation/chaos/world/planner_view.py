@@ -15,7 +15,7 @@ def planner_view(job: Job) -> PlannerView:
         job.plan is not None
         and switch is not None
         and NO_POINT not in switch.points
-        and job.iteration >= switch.effective_iteration
+        and job.progress.iteration >= switch.effective_iteration
     )
     return PlannerView(
         table_revision=status.table_revision,

@@ -1,0 +1,23 @@
+"""The plan in force and its guard: as long as the plan is of use."""
+
+from dataclasses import dataclass, field
+
+from perseus_dist.planner.job.facts import SwitchDecided
+from perseus_dist.planner.job.guard_watch import GuardWatch
+
+
+@dataclass(slots=True, kw_only=True)
+class Enforcement:
+    """The switch that pipelines follow, and observations that speak against it.
+
+    Attributes:
+        switch: In force, or None.
+        guard: Whether the plan keeps the promise, and what has come of it.
+        drifts: By rank whose instructions' times have left the profile, by what share at most.
+        drift_since_s: [s] since when there are any.
+    """
+
+    switch: SwitchDecided | None = None
+    guard: GuardWatch = field(default_factory=GuardWatch)
+    drifts: dict[int, float] = field(default_factory=dict)
+    drift_since_s: float = 0.0

@@ -1,0 +1,38 @@
+"""Time and energy of a run, before its plan and under it."""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from perseus_dist.planner.job.facts import BaselineMeasured
+from perseus_dist.planner.job.saving import Saving
+from perseus_dist.planner.job.self_check import SelfCheckWatch
+from perseus_dist.planner.job.state.progress import Iteration
+
+NUM_PROBED = 5  # iterations of probes behind a baseline
+NUM_ENFORCED = 64  # iterations behind the figures of the plan in force
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """Figures of a run.
+
+    Attributes:
+        num_warm: Iterations of the warm-up.
+        baseline_iterations: What the baseline is made of, once the job is warm.
+        baseline: Of this run, or None.
+        probed: Iterations of probes, at full clocks.
+        enforced: Iterations under the switch in force.
+        saving: What plans have saved in this run, by measurement.
+        self_check: What the profile predicts of iterations under the table in force, beside what they take.
+        stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was last stored, in any run.
+    """
+
+    num_warm: int = 0
+    baseline_iterations: list[Iteration] = field(default_factory=list)
+    baseline: BaselineMeasured | None = None
+    probed: deque[Iteration] = field(default_factory=lambda: deque(maxlen=NUM_PROBED))
+    enforced: deque[Iteration] = field(default_factory=lambda: deque(maxlen=NUM_ENFORCED))
+    saving: Saving = field(default_factory=Saving)
+    self_check: SelfCheckWatch = field(default_factory=SelfCheckWatch)
+    stored_saved_j: float = 0.0
+    stored_saved_at_s: float = 0.0

@@ -1,0 +1,87 @@
+"""Ranks of a job: as long as the job lives, whatever runs come and go."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from perseus_dist.messages.from_agent import GpuSample
+from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.planner.job.facts import FingerprintKnown
+
+
+class RankCoords(NamedTuple):
+    """Where a rank stands in its job."""
+
+    pp_rank: int
+    dp_rank: int
+    tp_rank: int
+
+
+@dataclass(slots=True, kw_only=True)
+class RankState:
+    """One rank: its latest ``Attach``, and what came after it.
+
+    Attributes:
+        stream: The one it is attached by, or None.
+        run_id: As it says.
+        control: As its latest telemetry says.
+        said_goodbye: Its trainer has ended.
+        telemetry_sequence: Of its latest telemetry; 0 before the first.
+        has_reported: It has sent telemetry since it attached, and before that all samples that it had kept.
+        lost_messages: Telemetry that never came.
+        switch_seen: Highest switch revision that it has confirmed.
+    """
+
+    rank: Rank
+    gpu: Gpu
+    incarnation: int
+    stream: int | None
+    has_profile: bool
+    version: str
+    control: str
+    run_id: str = ""
+    trouble: str = ""
+    said_goodbye: bool = False
+    telemetry_sequence: int = 0
+    has_reported: bool = False
+    lost_messages: int = 0
+    lost_boundaries: int = 0
+    lost_reports: int = 0
+    clock_changes: int = 0
+    missed_clocks: int = 0
+    gpu_sample: GpuSample = field(default_factory=GpuSample)
+    switch_seen: int = 0
+
+    @property
+    def can_set_clocks(self) -> bool:
+        """Whether a sweep or a plan reaches its GPU."""
+        return bool(self.gpu.clocks_mhz) and self.control != "observe"
+
+
+@dataclass(slots=True, kw_only=True)
+class Membership:
+    """The ranks of a job, attached or not.
+
+    Attributes:
+        fingerprints: By global rank, what the profile, the plan and the baseline are of.
+        ranks: By global rank, those that have attached since the run began or the planner started.
+        places: By global rank, where it stands; also those that only stored samples tell of.
+        rank_at: Global rank by place.
+        rank_of_stream: Global rank by stream, of those attached.
+        schedule_asked: The stream that was asked for the schedule's text.
+        stale_rank: The rank that came back with another schedule, in this run.
+        gone_since_s: [s] since when no rank is attached, or None.
+    """
+
+    fingerprints: dict[int, FingerprintKnown] = field(default_factory=dict)
+    ranks: dict[int, RankState] = field(default_factory=dict)
+    places: dict[int, RankCoords] = field(default_factory=dict)
+    rank_at: dict[RankCoords, int] = field(default_factory=dict)
+    rank_of_stream: dict[int, int] = field(default_factory=dict)
+    schedule_asked: int | None = None
+    stale_rank: int | None = None
+    gone_since_s: float | None = None
+
+    def begin_run(self) -> None:
+        """Forget the ranks of the run before that are not attached."""
+        self.ranks = {rank: state for rank, state in self.ranks.items() if state.stream is not None}
+        self.stale_rank = None

@@ -1,0 +1,53 @@
+"""Tables of a job: the newest, the one that is being made, and numbers that are used up."""
+
+from dataclasses import dataclass
+
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """The newest table. ``tables`` are encoded for the wire, one per pp_rank; ``is_first`` as of ``TableMade``."""
+
+    revision: int
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+    profile_csv: bytes
+    is_first: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Planning:
+    """Requests to the planning worker.
+
+    Attributes:
+        request_id: Highest that was ever given.
+        pending: Request that is being planned, or None.
+        attempts: Requests since the last plan.
+        again_at_s: [s] when to ask the worker again, or None.
+        refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
+    """
+
+    request_id: int = 0
+    pending: int | None = None
+    attempts: int = 0
+    again_at_s: float | None = None
+    refine_at_s: float = 0.0
+
+    def begin_anew(self) -> None:
+        """No plan has been asked for yet."""
+        self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Revisions:
+    """Numbers that are used up, whatever begins anew.
+
+    Attributes:
+        held_table, held_switch: Highest that any agent has said to hold, or that were ever given.
+        given_table: Highest table revision that was ever given to a request.
+    """
+
+    held_table: int = 0
+    given_table: int = 0
+    held_switch: int = 0
