@@ -80,6 +80,8 @@ def test_plans_are_on_time_and_as_close_to_the_exact_bound() -> None:
 def test_exact_unless_the_pipeline_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = pipeline(alike=True)
     assert plan_frontier(problem, num_points=2).bound.tolerance == 0
+    monkeypatch.setattr(module, "MOST_EXACT_WORK", 1)
+    assert plan_frontier(problem, num_points=2).bound.tolerance == 0, "so few pieces take no longer exactly"
     monkeypatch.setattr(module, "MOST_EXACT_PIECES", 1)
     assert 0 < plan_frontier(problem, num_points=2).bound.tolerance <= TOLERANCE
 
@@ -89,7 +91,7 @@ def test_the_first_plan_is_on_time_and_saves_most_of_it(monkeypatch: pytest.Monk
     problem = pipeline(alike=False)
     full = plan_frontier(problem, num_points=20, switch_latency_ps=latency_ps, thorough=False)
     late_ps = full.baseline.time_ps * 11 // 10
-    monkeypatch.setattr(module, "MOST_EXACT_PIECES", 1)
+    monkeypatch.setattr(module, "MOST_EXACT_WORK", 1)
     first = plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=[late_ps])
     assert first.bound.tolerance > TOLERANCE
     for deadline_ps in (first.baseline.time_ps, late_ps):

@@ -25,10 +25,12 @@ Progress = Callable[[str, float], bool]
 # Plans sought from the fastest to T*, and from there to where nothing can be saved: neighbours are about 0.1 % apart.
 NUM_POINTS_TO_T_STAR = 240
 NUM_POINTS_BEYOND = 32
-# Up to so many pairs of pieces of one hull, summed over all instructions, the frontier is traced exactly: about 2 s.
-MOST_EXACT_PIECES = 8_000_000
-# Up to so many a first plan is made of the exact frontier: tenths of a second.
-MOST_EXACT_PIECES_AT_FIRST = 250_000
+# Up to so much ``exact_work`` the frontier is traced exactly: 1 to 3 s (benchmarks/exact_frontier.py).
+MOST_EXACT_WORK = 3_000_000_000
+# And up to so many hull pieces of all instructions together: with fewer, a tolerance saves no time.
+MOST_EXACT_PIECES = 75_000
+# Up to so much a first plan is made of the exact frontier: tenths of a second.
+MOST_EXACT_WORK_AT_FIRST = 300_000_000
 # Above, to this share of the total energy.
 TOLERANCE = 1e-4
 # Plans sought where a rough plan will do, as in simulations of many jobs.
@@ -167,12 +169,14 @@ def plan_frontier(
         num_points: How many plans to seek between the fastest and T*; some coincide or beat each other.
         thorough: Search longer at the times that are asked for, where changes of clocks take time: most of the work.
         tolerance: Share of the total energy within which the bound is to be certified; 0 for the exact frontier. By
-            default exact up to ``MOST_EXACT_PIECES``, and ``TOLERANCE`` above.
+            default exact where that is quick (``is_traced_exactly``), and ``TOLERANCE`` elsewhere.
         progress: Called a few times a second with the phase and the share of it done; returning False cancels.
 
     Raises:
         PlanningError: A deadline that is no whole number of picoseconds; cancelled.
     """
+    if tolerance is None:
+        tolerance = 0.0 if is_traced_exactly(problem) else TOLERANCE
     for deadline_ps in deadlines_ps:
         if not (isinstance(deadline_ps, Integral) and deadline_ps > 0):
             raise PlanningError(f"deadlines_ps: saw {deadline_ps!r}, expected whole picoseconds from 1; round it")
@@ -182,7 +186,7 @@ def plan_frontier(
         switch_latency_ps=switch_latency_ps,
         deadlines_ps=deadlines_ps,
         thorough=thorough,
-        tolerance=_default_tolerance(problem) if tolerance is None else tolerance,
+        tolerance=tolerance,
         progress=progress,
     )
     frontier = _plan(search, num_points)
@@ -206,7 +210,7 @@ def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadline
         switch_latency_ps: [ps] that a clock change takes.
         deadlines_ps: [ps] times at which plans are wanted.
     """
-    is_exact = _num_piece_pairs(problem) <= min(MOST_EXACT_PIECES, MOST_EXACT_PIECES_AT_FIRST)
+    is_exact = exact_work(problem) <= min(MOST_EXACT_WORK, MOST_EXACT_WORK_AT_FIRST)
     search = _Search(
         problem=problem,
         baseline=replay_all_max(problem),
@@ -217,6 +221,24 @@ def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadline
         num_beyond=0,
     )
     return _plan(search, 2)
+
+
+def is_traced_exactly(problem: PlanningProblem) -> bool:
+    """Whether the exact frontier takes seconds, or no longer than one to ``TOLERANCE``."""
+    return exact_work(problem) <= MOST_EXACT_WORK or _num_pieces(problem) <= MOST_EXACT_PIECES
+
+
+def exact_work(problem: PlanningProblem) -> int:
+    """Expected work of tracing the exact frontier: hull pieces of all instructions x instructions x ranks.
+
+    Each piece is passed by some vertices of the frontier, more of them where more ranks compute side by side, and each
+    vertex takes a search through much of the DAG. A unit takes 0.1 to 1 ns.
+    """
+    return _num_pieces(problem) * problem.num_instructions * len(problem.blocking_uw)
+
+
+def _num_pieces(problem: PlanningProblem) -> int:
+    return int(np.array([len(curve.hull) - 1 for curve in problem.curves])[problem.curve_of].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,15 +258,6 @@ class _Search:
         """Return the function that the solver calls while it is in a phase."""
         progress = self.progress
         return None if progress is None else lambda done: progress(phase, done)
-
-
-def _default_tolerance(problem: PlanningProblem) -> float:
-    return 0.0 if _num_piece_pairs(problem) <= MOST_EXACT_PIECES else TOLERANCE
-
-
-def _num_piece_pairs(problem: PlanningProblem) -> int:
-    pieces = np.array([len(curve.hull) - 1 for curve in problem.curves])[problem.curve_of]
-    return int((pieces**2).sum())
 
 
 def _plan(search: _Search, num_points: int) -> Frontier:
