@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["leftovers"]
+
 settings.register_profile("shared_machine", deadline=None)  # how long one example takes says nothing on a busy machine
 settings.load_profile("shared_machine")
 
