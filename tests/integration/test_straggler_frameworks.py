@@ -55,7 +55,8 @@ def check(run: TrainingRun, num_locked: int) -> None:
     told = "\n".join(f"{event.iteration}: {event.sentence}" for event in ran.events) + log[-2000:]
     assert ran.slow_pipeline == SLOW_PIPELINE
     verdicts = {(event.rank, event.cause) for event in ran.events if event.kind == "verdict"}
-    by_heat = {(rank, cause) for rank, cause in verdicts if cause == "thermal"}  # a busy machine makes others slow as well
+    # A busy machine makes others slow as well, by another cause.
+    by_heat = {(rank, cause) for rank, cause in verdicts if cause == "thermal"}
     assert by_heat == {(SLOW_GPU, "thermal")}, told
     before, *injected = ran.stretches
     for stretch in injected:
