@@ -13,6 +13,7 @@ ones are unknown (``merged``), so that A, unknown, B differs as A, B does. Sizes
 limits and memory are whole watts and MiB, so that a driver's rounding is no difference.
 """
 
+import hashlib
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -132,6 +133,18 @@ def merged(before: Fingerprint, now: Fingerprint) -> Fingerprint:
     known = {name: is_now[name] or was[name] for name in _LABELS}
     workload = Workload(**{field.name: known.pop(field.name) for field in fields(Workload)})
     return Fingerprint(**known, workload=workload)
+
+
+def profile_key(fingerprint: Fingerprint, saved_profile: bytes = b"") -> str:
+    """A name, 16 hexadecimal digits, for all work that a profile of this work holds for.
+
+    Args:
+        fingerprint: Of one rank.
+        saved_profile: Content of the profile that the user named, which is measured no more.
+    """
+    values = _values(fingerprint)
+    stated = [(name, values[name]) for name in sorted(PROFILE_FIELDS)]
+    return hashlib.sha256(repr(stated).encode() + saved_profile).hexdigest()[:16]
 
 
 def _values(fingerprint: Fingerprint) -> dict[str, Any]:

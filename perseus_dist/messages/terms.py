@@ -1,6 +1,8 @@
 """Terms of every conversation: a rank, its GPU, and the iteration time that its job is to take."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from perseus_dist.fingerprint import Fingerprint, Workload
 
 NO_ITERATION = -1
 NO_POINT = -1
@@ -55,3 +57,23 @@ class Target:
 
 
 T_MIN = Target()
+
+
+def fingerprint_of(rank: Rank, gpu: Gpu, workload: Workload) -> Fingerprint:
+    """Of a rank's work, by all that it says of itself."""
+    return replace(
+        shape_of(rank),
+        gpu_name=gpu.name,
+        gpu_memory_mib=gpu.memory_mib,
+        clocks_mhz=gpu.clocks_mhz,
+        default_power_limit_w=round(gpu.default_power_limit_w),
+        power_limit_w=round(gpu.power_limit_w),
+        workload=workload,
+    )
+
+
+def shape_of(rank: Rank) -> Fingerprint:
+    """Schedule and sizes alone."""
+    return Fingerprint(
+        schedule_digest=rank.schedule_digest, pp_size=rank.pp_size, dp_size=rank.dp_size, node_size=rank.tp_size
+    )

@@ -48,6 +48,10 @@ def _path(text: str) -> str | None:
     return os.path.abspath(os.path.expanduser(text)) if text and "\0" not in text else None  # noqa: PTH100, PTH111
 
 
+def _path_or_off(text: str) -> str | None:
+    return text if text == "off" else _path(text)
+
+
 def _job_name(text: str) -> str | None:
     return text if _JOB_NAME.fullmatch(text) is not None else None
 
@@ -75,6 +79,13 @@ OPTIONS: dict[str, Option] = {
         _target,
     ),
     "report": Option("DIR", "folder for the savings report", "a folder's path", _path),
+    "cache": Option(
+        "DIR",
+        "folder that keeps profile and plans for the next start of the same work, without a planner that is named: "
+        "REPORT/cache or ~/.cache/perseus-dist otherwise; off keeps nothing",
+        "a folder's path, or off",
+        _path_or_off,
+    ),
     "job": Option(
         "NAME",
         "the job's name at the planner; made up otherwise",

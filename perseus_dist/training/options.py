@@ -25,6 +25,7 @@ class PerseusOptions:
         profile: CSV of an earlier run, which spares the sweep.
         target: ``t_min``, ``slowdown=1.05`` or ``deadline_s=2.5``.
         report: Folder for the savings report.
+        cache: Folder for the profile and the plans of an embedded planner, or ``off``.
         job: The job's name at the planner; made by rank 0 otherwise.
         token_file: File with the job's token at the planner.
         control: How clocks are set: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
@@ -36,6 +37,7 @@ class PerseusOptions:
     profile: str | None = None
     target: str | None = None
     report: str | None = None
+    cache: str | None = None
     job: str | None = None
     token_file: str | None = None
     control: str | None = None

@@ -46,7 +46,8 @@ def run_in(folder: Path, *, num_steps: int) -> DeepSpeedRun:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeepSpeedRun, int]:
     """A job that ran from its baseline to the plan, and how many clocks it left locked."""
-    run = run_in(tmp_path_factory.mktemp("trained"), num_steps=85)
+    folder = tmp_path_factory.mktemp("trained")
+    run = replace(run_in(folder, num_steps=85), perseus_options=("--perseus-cache", str(folder / "cache")))
     return run, run.train()
 
 
@@ -61,6 +62,18 @@ def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> 
     assert report.predicted_saving_percent is not None
     assert report.predicted_saving_percent > 4
     assert report.saving_percent > 2  # a machine that does other things too makes waiting of it
+
+
+@pytest.mark.stress
+def test_the_next_start_of_the_same_script_is_under_the_plan_at_once(
+    trained: tuple[DeepSpeedRun, int], tmp_path: Path
+) -> None:
+    again = replace(trained[0], folder=tmp_path, num_steps=25)
+    assert again.train() == 0
+    report = build_report(tmp_path)
+    assert report.is_planned, report.job.reason
+    phases = [phase.phase for phase in report.job.phases]
+    assert not {"profiling", "planning"} & set(phases)
 
 
 @pytest.mark.stress

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.profile.profile_csv import Row, write_rows
 from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine
 
 SCHEDULE = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1\n"
+WORKLOAD = Workload(framework="trainer", microbatch_size=4)
 SECONDS = {"F": 0.030, "B": 0.055}
 IMBALANCE = 1.4  # of stage 1: stage 0 has time to lose
 
@@ -48,12 +50,18 @@ class Job:
         name: str = "job",
         num_iterations: int = 100_000,
         working_folder: Path | None = None,
+        cache: Path | None = None,
+        schedule: str = SCHEDULE,
+        number: int = 0,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
         self.num_iterations = num_iterations
         self.machine = machine
         self.working_folder = working_folder
+        self.cache = cache
+        self.schedule = schedule
+        self.number = number  # among the jobs of this machine
         self.rendezvous = folder / "rendezvous"
         self.report = folder / "report"
         self.logs = [folder / f"rank{rank}.log" for rank in range(2)]
@@ -101,18 +109,31 @@ class Job:
             pp_size=2,
             dp_size=1,
             tp_size=1,
-            schedule=SCHEDULE,
+            schedule=self.schedule,
             local_rank=rank,
             gpu_uuid=self.machine.gpus[rank].uuid,
             rendezvous=str(self.rendezvous),
             profile=str(profile),
             report=str(self.report),
             control="direct",
-            options={"blocking_power_w": "83.6", "planner_stragglers": "show"},
+            run_id=str(self.rendezvous.parent),
+            workload=WORKLOAD,
+            options={
+                "blocking_power_w": "83.6",
+                "planner_stragglers": "show",
+                **({} if self.cache is None else {"cache": str(self.cache)}),
+            },
         )
         times = tuple(InstructionTime(stage=rank, kind=kind, seconds=seconds_of(rank, kind)) for kind in SECONDS)
         iterations = self.num_iterations
-        config = TrainerConfig(spec=spec, gpu=rank, times=times, num_iterations=iterations, device_ordered=False)
+        config = TrainerConfig(
+            spec=spec,
+            gpu=rank,
+            times=times,
+            num_iterations=iterations,
+            device_ordered=False,
+            first_semaphore=1000 * self.number,
+        )
         with self.logs[rank].open("w") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "perseus_dist.simulation.trainers.trainer"],

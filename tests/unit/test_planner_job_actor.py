@@ -28,7 +28,7 @@ from perseus_dist.planner.lifecycle.events import (
 from perseus_dist.planner.runtime import job_actor
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor
-from perseus_dist.planner.store.store import StoreError
+from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.planning_worker import WorkerDiedError
 

@@ -35,8 +35,9 @@ from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import Tick
 from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore, step
+from perseus_dist.planner.store.database import SCHEMA_VERSION, StoreError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
-from perseus_dist.planner.store.store import SCHEMA_VERSION, Store, StoreError
+from perseus_dist.planner.store.store import Store
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 
@@ -334,8 +335,8 @@ def test_of_a_damaged_database_what_can_be_read_goes_on(
     "step_of",
     [
         "shutil.copy2",
-        "perseus_dist.planner.store.store.salvage",
-        "perseus_dist.planner.store.store._write",
+        "perseus_dist.planner.store.database.salvage",
+        "perseus_dist.planner.store.database.write_facts",
         "pathlib.Path.replace",
     ],
 )

@@ -236,3 +236,35 @@ def test_errors_of_the_store_come_out(job: Job) -> None:
     member: Any = job.member(1)
     with pytest.raises(ConnectionError):
         member.begin_iteration(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "wanted"),
+    [
+        (PerseusOptions(), {}, "{home}/.cache/perseus-dist"),
+        (PerseusOptions(), {"XDG_CACHE_HOME": "/scratch"}, "/scratch/perseus-dist"),
+        (PerseusOptions(report="/run/7"), {}, "/run/7/cache"),
+        (PerseusOptions(report="/run/7"), {"PERSEUS_CACHE": "/shared"}, "/shared"),
+        (PerseusOptions(report="/run/7"), {"PERSEUS_CACHE": "off"}, None),
+        (PerseusOptions(cache="/mine"), {"PERSEUS_CACHE": "off"}, "/mine"),
+        (PerseusOptions(cache="off", report="/run/7"), {"PERSEUS_CACHE": "/shared"}, None),
+        (PerseusOptions(planner="127.0.0.1:50151", cache="/mine"), {}, None),
+    ],
+)
+def test_where_profile_and_plans_are_kept(
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    options: PerseusOptions,
+    environment: dict[str, str],
+    wanted: str | None,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "PERSEUS_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    member = job.member(0, options)
+    assert job.run(member)
+    member.close()
+    assert job.specs[0].options.get("cache") == (wanted and wanted.format(home=tmp_path))

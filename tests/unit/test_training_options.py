@@ -37,6 +37,7 @@ def values(folder: Path) -> dict[str, str]:
         "planner": "planner.example:50151",
         "target": "slowdown=1.05",
         "report": str(folder / "report"),
+        "cache": str(folder / "cache"),
         "job": "gpt-3_a.b",
         "control": "observe",
         "stragglers": "show",

@@ -38,6 +38,7 @@ class EmbeddedPlanner:
         spec: Of rank 0.
         now_ns: CLOCK_MONOTONIC.
         is_continued: Whether an agent that was killed has run one there before: that one ends, and what it left goes.
+        cache: File that keeps the job's profile and plans for its next start; None keeps nothing.
 
     Attributes:
         folder: The rendezvous, locked while the planner or this process lives. Removed at the end if nothing of others
@@ -47,7 +48,15 @@ class EmbeddedPlanner:
         OSError: The folder cannot be made or written to.
     """
 
-    def __init__(self, folder: Path | None, spec: RankSpec, now_ns: int, *, is_continued: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        spec: RankSpec,
+        now_ns: int,
+        *,
+        is_continued: bool = False,
+        cache: Path | None = None,
+    ) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
         self._lock = hold_rendezvous(self.folder)
         if is_continued:
@@ -62,6 +71,8 @@ class EmbeddedPlanner:
         self._command += ["--address-file", str(self._address_file), "--state-dir", str(self._state)]
         self._command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
         self._command += ["--stragglers", spec.options.get("planner_stragglers", "act")]
+        if cache is not None:
+            self._command += ["--cache", str(cache), "--job", spec.job_id]
         self._num_restarts = 0
         self._restart_ns: int | None = None
         self._started_ns = now_ns

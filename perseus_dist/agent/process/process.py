@@ -41,6 +41,7 @@ from perseus_dist.agent.process.meter_thread import Edges, MeterThread, Reading
 from perseus_dist.agent.process.polling import poll_delay_ns
 from perseus_dist.agent.process.rank_report import RankReport, SeenOfJob
 from perseus_dist.agent.process.startup import (
+    cache_file,
     parse_target,
     rank_from_spec,
     saved_profile_from_spec,
@@ -262,13 +263,13 @@ class AgentProcess:
         if devices.meter is not None:
             self._meter = MeterThread(devices.meter, round(gpu.energy_period_s * 1e9), self._inbox.put)
             self._meter.start()
-        find = self._find_planner(self._spec)
+        find = self._find_planner(self._spec, devices)
         if find is not None:
             watched_job = self._spec.job_id if self._watches_job else None
             self._link = PlannerLink(find, tls_from_spec(self._spec), self._inbox.put, watched_job=watched_job)
             self._link.start()
 
-    def _find_planner(self, spec: RankSpec) -> FindPlanner | None:
+    def _find_planner(self, spec: RankSpec, devices: Devices) -> FindPlanner | None:
         if spec.planner is not None:
             return find_named(spec.planner, spec.token_file)
         folder = None if spec.rendezvous is None else Path(spec.rendezvous)
@@ -279,7 +280,13 @@ class AgentProcess:
             return None
         if spec.rank == 0:
             try:
-                self._embedded = EmbeddedPlanner(folder, spec, time.monotonic_ns(), is_continued=self._is_replacement)
+                self._embedded = EmbeddedPlanner(
+                    folder,
+                    spec,
+                    time.monotonic_ns(),
+                    is_continued=self._is_replacement,
+                    cache=cache_file(spec, devices),
+                )
             except OSError as error:
                 why = f"the job's planner cannot be started: {error}; clocks stay as they are"
                 self._report.record_job(Unreachable(why))

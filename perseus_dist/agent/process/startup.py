@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from perseus_dist.agent.core.settings import SavedProfile, Settings
 from perseus_dist.agent.following.rank_program import num_stages, schedule_digest
+from perseus_dist.agent.process.devices import Devices
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import PerseusError
+from perseus_dist.fingerprint import profile_key
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.target_text import EXPECTED, read_target
-from perseus_dist.messages.terms import Rank, Target
+from perseus_dist.messages.terms import Rank, Target, fingerprint_of
 from perseus_dist.number_text import read_real
 
 if TYPE_CHECKING:
@@ -110,6 +112,22 @@ def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
         for row in rows
     )
     return SavedProfile(samples=samples, blocking_power_w=_positive(spec, "blocking_power_w", 0.0))
+
+
+def cache_file(spec: RankSpec, devices: Devices) -> Path | None:
+    """The file that keeps the job's profile and plans for the next start of the same work.
+
+    None where option ``cache``, a folder, is not given, and where no clock can be set.
+
+    Raises:
+        OSError: The profile that is named cannot be read.
+    """
+    folder = spec.options.get("cache")
+    if folder is None or not devices.gpu.clocks_mhz:
+        return None
+    saved_profile = b"" if spec.profile is None else Path(spec.profile).read_bytes()
+    key = profile_key(fingerprint_of(rank_from_spec(spec), devices.gpu, spec.workload), saved_profile)
+    return Path(folder) / f"{'simulated-' if devices.is_simulated else ''}{key}.job"
 
 
 def tls_from_spec(spec: RankSpec) -> "ClientTls | None":

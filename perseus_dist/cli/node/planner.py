@@ -77,6 +77,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="keep everything in memory unless --state-dir is given, end with the process that started it, and put a "
         "token into --address-file that every call needs",
     )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="FILE",
+        help="with --embedded and --job: keep the job's profile and plans in this file, and begin with what is there",
+    )
+    parser.add_argument("--job", default="", metavar="NAME", help="the job of --cache")
     parser.set_defaults(run=run)
 
 
@@ -111,6 +118,8 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         raise PlannerOptionsError("--tls-client-ca needs --tls-cert and --tls-key")
     if args.embedded and args.address_file is None:
         raise PlannerOptionsError("--embedded needs --address-file: nobody would find the planner")
+    if args.cache is not None and not (args.embedded and args.job):
+        raise PlannerOptionsError("--cache needs --embedded and --job: it keeps one job, of one start")
     tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
     if not bind.is_loopback and tls is None and not args.insecure:
         raise PlannerOptionsError(
@@ -138,5 +147,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         metrics_port=args.metrics_port,
         address_file=args.address_file,
         embedded=args.embedded,
+        cache=args.cache,
+        job_id=args.job,
         policy=Policy(acts_on_stragglers=args.stragglers == "act"),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from perseus_dist.errors import OutputError
 
 
-def write_private(path: Path, text: str) -> None:
+def write_private(path: Path, content: str | bytes) -> None:
     """Write a file of mode 0600 that appears whole or not at all, and never with wider rights.
 
     Raises:
@@ -17,8 +17,8 @@ def write_private(path: Path, text: str) -> None:
     try:
         temporary.unlink(missing_ok=True)  # of a crashed process that had our number
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode("ascii") if isinstance(content, str) else content)
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -9,6 +9,7 @@ class Policy:
 
     Attributes:
         num_warmup_iterations: Whole iterations, reported by every rank, that say nothing yet.
+        num_warmup_with_plan: The same, of a run that begins with the plan of an earlier one.
         num_baseline_iterations: Those after them that the baseline is made of.
         max_baseline_spread: Interquartile range over median, above which a baseline is measured again.
         max_baseline_attempts: Baselines measured, the last of which counts however wide it is.
@@ -40,6 +41,7 @@ class Policy:
     """
 
     num_warmup_iterations: int = 3
+    num_warmup_with_plan: int = 1
     num_baseline_iterations: int = 5
     max_baseline_spread: float = 0.05
     max_baseline_attempts: int = 2

@@ -93,6 +93,14 @@ def _registering(job: Job, now_s: float) -> list[Effect]:
     return []
 
 
+def _can_do_without_baseline(job: Job, now_s: float) -> bool:
+    """Whether a plan of an earlier run, or its profile, need not wait for a baseline: probes measure one then."""
+    assert job.spec is not None
+    if job.plan is None and not (job.spec.keeps_profile and has_profile(job)):
+        return False
+    return job.measured.num_warm >= job.policy.num_warmup_with_plan or _is_overdue(job, now_s)
+
+
 def _is_overdue(job: Job, now_s: float) -> bool:
     """Whether the run's baseline does not come, so that a plan that is there need not wait for it any longer."""
     policy = job.policy
@@ -107,8 +115,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     if job.measured.baseline is None:
         effects += record_baseline(job)
-        is_overdue = job.plan is not None and _is_overdue(job, now_s)
-        if job.measured.baseline is None and not is_overdue:
+        if job.measured.baseline is None and not _can_do_without_baseline(job, now_s):
             return []
     if job.plan is not None:
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")

@@ -1,7 +1,8 @@
 """A run's baseline, and its saving against it.
 
-The baseline is measured at the run's begin. A GPU that is slow just then makes it slow, and plans look better than they
-are; so probes, which run at full clocks ever after, replace it by a faster one. A baseline never becomes slower.
+The baseline is measured at the run's begin, or by probes where a plan of an earlier run is in force by then. A GPU that
+is slow just then makes it slow, and plans look better than they are; so probes, which run at full clocks ever after,
+replace it by a faster one. A baseline never becomes slower.
 """
 
 import math
@@ -37,7 +38,8 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
         job.measured.enforced.append(iteration)
     if not iteration.is_released:
         return
-    if not _is_swept(job, iteration.number) and job.measured.num_warm >= job.policy.num_warmup_iterations:
+    is_warm = job.switch is not None or job.measured.num_warm >= job.policy.num_warmup_iterations
+    if is_warm and not _is_swept(job, iteration.number):
         _count_full(job, iteration)
     else:
         job.measured.saving.end_window()
@@ -46,19 +48,22 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
     job.progress.released_number = iteration.number
     if job.is_swept or not is_settled:
         return
-    if job.measured.baseline is None:
+    if job.switch is not None:
+        job.measured.probed.append(iteration)
+    elif job.measured.baseline is None:
         job.measured.num_warm += 1
         if job.measured.num_warm > job.policy.num_warmup_iterations:
             job.measured.baseline_iterations.append(iteration)
-    elif job.switch is not None:
-        job.measured.probed.append(iteration)
 
 
 def record_baseline(job: Job) -> list[Effect]:
-    """Keep the baseline once it has been measured, and a faster one once probes have shown it."""
+    """Keep the baseline once it has been measured, and a faster one once probes have shown it.
+
+    A run that begins with the plan of an earlier one has no other baseline than that of its probes.
+    """
     before = job.measured.baseline
     if before is None:
-        measured = measured_baseline(job)
+        measured = measured_baseline(job) or _probed_baseline(job.measured)
     else:
         measured = _faster_baseline(job, before)
         if measured is None and (longer := _longer_baseline(job.measured, before)) is not None:
@@ -119,18 +124,21 @@ def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
 
 def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
     """A baseline of the fastest iterations of probes, if they are clearly faster; more of the same make it better."""
-    if len(job.measured.probed) < _MIN_PROBED:
+    found = _probed_baseline(job.measured)
+    if found is None:
         return None
-    least_s = min(iteration.time_s for iteration in job.measured.probed)
-    alike = [iteration for iteration in job.measured.probed if iteration.time_s <= (1 + _ORDINARY_SHARE) * least_s]
-    if len(alike) < _MIN_PROBED:
-        return None
-    found = _baseline_of(alike, is_probed=True)
-    error = job.enforcement.guard.guard.noise * math.sqrt(1 / len(alike) + 1 / before.num_iterations)
+    error = job.enforcement.guard.guard.noise * math.sqrt(1 / found.num_iterations + 1 / before.num_iterations)
     if found.time_s < (1 - _FASTER_SHARE - _Z * error) * before.time_s:
         return found
     is_same = abs(found.time_s / before.time_s - 1) <= _ORDINARY_SHARE
     return found if before.is_probed and is_same and found.num_iterations > before.num_iterations else None
+
+
+def _probed_baseline(measured: Measured) -> BaselineMeasured | None:
+    """A baseline of the fastest iterations of probes that look alike."""
+    least_s = min((iteration.time_s for iteration in measured.probed), default=0.0)
+    alike = [iteration for iteration in measured.probed if iteration.time_s <= (1 + _ORDINARY_SHARE) * least_s]
+    return _baseline_of(alike, is_probed=True) if len(alike) >= _MIN_PROBED else None
 
 
 def _longer_baseline(measured: Measured, before: BaselineMeasured) -> BaselineMeasured | None:

@@ -6,11 +6,10 @@ match begins anew, with one sentence that names the field that differs.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_profile, merged
 from perseus_dist.messages.from_agent import Attach
-from perseus_dist.messages.terms import Rank
+from perseus_dist.messages.terms import Rank, fingerprint_of, shape_of
 from perseus_dist.planner.job.facts import SAVED_PROFILE, FingerprintKnown, JobRegistered
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership, RankCoords
@@ -96,7 +95,7 @@ def know_fingerprint(job: Job, attach: Attach, now_s: float) -> list[Effect]:
     known = job.members.fingerprints.get(rank)
     if known is not None and attach.run_id and known.run_id == attach.run_id:
         return []
-    now = _fingerprint_of(attach)
+    now = fingerprint_of(attach.rank, attach.gpu, attach.workload)
     effects = _place_anew(job, attach.rank, now_s)
     assert job.spec is not None
     if known is not None:
@@ -116,7 +115,7 @@ def shape_differences(spec: JobRegistered, rank: Rank) -> tuple[Difference, ...]
     was = Fingerprint(
         schedule_digest=spec.schedule_digest, pp_size=spec.pp_size, dp_size=spec.dp_size, node_size=spec.tp_size
     )
-    return differences(was, _shape_of(rank))
+    return differences(was, shape_of(rank))
 
 
 def clauses(found: Iterable[Difference]) -> str:
@@ -167,25 +166,6 @@ def _is_of_run(job: Job, attach: Attach) -> bool:
     is_known = known is not None and known.incarnation == attach.incarnation
     has_measured = (rank, attach.incarnation) in job.profiling.acked_samples
     return bool(job.members.rank_of_stream) or is_known or has_measured or attach.table_revision > 0
-
-
-def _fingerprint_of(attach: Attach) -> Fingerprint:
-    gpu = attach.gpu
-    return replace(
-        _shape_of(attach.rank),
-        gpu_name=gpu.name,
-        gpu_memory_mib=gpu.memory_mib,
-        clocks_mhz=gpu.clocks_mhz,
-        default_power_limit_w=round(gpu.default_power_limit_w),
-        power_limit_w=round(gpu.power_limit_w),
-        workload=attach.workload,
-    )
-
-
-def _shape_of(rank: Rank) -> Fingerprint:
-    return Fingerprint(
-        schedule_digest=rank.schedule_digest, pp_size=rank.pp_size, dp_size=rank.dp_size, node_size=rank.tp_size
-    )
 
 
 def _replace_saved_profile(job: Job, attach: Attach) -> list[Effect]:

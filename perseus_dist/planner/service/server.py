@@ -27,6 +27,7 @@ from perseus_dist.planner.runtime.metrics import planner_registry
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
+from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorker
 from perseus_dist.rpc.connection import SERVICE
@@ -75,6 +76,8 @@ class ServerConfig:
             ``embedded``, ``token``.
         embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
             If that process has died, this file and the database have no other owner: the planner removes them.
+        cache: The job's profile and plans outlive the planner in this file; needs ``job_id``.
+        job_id: Of the one job of an embedded planner.
         policy: Of every job.
     """
 
@@ -86,6 +89,8 @@ class ServerConfig:
     metrics_port: int | None = None
     address_file: Path | None = None
     embedded: bool = False
+    cache: Path | None = None
+    job_id: str = ""
     policy: Policy = field(default_factory=Policy)
 
 
@@ -98,7 +103,10 @@ async def serve(config: ServerConfig) -> None:
     parent = os.getppid()
     _raise_file_limit()
     async with AsyncExitStack() as cleanup:
-        store = Store(config.database)
+        cache = None if config.cache is None else JobCache(config.cache, config.job_id)
+        if cache is not None:
+            cleanup.callback(cache.close)
+        store = Store(config.database, cache)
         cleanup.callback(store.close)
         worker = PlanningWorker()
         cleanup.push_async_callback(worker.close)

@@ -9,53 +9,29 @@ So a job's commits are durable in order and without a gap, and all is made up fo
 
 import logging
 import queue
-import shutil
 import sqlite3
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts import Fact
-from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
-from perseus_dist.planner.store.salvaged_facts import salvage
+from perseus_dist.planner.store.database import (
+    DamagedError,
+    StoreError,
+    open_database,
+    replace_damaged,
+    write_facts,
+)
+from perseus_dist.planner.store.fact_rows import FactRow, row_of_fact
+from perseus_dist.planner.store.job_cache import JobCache
 
-SCHEMA_VERSION = 2
 MAX_COMMITS_PER_TRANSACTION = 1024
 RETRY_PERIOD_S = 5.0
 
-_OLDER_VERSIONS = frozenset({1})
-"""Their facts are read as they are: what these lack is not known. Such planners cannot read the newer kinds."""
-
-_APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
-_COMPANIONS = ("", "-wal", "-shm")
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_SCHEMA = """
-CREATE TABLE facts (
-    id INTEGER PRIMARY KEY,  -- ascending in the order of storing
-    job TEXT NOT NULL,
-    key TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    body TEXT NOT NULL,
-    blob BLOB NOT NULL,
-    UNIQUE (job, key)
-);
-"""
-
 _log = logging.getLogger(__name__)
-
-
-class StoreError(PerseusError):
-    """A state database that cannot be opened or written to."""
-
-
-class _DamagedError(Exception):
-    """The database has to be replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +45,7 @@ class _Commit:
 class Store:
     """The database and its thread. Any thread may call; only opening and closing wait for the disk."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, cache: JobCache | None = None) -> None:
         """Open or create a database.
 
         A damaged one is copied aside (``NAME.damaged-TIME``) with a line in the log, and replaced by one with what can
@@ -77,6 +53,7 @@ class Store:
 
         Args:
             path: The file, readable by its owner alone; ``None`` keeps everything in memory.
+            cache: Told of each commit, and what a database begins with that holds no job.
 
         Raises:
             StoreError: The folder cannot be used, another planner holds the database, or it is not of this version.
@@ -86,16 +63,19 @@ class Store:
         self._failed: defaultdict[str, list[_Commit]] = defaultdict(list)  # by job, oldest first
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         try:
-            self._database, self._loaded = _open(path)
-        except _DamagedError as error:
+            self._database, self._loaded = open_database(path)
+        except DamagedError as error:
             assert path is not None  # memory does not rot
-            _replace_damaged(path, error)
+            replace_damaged(path, error)
             try:
-                self._database, self._loaded = _open(path)
-            except _DamagedError as again:
+                self._database, self._loaded = open_database(path)
+            except DamagedError as again:
                 raise StoreError(f"{path}: a fresh database is damaged too ({again}); check the disk") from again
+        self._cache = cache
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
+        if cache is not None:
+            self._take_up(cache)
 
     def load(self) -> dict[str, list[Fact]]:
         """The facts of every job as they stood when the database was opened, in the order in which they were stored."""
@@ -129,7 +109,18 @@ class Store:
         self._queue.put(None)
         self._thread.join()
 
+    def _take_up(self, cache: JobCache) -> None:
+        """Begin with the cache's job where there is none, and let it know of that which there is."""
+        known = self._loaded.get(cache.job_id)
+        if known is not None:
+            cache.note(cache.job_id, [*map(row_of_fact, known)], ())
+        elif facts := cache.read():
+            self._loaded[cache.job_id] = facts
+            self.commit(cache.job_id, facts)
+
     def _put(self, commit: _Commit) -> "Future[None]":
+        if self._cache is not None:
+            self._cache.note(commit.job_id, commit.rows, commit.drop)
         self._queue.put(commit)
         return commit.done
 
@@ -168,9 +159,9 @@ class Store:
                 self._database.execute("BEGIN IMMEDIATE")
                 for job_id in jobs:
                     for commit in self._failed.get(job_id, ()):
-                        _write(self._database, commit)
+                        write_facts(self._database, job_id, commit.rows, commit.drop)
                 for commit in commits:
-                    _write(self._database, commit)
+                    write_facts(self._database, commit.job_id, commit.rows, commit.drop)
         except sqlite3.Error as error:
             trouble = (
                 f"{self._path}: cannot be written ({error}); make room or mend the disk, nothing is lost meanwhile"
@@ -199,112 +190,3 @@ class Store:
             *earlier, latest = commits
             self._failed[job_id] = earlier
             self._try([latest])
-
-
-def _write(database: sqlite3.Connection, commit: _Commit) -> None:
-    for prefix in commit.drop:
-        beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else "\U0010ffff"
-        database.execute("DELETE FROM facts WHERE job = ? AND key >= ? AND key < ?", (commit.job_id, prefix, beyond))
-    database.executemany(
-        "INSERT OR REPLACE INTO facts (job, key, kind, body, blob) VALUES (?, ?, ?, ?, ?)",
-        [(commit.job_id, *row) for row in commit.rows],
-    )
-
-
-def _open(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list[Fact]]]:
-    """A database that this process alone has, and what is in it."""
-    try:
-        if path is not None:
-            path.touch(mode=0o600)
-        database = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=1.0)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"{path}: cannot be opened ({error}); name a writable folder as state folder") from error
-    try:
-        _prepare(path, database)
-        return database, _read(database)
-    except sqlite3.Error as error:
-        database.close()
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # text that is no UTF-8 has none
-        if code in _DAMAGED:
-            raise _DamagedError(error) from error
-        if code == sqlite3.SQLITE_BUSY:
-            raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from error
-        raise StoreError(f"{path}: cannot be opened ({error}); check the state folder and its disk") from error
-    except (_DamagedError, StoreError):
-        database.close()
-        raise
-
-
-def _prepare(path: Path | None, database: sqlite3.Connection) -> None:
-    """Lock it, check it, and give it a schema if it is new."""
-    database.execute("PRAGMA locking_mode = EXCLUSIVE")
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    database.execute("BEGIN EXCLUSIVE")
-    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise _DamagedError(verdict)
-    (num_tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    (application_id,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if num_tables == 0:
-        database.execute(_SCHEMA)
-        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    elif application_id != _APPLICATION_ID:
-        raise StoreError(f"{path}: saw a database of another program, expected a planner's; name another state folder")
-    elif version in _OLDER_VERSIONS:
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        _log.info("%s: schema version %d becomes %d", path, version, SCHEMA_VERSION)
-    elif version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: saw schema version {version}, expected 1 to {SCHEMA_VERSION}; use the perseus-dist that wrote "
-            "it, or name another state folder"
-        )
-    database.execute("COMMIT")
-
-
-def _read(database: sqlite3.Connection) -> dict[str, list[Fact]]:
-    jobs: defaultdict[str, list[Fact]] = defaultdict(list)
-    try:
-        for job, *row in database.execute("SELECT job, key, kind, body, blob FROM facts ORDER BY id"):
-            jobs[job].append(fact_of_row(FactRow(*row)))
-    except ValueError as error:
-        raise _DamagedError(error) from error
-    return dict(jobs)
-
-
-def _replace_damaged(path: Path, damage: _DamagedError) -> None:
-    """Copy a database aside, and put one in its place with what can be read; killed half-way, it is done again.
-
-    Raises:
-        StoreError: The folder cannot be written to; the database stays as it is.
-    """
-    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-    fresh = path.with_name(f"{path.name}.salvaged")
-    try:
-        for suffix in ("-wal", ""):
-            if _beside(path, suffix).exists():
-                shutil.copy2(_beside(path, suffix), _beside(aside, suffix))
-        kept = salvage(aside)
-        for suffix in _COMPANIONS:
-            _beside(fresh, suffix).unlink(missing_ok=True)
-        database, _ = _open(fresh)
-        with closing(database), database:
-            database.execute("BEGIN IMMEDIATE")
-            for job, facts in kept.items():
-                _write(database, _Commit(job_id=job, rows=[*map(row_of_fact, facts)], drop=()))
-        for suffix in _COMPANIONS[1:]:  # they would be taken for the new one's
-            _beside(path, suffix).unlink(missing_ok=True)
-        fresh.replace(path)
-    except (OSError, sqlite3.Error) as error:
-        raise StoreError(
-            f"{path} is damaged ({damage}), and what can be read of it cannot be copied ({error}); make room in the "
-            "state folder, or name another one"
-        ) from error
-    rest = f"what can be read of {len(kept)} jobs goes on, without plans" if kept else "all jobs start afresh"
-    _log.error("%s is damaged (%s): copied to %s, and %s", path, damage, aside, rest)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)

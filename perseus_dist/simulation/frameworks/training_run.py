@@ -131,6 +131,7 @@ class TrainingRun(ABC):
     def environment(self, machine: SimulatedMachine | None) -> dict[str, str]:
         """Environment of the job's processes."""
         environment = {**os.environ, "PATH": searchable_path(str(Path(sys.executable).parent))}
+        environment.setdefault("PERSEUS_CACHE", "off")  # each run is to show the whole way to the plan
         environment |= self.framework_environment()
         if self.preset is not None:
             environment["OMP_NUM_THREADS"] = "1"

@@ -1,9 +1,11 @@
 """A rank's part in its job, whatever the framework: joins when everybody does, and again when what runs has changed."""
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist import hooks
@@ -12,6 +14,7 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
+from perseus_dist.training.option_values import OPTIONS
 from perseus_dist.training.options import PerseusOptions
 from perseus_dist.training.rank.device import Device
 from perseus_dist.training.rank.job_identity import (
@@ -284,5 +287,20 @@ def _agent_options(options: PerseusOptions) -> dict[str, str]:
         "tls_cert": options.tls_cert,
         "tls_key": options.tls_key,
         "planner_stragglers": options.stragglers,
+        "cache": None if options.planner is not None else _cache_folder(options),
     }
     return {name: value for name, value in said.items() if value is not None}
+
+
+def _cache_folder(options: PerseusOptions) -> str | None:
+    """The folder that was asked for, or one beside the report, or the user's; None for none."""
+    asked = options.cache or OPTIONS["cache"].normalise(os.environ.get("PERSEUS_CACHE", ""))
+    if asked is not None:
+        return None if asked == "off" else asked
+    if options.report is not None:
+        return str(Path(options.report) / "cache")
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return str((Path(named) if named else Path.home() / ".cache") / "perseus-dist")
+    except RuntimeError:  # no home folder is known
+        return None

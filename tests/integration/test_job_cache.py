@@ -1,0 +1,94 @@
+"""A job that is started again goes on under the plan of the start before, without a planner that is named."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from embedded_job import SCHEDULE, Job
+from waiting import wait_until
+
+from perseus_dist.simulator.machine import SimulatedMachine
+
+LONGER = "0F0 0F1 0B0 0B1 0F2 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n"
+
+
+class Start(Protocol):
+    """Starts the job in a folder of its own; whatever ran before has ended."""
+
+    def __call__(self, number: int, schedule: str = SCHEDULE) -> Job: ...
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with ExitStack() as stack:
+        machine = stack.enter_context(SimulatedMachine("a100", count=2))
+
+        def started(number: int, schedule: str = SCHEDULE) -> Job:
+            name = f"start-{number}"
+            return Job(
+                tmp_path / name,
+                machine,
+                stack,
+                name=name,
+                cache=tmp_path / "cache",
+                schedule=schedule,
+                number=number,
+            )
+
+        yield started
+
+
+def phases(job: Job) -> list[str]:
+    return [phase["phase"] for phase in job.told()["phases"]]
+
+
+def end(job: Job) -> None:
+    for trainer in job.trainers:
+        trainer.kill()
+    wait_until(lambda: job.told()["ended_at"])
+
+
+def test_each_start_goes_on_where_the_one_before_has_ended(start: Start, tmp_path: Path) -> None:
+    first = start(0)
+    wait_until(first.are_locked)
+    wait_until(lambda: list((tmp_path / "cache").glob("simulated-*.job")))
+    wait_until(lambda: first.told()["phase"] == "enforcing" and first.told()["enforced"]["num_iterations"] >= 2)
+    end(first)
+    (cached,) = (tmp_path / "cache").iterdir()
+    assert cached.stat().st_mode & 0o777 == 0o600
+
+    second = start(1)
+    wait_until(second.are_locked)
+    wait_until(lambda: second.told()["phase"] == "enforcing" and second.told()["baseline"]["num_iterations"] >= 2)
+    assert not {"profiling", "planning", "re-profiling"} & set(phases(second))
+    end(second)
+
+    third = start(2, LONGER)
+    wait_until(third.are_locked)
+    wait_until(lambda: third.told()["phase"] == "enforcing")
+    assert not {"profiling", "re-profiling"} & set(phases(third))
+    end(third)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_cache_that_is_cut_off_is_replaced(start: Start, tmp_path: Path) -> None:
+    first = start(0)
+    wait_until(first.are_locked)
+    wait_until(lambda: list((tmp_path / "cache").glob("simulated-*.job")))
+    planner = first.pid_of_planner()
+    assert planner is not None
+    os.kill(planner, signal.SIGKILL)
+    end(first)
+    (cached,) = (tmp_path / "cache").iterdir()
+    whole = cached.read_bytes()
+    cached.write_bytes(whole[: len(whole) // 2])
+    second = start(1)
+    wait_until(second.are_locked)
+    assert "is not used, and will be replaced" in second.said(0)
+    wait_until(lambda: cached.read_bytes()[:16] == whole[:16] and len(cached.read_bytes()) > len(whole) // 2)
+    end(second)

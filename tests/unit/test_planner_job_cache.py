@@ -1,0 +1,202 @@
+"""The file that keeps a job's profile and plans for its next start."""
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_planner_lifecycle import Fleet
+from test_planner_runs import GPU, WORKLOAD, Runs
+from waiting import wait_until
+
+from perseus_dist.fingerprint import Fingerprint, Workload, profile_key
+from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
+from perseus_dist.planner.store import job_cache
+from perseus_dist.planner.store.job_cache import JobCache
+from perseus_dist.planner.store.store import Store
+
+NAME = "0123456789abcdef.job"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / NAME
+
+
+@contextmanager
+def stored(path: Path, job_id: str = "job", database: Path | None = None) -> Iterator[Store]:
+    """A planner's store with a cache; at the end the cache is written."""
+    cache = JobCache(path, job_id)
+    store = Store(database, cache)
+    yield store
+    store.close()
+    cache.close()
+
+
+def keep(path: Path, fleet: Fleet) -> None:
+    """All facts of a job, as its planner commits them."""
+    with stored(path) as store:
+        store.commit("job", list(fleet.facts.values())).result(10)
+
+
+def begin_again(path: Path, fleet: Fleet, job_id: str = "another name") -> None:
+    """A planner that knows the cache alone."""
+    with stored(path, job_id) as store:
+        facts = store.load().get(job_id, [])
+    fleet.facts = {fact.key: fact for fact in facts}
+    fleet.job = restore("job", facts, fleet.policy) if facts else fleet.job
+    fleet.now_s = 5.0
+    fleet.stream_of.clear()
+
+
+def test_the_next_start_begins_with_profile_and_plan_and_nothing_of_the_run(path: Path) -> None:
+    fleet = Runs().first()
+    fleet.iterate(5)
+    keep(path, fleet)
+    begin_again(path, fleet)
+    assert {"job", "table", "samples"} <= fleet.kinds()
+    assert fleet.kinds().isdisjoint({"baseline", "switch", "saved", "over", "target", "straggler", "own"})
+    fleet.begin_next_run()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    fleet.iterate(1)
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.switch(0) is not None
+    assert fleet.sweep(0) is None, "nothing is measured again"
+    assert job_status(fleet.job).saved_j == 0
+
+
+def test_a_sweep_that_a_start_has_begun_is_finished_by_the_next(path: Path) -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    while len([key for key in fleet.facts if key.startswith("samples/")]) < 3:
+        fleet.iterate()
+    num_kept = len([key for key in fleet.facts if key.startswith("samples/")])
+    keep(path, fleet)
+    begin_again(path, fleet)
+    fleet.begin_next_run()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    while fleet.phase() is not Phase.PLANNING:
+        fleet.iterate()
+        assert fleet.iteration < 100
+    assert len([key for key in fleet.facts if key.startswith("samples/")]) > num_kept
+    sweep = fleet.sweep(0)
+    assert sweep is not None
+    assert len(sweep.clocks_mhz) < 7, "what was measured by the first start is not measured again"
+
+
+def test_what_is_dropped_is_dropped_from_the_file(path: Path) -> None:
+    fleet = Runs().first()
+    with stored(path) as store:
+        store.commit("job", list(fleet.facts.values()))
+        store.commit("job", [], drop=["table", "samples/1/1/"]).result(10)
+    with stored(path) as store:
+        kept = [fact.key for fact in store.load()["job"]]
+    assert "table" not in kept
+    assert not [key for key in kept if key.startswith("samples/1/1/")]
+    assert [key for key in kept if key.startswith("samples/1/0/")]
+
+
+def test_a_planner_that_was_killed_goes_on_with_its_own_database(path: Path, tmp_path: Path) -> None:
+    fleet = Runs().first()
+    keep(path, fleet)
+    with stored(path, database=tmp_path / "planner.sqlite") as store:
+        store.commit("job", [], drop=["table"]).result(10)
+    path.unlink()
+    with stored(path, database=tmp_path / "planner.sqlite") as store:
+        assert "table" not in {fact.key for fact in store.load()["job"]}
+    assert path.exists(), "what it holds is cached again"
+
+
+def test_nothing_is_written_before_there_is_a_measurement(path: Path) -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    keep(path, fleet)
+    assert not path.exists()
+
+
+def test_it_is_written_while_the_job_runs(path: Path) -> None:
+    cache = JobCache(path, "job")
+    store = Store(None, cache)
+    store.commit("job", list(Runs().first().facts.values()))
+    wait_until(path.exists)
+    store.close()
+    cache.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "empty", "foreign", "future"])
+def test_a_file_of_no_use_is_replaced(path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    fleet = Runs().first()
+    keep(path, fleet)
+    whole = path.read_bytes()
+    match damage:
+        case "cut":
+            path.write_bytes(whole[: len(whole) // 2])
+        case "text":
+            path.write_text("stage,kind\n" * 1000)
+        case "empty":
+            path.write_bytes(b"")
+        case "foreign":
+            path.write_bytes(_changed(whole, "PRAGMA application_id = 1"))
+        case "future":
+            path.write_bytes(_changed(whole, "PRAGMA user_version = 99"))
+    with caplog.at_level(logging.WARNING), stored(path, "next") as store:
+        assert store.load() == {}
+        store.commit("next", list(fleet.facts.values())).result(10)
+    assert "is not used, and will be replaced" in caplog.text
+    with stored(path, "last") as store:
+        assert "table" in {fact.key for fact in store.load()["last"]}
+
+
+def _changed(data: bytes, statement: str) -> bytes:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    database.deserialize(data)
+    database.execute(statement)
+    changed: bytes = database.serialize()
+    database.close()
+    return changed
+
+
+def test_a_file_that_others_can_write_is_not_believed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keep(path, Runs().first())
+    path.chmod(0o666)
+    with caplog.at_level(logging.WARNING), stored(path) as store:
+        assert store.load() == {}
+    assert "others can write it" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_to_costs_one_line(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.parent.write_text("a file")
+    with caplog.at_level(logging.WARNING):
+        keep(path, Runs().first())
+    assert caplog.text.count("the job's next start will profile again") == 1
+
+
+def test_of_many_files_the_oldest_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_cache, "MAX_FILES", 3)
+    path.parent.mkdir()
+    (path.parent / "notes.txt").touch()
+    for number in range(4):
+        file = path.with_name(f"{number:016x}.job")
+        file.touch()
+        os.utime(file, (number, number))
+    keep(path, Runs().first())
+    names = {file.name for file in path.parent.iterdir()}
+    assert names == {NAME, f"{2:016x}.job", f"{3:016x}.job", "notes.txt"}
+
+
+def test_the_key_is_of_all_that_a_profile_depends_on() -> None:
+    known = Fingerprint(
+        schedule_digest="a", pp_size=2, dp_size=1, gpu_name="A100", workload=Workload(microbatch_size=4)
+    )
+    assert profile_key(known) == profile_key(replace(known, schedule_digest="b"))
+    others = [
+        replace(known, gpu_name="A40"),
+        replace(known, dp_size=2),
+        replace(known, workload=Workload(microbatch_size=8)),
+    ]
+    assert len({profile_key(known), profile_key(known, b"stage"), *map(profile_key, others)}) == 5
