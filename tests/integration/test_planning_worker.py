@@ -20,7 +20,7 @@ from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.from_planner import PlanTable
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest, PlanResult
-from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
+from perseus_dist.planner.worker.planning_worker import PlanningWorker, PlanningWorkers, WorkerDiedError
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import decode_planner_message
 
@@ -84,6 +84,21 @@ def test_plans_come_back_encoded_and_requests_take_turns() -> None:
         assert os.getpriority(os.PRIO_PROCESS, await pid_of(worker)) > os.getpriority(os.PRIO_PROCESS, 0)
 
     with_worker(test)
+
+
+def test_a_job_that_has_no_plan_does_not_wait_for_another_ones_whole_frontier() -> None:
+    async def run() -> None:
+        workers = PlanningWorkers()
+        whole = asyncio.create_task(workers.plan(LONG))
+        await pid_of(workers._patient)
+        first = await workers.plan(replace(request(request_id=2), is_first=True))
+        assert (first.request_id, whole.done()) == (2, False)
+        whole.cancel()
+        with suppress(asyncio.CancelledError):
+            await whole
+        await workers.close()
+
+    asyncio.run(run())
 
 
 def test_a_first_plan_is_on_time_and_small() -> None:

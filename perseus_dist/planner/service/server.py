@@ -29,7 +29,7 @@ from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.store import Store
-from perseus_dist.planner.worker.planning_worker import PlanningWorker
+from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.rpc.connection import SERVICE
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
 
@@ -108,7 +108,7 @@ async def serve(config: ServerConfig) -> None:
             cleanup.callback(cache.close)
         store = Store(config.database, cache)
         cleanup.callback(store.close)
-        worker = PlanningWorker()
+        worker = PlanningWorkers()
         cleanup.push_async_callback(worker.close)
         jobs = Jobs(store, worker, config.policy, Counters())
         cleanup.callback(jobs.close)

@@ -57,6 +57,11 @@ class PlanningRequest:
     is_first: bool = False
     whole_up_to: int = 0
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a job is waiting without a plan that fits, and not under one that is to become better."""
+        return self.is_first or bool(self.slow_ranks)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:

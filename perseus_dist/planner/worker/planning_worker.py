@@ -1,9 +1,10 @@
-"""A process that plans, so that the planner's event loop only waits.
+"""Processes that plan, so that the planner's event loop only waits.
 
-One process for all jobs, at low priority, started at the first request and again after it has died. It reads pickled
-requests from its standard input and answers on its standard output, one at a time, each behind its length; both ends
-are this package's own, so that nothing foreign is ever unpickled. When the planner dies, however it does, the process
-sees that it has another parent, and ends too.
+Two for all jobs, at low priority: one for plans that a job waits for, and one for whole frontiers of jobs under a plan,
+which may take minutes. Each is started at its first request and again after it has died. It reads
+pickled requests from its standard input and answers on its standard output, one at a time, each behind its length; both
+ends are this package's own, so that nothing foreign is ever unpickled. When the planner dies, however it does, the
+process sees that it has another parent, and ends too.
 """
 
 import asyncio
@@ -32,8 +33,25 @@ class WorkerDiedError(PerseusError):
     """The planning process has ended over a request. Trying again later can help."""
 
 
+class PlanningWorkers:
+    """The planner's side: a process for what is urgent, and one for all else. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._urgent = PlanningWorker()
+        self._patient = PlanningWorker()
+
+    async def plan(self, request: PlanningRequest) -> PlanResult:
+        """As ``PlanningWorker.plan``; no urgent request waits for one that is not."""
+        return await (self._urgent if request.is_urgent else self._patient).plan(request)
+
+    async def close(self) -> None:
+        """End the processes. Requests that wait are to be cancelled before."""
+        await self._urgent.close()
+        await self._patient.close()
+
+
 class PlanningWorker:
-    """The planner's side. Belongs to one event loop."""
+    """One process. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
