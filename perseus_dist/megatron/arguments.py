@@ -9,6 +9,7 @@ from typing import Any
 
 from perseus_dist.megatron import requested
 from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.option_parser import OptionParser
 from perseus_dist.training.options import OptionError, PerseusOptions, add_options, options_from_namespace
 from perseus_dist.training.report_launcher import ReportLauncher
 
@@ -38,14 +39,26 @@ def patch_arguments(module: ModuleType) -> None:
 
 
 def add_perseus_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the group ``perseus``. What is given goes to ``requested`` as soon as it is parsed, and not to a namespace.
+    """Have a parser know our options. What is given goes to ``requested`` as it is parsed, and not to a namespace.
 
     Megatron replaces its namespace under ``--yaml-cfg`` and saves it in checkpoints, from where it is read back.
 
     Args:
         parser: Ends the process with one line and exit code 2 where a value cannot be used.
     """
-    add_options(parser, flag=FLAG, action=functools.partial(_Ask, argparse.Namespace(), requested.requested_options()))
+    if isinstance(parser, OptionParser):
+        return
+    # Megatron has made it, and keeps it: it stays of its class, and becomes of ours.
+    parser.__class__ = type(type(parser).__name__, (_MegatronParser, type(parser)), {})
+
+
+class _MegatronParser(OptionParser):
+    perseus_flag = FLAG
+
+    def add_perseus_options(self) -> None:
+        add_options(
+            self, flag=FLAG, action=functools.partial(_Ask, argparse.Namespace(), requested.requested_options())
+        )
 
 
 class _Ask(argparse.Action):

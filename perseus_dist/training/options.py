@@ -99,9 +99,9 @@ def is_asked_for(namespace: argparse.Namespace) -> bool:
     return any(name in namespace for name in ("perseus", *(f"perseus_{name}" for name in OPTIONS)))
 
 
-def is_option(argument: str) -> bool:
+def is_option(argument: str, *, flag: str = "--perseus") -> bool:
     """Whether a word of a command line is one of ``add_options``, with or without its value."""
-    return argument.partition("=")[0].replace("_", "-") in ("--perseus", *map(_flag, OPTIONS))
+    return argument.partition("=")[0].replace("_", "-") in (flag, *map(_flag, OPTIONS))
 
 
 def options_from_namespace(namespace: argparse.Namespace) -> PerseusOptions:

@@ -294,17 +294,6 @@ def test_the_scripts_options_are_no_abbreviations_of_ours(launcher: Launcher) ->
     assert ours.ranks["0"]["is_active"]
 
 
-def test_command_lines_without_our_options_are_parsed_as_by_the_pristine_launcher() -> None:
-    """``PERSEUS_NUM_COMMAND_LINES=10000`` draws that many."""
-    count = int(os.environ.get("PERSEUS_NUM_COMMAND_LINES", "500"))
-    command = [sys.executable, "-W", "ignore", str(STANDINS / "compare_parsers.py"), "1", str(count)]
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["different"] == []
-    assert min(found["parsed"], found["refused"]) > count / 4
-
-
 def test_an_earlier_runs_report_is_not_taken_for_this_ones(launcher: Launcher) -> None:
     (launcher.folder / "report").mkdir()
     (launcher.folder / "report" / "job.json").write_text('{"phase": "done"}')

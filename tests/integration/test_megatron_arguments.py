@@ -82,7 +82,7 @@ def parser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_help_tells_of_the_options_beside_a_users_own(parser: Parser) -> None:
-    usage = parser.parse("--not-an-option")
+    usage = parser.parse("--enable-perseus", "--not-an-option")
     assert usage.exit_code == 2
     shown = parser.parse("--help")
     if "unsupported format character" in shown.output:  # 0.19.2's, without us too: a percent sign in another help

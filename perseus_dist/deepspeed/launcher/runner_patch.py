@@ -18,14 +18,13 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.option_parser import OptionParser
 from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,
-    add_options,
     is_asked_for,
     is_option,
     options_from_namespace,
@@ -81,7 +80,7 @@ class _RunnerPatch:
         """
         # Its parser is made, filled and used inside that one function, so ours must be the class that it finds there.
         theirs = self._runner.argparse
-        self._runner.argparse = SimpleNamespace(**{**vars(theirs), "ArgumentParser": _Parser})  # type: ignore[attr-defined]
+        self._runner.argparse = SimpleNamespace(**{**vars(theirs), "ArgumentParser": OptionParser})  # type: ignore[attr-defined]
         try:
             namespace = self._parse_args(args)
         finally:
@@ -136,23 +135,6 @@ class _RunnerPatch:
 def bootstrap_arguments(options: PerseusOptions, how: str, target: str) -> list[str]:
     """Arguments of ``rank_main`` before the user's own."""
     return [OPTIONS_FLAG, options.to_text(), how, target]
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse's, with our options after those that were added before parsing, where a word asks for one of them.
-
-    Every other command line is parsed as DeepSpeed's own parser does. Ours cannot be abbreviated: a script's ``--p``
-    would be an ambiguous option of the launcher in Python 3.11.
-    """
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = sys.argv[1:] if args is None else args
-        if any(word.startswith("--perseus") or word in ("-h", "--help") for word in words):
-            add_options(self)
-        return super().parse_known_args(args, namespace)
-
-    def _get_option_tuples(self, option_string: str) -> list[Any]:
-        return [found for found in super()._get_option_tuples(option_string) if not is_option(found[1])]
 
 
 def _warn_of_misplaced(namespace: argparse.Namespace) -> None:
