@@ -17,7 +17,8 @@ def main(arguments: list[str]) -> int:
     """Run the training script or module.
 
     Args:
-        arguments: A script's path, or ``-m`` and a module's name; then its own arguments.
+        arguments: A path of a script, or of a folder or ZIP file with a ``__main__``, or ``-m`` and a module's name;
+            then its own arguments.
 
     Returns:
         0 when the program has come to its end; 2, after a line, where there is nothing to run.
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> int:
     if not target or target.startswith("-"):
         sys.stderr.write(f"{_USAGE}\n")
         return 2
-    if not is_module and not os.path.isfile(target):  # noqa: PTH113 - pathlib would be imported for this alone
+    if not is_module and not os.path.exists(target):  # noqa: PTH110 - pathlib would be imported for this alone
         sys.stderr.write(f"python -m perseus_dist.megatron: no script at {target}; {_USAGE}\n")
         return 2
     _activate()

@@ -4,6 +4,7 @@ import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,6 +155,20 @@ def test_ranks_see_what_they_see_without(launcher: Launcher, backend: str) -> No
         assert rank["options"] == PerseusOptions(target="slowdown=1.1").to_text()
         assert not rank["imported_torch"]
         assert not plain.ranks[name]["is_active"]
+
+
+@pytest.mark.parametrize("target", ["application", "application.zip"])
+def test_a_folder_or_a_zip_file(launcher: Launcher, target: str) -> None:
+    (launcher.folder / "application").mkdir()
+    (launcher.folder / "application" / "__main__.py").write_text((STANDINS / "probe.py").read_text())
+    shutil.make_archive(str(launcher.folder / "application"), "zip", launcher.folder / "application")
+    argv = ["--perseus", *multi_node("slurm"), target, "--out", "out", *AWKWARD]
+    plain = launcher.run(argv, environment=PLAIN)
+    ours = launcher.run(argv)
+    assert set(ours.ranks) == {"0", "1"}
+    for name, rank in ours.ranks.items():
+        _assert_as_plain(rank, plain.ranks[name])
+        assert rank["is_active"]
 
 
 @pytest.mark.parametrize("backend", ["openmpi", "impi"])

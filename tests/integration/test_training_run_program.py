@@ -1,8 +1,12 @@
 """What ranks run in place of the user's script: it must be to the script as if ``python`` had run it."""
 
 import os
+import py_compile
+import shutil
 import subprocess
 import sys
+import zipapp
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -58,6 +62,28 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def packed(project: Path) -> Path:
+    """The project with all that Python runs: its script works in each, and finds its helper there."""
+    # Spawned processes find no function of such a __main__ again, with or without us; and not all has a source.
+    script = SCRIPT.replace("inspect.getsource(double)", "None")
+    script = script[: script.index("    with multiprocessing")] + script[script.index('    if "--fail"') :]
+    application = project / "application"
+    application.mkdir()
+    (application / "__main__.py").write_text(script)
+    (application / "helper.py").touch()
+    (project.parent / "linked").symlink_to(application)
+    shutil.make_archive(str(project / "train"), "zip", application)
+    zipapp.create_archive(application, project / "application.pyz", interpreter="/usr/bin/env python3")
+    py_compile.compile(str(application / "__main__.py"), cfile=str(project / "train.pyc"))
+    for folder in ("empty", "folder with a script"):
+        (project / folder).mkdir()
+    shutil.copy(project / "train.py", project / "folder with a script")
+    with zipfile.ZipFile(project / "empty.zip", "w"):
+        pass
+    return project
+
+
 def python(*arguments: str, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERSEUS", "PYTEST"))}
     return subprocess.run(
@@ -96,6 +122,28 @@ def test_a_script(project: Path, start: Start, path: str, environment: dict[str,
     assert under.stdout == plain.stdout
     assert (under.returncode, plain.returncode) == (5, 5)
     assert under.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "path", ["application", "application/", "../linked", "train.zip", "./application.pyz", "train.pyc"]
+)
+@pytest.mark.parametrize("environment", [{}, {"PYTHONSAFEPATH": "1", "PYTHONPATH": "."}])
+def test_what_else_python_runs(packed: Path, start: Start, path: str, environment: dict[str, str]) -> None:
+    """Folders and ZIP files with a ``__main__``, and compiled scripts."""
+    plain = python(path, "--local_rank=1", "-x", "--perseus-options", cwd=packed, **environment)
+    under = python(*start("script", path, "-x", "--perseus-options"), cwd=packed, **environment)
+    assert under.stdout == plain.stdout
+    assert (under.returncode, plain.returncode) == (5, 5), under.stderr + plain.stderr
+    assert under.stderr == ""
+
+
+@pytest.mark.parametrize("path", ["empty", "empty.zip", "folder with a script"])
+def test_nothing_in_it_that_runs(packed: Path, start: Start, path: str) -> None:
+    plain = python(path, cwd=packed)
+    under = python(*start("script", path), cwd=packed)
+    assert "can't find '__main__' module in" in plain.stderr
+    assert under.stderr == plain.stderr
+    assert (under.returncode, plain.returncode) == (1, 1)
 
 
 def test_a_module(project: Path, start: Start) -> None:
