@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from perseus_dist.training.options import OptionError
 from perseus_dist.training.report_launcher import ReportLauncher
@@ -33,8 +34,9 @@ def make_report_at_exit(
 def _make(report: ReportLauncher, leave: Callable[[], None], was_asked_to_end: Callable[[], bool], pid: int) -> None:
     if os.getpid() != pid:  # a fork, whose parent makes it
         return
-    leave()
-    if hasattr(sys, "last_value") or was_asked_to_end():  # an exit after a traceback or a signal is not delayed
-        report.tell_command()
-    else:
-        report.make()
+    with suppress(KeyboardInterrupt):  # which would be shown as an error of this function
+        leave()
+        if hasattr(sys, "last_value") or was_asked_to_end():  # an exit after a traceback or a signal is not delayed
+            report.tell_command()
+        else:
+            report.make()

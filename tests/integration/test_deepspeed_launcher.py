@@ -1,5 +1,6 @@
 """``--perseus`` through DeepSpeed's real launcher, and stand-ins for what reaches other hosts."""
 
+import argparse
 import json
 import os
 import select
@@ -366,3 +367,34 @@ def _assert_as_plain(ours: dict[str, Any], plain: dict[str, Any]) -> None:
 def _write_executable(path: Path, command: str) -> None:
     path.write_text(f"#!/bin/sh\n{command}\n")
     path.chmod(0o755)
+
+
+def test_an_interrupted_launcher_of_other_hosts_waits_for_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DeepSpeed handles SIGINT there itself, and ends the launcher as a job that failed does."""
+
+    def sigkill_handler() -> None:
+        (tmp_path / "job.json").touch()
+        raise SystemExit(1)
+
+    def main(args: Sequence[str]) -> None:
+        runner.parse_args(args)
+        sigkill_handler()
+
+    def parse_args(args: Sequence[str]) -> Any:
+        parser = runner.argparse.ArgumentParser()
+        for name in ("--autotuning", "--no_python", "--module", "--no_ssh", "--node_rank"):
+            parser.add_argument(name)
+        parser.add_argument("user_script")
+        return parser.parse_args(args, argparse.Namespace(user_args=[]))
+
+    runner = ModuleType("runner")
+    vars(runner).update(argparse=argparse, parse_args=parse_args, main=main)
+    patch_runner(runner)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with pytest.raises(SystemExit):
+        runner.main(["--perseus-report", str(tmp_path), "train.py"])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"interrupted; for the report: perseus-dist report {tmp_path}"
+    ]

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
@@ -183,12 +185,51 @@ def test_where_nothing_may_be_written(environment: Environment) -> None:
     assert len(refused.stdout.splitlines()) == 1
 
 
-def test_ctrl_c_reaches_the_ranks(environment: Environment) -> None:
-    """As a terminal sends it: to the whole process group."""
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGINT, signal.SIGINT], [signal.SIGTERM]], ids=len)
+def test_ctrl_c_reaches_the_ranks(environment: Environment, signals: list[signal.Signals]) -> None:
+    """As a terminal sends it: to the whole process group. What is shown and how it ends is as without us."""
     environment.perseus("enable", "deepspeed")
     (environment.work / "sleeper.py").write_text(SLEEPER)
+    with _launched(environment, "--perseus-report", "report", *on("sleeper.py")) as job:
+        _wait_for(environment.work, "started-*")
+        (environment.work / "report" / "job.json").write_text("{}")
+        for number in signals:
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, number)
+        _wait_for(environment.work, "interrupted-*")
+        output, _ = job.communicate(timeout=60)
+    assert job.returncode == -signals[0]
+    assert "runner_patch.py" not in output
+    told = f"interrupted; for the report: perseus-dist report {environment.work / 'report'}"
+    assert (told in output) == (signals[0] == signal.SIGINT)
+
+
+def test_ctrl_c_while_the_report_is_made(environment: Environment) -> None:
+    environment.perseus("enable", "deepspeed")
+    (environment.work / "short.py").write_text("import pathlib\npathlib.Path('report/job.json').write_text('{}')\n")
+    with _launched(environment, "--perseus-report", "report", *on("short.py")) as job:
+        wait_until(lambda: _runs("perseus_dist.training.report_launcher", str(environment.work / "report")))
+        os.killpg(job.pid, signal.SIGINT)
+        output, _ = job.communicate(timeout=60)
+    assert job.returncode == -signal.SIGINT
+    assert "Traceback" not in output
+    assert f"interrupted; for the report: perseus-dist report {environment.work / 'report'}" in output
+
+
+def test_a_launcher_that_fails_shows_its_own_traceback_alone(environment: Environment) -> None:
+    environment.perseus("enable", "deepspeed")
+    argv = ("deepspeed", "--include", "localhost:7", "--num_gpus", "2", "probe.py")
+    failed = environment.run(*argv)
+    assert "Traceback" in failed.stdout
+    assert "perseus" not in failed.stdout.replace(str(environment.work), "")
+    environment.perseus("disable", "deepspeed")
+    assert environment.run(*argv).stdout.splitlines()[-1] == failed.stdout.splitlines()[-1]
+
+
+@contextmanager
+def _launched(environment: Environment, *argv: str) -> "Iterator[subprocess.Popen[str]]":
     job = subprocess.Popen(
-        ["deepspeed", "--perseus-report", "report", *on("sleeper.py")],
+        ["deepspeed", *argv],
         executable=environment.folder / "bin" / "deepspeed",
         cwd=environment.work,
         env=environment.variables(),
@@ -198,17 +239,19 @@ def test_ctrl_c_reaches_the_ranks(environment: Environment) -> None:
         start_new_session=True,
     )
     try:
-        _wait_for(environment.work, "started-*")
-        (environment.work / "report" / "job.json").write_text("{}")
-        os.killpg(job.pid, signal.SIGINT)
-        _wait_for(environment.work, "interrupted-*")
-        output, _ = job.communicate(timeout=60)
+        yield job
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.communicate()
-    assert job.returncode == -signal.SIGINT
-    assert f"interrupted; for the report: perseus-dist report {environment.work / 'report'}" in output
+
+
+def _runs(*words: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if set(words) <= set(path.read_text(errors="replace").split("\0")):
+                return True
+    return False
 
 
 def _wait_for(folder: Path, pattern: str) -> None:

@@ -17,7 +17,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace, TracebackType
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.training.disabled import is_disabled
@@ -102,11 +102,15 @@ class _RunnerPatch:
         try:
             result = self._main(args)
         except SystemExit as end:  # how the job's exit code is passed on
-            self._finish(has_failed=bool(end.code))
+            if _comes_of_a_signal(end):
+                self._tell_command()
+            else:
+                self._finish(has_failed=bool(end.code))
             raise
-        except KeyboardInterrupt:
-            if self._report is not None:
-                self._report.tell_command()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                self._tell_command()
+            _stay_out_of_traceback()
             raise
         self._finish(has_failed=False)
         return result
@@ -128,13 +132,49 @@ class _RunnerPatch:
 
     def _finish(self, *, has_failed: bool) -> None:
         """A job that was asked to end by SIGTERM looks like one that failed, and must end soon."""
-        if self._report is not None:
+        if self._report is None:
+            return
+        try:
             self._report.make(longest_s=LONGEST_AFTER_FAILURE_S if has_failed else None)
+        except KeyboardInterrupt:
+            sys.excepthook = _show_nothing  # the command that makes the report has been named
+            raise
+
+    def _tell_command(self) -> None:
+        if self._report is not None:
+            self._report.tell_command()
 
 
 def bootstrap_arguments(options: PerseusOptions, how: str, target: str) -> list[str]:
     """Arguments of ``rank_main`` before the user's own."""
     return [OPTIONS_FLAG, options.to_text(), how, target]
+
+
+def _comes_of_a_signal(end: SystemExit) -> bool:
+    """Whether DeepSpeed's handler of SIGINT and SIGTERM raised it, which it has where other hosts take part."""
+    trace = end.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_name == "sigkill_handler"
+
+
+def _stay_out_of_traceback() -> None:
+    """Have what is raised in DeepSpeed's launcher shown as if this module did not stand around it."""
+    show = sys.excepthook
+
+    def show_theirs(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        each = trace
+        while each is not None:
+            while each.tb_next is not None and each.tb_next.tb_frame.f_code.co_filename == __file__:
+                each.tb_next = each.tb_next.tb_next
+            each = each.tb_next
+        show(kind, error, trace)
+
+    sys.excepthook = show_theirs
+
+
+def _show_nothing(*_: object) -> None:
+    pass
 
 
 def _warn_of_misplaced(namespace: argparse.Namespace) -> None:
