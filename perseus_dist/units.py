@@ -14,9 +14,6 @@ PS_PER_MS = 10**9
 UJ_PER_J = 10**6
 UW_PER_W = 10**6
 
-MIN_GPU_POWER_W, MAX_GPU_POWER_W = 1.0, 10_000.0
-"""Bounds of a GPU's average power; beyond lie figures in kilowatts, milliwatts and microwatts."""
-
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 

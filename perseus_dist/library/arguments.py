@@ -11,7 +11,8 @@ from typing import TypeVar
 import numpy as np
 
 from perseus_dist.errors import ArgumentError, PlanningError
-from perseus_dist.units import MAX_GPU_POWER_W, PS_PER_S, deadline_ps_from_s
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W
+from perseus_dist.units import PS_PER_S, deadline_ps_from_s
 
 T = TypeVar("T")
 

@@ -10,7 +10,13 @@ from typing import Any
 from perseus_dist.megatron import requested
 from perseus_dist.training.disabled import is_disabled
 from perseus_dist.training.option_parser import OptionParser
-from perseus_dist.training.options import OptionError, PerseusOptions, add_options, options_from_namespace
+from perseus_dist.training.options import (
+    OptionError,
+    PerseusOptions,
+    add_options,
+    check_profile,
+    options_from_namespace,
+)
 from perseus_dist.training.report_launcher import ReportLauncher
 
 FLAG = "--enable-perseus"
@@ -81,8 +87,11 @@ class _Ask(argparse.Action):
         setattr(self._given, self.dest, values)
         try:
             options = options_from_namespace(self._given)
-            if options.report is not None and os.environ.get("RANK", "0") == "0":
-                ReportLauncher(options.report)  # whose folder can be written to
+            if os.environ.get("RANK", "0") == "0":
+                if self.dest == "perseus_profile":
+                    check_profile(options)
+                if options.report is not None:
+                    ReportLauncher(options.report)  # whose folder can be written to
         except OptionError as error:
             parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
         requested.request_options(options.over(self._before))

@@ -120,6 +120,22 @@ def options_from_namespace(namespace: argparse.Namespace) -> PerseusOptions:
     return PerseusOptions(**said)
 
 
+def check_profile(options: PerseusOptions) -> None:
+    """Read the profile, where one is named: better no start than hours of measuring that it was to spare.
+
+    Raises:
+        OptionError: It is no profile CSV.
+    """
+    if options.profile is None:
+        return
+    from perseus_dist.planning.profile.profile_csv import read_rows
+
+    try:
+        read_rows(options.profile)
+    except PerseusError as error:
+        raise OptionError(f"{_flag('profile')} {error}") from None
+
+
 def options_from_environment() -> PerseusOptions:
     """Options of the environment: ``PERSEUS_`` and an option's name in capitals, as in ``PERSEUS_REPORT``.
 

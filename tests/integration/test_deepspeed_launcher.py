@@ -281,6 +281,10 @@ def test_help_tells_of_the_options(launcher: Launcher) -> None:
         (["--perseus-target", "slow"], "--perseus-target is 'slow': expected t_min, slowdown=1.05"),
         (["--perseus_planner=here"], "--perseus-planner is 'here': expected HOST:PORT"),
         (["--perseus-profile", "nowhere.csv"], "nowhere.csv: no file that can be read is there"),
+        (
+            ["--perseus-profile", "hosts"],
+            "hosts:1: saw 'nodeA slots=1', expected a header with the columns stage,instr",
+        ),
         (["--perseus-report", "hosts"], "hosts: no folder can be made there (File exists)"),
         (["--perseus", "--autotuning", "run"], "--perseus and --autotuning exclude each other"),
         (["--perseus", "--module", "--no_python"], "--no_python and --module exclude each other"),

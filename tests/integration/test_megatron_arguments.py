@@ -136,6 +136,7 @@ def test_a_configuration_in_place_of_the_namespace(parser: Parser, tmp_path: Pat
         (["--perseus-target", "slow"], "--perseus-target is 'slow': expected t_min, slowdown=1.05"),
         (["--perseus_planner=here"], "--perseus-planner is 'here': expected HOST:PORT"),
         (["--perseus-profile", "/nowhere.csv"], "--perseus-profile /nowhere.csv: no file that can be read is there"),
+        (["--perseus-profile", __file__], "expected a header with the columns stage,instruction,frequency,time,energy"),
         (["--perseus-report", "/dev/null"], "--perseus-report /dev/null: no folder can be made there (File exists)"),
     ],
 )

@@ -1,4 +1,6 @@
 import argparse
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,
     add_options,
+    check_profile,
     is_asked_for,
     is_option,
     options_from_block,
@@ -19,6 +22,7 @@ from perseus_dist.training.options import (
 )
 
 NAMES = [field.name for field in fields(PerseusOptions)]
+HEADER = b"stage,instruction,frequency,time,energy\n"
 FILES = ("profile", "token_file", "tls_ca", "tls_cert", "tls_key")
 
 
@@ -126,6 +130,41 @@ def test_files_must_be_there_when_the_job_starts(tmp_path: Path, name: str) -> N
         options_from_namespace(parse(flag, str(tmp_path / "nowhere")))
     with pytest.raises(OptionError, match="expected a file's path"):
         options_from_namespace(parse(flag, ""))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "profile.csv:1: saw an empty file, expected a header with the columns stage,instruction,frequency"),
+        (b"\x00\xff\xfe", "profile.csv:1: saw bytes that are not UTF-8"),
+        (b"PK\x03\x04\x00\x00", "profile.csv:1: "),
+        (b"time,energy\n1,2\n", "expected a header with the columns .*; add stage, instruction, frequency"),
+        (HEADER, "saw a header and no rows"),
+        (HEADER + b"0,forward,fast,0.1,20\n", "profile.csv:2: column 'frequency': saw 'fast', expected a whole number"),
+        (HEADER + b"0,forward,1410,nan,20\n", "profile.csv:2: column 'time': saw 'nan'"),
+        (HEADER + b"0,forward,1410,0.1\n", "profile.csv:2: saw 4 cells, expected 5"),
+        (HEADER + b'0,"forward,1410,0.1,20\n', "profile.csv:.: not a CSV row"),
+    ],
+)
+def test_a_profile_is_read_when_the_job_starts(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "profile.csv"
+    path.write_bytes(content)
+    with pytest.raises(OptionError, match=f"^--perseus-profile {tmp_path}/.*{message}"):
+        check_profile(options_from_namespace(parse("--perseus-profile", str(path))))
+    path.write_bytes(HEADER + b"0,forward,1410,0.1,20\n0,backward,1410,0.2,40\n")
+    check_profile(options_from_namespace(parse("--perseus-profile", str(path))))
+    check_profile(PerseusOptions())
+
+
+def test_checking_a_profile_imports_no_numpy(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    path.write_bytes(HEADER + b"0,forward,1410,0.1,20\n")
+    code = (
+        "import sys; from perseus_dist.training.options import PerseusOptions, check_profile\n"
+        f"check_profile(PerseusOptions(profile={str(path)!r})); print('numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

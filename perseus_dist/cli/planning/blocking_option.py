@@ -4,7 +4,8 @@ import argparse
 
 from perseus_dist.cli.number_options import real
 from perseus_dist.errors import PlanningError
-from perseus_dist.units import MAX_GPU_POWER_W, MIN_GPU_POWER_W, uw_from_w
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
+from perseus_dist.units import uw_from_w
 
 
 def add_blocking_argument(

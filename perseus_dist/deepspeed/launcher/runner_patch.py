@@ -25,6 +25,7 @@ from perseus_dist.training.option_parser import OptionParser
 from perseus_dist.training.options import (
     OptionError,
     PerseusOptions,
+    check_profile,
     is_asked_for,
     is_option,
     options_from_namespace,
@@ -117,6 +118,7 @@ class _RunnerPatch:
 
     def _take_over(self, namespace: argparse.Namespace) -> None:
         options = options_from_namespace(namespace)
+        check_profile(options)
         if namespace.autotuning:
             raise OptionError(
                 "--perseus and --autotuning exclude each other: autotuning changes what runs between its trials. "

@@ -28,12 +28,13 @@ from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.profile.cost_curve import CostCurve, curve_of_choices
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W
 from perseus_dist.planning.profile.profile_csv import MAX_CLOCK_MHZ, MAX_TIME_S
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.planning.schedule.schedule import format_schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
-from perseus_dist.units import MAX_GPU_POWER_W, PS_PER_S, UW_PER_W
+from perseus_dist.units import PS_PER_S, UW_PER_W
 
 SCHEMA_VERSION = 3
 _READ_VERSIONS = (2, SCHEMA_VERSION)  # bounds of version 2 are exact, and it does not say so

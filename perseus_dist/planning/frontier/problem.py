@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.profile.cost_curve import CostCurve, cost_curves
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.dag import Dag, Int32Array, build_dag
 from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.planning.schedule.schedule import Schedule
-from perseus_dist.units import MAX_GPU_POWER_W, MIN_GPU_POWER_W, PS_PER_S, UW_PER_W, IntArray
+from perseus_dist.units import PS_PER_S, UW_PER_W, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

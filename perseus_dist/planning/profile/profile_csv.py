@@ -20,8 +20,8 @@ from perseus_dist.errors import PerseusError, ProfileError
 from perseus_dist.number_text import read_real
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
 from perseus_dist.planning.schedule.instruction import SENDS, Kind, kind_from_profile_name, profile_name
-from perseus_dist.units import MAX_GPU_POWER_W, MIN_GPU_POWER_W
 
 REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
 OPTIONAL = ("samples", "time_std", "energy_std", "gpu")
