@@ -25,7 +25,15 @@ class PerseusStart:
                 __import__(activation)
                 sys.modules[activation].start()
             except Exception as error:
-                sys.stderr.write(f"{self._name} runs without Perseus: {error}\n")
+                if not _is_uninstalled(error):
+                    sys.stderr.write(f"{self._name} runs without Perseus: {error}\n")
+
+
+def _is_uninstalled(error: Exception) -> bool:
+    """Whether the package, or its folder, is gone, and this text was left behind."""
+    if isinstance(error, ModuleNotFoundError):
+        return "perseus_dist" in str(error.name)
+    return isinstance(error, FileNotFoundError) and "perseus_dist" in str(error.filename)
 
 
 def wait_for(adapter: str) -> None:

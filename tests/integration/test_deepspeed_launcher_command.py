@@ -163,6 +163,37 @@ def test_python_below_a_users_own_wrapper_is_activated(environment: Environment)
     assert not shim.exists()
 
 
+def test_what_is_left_behind_is_silent_once_the_package_is_gone(environment: Environment) -> None:
+    """As after ``pip uninstall`` without ``disable``, also where that left folders."""
+    others = environment.folder / "others"
+    others.mkdir()
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if "perseus" not in installed.name and installed.suffix != ".pth":
+            (others / installed.name).symlink_to(installed)
+    shim = environment.folder / "shim"
+    environment.perseus("enable", "deepspeed", "--shim", str(shim))
+    left_behind = {}
+    for framework in ("deepspeed", "megatron"):
+        environment.perseus("enable", framework)
+        pth = environment.site / f"perseus_dist_{framework}.pth"
+        left_behind[pth] = pth.read_text()
+        pth.unlink()
+    (environment.site / "parent.pth").write_text(f"import sys; sys.path.append({str(others)!r})\n")
+    assert environment.run(environment.python, "-c", "import perseus_dist").returncode == 1
+    starts = [[environment.python, "-c", "pass"], ["deepspeed", "--help"], ["deepspeed", "--perseus", "probe.py"]]
+    pristine = [environment.run(*argv) for argv in starts]
+    for pth, text in left_behind.items():
+        pth.write_text(text)
+    for leftover in (None, "perseus_dist/deepspeed/__pycache__"):
+        if leftover is not None:
+            (environment.site / leftover).mkdir(parents=True)
+        for argv, plain in zip(starts, pristine, strict=True):
+            left = environment.run(*argv)
+            assert (left.returncode, left.stdout) == (plain.returncode, plain.stdout)
+    assert [start.returncode for start in pristine] == [0, 0, 2]
+    assert environment.run(str(shim / "deepspeed"), *starts[1][1:]).stdout == pristine[1].stdout
+
+
 def test_a_shim_never_takes_the_place_of_a_deepspeed(environment: Environment) -> None:
     for command in ("enable", "disable"):
         refused = environment.perseus(command, "deepspeed", "--shim", str(environment.folder / "bin"))

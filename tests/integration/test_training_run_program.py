@@ -221,12 +221,12 @@ def test_neither_torch_nor_a_framework_is_imported_before_the_script_does(projec
 
 
 def test_an_enabled_environment_without_the_package_still_has_deepspeed() -> None:
-    """Whoever uninstalls the package and forgets ``disable``."""
+    """Whoever uninstalls the package and forgets ``disable`` hears nothing of it."""
     start = RANK_MAIN.parents[1] / "training" / "environment_start.py"
     ask = "wait_for('deepspeed')\nfor _ in range(2): print(sys.meta_path[0].find_spec('deepspeed.runtime'))"
     code = f"{start.read_text()}\n{ask}"
     alone = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
-    assert alone.stderr == "DeepSpeed runs without Perseus: No module named 'perseus_dist'\n"
+    assert alone.stderr == ""
     assert alone.stdout == "None\nNone\n"
 
 

@@ -7,6 +7,15 @@ from pathlib import Path
 from perseus_dist.training.opt_in import mark, read, remove, require_ours, write
 
 _DEEPSPEED = "deepspeed"
+_PROGRAM = """\
+import sys
+try:
+    from perseus_dist.deepspeed.launcher.console import run_as_deepspeed as main
+except ModuleNotFoundError:  # perseus-dist is uninstalled
+    from deepspeed.launcher.runner import main
+sys.argv[0] = "deepspeed"
+sys.exit(main())
+"""
 _MADE_FOLDER = "# Its folder was made for it."
 
 
@@ -32,7 +41,7 @@ def write_shim(folder: Path, python: str) -> Path:
         f"{mark(_DEEPSPEED)}; undone by perseus-dist disable deepspeed --shim {shlex.quote(str(folder))}",
         *([] if has_folder and not _made_its_folder(path) else [_MADE_FOLDER]),
         # -P: the launcher's working directory must not stand in for installed packages.
-        f'exec {shlex.quote(python)} -P -m perseus_dist.deepspeed.launcher.console "$@"',
+        f'exec {shlex.quote(python)} -P -c {shlex.quote(_PROGRAM)} "$@"',
     ]
     text = "\n".join(lines) + "\n"
     write(path, text, framework=_DEEPSPEED, mode=0o755, instead="name a folder that you may write to")
