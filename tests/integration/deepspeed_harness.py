@@ -241,7 +241,6 @@ _PERSEUS_ONLY = ("attach", "detach", "swap", "break", "status")
 def rank_main(case: dict[str, Any]) -> dict[str, Any]:
     """One rank; what it saw."""
     torch.set_num_threads(1)
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # compiled for a minute, and never called here
     os.environ.update(case.get("environment", {}))
     if case.get("only_rank_0_disabled") and os.environ["RANK"] == "0":
         os.environ["PERSEUS_DISABLE"] = "1"
@@ -313,6 +312,8 @@ def _train_plain(case: dict[str, Any], sentences: Sentences) -> list[str]:
 def main() -> None:
     """Serve cases until standard input ends."""
     del os.environ["PERSEUS_DISABLE"]  # DeepSpeed is imported; from here on each case says what it wants
+    # Looking for its operators compiles a program. This one itself is compiled for a minute, and never called here.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     serve(deepspeed.__version__, rank_main)
 
 
