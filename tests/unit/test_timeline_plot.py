@@ -64,9 +64,8 @@ def example(name: str, *, pp: int, microbatches: int, chunks: int = 1, slower: f
     """Forwards of 50 ms, backwards twice that, the last stage 8 % heavier; slower means a lower clock and 15 % less."""
     schedule = make_schedule(name, pp=pp, microbatches=microbatches, chunks=chunks)
     dag = build_dag(schedule)
-    weight = [
-        (1 if i.kind == "F" else 2) * (1.08 if i.stage == schedule.num_stages - 1 else 1.0) for i in dag.instructions
-    ]
+    last = schedule.num_stages - 1
+    weight = [(1 if i.kind == "F" else 2) * (1.08 if i.stage == last else 1.0) for i in dag.instructions]
     duration_ps = np.rint(np.array(weight) * 50 * PS_PER_MS * slower).astype(np.int64)
     return play(dag, duration_ps, clock_mhz=round(1410 / slower), energy_j=100 if slower == 1 else 85)
 
