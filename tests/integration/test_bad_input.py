@@ -1,8 +1,9 @@
-"""Bad input of every kind, through a real process: exit 2, one line that helps, no file touched."""
+"""Bad input of every kind: exit 2, one line that helps, no file touched. One of each command through a real process."""
 
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -125,48 +126,81 @@ def workplace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check_refused(workplace: Path, arguments: list[str], *expected: str) -> None:
-    """The command exits with 2 and one line, and leaves the folder as it was."""
-    before = {path: path.read_bytes() if path.is_file() else None for path in workplace.rglob("*")}
+@dataclass(frozen=True)
+class CommandLine:
+    """``perseus-dist``, called by its entry point in the folder ``workplace``."""
+
+    workplace: Path
+    capture: pytest.CaptureFixture[str]
+
+    def check_refused(self, arguments: list[str], *expected: str) -> None:
+        """The command exits with 2 and one line, and leaves the folder as it was."""
+        before = contents(self.workplace)
+        self.capture.readouterr()
+        try:
+            code = main(arguments)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        check_said(code, *self.capture.readouterr(), *expected)
+        assert contents(self.workplace) == before
+
+
+@pytest.fixture
+def command_line(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.chdir(workplace)
+    return CommandLine(workplace, capsys)
+
+
+def check_refused_in_a_process(workplace: Path, arguments: list[str], *expected: str) -> None:
+    """The same of ``python -m perseus_dist``."""
+    before = contents(workplace)
     done = subprocess.run(
         [sys.executable, "-m", "perseus_dist", *arguments], check=False, cwd=workplace, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("perseus-dist")
-    assert done.stderr.endswith("\n")
-    assert done.stderr.count("\n") == 1
+    check_said(done.returncode, done.stdout, done.stderr, *expected)
+    assert contents(workplace) == before
+
+
+def contents(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def check_said(code: int, output: str, error: str, *expected: str) -> None:
+    assert (code, output) == (2, "")
+    assert error.startswith("perseus-dist")
+    assert error.endswith("\n")
+    assert error.count("\n") == 1
     for fragment in expected:
-        assert fragment in done.stderr
-    assert {path: path.read_bytes() if path.is_file() else None for path in workplace.rglob("*")} == before
+        assert fragment in error
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_profiles(workplace: Path, name: str) -> None:
+def test_profiles(workplace: Path, command_line: CommandLine, name: str) -> None:
     text, *expected = PROFILES[name]
     (workplace / "profile.csv").write_text(text, errors="surrogateescape")
     options = [word for option in OPTIONS.items() for word in option]
-    check_refused(workplace, ["plan", "profile.csv", *options, "--out", "plans"], *expected)
+    command_line.check_refused(["plan", "profile.csv", *options, "--out", "plans"], *expected)
 
 
 @pytest.mark.parametrize("name", PLAN_OPTIONS)
-def test_plan_options(workplace: Path, name: str) -> None:
+def test_plan_options(command_line: CommandLine, name: str) -> None:
     changes, expected = PLAN_OPTIONS[name]
     options = {"--out": "plans", **OPTIONS, **changes}
     words = [word for option, value in options.items() if value is not None for word in (option, value)]
-    check_refused(workplace, ["plan", "profile.csv", *words], *expected)
+    command_line.check_refused(["plan", "profile.csv", *words], *expected)
 
 
-def test_missing_profile(workplace: Path) -> None:
+def test_missing_profile(command_line: CommandLine) -> None:
     options = [word for option in OPTIONS.items() for word in option]
-    check_refused(workplace, ["plan", "no.csv", *options], "no.csv: cannot be read (No such file or directory)")
+    command_line.check_refused(["plan", "no.csv", *options], "no.csv: cannot be read (No such file or directory)")
 
 
 @pytest.mark.skipif(
     not Path("/proc").is_dir(), reason="this system has no /proc, a folder that not even root writes to"
 )
-def test_a_folder_that_nobody_can_write_to(workplace: Path) -> None:
+def test_a_folder_that_nobody_can_write_to(command_line: CommandLine) -> None:
     options = [word for option in OPTIONS.items() for word in option]
-    check_refused(workplace, ["plan", "profile.csv", *options, "--out", "/proc"], "--out /proc: cannot be written to")
+    command_line.check_refused(["plan", "profile.csv", *options, "--out", "/proc"], "--out /proc: cannot be written to")
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +213,7 @@ def frontier_npz(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", LOOKUP_OPTIONS)
-def test_lookup_options(workplace: Path, frontier_npz: Path, name: str) -> None:
+def test_lookup_options(workplace: Path, command_line: CommandLine, frontier_npz: Path, name: str) -> None:
     data = frontier_npz.read_bytes()
     (workplace / "good.npz").write_bytes(data)
     (workplace / "truncated.npz").write_bytes(data[: len(data) // 2])
@@ -187,7 +221,7 @@ def test_lookup_options(workplace: Path, frontier_npz: Path, name: str) -> None:
         header = json.loads(archive["header"].tobytes()) | {"schema_version": 4}
     np.savez(workplace / "newer.npz", header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
     arguments, expected = LOOKUP_OPTIONS[name]
-    check_refused(workplace, ["lookup", *arguments], *expected)
+    command_line.check_refused(["lookup", *arguments], *expected)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +233,8 @@ def test_lookup_options(workplace: Path, frontier_npz: Path, name: str) -> None:
         (["profile"], "the following arguments are required: ACTION"),
         (["plan", "two\nlines.csv", "--nonsense", "on\ntwo"], "are required: --blocking-power-w"),
         (["lookup", "two\nlines.npz", "--slowdown", "2"], "two lines.npz: cannot be read"),
+        (["plan", "taken", *[word for option in OPTIONS.items() for word in option]], "taken:1: "),
     ],
 )
 def test_commands(workplace: Path, arguments: list[str], expected: str) -> None:
-    check_refused(workplace, arguments, expected)
+    check_refused_in_a_process(workplace, arguments, expected)
