@@ -7,6 +7,7 @@ shares no code with the package.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -149,7 +150,7 @@ def random_problems(draw: st.DrawFn) -> RandomProblem:
 
 
 @given(random_problems())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_random_convex_curves(problem: RandomProblem) -> None:
     check(problem.solve(), problem.least_j, problem.points(), problem.edges, problem.least_j)
 
@@ -183,7 +184,7 @@ tables = st.lists(
 
 
 @given(tables.flatmap(lambda table: st.tuples(st.just(table), edges_of(len(table)))), st.sampled_from([0.0, 45.0]))
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_random_measured_tables(case: tuple[list[list[tuple[int, int]]], Edges], blocking_w: float) -> None:
     table, edges = case
     curves = [measured_curve(rows, blocking_w) for rows in table]
@@ -208,29 +209,34 @@ def measured_curve(rows: Sequence[tuple[int, int]], blocking_w: float) -> CostCu
     return cost_curve(measurements, stage=0, kind="F", blocking_uw=int(uw_from_w(blocking_w)))
 
 
-@pytest.mark.parametrize("tolerance", [0.0, 1e-4])
 @pytest.mark.parametrize("microbatches", [12, 24])
 @pytest.mark.parametrize(("name", "blocking_w"), [("gpt3-175b+a100_sxm_bf16", 83.64), ("bloom+a40_bf16", 70.38)])
-def test_published_profiles(
-    shared_data: Path, name: str, blocking_w: float, microbatches: int, tolerance: float
-) -> None:
-    """To a tolerance, the bound lies below what the programme finds, within what it certifies."""
+def test_published_profiles(shared_data: Path, name: str, blocking_w: float, microbatches: int) -> None:
+    """Exactly, and to a tolerance: that bound lies below what the programme finds, within what it certifies."""
     profile = read_profile(shared_data / "sosp24" / "stage_profile" / f"{name}.csv")
     schedule = one_f_one_b(pp=8, microbatches=microbatches)
     problem = make_problem(schedule, profile, blocking_uw_of_rank=[int(uw_from_w(blocking_w))] * 8)
-    bound = plan_frontier(problem, num_points=2, tolerance=tolerance).bound
-    assert bound.tolerance <= tolerance
     points = []
     for instruction in problem.dag.instructions:
         measured = profile.measurements[instruction.stage, instruction.kind]
         times_s, energies_j = measured.times_s[0], measured.energies_j[0]
         points.append(list(zip(times_s.tolist(), (energies_j - blocking_w * times_s).tolist(), strict=True)))
     edges = problem.dag.edges.tolist()
-    deadlines_ps = np.linspace(bound.time_ps[0], bound.time_ps[-1], 20).astype(np.int64)
-    for deadline_s, total_j in zip(s_from_ps(deadlines_ps), j_from_uj(bound.total_uj(deadlines_ps)), strict=True):
+
+    @cache
+    def least_total_j(deadline_s: float) -> float:
         # Sums of times with more digits than picoseconds have may end a little later.
-        expected_j = least_energy(points, edges, deadline_s + 1e-10) + 8 * blocking_w * deadline_s
-        assert total_j * (1 - 1e-6) <= expected_j <= total_j * (1 + bound.tolerance + 1e-6)
+        return least_energy(points, edges, deadline_s + 1e-10) + 8 * blocking_w * deadline_s
+
+    bounds = {tolerance: plan_frontier(problem, num_points=2, tolerance=tolerance).bound for tolerance in (0.0, 1e-4)}
+    first_ps = max(bound.time_ps[0] for bound in bounds.values())
+    last_ps = min(bound.time_ps[-1] for bound in bounds.values())
+    for tolerance, bound in bounds.items():
+        assert bound.tolerance <= tolerance
+        deadlines_ps = np.union1d(np.linspace(first_ps, last_ps, 20).astype(np.int64), bound.time_ps[[0, -1]])
+        for deadline_s, total_j in zip(s_from_ps(deadlines_ps), j_from_uj(bound.total_uj(deadlines_ps)), strict=True):
+            expected_j = least_total_j(deadline_s)
+            assert total_j * (1 - 1e-6) <= expected_j <= total_j * (1 + bound.tolerance + 1e-6)
 
 
 @pytest.mark.parametrize("transfer_ms", [0.1, 5, 200])
