@@ -1,5 +1,6 @@
 """Fixtures and settings for all tests."""
 
+import gc
 import signal
 import sysconfig
 import venv
@@ -27,6 +28,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage rarely, and never among the tests themselves: simulated jobs make millions of objects."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session", autouse=True)
