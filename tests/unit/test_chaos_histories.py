@@ -41,7 +41,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
     ("seed", "invariant"),
     [
         pytest.param(144, "settled_time", id="a power cap costs less than the clock that was read says"),
-        pytest.param(93, "waiting", id="in a probe ranks meet a power cap before their peers"),
+        pytest.param(
+            93, "waiting", id="in a probe ranks meet a power cap before their peers", marks=pytest.mark.stress
+        ),
         pytest.param(173, "waiting", id="heat is over, and the power cap that all GPUs share is not"),
         pytest.param(175, "reported_baseline", id="a counter that ticks rarely makes five iterations' energy rough"),
         pytest.param(149, "reported_slowdown", id="a baseline is 3 percent slow, and probes are not"),
