@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseus_dist.errors import PlanningError
@@ -233,6 +233,7 @@ def test_comparison_refuses_an_impossible_deadline() -> None:
         compare(plan_frontier(light_then_heavy()), deadline_ps=14 * PS_PER_S)
 
 
+@settings(max_examples=60)
 @given(problems(), st.sampled_from([0, 200 * PS_PER_MS]))
 def test_comparison_is_on_one_footing(problem: PlanningProblem, switch_latency_ps: int) -> None:
     frontier = plan_frontier(problem, switch_latency_ps=switch_latency_ps)
