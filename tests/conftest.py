@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["leftovers"]
+pytest_plugins = ["leftovers", "longest_first"]
 
 settings.register_profile("shared_machine", deadline=None)  # how long one example takes says nothing on a busy machine
 settings.load_profile("shared_machine")

@@ -1,4 +1,4 @@
-"""Where modules live: rooms that can be looked over, and imports that never go in a circle."""
+"""Where modules live: rooms that can be looked over, and imports that never go in a circle; which tests start first."""
 
 import ast
 import re
@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from longest_first import LONGEST
 
 import perseus_dist
 
@@ -108,3 +109,8 @@ def test_walks_name_modules_that_there_are_and_count_them() -> None:
         names = re.findall(r"`([a-z_/]+)`", modules_text)
         assert len(set(names)) == int(count), title
         assert [name for name in names if not (PACKAGE / f"{name}.py").is_file()] == [], title
+
+
+def test_the_files_that_start_first_are_there() -> None:
+    names = [path.name for path in Path(__file__).parents[1].glob("*/test_*.py")]
+    assert [name for name in LONGEST if names.count(name) != 1] == []
