@@ -23,6 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from planner_process import planner
 from waiting import PATIENCE_S, wait_until
 
+from perseus_dist.cli import main
 from perseus_dist.messages.from_agent import Attach, IterationReport, ProfileSamples, Sample, ScheduleText, Telemetry
 from perseus_dist.messages.terms import Gpu
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
@@ -245,15 +246,36 @@ def test_an_embedded_planner_wants_its_token_and_ends_with_its_parent(tmp_path: 
         (["--bind", "example.org:1"], "is no loopback address"),
         (["--bind", "nonsense"], "expected HOST:PORT"),
         (["--bind", "127.0.0.1:70000"], "expected HOST:PORT"),
-        (["--bind", "192.0.2.1:0", "--insecure"], "cannot be listened on"),
         (["--tls-cert", "x.pem"], "expected both or neither"),
         (["--tls-cert", "x.pem", "--tls-key", "x.key", "--bind", "127.0.0.1:0"], "x.pem: cannot be read"),
         (["--embedded"], "--embedded needs --address-file"),
         (["--metrics-port", "70000"], "expected a port"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_in_one_line(
+    options: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    try:
+        code = main(["planner", *options])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    assert code == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--bind", "192.0.2.1:0", "--insecure"], "cannot be listened on"),
         (["--state-dir", "/proc/nowhere"], "name a folder with --state-dir"),
     ],
 )
-def test_options_that_cannot_work_are_refused_in_one_line(tmp_path: Path, options: list[str], told: str) -> None:
+def test_what_the_system_refuses_is_told_in_one_line(tmp_path: Path, options: list[str], told: str) -> None:
     done = perseus_dist("planner", *options, environment={"XDG_STATE_HOME": str(tmp_path)})
     assert done.returncode == 2
     assert told in done.stderr.splitlines()[-1]
