@@ -45,6 +45,14 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiles_nothing() -> Iterator[None]:
+    """PyTorch's compiler stays unloaded in the ranks that tests start: DeepSpeed decorates an optimizer for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHDYNAMO_DISABLE", "1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Third-party measurements beside the checkout; never a part of it."""
