@@ -112,7 +112,7 @@ def test_what_a_killed_job_left_is_swept_by_the_next_start(job: Job, tmp_path: P
 def test_a_job_that_ends_in_good_order_says_nothing_of_its_planner(tmp_path: Path) -> None:
     with ExitStack() as stack:
         machine = stack.enter_context(SimulatedMachine("a100", count=2))
-        job = Job(tmp_path, machine, stack, num_iterations=30)
+        job = Job(tmp_path, machine, stack, num_iterations=60)
         wait_until(job.are_locked)
         wait_until(lambda: all(trainer.poll() == 0 for trainer in job.trainers))
         wait_until(lambda: not job.rendezvous.exists())
