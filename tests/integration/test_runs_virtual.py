@@ -67,6 +67,13 @@ def test_another_number_of_microbatches_is_planned_from_the_profile_that_is_ther
     assert first_followed(run, 140) <= SOON + 2, "and the time that planning takes"
 
 
+def test_another_number_of_microbatches_while_blocking_power_is_measured_waits_for_that() -> None:
+    first = 12  # iterations are so short that none of the new ones has been timed when the sweep is to go on (seed 197)
+    changes = {"schedule": "interleaved", "chunks": 2, "microbatches": 6, "dp": 1, "gpu": "a40", "time_scale": 0.2407}
+    run = played(NextJob(iteration=first, changes={"microbatches": 10}), iterations=160, imbalance=0.05, **changes)
+    check(run, first=first)
+
+
 @pytest.mark.parametrize("profile", [SAVED, SWEEP])
 def test_the_same_job_again_keeps_its_plan_which_is_in_force_soon(profile: str) -> None:
     first = FIRST if profile == SAVED else 140

@@ -94,11 +94,13 @@ def _registering(job: Job, now_s: float) -> list[Effect]:
 
 
 def _can_do_without_baseline(job: Job, now_s: float) -> bool:
-    """Whether a plan of an earlier run, or its profile, need not wait for a baseline: probes measure one then."""
+    """Whether a plan of an earlier run, or a whole profile, need not wait for a baseline: probes measure one then."""
     assert job.spec is not None
-    if job.plan is None and not (job.spec.keeps_profile and has_profile(job)):
-        return False
-    return job.measured.num_warm >= job.policy.num_warmup_with_plan or _is_overdue(job, now_s)
+    is_warm = job.measured.num_warm >= job.policy.num_warmup_with_plan
+    if job.plan is not None:
+        return is_warm or _is_overdue(job, now_s)
+    is_whole = job.profiling.sweep is None and has_profile(job) and has_blocking_power(job)
+    return is_warm and is_whole and job.spec.keeps_profile
 
 
 def _is_overdue(job: Job, now_s: float) -> bool:

@@ -30,10 +30,12 @@ _TIME_STEP = 0.005  # of an iteration; less is not worth a switch
 
 
 def iteration_time_s(job: Job) -> float | None:
-    """[s] what an iteration takes these days; else what the baseline says; None before there is either."""
+    """[s] what an iteration takes these days; else what the baseline says; None before there is a whole iteration."""
     if job.progress.recent_times_s:
         return statistics.median(job.progress.recent_times_s)
-    return job.measured.baseline.time_s if job.measured.baseline else None
+    if job.measured.baseline is not None:
+        return job.measured.baseline.time_s
+    return max((one.latest.time_s for one in job.progress.pipelines if one.latest is not None), default=None)
 
 
 def effective_iteration(job: Job, now_s: float) -> int:
