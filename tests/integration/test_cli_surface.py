@@ -24,7 +24,8 @@ SURFACE = {
     "lookup": f"frontier {DEADLINE} --fastest --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
-    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --stragglers --address-file --embedded",
+    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --stragglers --address-file --embedded "
+    "--cache --job",
     "jobs": f"--json {PLANNER}",
     "watch": f"job --json {PLANNER}",
     "target": f"job --t-min --slowdown --deadline-s --json {PLANNER}",

@@ -43,6 +43,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="lists to draw")
     args = parser.parse_args()
     logging.disable()
+    # In an enabled environment every process teaches the framework at its import; here enable() does.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not hasattr(finder, "perseus_adapter")]
     chance = random.Random(args.seed)
     has_launcher = args.framework == "deepspeed"
     parse, enable = deepspeed() if has_launcher else megatron()
