@@ -47,7 +47,7 @@ def run_in(folder: Path, *, num_steps: int) -> DeepSpeedRun:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeepSpeedRun, int]:
     """A job that ran from its baseline to the plan, and how many clocks it left locked."""
     folder = tmp_path_factory.mktemp("trained")
-    run = replace(run_in(folder, num_steps=85), perseus_options=("--perseus-cache", str(folder / "cache")))
+    run = replace(run_in(folder, num_steps=100), perseus_options=("--perseus-cache", str(folder / "cache")))
     return run, run.train()
 
 

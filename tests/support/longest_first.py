@@ -25,13 +25,15 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have xdist keep the order."""
-    if hasattr(config.option, "loadscopereorder"):
+    """Have xdist keep the order of the default tier; in the stress tier two frameworks at a time disturb each other."""
+    if hasattr(config.option, "loadscopereorder") and config.option.markexpr != "stress":
         config.option.loadscopereorder = False
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first; the others as they were."""
+    if config.option.markexpr == "stress":
+        return
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(Path(item.path).name, len(LONGEST)))
