@@ -59,7 +59,8 @@ def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> 
     assert report.baseline.num_iterations >= 5
     phases = [phase.phase for phase in report.job.phases]
     assert phases.index("profiling") < phases.index("planning") < phases.index("enforcing"), report.job.reason
-    if "released" in phases:  # a machine that does other things too made the plan slow, and the guard gave it up
+    if "released" in phases:  # excused where the machine was busy then: slower than before at full clocks, too
+        assert report.job.guard.reference_s > 1.02 * report.baseline.time_s, report.job.reason
         return
     assert report.is_planned, report.job.reason
     assert report.saving_percent is not None

@@ -57,7 +57,7 @@ class JobCache:
             with self._path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    _log.warning("%s is not used: others can write it", self._path)
+                    _log.warning("%s is not used: it is another user's, or others can write it", self._path)
                     return []
                 data = file.read(_MAX_BYTES)
             jobs = read_serialized(self._path, data)
