@@ -1,8 +1,8 @@
 """``perseus-dist measure`` on a simulated GPU, whose truth is known: what it finds, and what it leaves behind.
 
-What must be exact is: kernel times are the device's own. Powers are asserted to 2 %, the counter's period to 10 %;
-latencies from below only, since a busy machine adds to them (their estimation is held against the truth in virtual time
-by ``test_measure_estimates``).
+What must be exact is: kernel times are the device's own. Powers are asserted to 2 %, or four of the standard errors
+that are reported, which a busy machine makes larger; the counter's period to 10 %; latencies from below only, since a
+busy machine adds to them (their estimation is held against the truth in virtual time by ``test_measure_estimates``).
 """
 
 import json
@@ -48,6 +48,11 @@ def measure(machine: SimulatedMachine, *arguments: str, cuda: bool = False) -> d
     return document
 
 
+def assert_power(found: dict[str, Any], power_w: float) -> None:
+    assert found["power_w"] == pytest.approx(power_w, rel=0.02, abs=4.0 * found["power_se_w"])
+    assert found["power_se_w"] < 0.05 * power_w
+
+
 def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMachine, tmp_path: Path) -> None:
     out = tmp_path / "out"
     found = measure(machine, "--out", str(out), "--pp", "2", "--microbatches", "4", cuda=True)
@@ -58,10 +63,10 @@ def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMa
         name, time_s = CLASSES[point["kind"]]
         assert point["observed_mhz"] == point["clock_mhz"]
         assert point["time_s"] == pytest.approx(preset.kernel_time_s(name, time_s, point["clock_mhz"]), rel=1e-4)
-        assert point["power_w"] == pytest.approx(preset.kernel_power_w(name, point["clock_mhz"]), rel=0.02)
+        assert_power(point, preset.kernel_power_w(name, point["clock_mhz"]))
         assert point["event_reasons"] == (0 if point["clock_mhz"] == 1410 else 2)
     for block in found["blocked"]:
-        assert block["power_w"] == pytest.approx(preset.blocking_power_at_w(block["clock_mhz"]), rel=0.02)
+        assert_power(block, preset.blocking_power_at_w(block["clock_mhz"]))
     assert found["energy_period_s"] == pytest.approx(preset.timing.energy_period_s, rel=0.1)
     least_s = preset.timing.call_latency_s + preset.timing.settle_s
     assert {latency["clock_mhz"] for latency in found["latencies"]} == clocks
@@ -104,7 +109,7 @@ def test_observing_changes_nothing_at_all(machine: SimulatedMachine, tmp_path: P
     for point in found["points"]:
         name, time_s = CLASSES[point["kind"]]
         assert point["time_s"] == pytest.approx(time_s, rel=1e-4)
-        assert point["power_w"] == pytest.approx(machine.preset.kernel_power_w(name, 1410), rel=0.02)
+        assert_power(point, machine.preset.kernel_power_w(name, 1410))
     assert (found["saving"], found["latencies"], found["boundaries"]) == (None, [], None)
     told = " ".join(found["left_out"])
     assert "no clock was set" in told

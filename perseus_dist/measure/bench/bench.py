@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -19,7 +19,8 @@ _AHEAD = 3  # runs that the host launches ahead, so that the device never waits 
 _PROBES_AHEAD = 20
 _SETTLED_S = 0.06  # after a clock was reached or work has changed, until power counts
 _ANSWER_S = 2.0
-_MAX_TRIES = 3  # each twice as long, where too few publications of the counter could be located
+_WELL_KNOWN = 0.005  # standard error of power, as a share of it, with which a block is not measured again
+_MAX_TRIES = 3  # each twice as long, where the counter was read badly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +154,13 @@ class Bench:
         Raises:
             MeasureError: Power cannot be determined.
         """
-        for doubling in range(_MAX_TRIES):
-            block = self._run(kind, seconds * 2**doubling)
-            if block is not None:
-                return block
-        raise MeasureError(
-            f"the energy counter's publications could not be located within {seconds * 2**_MAX_TRIES:.1f} s; is this "
-            "machine very busy? Measure again when it is quiet"
-        )
+        block = _best(self._run(kind, seconds * 2**doubling) for doubling in range(_MAX_TRIES))
+        if block is None:
+            raise MeasureError(
+                f"the energy counter's publications could not be located within {seconds * 2**_MAX_TRIES:.1f} s; is "
+                "this machine very busy? Measure again when it is quiet"
+            )
+        return block
 
     def wait_blocked(self, seconds: float) -> Block:
         """Let the GPU wait as in a receive, for about so long.
@@ -168,15 +168,10 @@ class Bench:
         Raises:
             MeasureError: Power cannot be determined.
         """
-        for doubling in range(_MAX_TRIES):
-            self.workload.block(seconds * 2**doubling)
-            begin_ns = time.monotonic_ns() + round(_SETTLED_S * 1e9)
-            end_mark = self.workload.mark()
-            (end_ns,) = self.workload.times_ns([end_mark])
-            block = self._block("", begin_ns, end_ns, ())
-            if block is not None:
-                return block
-        raise MeasureError("the power of a waiting GPU could not be told; measure again when this machine is quiet")
+        block = _best(self._wait_blocked(seconds * 2**doubling) for doubling in range(_MAX_TRIES))
+        if block is None:
+            raise MeasureError("the power of a waiting GPU could not be told; measure again when this machine is quiet")
+        return block
 
     def check_control(self) -> None:
         """Whether clocks can still be set, where they could.
@@ -202,6 +197,13 @@ class Bench:
         times_s = tuple((ends_ns[index] - begins_ns[index]) / 1e9 for index in counted)
         return self._block(kind, begins_ns[counted[0]], ends_ns[-1], times_s)
 
+    def _wait_blocked(self, seconds: float) -> Block | None:
+        self.workload.block(seconds)
+        begin_ns = time.monotonic_ns() + round(_SETTLED_S * 1e9)
+        end_mark = self.workload.mark()
+        (end_ns,) = self.workload.times_ns([end_mark])
+        return self._block("", begin_ns, end_ns, ())
+
     def _block(self, kind: str, begin_ns: int, end_ns: int, times_s: tuple[float, ...]) -> Block | None:
         power = mean_power_w(self.watch.edges(begin_ns), begin_ns, end_ns, self.period_ns)
         if power is None:
@@ -219,3 +221,14 @@ class Bench:
             event_reasons=reduce(or_, (look.event_reasons or 0 for look in looks), 0),
             temperature_c=next((look.temperature_c for look in reversed(looks)), None),
         )
+
+
+def _best(tries: Iterable[Block | None]) -> Block | None:
+    """The first try whose power is known well enough; else the one whose power is known best."""
+    found: list[Block] = []
+    for block in tries:
+        if block is not None:
+            found.append(block)
+            if block.power_se_w <= _WELL_KNOWN * block.power_w:
+                break
+    return min(found, key=lambda block: block.power_se_w, default=None)

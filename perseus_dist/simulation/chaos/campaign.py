@@ -1,15 +1,19 @@
 """Many seeds, on several processes, and what they came to."""
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
+from multiprocessing.util import Finalize
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +26,7 @@ _LARGE = 16
 _S_PER_HOUR = 3600.0
 _SAFE_PATH = "PYTHONSAFEPATH"
 _TERMINATED = 128 + signal.SIGTERM
+_AGAIN_S = 5.0  # between two signals to a process that has not ended
 
 
 @dataclass(slots=True)
@@ -119,15 +124,28 @@ def _try_seed(seed: int) -> Trial:
     """In a process of the pool."""
     try:
         return try_seed(seed)
-    except SystemExit:
-        os._exit(_TERMINATED)  # the pool would take it for a result, and go on with the next seed
+    except SystemExit:  # the pool would take it for a result, and go on with the next seed
+        _remove_temporary_folder()
+        os._exit(_TERMINATED)
 
 
 def _end_in_good_order() -> None:
-    """SIGTERM must leave neither a machine's shared memory nor temporary files."""
+    """SIGTERM must leave neither a machine's shared memory nor temporary files.
+
+    It may come while a temporary folder is made or removed, so all of a process's lie in one, which goes with it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the campaign's own business
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    tempfile.tempdir = tempfile.mkdtemp(prefix="perseus-chaos-")
+    Finalize(None, _remove_temporary_folder, exitpriority=0)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     threading.Thread(target=_end_with_campaign, daemon=True).start()
+
+
+def _remove_temporary_folder() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
 
 
 def _end_with_campaign() -> None:
@@ -135,7 +153,9 @@ def _end_with_campaign() -> None:
     campaign = parent_process()
     assert campaign is not None
     campaign.join()
-    os.kill(os.getpid(), signal.SIGTERM)
+    while True:  # Python swallows what a handler raises inside of a destructor
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_AGAIN_S)
 
 
 @contextmanager
