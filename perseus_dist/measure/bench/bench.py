@@ -154,7 +154,7 @@ class Bench:
         Raises:
             MeasureError: Power cannot be determined.
         """
-        block = _best(self._run(kind, seconds * 2**doubling) for doubling in range(_MAX_TRIES))
+        block = best_block(self._run(kind, seconds * 2**doubling) for doubling in range(_MAX_TRIES))
         if block is None:
             raise MeasureError(
                 f"the energy counter's publications could not be located within {seconds * 2**_MAX_TRIES:.1f} s; is "
@@ -168,7 +168,7 @@ class Bench:
         Raises:
             MeasureError: Power cannot be determined.
         """
-        block = _best(self._wait_blocked(seconds * 2**doubling) for doubling in range(_MAX_TRIES))
+        block = best_block(self._wait_blocked(seconds * 2**doubling) for doubling in range(_MAX_TRIES))
         if block is None:
             raise MeasureError("the power of a waiting GPU could not be told; measure again when this machine is quiet")
         return block
@@ -223,8 +223,12 @@ class Bench:
         )
 
 
-def _best(tries: Iterable[Block | None]) -> Block | None:
-    """The first try whose power is known well enough; else the one whose power is known best."""
+def best_block(tries: Iterable[Block | None]) -> Block | None:
+    """The first try whose power is known to half a percent; without one, that with the smallest standard error.
+
+    Args:
+        tries: None is one whose power could not be determined. Those behind the first good one are not begun.
+    """
     found: list[Block] = []
     for block in tries:
         if block is not None:

@@ -28,6 +28,8 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 _TERMINATED = 128 + signal.SIGTERM
 _AGAIN_S = 5.0  # between two signals to a process that has not ended
 
+_remove_temporary_files: Finalize | None = None  # of this process, where it is one of a pool
+
 
 @dataclass(slots=True)
 class Campaign:
@@ -125,7 +127,8 @@ def _try_seed(seed: int) -> Trial:
     try:
         return try_seed(seed)
     except SystemExit:  # the pool would take it for a result, and go on with the next seed
-        _remove_temporary_folder()
+        if _remove_temporary_files is not None:
+            _remove_temporary_files()
         os._exit(_TERMINATED)
 
 
@@ -134,18 +137,19 @@ def _end_in_good_order() -> None:
 
     It may come while a temporary folder is made or removed, so all of a process's lie in one, which goes with it.
     """
+    global _remove_temporary_files  # noqa: PLW0603 - as there is one of each process, so there is one of this
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the campaign's own business
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     tempfile.tempdir = tempfile.mkdtemp(prefix="perseus-chaos-")
-    Finalize(None, _remove_temporary_folder, exitpriority=0)
+    _remove_temporary_files = Finalize(None, _remove_folder, args=(tempfile.tempdir,), exitpriority=0)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     threading.Thread(target=_end_with_campaign, daemon=True).start()
 
 
-def _remove_temporary_folder() -> None:
+def _remove_folder(folder: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    shutil.rmtree(tempfile.gettempdir(), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_with_campaign() -> None:
