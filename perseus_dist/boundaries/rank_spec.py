@@ -9,6 +9,21 @@ from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPlanner:
+    """The planner that rank 0 embeds, as ranks on other hosts reach it.
+
+    Attributes:
+        address: ``host:port``.
+        token: That its calls need.
+        certificate: In PEM; no other is trusted.
+    """
+
+    address: str
+    token: str = field(repr=False)
+    certificate: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankSpec:
     """One rank of a job and how its user wants it run. Standard library only: adapters fill it in.
 
@@ -22,6 +37,7 @@ class RankSpec:
         gpu_uuid: The GPU that this rank computes on, as NVML writes it.
         planner: ``host:port``; None embeds one in rank 0's agent.
         rendezvous: Folder that all ranks see, where the embedded planner leaves its address.
+        shared_planner: The embedded planner, on a rank that runs on another host than rank 0.
         token_file: File with the job's token.
         target: As on the command line: ``t_min``, ``slowdown=1.05`` or ``deadline_s=2.5``.
         profile: CSV of an earlier run, which spares the sweep.
@@ -48,6 +64,7 @@ class RankSpec:
     gpu_uuid: str | None = None
     planner: str | None = None
     rendezvous: str | None = None
+    shared_planner: SharedPlanner | None = None
     token_file: str | None = None
     target: str | None = None
     profile: str | None = None
@@ -69,7 +86,9 @@ class RankSpec:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in fields.get("workload", {}).items()
         }
-        return cls(**{**fields, "workload": Workload(**workload)})
+        shared = fields.get("shared_planner")
+        planner = None if shared is None else SharedPlanner(**shared)
+        return cls(**{**fields, "workload": Workload(**workload), "shared_planner": planner})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

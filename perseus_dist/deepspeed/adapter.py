@@ -11,7 +11,7 @@ from typing import Any
 
 from perseus_dist.deepspeed.attachment import Attachment
 from perseus_dist.training.disabled import is_disabled
-from perseus_dist.training.options import PerseusOptions, options_from_block
+from perseus_dist.training.options import PerseusOptions, options_from_block, options_from_environment
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,8 @@ def _install(attachment: Attachment, engine: Any, options: PerseusOptions | None
         _say_without_pipeline(engine)
         return
     _patch_train_batch(PipelineEngine)
-    attachment.install((options or PerseusOptions()).over(_options_of(engine) or PerseusOptions()))
+    asked = (options or PerseusOptions()).over(options_from_environment())
+    attachment.install(asked.over(_options_of(engine) or PerseusOptions()))
 
 
 def _patch_train_batch(engine_class: Any) -> Callable[..., Any]:

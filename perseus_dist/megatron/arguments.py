@@ -15,6 +15,7 @@ from perseus_dist.training.options import (
     PerseusOptions,
     add_options,
     check_profile,
+    options_from_environment,
     options_from_namespace,
 )
 from perseus_dist.training.report_launcher import ReportLauncher
@@ -86,7 +87,7 @@ class _Ask(argparse.Action):
             return
         setattr(self._given, self.dest, values)
         try:
-            options = options_from_namespace(self._given)
+            options = options_from_namespace(self._given).over(self._before).over(options_from_environment())
             if os.environ.get("RANK", "0") == "0":
                 if self.dest == "perseus_profile":
                     check_profile(options)
@@ -94,4 +95,4 @@ class _Ask(argparse.Action):
                     ReportLauncher(options.report)  # whose folder can be written to
         except OptionError as error:
             parser.exit(2, f"{parser.prog}: {' '.join(str(error).split())}\n")
-        requested.request_options(options.over(self._before))
+        requested.request_options(options)

@@ -25,7 +25,7 @@ from perseus_dist.megatron.requested import report_refusal, requested_options
 from perseus_dist.megatron.writers import shows_job, write_status
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
-from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.options import PerseusOptions, options_from_environment
 from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 from perseus_dist.training.rank.device import Device, open_device
 from perseus_dist.training.rank.iteration_work import TokenCount
@@ -218,7 +218,7 @@ class Attachment:
         reason = reason_against(call, config)
         if reason is not None:
             raise ScheduleError(reason)
-        place, options = read_place(), requested_options() or PerseusOptions()
+        place, options = read_place(), (requested_options() or PerseusOptions()).over(options_from_environment())
         framework = Framework(
             read_schedule=self._read_schedule,
             open_device=lambda: _open_device(place, iteration.num_chunks),

@@ -41,10 +41,12 @@ class ClientTls:
 
     Attributes:
         ca: Whom to trust; the system's authorities if None.
+        ca_pem: The same as text in the file's place.
         cert, key: Who we are, for a planner that asks (mTLS): both or neither.
     """
 
     ca: Path | None = None
+    ca_pem: str | None = None
     cert: Path | None = None
     key: Path | None = None
 
@@ -59,6 +61,7 @@ def channel_credentials(tls: ClientTls) -> "grpc.ChannelCredentials":
 
     _check_pem(tls)
     ca, key, cert = (None if path is None else _read(path) for path in (tls.ca, tls.key, tls.cert))
+    ca = ca if tls.ca_pem is None else tls.ca_pem.encode("ascii", errors="replace")
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
 
 

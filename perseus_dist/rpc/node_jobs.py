@@ -2,8 +2,10 @@
 
 ```
  <state folder>/jobs/<boot id>-<random>.json     an entry: {"job": ..., "host": ..., "rendezvous": "/tmp/perseus-..."}
- <rendezvous>/perseus-planner-<job>.json         {"address": ..., "token": ..., "pid": ...}, mode 0600
+ <rendezvous>/perseus-planner-<job>.json         {"address": ..., "token": ..., "pid": ...}, mode 0600, and where
+                                                 other nodes take part {"shared": {"address": ..., "certificate": ...}}
  <rendezvous>/planner-<random>/planner.sqlite*   what the planner must remember
+ <rendezvous>/planner-<random>/shared.json, operator-token    where other nodes find it, and what they show
 ```
 
 The agent that embeds the planner, and the planner itself, hold a shared lock on the rendezvous folder. The kernel drops
@@ -23,28 +25,35 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.rpc.state_folder import default_state_dir
 
 RENDEZVOUS_PREFIX = "perseus-"
 STATE_PREFIX = "planner-"
+SHARED_PORT_FILE, TOKEN_FILE = "shared.json", "operator-token"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _RENDEZVOUS = re.compile(r"perseus-[a-z0-9_]{8}")  # as tempfile.mkdtemp names it
 _TRACE = re.compile(r"perseus-planner-.+\.json|\.perseus-planner-.+\.json\.[0-9]+\.tmp")
 _STATE = re.compile(r"planner-[a-z0-9_]{8}")
-_STATE_FILE = re.compile(r"\.?planner\.sqlite.*")
+_STATE_FILE = re.compile(r"\.?(planner\.sqlite|shared\.json|operator-token).*")
 _DEAD_EMPTY_S = 600.0  # a trainer makes the folder, and its agent locks it some seconds later
 _LOCK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerFile:
-    """The content of a planner's address file."""
+    """The content of a planner's address file.
+
+    Attributes:
+        shared: As other nodes reach it; None where none is to.
+    """
 
     address: str
     token: str
+    shared: SharedPlanner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +83,12 @@ def read_planner(path: Path) -> PlannerFile | None:
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError), path.open(encoding="utf-8") as file:
         if os.fstat(file.fileno()).st_uid == os.geteuid():
             found = json.load(file)
-            return PlannerFile(address=str(found["address"]), token=str(found["token"]))
+            token, shared = str(found["token"]), found.get("shared")
+            return PlannerFile(
+                address=str(found["address"]),
+                token=token,
+                shared=None if shared is None else SharedPlanner(token=token, **shared),
+            )
     return None
 
 

@@ -11,6 +11,7 @@ MAX_JOB_NAME_LENGTH = 128
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65_535
+_HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
 _JOB_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{MAX_JOB_NAME_LENGTH}}}")
 _CONTROLS = ("auto", "clockd", "zeusd", "direct", "observe")
 
@@ -35,6 +36,11 @@ class Option:
 def _address(text: str) -> str | None:
     match = _ADDRESS.fullmatch(text)
     return text if match is not None and 1 <= int(match["port"]) <= _MAX_PORT else None
+
+
+def _host_or_off(text: str) -> str | None:
+    match = _HOST.fullmatch(text)
+    return text if match is not None and int(match["port"] or 1) in range(1, _MAX_PORT + 1) else None
 
 
 def _target(text: str) -> str | None:
@@ -67,7 +73,7 @@ def _reaction(text: str) -> str | None:
 OPTIONS: dict[str, Option] = {
     "planner": Option(
         "HOST:PORT",
-        "the planner to ask; without it one starts with rank 0 and ends with the job",
+        "the planner to ask; without it one starts with rank 0, serves all nodes, and ends with the job",
         "HOST:PORT such as 127.0.0.1:50151 or [::1]:50151",
         _address,
     ),
@@ -91,6 +97,13 @@ OPTIONS: dict[str, Option] = {
         "the job's name at the planner; made up otherwise",
         f"1 to {MAX_JOB_NAME_LENGTH} characters of A-Z a-z 0-9 . _ -",
         _job_name,
+    ),
+    "share": Option(
+        "HOST",
+        "where other nodes reach the planner that starts with rank 0, HOST or HOST:PORT: its node's address on the way "
+        "to MASTER_ADDR otherwise, and any free port; off serves rank 0's node alone",
+        "HOST or HOST:PORT such as 10.0.0.1, node-0:50152 or [fd00::1]:50152, or off",
+        _host_or_off,
     ),
     "token_file": Option("FILE", "file with the planner's token", "a file's path", _path),
     "control": Option(

@@ -26,6 +26,7 @@ class PerseusOptions:
         target: ``t_min``, ``slowdown=1.05`` or ``deadline_s=2.5``.
         report: Folder for the savings report.
         cache: Folder for the profile and the plans of an embedded planner, or ``off``.
+        share: Where other nodes reach an embedded planner: ``HOST`` or ``HOST:PORT``, or ``off``.
         job: The job's name at the planner; made by rank 0 otherwise.
         token_file: File with the job's token at the planner.
         control: How clocks are set: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
@@ -38,6 +39,7 @@ class PerseusOptions:
     target: str | None = None
     report: str | None = None
     cache: str | None = None
+    share: str | None = None
     job: str | None = None
     token_file: str | None = None
     control: str | None = None

@@ -25,7 +25,7 @@ SURFACE = {
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --stragglers --address-file --embedded "
-    "--cache --job",
+    "--cache --job --share",
     "jobs": f"--json {PLANNER}",
     "watch": f"job --json {PLANNER}",
     "target": f"job --t-min --slowdown --deadline-s --json {PLANNER}",

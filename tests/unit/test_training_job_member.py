@@ -1,5 +1,6 @@
 """Ranks agree on their job, join, and join again when what they run has changed."""
 
+import json
 import logging
 import tempfile
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from perseus_dist import hooks
+from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.schedule import Schedule, one_f_one_b
-from perseus_dist.training.options import PerseusOptions
+from perseus_dist.rpc.node_jobs import address_file
+from perseus_dist.training.options import PerseusOptions, options_from_environment
 from perseus_dist.training.rank import job_identity, job_member
 from perseus_dist.training.rank.device import Host
 from perseus_dist.training.rank.job_identity import IdentityError, make_identity
@@ -192,7 +195,7 @@ def test_a_named_planner_needs_no_rendezvous(job: Job, tmp_path: Path) -> None:
 def test_a_planner_of_its_own_is_told_what_to_do_about_stragglers(job: Job, caplog: pytest.LogCaptureFixture) -> None:
     first = job.member(0, PerseusOptions(stragglers="show"))
     assert job.run(first)
-    assert job.specs[-1].options == {"planner_stragglers": "show"}
+    assert job.specs[-1].options["planner_stragglers"] == "show"
     first.close()
     assert "up to the planner" not in caplog.text
     first = job.member(0, PerseusOptions(planner="127.0.0.1:1", job="mine", stragglers="show"))
@@ -225,6 +228,86 @@ def test_another_host_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.undo()
     embedded.discard()
     assert not embedded.is_within_reach  # another mount namespace sees no such folder
+
+
+@pytest.fixture
+def several_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "node-0.example"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def on_another_host(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    other = folder / "boot_id"
+    other.write_text("another")
+    monkeypatch.setattr(job_identity, "_BOOT_ID", other)
+
+
+def listens(job: Job, **more: object) -> None:
+    """The planner that rank 0 embeds has left its address."""
+    spec = job.specs[0]
+    path = address_file(Path(str(spec.rendezvous)), spec.job_id)
+    path.write_text(json.dumps({"address": "127.0.0.1:1", "token": "t", "pid": 1, **more}))
+
+
+@pytest.mark.usefixtures("several_hosts")
+def test_another_host_waits_until_rank_0_says_where_its_planner_is(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    assert job.specs[0].options["planner_share"] == "node-0.example"
+    assert job.specs[0].shared_planner is None
+    for _ in range(10):
+        with monkeypatch.context() as elsewhere:
+            on_another_host(elsewhere, tmp_path)
+            assert not job.run(second), "training goes on"
+        assert job.run(first)
+    listens(job, shared={"address": "10.0.0.1:2", "certificate": "PEM"})
+    assert job.run(first)
+    on_another_host(monkeypatch, tmp_path)
+    assert job.run(second)
+    planner = SharedPlanner(address="10.0.0.1:2", token="t", certificate="PEM")
+    assert (job.specs[1].shared_planner, job.specs[1].planner) == (planner, None)
+    assert "planner_share" not in job.specs[1].options
+    assert "several hosts" not in caplog.text
+    first.close()
+    second.close()
+
+
+@pytest.mark.usefixtures("several_hosts")
+def test_a_rank_on_rank_0s_host_finds_the_planner_as_ever(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    assert job.run(second)
+    assert job.specs[1].shared_planner is None
+    first.close()
+    second.close()
+
+
+@pytest.mark.usefixtures("several_hosts")
+def test_a_planner_that_other_hosts_cannot_reach_is_not_told_of(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    listens(job)
+    on_another_host(monkeypatch, tmp_path)
+    assert [job.run(first) for _ in range(3)] == [True] * 3
+    assert not job.run(second)
+    first.close()
+
+
+def test_a_job_that_seems_to_be_on_one_host_says_what_to_set(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    on_another_host(monkeypatch, tmp_path)
+    assert job.run(second)
+    assert "name an address of rank 0's host" in caplog.text
+    assert job.specs[1].control == "observe"
+    first.close()
+    second.close()
 
 
 def test_errors_of_the_store_come_out(job: Job) -> None:
@@ -264,7 +347,7 @@ def test_where_profile_and_plans_are_kept(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    member = job.member(0, options)
+    member = job.member(0, options.over(options_from_environment()))
     assert job.run(member)
     member.close()
     assert job.specs[0].options.get("cache") == (wanted and wanted.format(home=tmp_path))

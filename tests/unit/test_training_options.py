@@ -42,6 +42,7 @@ def values(folder: Path) -> dict[str, str]:
         "target": "slowdown=1.05",
         "report": str(folder / "report"),
         "cache": str(folder / "cache"),
+        "share": "node-0.example:50152",
         "job": "gpt-3_a.b",
         "control": "observe",
         "stragglers": "show",

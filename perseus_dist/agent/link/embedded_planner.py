@@ -12,9 +12,12 @@ from pathlib import Path
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import PerseusError
+from perseus_dist.planning.output_file import write_output
 from perseus_dist.rpc.node_jobs import (
     RENDEZVOUS_PREFIX,
+    SHARED_PORT_FILE,
     STATE_PREFIX,
+    TOKEN_FILE,
     address_file,
     hold_rendezvous,
     register_job,
@@ -59,18 +62,21 @@ class EmbeddedPlanner:
     ) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
         self._lock = hold_rendezvous(self.folder)
-        if is_continued:
-            for left in self.folder.glob(f"{STATE_PREFIX}*"):
-                shutil.rmtree(left, ignore_errors=True)
+        found_by = _take_over(self.folder) if is_continued else {}
         sweep_dead_jobs()
         self._entry = self._register(spec.job_id)
         self._state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX, dir=self.folder))
+        for name, content in found_by.items():
+            write_output(self._state / name, content)
+            (self._state / name).chmod(0o600)
         self._address_file = address_file(self.folder, spec.job_id)
         self._address_file.unlink(missing_ok=True)  # of an earlier run
         self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]
         self._command += ["--address-file", str(self._address_file), "--state-dir", str(self._state)]
         self._command += ["--bind", spec.options.get("planner_bind", "127.0.0.1:0")]
         self._command += ["--stragglers", spec.options.get("planner_stragglers", "act")]
+        if "planner_share" in spec.options:
+            self._command += ["--share", spec.options["planner_share"]]
         if cache is not None:
             self._command += ["--cache", str(cache), "--job", spec.job_id]
         self._num_restarts = 0
@@ -148,3 +154,14 @@ class EmbeddedPlanner:
         with suppress(OSError, ValueError, KeyError, TypeError):
             if json.loads(self._address_file.read_text())["pid"] == self._process.pid:
                 self._address_file.unlink()
+
+
+def _take_over(folder: Path) -> dict[str, bytes]:
+    """Remove what a killed agent's planner has left, but for the files by which other nodes find its successor."""
+    kept: dict[str, bytes] = {}
+    for left in folder.glob(f"{STATE_PREFIX}*"):
+        for name in (SHARED_PORT_FILE, TOKEN_FILE):
+            with suppress(OSError):
+                kept[name] = (left / name).read_bytes()
+        shutil.rmtree(left, ignore_errors=True)
+    return kept

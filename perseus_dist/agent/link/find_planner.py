@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perseus_dist.agent.link.link import PlannerAddress
+from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.rpc.node_jobs import address_file, read_planner
 
 FindPlanner = Callable[[], PlannerAddress | None]
@@ -18,6 +19,12 @@ def find_named(address: str, token_file: str | None) -> FindPlanner:
         return PlannerAddress(address, "" if token_file is None else read_token(Path(token_file)))
 
     return find
+
+
+def find_shared(planner: SharedPlanner) -> FindPlanner:
+    """The planner that rank 0 starts on another host."""
+    found = PlannerAddress(planner.address, planner.token)
+    return lambda: found
 
 
 def find_in_folder(folder: Path, job_id: str) -> FindPlanner:

@@ -33,7 +33,7 @@ from perseus_dist.agent.core.actions import (
 )
 from perseus_dist.agent.core.core import AgentCore
 from perseus_dist.agent.link.embedded_planner import EmbeddedPlanner
-from perseus_dist.agent.link.find_planner import FindPlanner, find_in_folder, find_named
+from perseus_dist.agent.link.find_planner import FindPlanner, find_in_folder, find_named, find_shared
 from perseus_dist.agent.link.link import Connected, Disconnected, LinkEvent, PlannerLink, Received, Unreachable
 from perseus_dist.agent.process.devices import Devices, open_devices
 from perseus_dist.agent.process.inbox import Inbox
@@ -272,6 +272,8 @@ class AgentProcess:
     def _find_planner(self, spec: RankSpec, devices: Devices) -> FindPlanner | None:
         if spec.planner is not None:
             return find_named(spec.planner, spec.token_file)
+        if spec.shared_planner is not None:
+            return find_shared(spec.shared_planner)
         folder = None if spec.rendezvous is None else Path(spec.rendezvous)
         num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
         if folder is None and num_ranks > 1:

@@ -90,9 +90,13 @@ class RankReport:
         self._folder.replace_timeline(header, timeline.iterations)
 
     def record_job(self, seen: SeenOfJob) -> None:
-        """Something of the whole job was seen: the trainer may show it; rank 0's agent alone reports it."""
+        """Something of the whole job was seen: the trainer may show it; rank 0's agent alone reports it.
+
+        That another node does not reach the planner which rank 0 embeds, only that node can know: its first rank warns.
+        """
         if isinstance(seen, Unreachable):
-            level = logging.WARNING if self._spec.rank == 0 else logging.DEBUG
+            is_first_of_node = self._spec.shared_planner is not None and self._spec.local_rank == 0
+            level = logging.WARNING if self._spec.rank == 0 or is_first_of_node else logging.DEBUG
             _log.log(level, "%s", seen.reason)
             if self._job is not None:
                 self._job.record_trouble(seen.reason, _now())

@@ -131,7 +131,14 @@ def cache_file(spec: RankSpec, devices: Devices) -> Path | None:
 
 
 def tls_from_spec(spec: RankSpec) -> "ClientTls | None":
-    """Options ``tls_ca``, ``tls_cert`` and ``tls_key`` name files; ``tls=1`` alone trusts the system's authorities."""
+    """Options ``tls_ca``, ``tls_cert`` and ``tls_key`` name files; ``tls=1`` alone trusts the system's authorities.
+
+    A planner that rank 0 embeds is trusted by its certificate.
+    """
+    if spec.shared_planner is not None:
+        from perseus_dist.rpc.connection import ClientTls
+
+        return ClientTls(ca_pem=spec.shared_planner.certificate)
     names = ("tls_ca", "tls_cert", "tls_key")
     if not {"tls", *names} & spec.options.keys():
         return None

@@ -84,6 +84,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="with --embedded and --job: keep the job's profile and plans in this file, and begin with what is there",
     )
     parser.add_argument("--job", default="", metavar="NAME", help="the job of --cache")
+    parser.add_argument(
+        "--share",
+        metavar="HOST[:PORT]",
+        help="with --embedded and --state-dir: listen for the job's other nodes too, on this node's address at HOST or "
+        "on the way there, with TLS and a certificate that is made for it",
+    )
     parser.set_defaults(run=run)
 
 
@@ -100,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> "ServerConfig":
-    from perseus_dist.planner.access.address import AddressError, parse_address
+    from perseus_dist.planner.access.address import AddressError, parse_address, parse_host
     from perseus_dist.planner.access.auth import load_operator_token, new_token
     from perseus_dist.planner.access.tls import ServerTls, server_credentials
     from perseus_dist.planner.job.job_policy import Policy
@@ -120,6 +126,8 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         raise PlannerOptionsError("--embedded needs --address-file: nobody would find the planner")
     if args.cache is not None and not (args.embedded and args.job):
         raise PlannerOptionsError("--cache needs --embedded and --job: it keeps one job, of one start")
+    if args.share is not None and not (args.embedded and args.state_dir):
+        raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
     tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
     if not bind.is_loopback and tls is None and not args.insecure:
         raise PlannerOptionsError(
@@ -133,8 +141,9 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     state_dir = args.state_dir or (None if args.embedded else default_state_dir())
     if state_dir is not None:
         make_state_dir(state_dir)
-    # That of an embedded one is new with every start: a process that can read the address file may use it.
-    if args.embedded or state_dir is None:
+    # That of an embedded one is new with every start: a process that can read the address file may use it. Other nodes
+    # get it once, through the store of the job, and it stays.
+    if state_dir is None or (args.embedded and args.share is None):
         operator_token = new_token()
     else:
         operator_token = load_operator_token(state_dir / OPERATOR_TOKEN)
@@ -149,5 +158,6 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         embedded=args.embedded,
         cache=args.cache,
         job_id=args.job,
+        share=None if args.share is None else parse_host(args.share),
         policy=Policy(acts_on_stragglers=args.stragglers == "act"),
     )

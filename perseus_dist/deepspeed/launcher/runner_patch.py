@@ -28,6 +28,7 @@ from perseus_dist.training.options import (
     check_profile,
     is_asked_for,
     is_option,
+    options_from_environment,
     options_from_namespace,
 )
 from perseus_dist.training.report_launcher import LONGEST_AFTER_FAILURE_S, ReportLauncher
@@ -117,7 +118,7 @@ class _RunnerPatch:
         return result
 
     def _take_over(self, namespace: argparse.Namespace) -> None:
-        options = options_from_namespace(namespace)
+        options = options_from_namespace(namespace).over(options_from_environment())
         check_profile(options)
         if namespace.autotuning:
             raise OptionError(

@@ -10,6 +10,7 @@ DEFAULT_PORT = 50151
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65_535
+_BARE_IPV6 = re.compile(r"[0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")
 
 
 class AddressError(PerseusError):
@@ -45,3 +46,18 @@ def parse_address(text: str) -> Address:
     if match is None or int(match["port"]) > _MAX_PORT:
         raise AddressError(f"{text!r} is no address: expected HOST:PORT such as 127.0.0.1:{DEFAULT_PORT} or [::1]:0")
     return Address(match["host"], int(match["port"]))
+
+
+def parse_host(text: str) -> Address:
+    """``HOST`` on any free port, or ``HOST:PORT``; an IPv6 host without a port may lack its brackets.
+
+    Raises:
+        AddressError: It is something else.
+    """
+    if _BARE_IPV6.fullmatch(text):
+        text = f"[{text}]"
+    has_port = text.rpartition("]")[2].count(":") == 1
+    try:
+        return parse_address(text if has_port else f"{text}:0")
+    except AddressError:
+        raise AddressError(f"{text!r} is no host: expected HOST or HOST:PORT such as node-0 or [fd00::1]:0") from None

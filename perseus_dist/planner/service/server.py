@@ -7,8 +7,9 @@ import os
 import resource
 import signal
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -18,7 +19,9 @@ from prometheus_client import start_http_server
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.auth import hash_token
+from perseus_dist.planner.access.own_address import own_address
 from perseus_dist.planner.access.private_file import write_private
+from perseus_dist.planner.access.shared_port import SharedPort, keep_shared_port, load_shared_port
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.runtime.counters import Counters
@@ -73,11 +76,13 @@ class ServerConfig:
         tls: None serves plain text.
         metrics_port: On the loopback address; None for no metrics.
         address_file: Told where the planner listens: JSON with ``address``, ``metrics_address``, ``pid`` and, if
-            ``embedded``, ``token``.
+            ``embedded``, ``token``; what other nodes need of a ``share`` is in ``shared``.
         embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
             If that process has died, this file and the database have no other owner: the planner removes them.
         cache: The job's profile and plans outlive the planner in this file; needs ``job_id``.
         job_id: Of the one job of an embedded planner.
+        share: Host where the ranks of a job on several nodes have met: an embedded planner listens on this node's
+            address there, too, on this port. None for a job on one node. Needs ``database``.
         policy: Of every job.
     """
 
@@ -91,6 +96,7 @@ class ServerConfig:
     embedded: bool = False
     cache: Path | None = None
     job_id: str = ""
+    share: Address | None = None
     policy: Policy = field(default_factory=Policy)
 
 
@@ -121,11 +127,12 @@ async def serve(config: ServerConfig) -> None:
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         address = guard.address = Address(config.bind.host, _listen(server, config))
+        shared = _share(server, config)
         metrics_address = _serve_metrics(config, jobs, store, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-        _tell_address(config, str(address), metrics_address)
+        _tell_address(config, str(address), metrics_address, shared)
         ticking = asyncio.create_task(jobs.tick())
         is_orphan = await _until_asked_to_end(parent if config.embedded else None)
 
@@ -165,6 +172,26 @@ def _listen(server: grpc.aio.Server, config: ServerConfig) -> int:
         ) from error
 
 
+def _share(server: grpc.aio.Server, config: ServerConfig) -> SharedPort | None:
+    """Listen for other nodes too; None, with a line in the log, where that cannot be."""
+    if config.share is None or config.database is None:
+        return None
+    try:
+        host = own_address(config.share.host.strip("[]"))
+        shared = load_shared_port(config.database.parent, host, config.share.port)
+        credentials = grpc.ssl_server_credentials([(shared.key.encode(), shared.certificate.encode())])
+        shared = replace(shared, port=server.add_secure_port(shared.address, credentials))
+        keep_shared_port(config.database.parent, shared)
+    except (RuntimeError, ValueError, ImportError, PerseusError) as error:
+        _log.warning(
+            "other nodes of the job cannot be served (%s): clocks stay as they are; name an address of rank 0's node, "
+            "and a port that is free there, with --perseus-share HOST:PORT",
+            error,
+        )
+        return None
+    return shared
+
+
 def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: AsyncExitStack) -> str:
     if config.metrics_port is None:
         return ""
@@ -180,14 +207,16 @@ def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: Asyn
     return f"127.0.0.1:{httpd.server_port}"
 
 
-def _tell_address(config: ServerConfig, address: str, metrics_address: str) -> None:
+def _tell_address(config: ServerConfig, address: str, metrics_address: str, shared: SharedPort | None) -> None:
     security = "plain text" if config.tls is None else "mTLS" if config.tls.client_ca else "TLS"
     metrics = f", metrics on http://{metrics_address}/metrics" if metrics_address else ""
     _log.info("listening on %s (%s)%s", address, security, metrics)
     if config.address_file is not None:
-        told: dict[str, str | int] = {"address": address, "metrics_address": metrics_address, "pid": os.getpid()}
+        told: dict[str, Any] = {"address": address, "metrics_address": metrics_address, "pid": os.getpid()}
         if config.embedded:
             told["token"] = config.operator_token
+        if shared is not None:
+            told["shared"] = {"address": shared.address, "certificate": shared.certificate}
         write_private(config.address_file, json.dumps(told) + "\n")
 
 

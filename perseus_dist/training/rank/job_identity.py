@@ -16,10 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.errors import PerseusError
 
 _MAX_STEM_LENGTH = 100
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NETWORK = Path("/proc/self/ns/net")
 
 
 class IdentityError(PerseusError):
@@ -49,19 +51,21 @@ class JobIdentity:
     Attributes:
         job: The job's name.
         rendezvous: Folder where the embedded planner leaves its address; None where the user named a planner.
-        boot_id: Of the host that rank 0 runs on.
+        host_id: Of the host that rank 0 runs on, and its network.
         run_id: As in ``RankSpec``.
+        is_shared: Whether rank 0 says later how other hosts reach the embedded planner.
     """
 
     job: str
     rendezvous: str | None
-    boot_id: str
+    host_id: str
     run_id: str
+    is_shared: bool = False
 
     @property
     def is_within_reach(self) -> bool:
         """Whether this process could reach what rank 0 embeds: the same host, and the same files."""
-        return self.rendezvous is None or (self.boot_id == _boot_id() and Path(self.rendezvous).is_dir())
+        return self.rendezvous is None or (self.host_id == _host_id() and Path(self.rendezvous).is_dir())
 
     def discard(self) -> None:
         """Remove the rendezvous folder if it is unused."""
@@ -70,7 +74,7 @@ class JobIdentity:
                 Path(self.rendezvous).rmdir()
 
 
-def make_identity(*, job: str | None, is_planner_embedded: bool) -> JobIdentity:
+def make_identity(*, job: str | None, is_planner_embedded: bool, is_shared: bool = False) -> JobIdentity:
     """Rank 0's word: the name that was given, or one after the script that runs.
 
     Raises:
@@ -79,8 +83,9 @@ def make_identity(*, job: str | None, is_planner_embedded: bool) -> JobIdentity:
     return JobIdentity(
         job=job or f"{_script_stem()}-{secrets.token_hex(4)}",
         rendezvous=tempfile.mkdtemp(prefix="perseus-") if is_planner_embedded else None,
-        boot_id=_boot_id(),
+        host_id=_host_id(),
         run_id=secrets.token_hex(8),
+        is_shared=is_shared,
     )
 
 
@@ -108,6 +113,18 @@ def find_identity(store: Store, key: str) -> JobIdentity | None:
     return JobIdentity(**word)
 
 
+def announce_planner(store: Store, key: str, planner: SharedPlanner) -> None:
+    """As rank 0, say how other hosts reach the planner that it embeds. Raises what the store raises."""
+    store.set(f"{key}/planner", json.dumps(asdict(planner)))
+
+
+def announced_planner(store: Store, key: str) -> SharedPlanner | None:
+    """The planner that rank 0 embeds, or None while it has not said. Raises what the store raises."""
+    if not store.check([f"{key}/planner"]):
+        return None
+    return SharedPlanner(**json.loads(store.get(f"{key}/planner")))
+
+
 def is_first_to_say(store: Store, key: str) -> bool:
     """True for the first rank of the job that asks, so that one speaks for all. Raises what the store raises."""
     return store.add(f"{key}/said", 1) == 1
@@ -131,7 +148,12 @@ def _script_stem() -> str:
     return stem[:_MAX_STEM_LENGTH] or "job"
 
 
-def _boot_id() -> str:
+def _host_id() -> str:
+    """Equal for processes that reach each other over the loopback interface."""
+    try:
+        host = _BOOT_ID.read_text().strip()
+    except OSError:
+        host = os.uname().nodename
     with suppress(OSError):
-        return _BOOT_ID.read_text().strip()
-    return os.uname().nodename
+        return f"{host} {_NETWORK.stat().st_ino}"
+    return host

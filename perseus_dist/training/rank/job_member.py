@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist import hooks
-from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.boundaries.rank_spec import RankSpec, SharedPlanner
 from perseus_dist.errors import PerseusError
 from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
-from perseus_dist.training.option_values import OPTIONS
+from perseus_dist.rpc.node_jobs import address_file, read_planner
 from perseus_dist.training.options import PerseusOptions
 from perseus_dist.training.rank.device import Device
+from perseus_dist.training.rank.hosts import meeting_host
 from perseus_dist.training.rank.job_identity import (
     IdentityError,
     JobIdentity,
     Store,
+    announce_planner,
+    announced_planner,
     find_identity,
     is_first_to_say,
     leave_identity,
@@ -106,6 +109,7 @@ class JobMember:
         self._join_iteration: int | None = 0  # the iteration at which all ranks join; None once this one never will
         self._rejoin_backoff = _FIRST_BACKOFF
         self._num_join_attempts = 0
+        self._announcement: _PlannerAnnouncement | None = None
         self._has_run = False  # any instruction, whether it was reported or not
 
     @property
@@ -127,6 +131,8 @@ class JobMember:
             self._join(self._join_iteration)
         if self._boundaries is not None:
             self._boundaries.begin_iteration(self._iteration)
+        if self._announcement is not None and self._announcement.is_made():
+            self._announcement = None
 
     def begin(self, instruction: Instruction) -> None:
         """An instruction begins."""
@@ -207,8 +213,10 @@ class JobMember:
         identity = None
         try:
             schedule = self._framework.read_schedule()
-            identity = make_identity(job=self._job, is_planner_embedded=self._options.planner is None)
-            hook = self._attach(schedule, identity)
+            is_planner_embedded = self._options.planner is None
+            host = self._share() if is_planner_embedded else None
+            identity = make_identity(job=self._job, is_planner_embedded=is_planner_embedded, is_shared=host is not None)
+            hook = self._attach(schedule, identity, share=host)
             if not hook.enabled:
                 raise IdentityError("the agent of rank 0 could not be started")
         except Exception as error:
@@ -218,6 +226,14 @@ class JobMember:
             raise
         self._job = identity.job
         leave_identity(store, key, identity)
+        if identity.is_shared:
+            self._announcement = _PlannerAnnouncement(store, key, identity)
+
+    def _share(self) -> str | None:
+        """Where other nodes are to reach the planner that rank 0 embeds; None where there are none."""
+        if self._options.share is not None:
+            return None if self._options.share == "off" else self._options.share
+        return meeting_host()
 
     def _join_others(self, store: Store, key: str) -> None:
         try:
@@ -227,19 +243,32 @@ class JobMember:
             self.close()
             return
         if identity is not None:
-            if not identity.is_within_reach and is_first_to_say(store, key):
+            planner = None
+            if not identity.is_within_reach and identity.is_shared:
+                planner = announced_planner(store, key)
+                if planner is None:  # rank 0's is still starting
+                    return
+            elif not identity.is_within_reach and is_first_to_say(store, key):
                 _log.warning(
-                    "perseus: the job spans several hosts, and the planner that rank 0 embeds serves one: clocks stay "
-                    "as they are; start 'perseus-dist planner' and name it with --perseus-planner HOST:PORT"
+                    "perseus: the job spans several hosts, and rank 0 knows no address where the others reach the "
+                    "planner that it embeds: clocks stay as they are; name an address of rank 0's host with "
+                    "--perseus-share HOST, or start 'perseus-dist planner' and name it with --perseus-planner HOST:PORT"
                 )
-            if not self._attach(self._framework.read_schedule(), identity).enabled:
+            if not self._attach(self._framework.read_schedule(), identity, planner=planner).enabled:
                 self.close()  # the hook has said why
             return
         self._num_join_attempts += 1
         if self._num_join_attempts == _MAX_JOIN_ATTEMPTS:
             raise IdentityError("rank 0 has not said which job this is; is Perseus disabled there?")
 
-    def _attach(self, schedule: Schedule, identity: JobIdentity) -> "Hook":
+    def _attach(
+        self,
+        schedule: Schedule,
+        identity: JobIdentity,
+        *,
+        planner: SharedPlanner | None = None,
+        share: str | None = None,
+    ) -> "Hook":
         if self._device is None:
             self._device = self._framework.open_device()
             if not self._device.has_clock and self._place.rank == 0:
@@ -250,7 +279,7 @@ class JobMember:
                 "perseus: what is done about stragglers is up to the planner that was named: start that one "
                 "with --stragglers"
             )
-        is_observing = not self._device.has_clock or not identity.is_within_reach
+        is_observing = not self._device.has_clock or not (identity.is_within_reach or planner is not None)
         spec = RankSpec(
             job_id=identity.job,
             rank=place.rank,
@@ -265,6 +294,7 @@ class JobMember:
             gpu_uuid=self._device.gpu_uuid,
             planner=options.planner,
             rendezvous=identity.rendezvous,
+            shared_planner=planner,
             token_file=options.token_file,
             target=options.target,
             profile=options.profile,
@@ -273,12 +303,37 @@ class JobMember:
             shows_job=self._framework.shows_job,
             run_id=identity.run_id,
             workload=read_workload(self._framework.read_workload),
-            options=_agent_options(options),
+            options=_agent_options(options) | ({} if share is None else {"planner_share": share}),
         )
         hook = hooks.attach(spec, device_stream=self._device.device_stream)
         if hook.enabled:
             self._boundaries = OrderedBoundaries(hook, schedule.ranks[place.pp_rank], rank=place.rank)
         return hook
+
+
+class _PlannerAnnouncement:
+    """Announces the planner that this rank embeds to other hosts, once it listens.
+
+    Args:
+        store: Where they look.
+        key: Of the job there.
+        identity: The job's.
+    """
+
+    def __init__(self, store: Store, key: str, identity: JobIdentity) -> None:
+        assert identity.rendezvous is not None
+        self._store = store
+        self._key = key
+        self._file = address_file(Path(identity.rendezvous), identity.job)
+
+    def is_made(self) -> bool:
+        """Announce it if it listens by now; whether nothing is left to do."""
+        found = read_planner(self._file)
+        if found is None:
+            return False
+        if found.shared is not None:
+            announce_planner(self._store, self._key, found.shared)
+        return True
 
 
 def _agent_options(options: PerseusOptions) -> dict[str, str]:
@@ -294,9 +349,8 @@ def _agent_options(options: PerseusOptions) -> dict[str, str]:
 
 def _cache_folder(options: PerseusOptions) -> str | None:
     """The folder that was asked for, or one beside the report, or the user's; None for none."""
-    asked = options.cache or OPTIONS["cache"].normalise(os.environ.get("PERSEUS_CACHE", ""))
-    if asked is not None:
-        return None if asked == "off" else asked
+    if options.cache is not None:
+        return None if options.cache == "off" else options.cache
     if options.report is not None:
         return str(Path(options.report) / "cache")
     named = os.environ.get("XDG_CACHE_HOME")

@@ -1,0 +1,98 @@
+"""Jobs on two nodes without a planner that is named: rank 0's serves both. The nodes are network namespaces."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from megatron_loops import OLDER, run_in, saved_profile
+from two_nodes import Node, refusal, two_nodes
+from waiting import wait_until
+
+from perseus_dist.report.run_report import build_report
+from perseus_dist.simulation.frameworks.megatron_run import MegatronRun
+
+pytestmark = [pytest.mark.stress, pytest.mark.skipif(bool(refusal()), reason=refusal() or "possible")]
+
+PORT, SHARED_PORT = 29_500, 50_152
+
+
+@contextmanager
+def megatron_on(nodes: tuple[Node, Node], run: MegatronRun) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """``torchrun`` on each node, as its user would type it there."""
+    launchers = []
+    try:
+        for number, node in enumerate(nodes):
+            command = run.command(with_perseus=True)
+            ranks = command.index("--nproc_per_node")
+            command[ranks : ranks + 4] = [
+                *("--nnodes", "2", "--node_rank", str(number), "--nproc_per_node", "1"),
+                *("--master_addr", nodes[0].address, "--master_port", str(PORT)),
+            ]
+            environment = run.environment(node.machine) | {"GLOO_SOCKET_IFNAME": node.interface}
+            with (run.folder / f"node-{number}.log").open("wb") as log:
+                launchers.append(
+                    subprocess.Popen(
+                        node.inside(command),
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        process_group=0,
+                    )
+                )
+        yield launchers
+    finally:
+        for launcher in launchers:
+            kill_node(launcher)
+
+
+def kill_node(launcher: "subprocess.Popen[bytes]") -> None:
+    """Every process of a launcher's group, at once, as when the node's power fails."""
+    with suppress(ProcessLookupError):
+        os.killpg(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+
+
+def prepared(folder: Path, *, num_steps: int) -> MegatronRun:
+    run = run_in(folder, "PP2 V2, overlapped", num_steps=num_steps, version=OLDER)
+    return replace(run, perseus_options=saved_profile(run))
+
+
+def test_rank_0s_planner_serves_both_nodes(tmp_path: Path) -> None:
+    run = prepared(tmp_path, num_steps=60)
+    with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
+        wait_until(lambda: all(node.are_locked() for node in nodes))
+        assert [launcher.wait(300) for launcher in launchers] == [0, 0]
+        assert all(node.are_unlocked() for node in nodes)
+    report = build_report(tmp_path)
+    assert report.is_planned, report.job.reason
+    assert report.predicted_saving_percent is not None
+    assert report.predicted_saving_percent > 3
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_node_that_fails_leaves_no_clock_locked(tmp_path: Path, number: int) -> None:
+    run = prepared(tmp_path, num_steps=5000)
+    with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
+        wait_until(lambda: all(node.are_locked() for node in nodes))
+        kill_node(launchers[number])
+        wait_until(nodes[1 - number].are_unlocked)
+        wait_until(lambda: all(node.are_unlocked() for node in nodes))
+
+
+def test_a_firewall_in_between_is_named_and_training_goes_on(tmp_path: Path) -> None:
+    run = prepared(tmp_path, num_steps=60)
+    with two_nodes() as nodes:
+        share = ("--perseus-share", f"{nodes[0].address}:{SHARED_PORT}")
+        nodes[0].drop_answers(SHARED_PORT)
+        with megatron_on(nodes, replace(run, perseus_options=(*run.perseus_options, *share))) as launchers:
+            assert [launcher.wait(300) for launcher in launchers] == [0, 0]
+        assert all(gpu.state().num_sets == 0 for node in nodes for gpu in node.machine.gpus)
+    said = [line for line in (tmp_path / "node-1.log").read_text().splitlines() if f":{SHARED_PORT}" in line]
+    assert len(said) == 1, said
+    assert "training goes on" in said[0]
