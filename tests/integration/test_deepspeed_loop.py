@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from deepspeed_loops import WORK, deepspeed_run_in
 
 from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
@@ -16,38 +17,19 @@ from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
 from perseus_dist.simulation.frameworks.training_job import TrainingJob, running_job
 from perseus_dist.simulation.simulated_profile import simulated_profile
 from perseus_dist.simulator.presets import PRESETS
-from perseus_dist.simulator.work import WorkTimes
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-WORK = WorkTimes(forward_s=0.03, backward_s=0.055, imbalance=0.3)
 CONSTANTS_S = {"LOAD": 0.0005, "TIED": 0.00002, "REDUCE": 0.004, "STEP": 0.008}
 STARTED_S = 90.0
 """Until a job is under its plan; most of it is `import torch`, on a machine that does other things too."""
-
-
-def run_in(folder: Path, *, num_steps: int) -> DeepSpeedRun:
-    return DeepSpeedRun(
-        script=EXAMPLES / "deepspeed_gpt.py",
-        config=EXAMPLES / "deepspeed_gpt.json",
-        num_stages=2,
-        num_pipelines=1,
-        num_steps=num_steps,
-        folder=folder,
-        preset="a100",
-        forward_s=WORK.forward_s,
-        backward_s=WORK.backward_s,
-        imbalance=WORK.imbalance,
-        launcher="perseus-deepspeed",
-    )
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeepSpeedRun, int]:
     """A job that ran from its baseline to the plan, and how many clocks it left locked."""
     folder = tmp_path_factory.mktemp("trained")
-    run = replace(run_in(folder, num_steps=85), perseus_options=("--perseus-cache", str(folder / "cache")))
+    run = replace(deepspeed_run_in(folder, num_steps=85), perseus_options=("--perseus-cache", str(folder / "cache")))
     return run, run.train()
 
 
@@ -114,7 +96,7 @@ def planned_job(tmp_path: Path) -> Iterator[TrainingJob]:
     """A job under a plan, by a profile that spares it the sweep."""
     profile = tmp_path / "saved.csv"
     profile.write_text(simulated_profile(PRESETS["a100"], WORK, pp_size=2, constants_s=CONSTANTS_S))
-    run = run_in(tmp_path, num_steps=2000)
+    run = deepspeed_run_in(tmp_path, num_steps=2000)
     with running_job(replace(run, perseus_options=("--perseus-profile", str(profile)))) as job:
         job.wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == 2, STARTED_S)
         yield job

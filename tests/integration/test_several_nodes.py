@@ -3,18 +3,21 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deepspeed_loops import deepspeed_run_in
 from megatron_loops import OLDER, run_in, saved_profile
 from two_nodes import Node, refusal, two_nodes
 from waiting import wait_until
 
 from perseus_dist.report.run_report import build_report
+from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
 from perseus_dist.simulation.frameworks.megatron_run import MegatronRun
+from perseus_dist.simulation.frameworks.training_run import TrainingRun
 
 pytestmark = [pytest.mark.stress, pytest.mark.skipif(bool(refusal()), reason=refusal() or "possible")]
 
@@ -22,17 +25,13 @@ PORT, SHARED_PORT = 29_500, 50_152
 
 
 @contextmanager
-def megatron_on(nodes: tuple[Node, Node], run: MegatronRun) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """``torchrun`` on each node, as its user would type it there."""
+def started(
+    nodes: tuple[Node, Node], run: TrainingRun, commands: Sequence[Sequence[str]]
+) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """A launcher on each node, as its user would type it there."""
     launchers = []
     try:
-        for number, node in enumerate(nodes):
-            command = run.command(with_perseus=True)
-            ranks = command.index("--nproc_per_node")
-            command[ranks : ranks + 4] = [
-                *("--nnodes", "2", "--node_rank", str(number), "--nproc_per_node", "1"),
-                *("--master_addr", nodes[0].address, "--master_port", str(PORT)),
-            ]
+        for number, (node, command) in enumerate(zip(nodes, commands, strict=True)):
             environment = run.environment(node.machine) | {"GLOO_SOCKET_IFNAME": node.interface}
             with (run.folder / f"node-{number}.log").open("wb") as log:
                 launchers.append(
@@ -51,6 +50,36 @@ def megatron_on(nodes: tuple[Node, Node], run: MegatronRun) -> Iterator[list["su
             kill_node(launcher)
 
 
+@contextmanager
+def megatron_on(nodes: tuple[Node, Node], run: MegatronRun) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """``torchrun`` on each node."""
+    commands = [run.command(with_perseus=True) for _ in nodes]
+    for number, command in enumerate(commands):
+        ranks = command.index("--nproc_per_node")
+        command[ranks : ranks + 4] = [
+            *("--nnodes", "2", "--node_rank", str(number), "--nproc_per_node", "1"),
+            *("--master_addr", nodes[0].address, "--master_port", str(PORT)),
+        ]
+    with started(nodes, run, commands) as launchers:
+        yield launchers
+
+
+@contextmanager
+def deepspeed_on(nodes: tuple[Node, Node], run: DeepSpeedRun) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """``deepspeed --no_ssh`` on each node, as under a cluster's own launcher."""
+    hosts = run.folder / "hostfile"
+    hosts.write_text("".join(f"{node.address} slots=1\n" for node in nodes))
+    commands = [run.command(with_perseus=True) for _ in nodes]
+    for number, command in enumerate(commands):
+        ranks = command.index("--num_gpus")
+        command[ranks : ranks + 4] = [
+            *("--hostfile", str(hosts), "--no_ssh", "--node_rank", str(number)),
+            *("--master_addr", nodes[0].address, "--master_port", str(PORT)),
+        ]
+    with started(nodes, run, commands) as launchers:
+        yield launchers
+
+
 def kill_node(launcher: "subprocess.Popen[bytes]") -> None:
     """Every process of a launcher's group, at once, as when the node's power fails."""
     with suppress(ProcessLookupError):
@@ -63,13 +92,27 @@ def prepared(folder: Path, *, num_steps: int) -> MegatronRun:
     return replace(run, perseus_options=saved_profile(run))
 
 
-def test_rank_0s_planner_serves_both_nodes(tmp_path: Path) -> None:
+def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
     run = prepared(tmp_path, num_steps=60)
     with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
-        wait_until(lambda: all(node.are_locked() for node in nodes))
-        assert [launcher.wait(300) for launcher in launchers] == [0, 0]
-        assert all(node.are_unlocked() for node in nodes)
-    report = build_report(tmp_path)
+        check_served(nodes, launchers)
+    check_planned(tmp_path)
+
+
+def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
+    with two_nodes() as nodes, deepspeed_on(nodes, deepspeed_run_in(tmp_path, num_steps=85)) as launchers:
+        check_served(nodes, launchers)
+    check_planned(tmp_path)
+
+
+def check_served(nodes: tuple[Node, Node], launchers: Sequence["subprocess.Popen[bytes]"]) -> None:
+    wait_until(lambda: all(node.are_locked() for node in nodes))
+    assert [launcher.wait(300) for launcher in launchers] == [0, 0]
+    assert all(node.are_unlocked() for node in nodes)
+
+
+def check_planned(folder: Path) -> None:
+    report = build_report(folder)
     assert report.is_planned, report.job.reason
     assert report.predicted_saving_percent is not None
     assert report.predicted_saving_percent > 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.planner.access.address import AddressError
+from perseus_dist.planner.access.address import AddressError, parse_host
 from perseus_dist.planner.access.own_address import own_address
 from perseus_dist.planner.access.shared_port import keep_shared_port, load_shared_port
 
@@ -41,3 +41,31 @@ def test_what_is_kept_and_damaged_is_made_anew(tmp_path: Path) -> None:
 def test_a_host_that_leads_nowhere_is_refused(host: str) -> None:
     with pytest.raises(AddressError, match="no address of this host"):
         own_address(host)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("node-0", "node-0", 0),
+        ("node-0:50152", "node-0", 50152),
+        ("10.0.0.1", "10.0.0.1", 0),
+        ("fd00::1", "[fd00::1]", 0),
+        ("[fd00::1]", "[fd00::1]", 0),
+        ("[fd00::1]:7", "[fd00::1]", 7),
+    ],
+)
+def test_a_host_with_or_without_a_port(text: str, host: str, port: int) -> None:
+    address = parse_host(text)
+    assert (address.host, address.port) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", ":7", "node-0:", "node-0:70000", "node 0", "a:b:c"])
+def test_what_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(AddressError, match="is no host"):
+        parse_host(text)
+
+
+def test_a_port_that_was_asked_for_is_taken(tmp_path: Path) -> None:
+    keep_shared_port(tmp_path, replace(load_shared_port(tmp_path, "10.77.3.1"), port=4711))
+    assert load_shared_port(tmp_path, "10.77.3.1", 4711).port == 4711
+    assert load_shared_port(tmp_path, "10.77.3.1", 4712).port == 4712

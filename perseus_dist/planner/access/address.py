@@ -1,8 +1,9 @@
 """Where the planner listens."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from perseus_dist.errors import PerseusError
 
@@ -10,7 +11,6 @@ DEFAULT_PORT = 50151
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):(?P<port>[0-9]{1,5})")
 _MAX_PORT = 65_535
-_BARE_IPV6 = re.compile(r"[0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")
 
 
 class AddressError(PerseusError):
@@ -54,8 +54,8 @@ def parse_host(text: str) -> Address:
     Raises:
         AddressError: It is something else.
     """
-    if _BARE_IPV6.fullmatch(text):
-        text = f"[{text}]"
+    with suppress(ValueError):
+        text = f"[{IPv6Address(text)}]"
     has_port = text.rpartition("]")[2].count(":") == 1
     try:
         return parse_address(text if has_port else f"{text}:0")
