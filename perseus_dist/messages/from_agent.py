@@ -151,7 +151,16 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drift:
-    """An instruction's time has left the profile."""
+    """An instruction's time has left the profile: reported soon, and again where it lasts.
+
+    Attributes:
+        sequence: Ascending, per stream.
+        chunk, kind: Of the instruction.
+        clock_mhz: [MHz] requested for its newest run.
+        profile_time_s, measured_time_s: [s] at that clock: by the profile, and the median of its newest runs.
+        num_runs: These.
+        num_iterations: In a row, in which it has lasted; 0 from an agent that does not say.
+    """
 
     sequence: int
     chunk: int
@@ -160,6 +169,7 @@ class Drift:
     profile_time_s: float
     measured_time_s: float
     num_runs: int
+    num_iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

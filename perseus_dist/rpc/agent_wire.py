@@ -280,6 +280,7 @@ def _drift_to_wire(message: Drift) -> pb.Drift:
         profile_time_s=message.profile_time_s,
         measured_time_s=message.measured_time_s,
         num_runs=message.num_runs,
+        num_iterations=message.num_iterations,
     )
 
 
@@ -292,4 +293,5 @@ def _drift_from_wire(check: Checker, wire: pb.Drift) -> Drift:
         profile_time_s=check.positive("drift.profile_time_s", wire.profile_time_s, limits.MAX_SECONDS),
         measured_time_s=check.positive("drift.measured_time_s", wire.measured_time_s, limits.MAX_SECONDS),
         num_runs=check.integer("drift.num_runs", wire.num_runs, 1, limits.MAX_RUNS),
+        num_iterations=check.integer("drift.num_iterations", wire.num_iterations, 0, limits.MAX_RUNS),
     )

@@ -684,6 +684,37 @@ def test_drift_is_told_once_and_again_after_a_new_table() -> None:
     assert len(world.of_type(Drift)) == 4
 
 
+def test_a_drift_that_lasts_is_told_again_and_less_and_less_often() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.slowdown = 1.2
+    world.iterate(0, 110)
+    assert [drift.num_iterations for drift in world.of_type(Drift) if drift.kind == "F"] == [5, 24, 48, 96]
+
+
+def test_a_drift_that_comes_and_goes_is_told_once() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    for episode in range(8):
+        world.slowdown = 1.0 if episode % 2 else 1.2
+        world.iterate(20 * episode, 20)
+    assert [drift.num_iterations for drift in world.of_type(Drift) if drift.kind == "F"] == [5]
+
+
+def test_a_drift_before_clocks_were_released_does_not_last_beyond() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410,) * 6,)), switch())
+    world.slowdown = 1.2
+    world.iterate(0, 20)
+    tell(world, switch(NO_POINT, effective=20, revision=2))
+    world.iterate(20, 20)
+    tell(world, switch(effective=40, revision=3))
+    world.iterate(40, 15)
+    assert [drift.num_iterations for drift in world.of_type(Drift) if drift.kind == "F"] == [5]
+    world.iterate(55, 15)
+    assert [drift.num_iterations for drift in world.of_type(Drift) if drift.kind == "F"] == [5, 24]
+
+
 LATE_NS = (40 * MS, 0, 25 * MS, 60 * MS, 2 * MS)  # a busy host
 
 
@@ -712,7 +743,7 @@ def test_a_busy_host_is_no_drift(is_timed: bool) -> None:  # noqa: FBT001
     world.iterate(0, 40)
     assert world.of_type(Drift) == []
     world.slowdown = 1.2
-    world.iterate(40, 40)
+    world.iterate(40, 20)
     drifts = world.of_type(Drift)
     assert sorted(drift.kind for drift in drifts) == (["B", "F"] if is_timed else [])
     for drift in drifts:

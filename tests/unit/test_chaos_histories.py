@@ -115,3 +115,14 @@ def test_one_of_two_replicas_that_is_slow_before_it_has_a_history_is_found(tmp_p
     names, ratio = play(tmp_path, profile="saved", events=[{"iteration": begin, "rank": 0, "slowdown": 1.2}])
     assert not {"settled_time", "settled_plan", "total_time"} & set(names)
     assert ratio < 1.01
+
+
+@pytest.mark.parametrize(("dp", "half"), [(1, 7), (4, 3)])
+def test_a_gpu_that_comes_and_goes_costs_little(tmp_path: Path, dp: int, half: int) -> None:
+    """Each time the profile was measured again, at 1 to 2 times the iteration time, of a machine between two states."""
+    events = [
+        {"iteration": begin, "rank": 1, "slowdown": 1.0 if number % 2 else 1.2}
+        for number, begin in enumerate(range(30, 160, half))
+    ]
+    _, ratio = play(tmp_path, pp=4, dp=dp, microbatches=8, noise_percent=0.5, profile="saved", seed=1, events=events)
+    assert ratio < 1.013

@@ -221,6 +221,33 @@ def test_what_is_lost_is_bounded_by_any_history(
             assert slow <= POLICY.blind_gap + 2 * POLICY.num_probe_iterations + POLICY.max_spacing
 
 
+def test_how_often_a_plan_kept_the_promise_is_known() -> None:
+    world = begun()
+    world.train(6, 1.0, 1.0, PLANNED)
+    world.train(2, 1.0, 1.1, PLANNED)
+    assert world.guard.kept_share == 5 / 7, "the first iteration of a plan is not judged"
+    world.plan()
+    assert world.guard.kept_share == 5 / 7, "another point of it is no other plan"
+    world.guard.forget_kept()
+    assert world.guard.kept_share == 0
+
+
+@pytest.mark.parametrize(
+    ("times_s", "is_steady"),
+    [([1.0, 1.001, 0.999], True), ([1.0, 1.0, 9.0, 1.0], True), ([1.0, 1.1, 1.1, 1.0], False), ([], True)],
+    ids=["noise", "a pause", "two states", "nothing"],
+)
+def test_a_machine_that_comes_and_goes_is_not_steady(times_s: list[float], is_steady: bool) -> None:  # noqa: FBT001
+    world = begun()
+    for time_s in (2.0, *times_s):
+        world.train(1, time_s, time_s, FREE)
+    world.plan()
+    world.train(1, 1.0, 1.0, PLANNED)
+    for time_s in (2.0, *times_s):  # clocks are still on their way in the first
+        world.train(1, time_s, time_s, FREE)
+    assert world.guard.is_steady is is_steady
+
+
 def test_training_that_goes_back_is_probed_again() -> None:
     world = begun()
     world.train(500, 1.0, 1.0)

@@ -1,6 +1,8 @@
 """What ranks report, in the guard's terms: which iterations say something, and about what."""
 
-from perseus_dist.messages.from_agent import IterationReport
+import pytest
+
+from perseus_dist.messages.from_agent import IterationReport, KindTime
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.guard import Waiting
 from perseus_dist.planner.job.guard_watch import GuardWatch
@@ -8,11 +10,18 @@ from perseus_dist.planner.job.guard_watch import GuardWatch
 NUM_RANKS = 2
 
 
-def report(watch: GuardWatch, iteration: int, time_s: float, *points: int) -> None:
-    """An iteration of the job, each rank at its point."""
+def report(watch: GuardWatch, iteration: int, time_s: float, *points: int, kind_ratio: float = 0.0) -> None:
+    """An iteration of the job, each rank at its point, and rank 1 with times over the profile's."""
     for rank, point in enumerate(points):
+        ratio = kind_ratio if rank == 1 else 1.0
         one = IterationReport(
-            iteration=iteration, time_s=time_s, pipeline_time_s=time_s, energy_j=1.0, table_revision=1, point=point
+            iteration=iteration,
+            time_s=time_s,
+            pipeline_time_s=time_s,
+            energy_j=1.0,
+            table_revision=1,
+            point=point,
+            kind_times=(KindTime(kind="F", time_ratio=ratio, requested_mhz=1000),) if kind_ratio else (),
         )
         watch.observe(rank, one, is_planned=point != NO_POINT, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
 
@@ -94,3 +103,29 @@ def test_what_was_held_until_a_later_iteration_ends_where_training_goes_back() -
     report(watch, 101, 2.0, NO_POINT, NO_POINT)
     report(watch, 102, 2.0, NO_POINT, NO_POINT)
     assert watch.guard.reference_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("kind_ratio", "may_sweep"),
+    [(0.0, True), (1.1, True), (1.0, False)],
+    ids=["unknown", "a rank is slow", "all is as profiled"],
+)
+def test_a_profile_that_instructions_confirm_is_not_measured_again(kind_ratio: float, may_sweep: bool) -> None:  # noqa: FBT001
+    """The plan was slow for what lies between instructions, such as a slow link: a sweep would find the same."""
+    watch = GuardWatch()
+    for iteration in range(8):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    watch.begin_plan(8)
+    for iteration in range(8, 20):
+        report(watch, iteration, 1.2, 0, 0, kind_ratio=kind_ratio)
+    watch.fall_from_plan(20)
+    assert watch.may_sweep is may_sweep
+
+
+def test_a_profile_just_measured_gets_a_second_chance() -> None:
+    watch = begun(planned_s=1.2)
+    watch.begin_sweep()
+    watch.fall_from_plan(17)
+    assert not watch.may_sweep
+    watch.fall_from_plan(40)
+    assert watch.may_sweep

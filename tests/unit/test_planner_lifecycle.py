@@ -36,6 +36,7 @@ from perseus_dist.messages.from_planner import (
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
 from perseus_dist.planner.job.facts import Fact, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import (
     Answer,
     Effect,
@@ -1543,7 +1544,61 @@ def test_a_hold_does_not_outlast_a_restart_of_training() -> None:
         fleet.detach(rank)
     fleet.iteration = 0
     fleet.attach_all(incarnation=77)
+    until(fleet, Phase.ENFORCING, at_most=10)
+
+
+def test_a_plan_that_kept_the_promise_before_is_tried_again_and_its_profile_measured_again_if_that_does_not_help() -> (
+    None
+):
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(100)
+    to_released(fleet)
+    until(fleet, Phase.ENFORCING, at_most=10)
+    until(fleet, Phase.RELEASED, at_most=30)
     until(fleet, Phase.REPROFILING, at_most=20)
+
+
+def test_no_profile_is_measured_again_for_a_machine_that_comes_and_goes() -> None:
+    """A sweep would cost more than all the plan has lost, and take rows of both states into one profile."""
+    fleet = Fleet().to_enforcing()
+    for number in range(1000):
+        is_slow = number % 20 >= 10
+        fleet.free_s, fleet.planned_s = (1.1, 1.2) if is_slow else (1.0, 1.0)
+        fleet.iterate()
+        assert fleet.phase() in (Phase.ENFORCING, Phase.RELEASED)
+    guard = fleet.job.enforcement.guard
+    assert guard.num_falls > 1
+    assert guard.guard.lost_s < 10 + 0.01 * 1000
+
+
+def test_a_drift_is_measured_again_where_it_lasts_or_nothing_keeps_the_promise() -> None:
+    passing = replace(DRIFT, measured_time_s=0.12, num_iterations=5)
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(60)
+    fleet.say(fleet.stream_of[0], passing)
+    until(fleet, Phase.RELEASED, at_most=7)
+    until(fleet, Phase.ENFORCING, at_most=5)
+    fleet.say(fleet.stream_of[0], replace(passing, num_iterations=24))
+    until(fleet, Phase.REPROFILING, at_most=7)
+
+
+def test_clocks_that_were_released_stay_so_whatever_is_found_out_meanwhile() -> None:
+    fleet = to_released(Fleet().to_enforcing())
+    assert fleet.job.switch is not None
+    before = fleet.job.switch.switch_revision
+    assert not any(isinstance(effect, Send) for effect in decide(fleet.job, fleet.now_s, "rank 1 is slow"))
+    fleet.say(fleet.stream_of[0], SwitchSeen(table_revision=1, switch_revision=before + 5))
+    assert fleet.job.switch.switch_revision == before + 6
+    assert fleet.order(0) == fleet.order(1) == (0, NO_POINT)
+
+
+def test_a_target_is_tried_at_once_although_clocks_were_released() -> None:
+    fleet = to_released(Fleet().to_enforcing())
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.iterate(100)
+    assert fleet.phase() is Phase.ENFORCING, "10 % slower is what was asked for"
+    assert fleet.order(0)[1] != NO_POINT
 
 
 def test_iterations_of_a_sweep_are_no_reference_for_the_guard() -> None:

@@ -104,7 +104,16 @@ TELEMETRY = Telemetry(
     control="zeusd",
     trouble="the GPU did not reach 1410 MHz",
 )
-DRIFT = Drift(sequence=1, chunk=0, kind="B", clock_mhz=1300, profile_time_s=0.09, measured_time_s=0.12, num_runs=12)
+DRIFT = Drift(
+    sequence=1,
+    chunk=0,
+    kind="B",
+    clock_mhz=1300,
+    profile_time_s=0.09,
+    measured_time_s=0.12,
+    num_runs=12,
+    num_iterations=5,
+)
 AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     ATTACH,
     replace(ATTACH, iteration=12, table_revision=3, target=Target(), version="0.1.0", has_profile=True),

@@ -127,6 +127,7 @@ class Reporter:
                     profile_time_s=drifted.profile_time_s,
                     measured_time_s=drifted.measured_time_s,
                     num_runs=drifted.num_runs,
+                    num_iterations=drifted.num_iterations,
                 )
             )
         self.unresolved += tuple(found)

@@ -11,6 +11,8 @@ from perseus_dist.messages.from_planner import Expected
 _WINDOW_RUNS = 32
 _MIN_RUNS = 8
 _ITERATIONS = 5  # in a row, so that one slow iteration, or one slow data batch, is no drift
+_PROBE_ITERATIONS = 3  # without a plan; after more of them it is not known whether a drift has lasted
+_LASTING_ITERATIONS = 24  # in a row, after which it is reported again; then each time twice as many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class Drifted:
     profile_time_s: float
     measured_time_s: float
     num_runs: int
+    num_iterations: int
 
 
 @dataclass(slots=True)
@@ -30,12 +33,16 @@ class _Watch:
     ratios: deque[float]
     clock_mhz: int = 0
     num_new: int = 0
+    num_idle: int = 0  # iterations in a row without a run at the clock asked for
     streak: int = 0
-    is_told: bool = False
+    reported_at: int = _ITERATIONS  # the streak that is reported next
 
 
 class DriftWatch:
-    """Ratios of measured to expected time, by (chunk, kind). Each drift is reported once per profile."""
+    """Ratios of measured to expected time, by (chunk, kind).
+
+    A drift is reported once per profile, and again where it lasts.
+    """
 
     def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance
@@ -63,14 +70,17 @@ class DriftWatch:
 
     def _judge(self, key: Key, watch: _Watch) -> Drifted | None:
         has_news = watch.num_new > 0
-        watch.num_new = 0
+        watch.num_new, watch.num_idle = 0, 0 if has_news else watch.num_idle + 1
+        if watch.num_idle > _PROBE_ITERATIONS:
+            watch.ratios.clear()
+            watch.streak = 0
         if not has_news or len(watch.ratios) < _MIN_RUNS:
             return None
         ratio = statistics.median(watch.ratios)
         watch.streak = watch.streak + 1 if abs(ratio - 1) > self._tolerance else 0
-        if watch.streak < _ITERATIONS or watch.is_told:
+        if watch.streak < watch.reported_at:
             return None
-        watch.is_told = True
+        watch.reported_at = max(_LASTING_ITERATIONS, 2 * watch.streak)
         expected_s = watch.times_s[watch.clock_mhz]
         return Drifted(
             key=key,
@@ -78,4 +88,5 @@ class DriftWatch:
             profile_time_s=expected_s,
             measured_time_s=ratio * expected_s,
             num_runs=len(watch.ratios),
+            num_iterations=watch.streak,
         )

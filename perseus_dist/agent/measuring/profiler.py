@@ -33,7 +33,7 @@ OUTSIDE = (-2, "")
 _EDGES_PER_OFFSET = 64
 _BOUNDARY_ERROR_NS = 50_000
 _MIN_EDGES = 8
-_MIN_SHARE = 0.01  # of the window; an activity rarer than that is not told apart from others
+_MIN_CONSTANT_SHARE = 0.01  # of the window; a constant rarer than that is not told apart from waiting
 _MAX_ERROR = 0.2  # of a power; worse is no measurement
 _FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey); a host that was late is no property of the GPU
 _MIN_FENCE = 0.01  # of the median, for devices that repeat themselves exactly
@@ -167,8 +167,9 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
     for rows in elapsed:
         for key in rows[-1]:
             total_s[key] += rows[-1][key]
-    seen = {key for key, seconds in total_s.items() if seconds >= _MIN_SHARE * window_ns / 1e9}
-    columns = {key: k for k, key in enumerate(sorted(seen))}
+    least_s = _MIN_CONSTANT_SHARE * window_ns / 1e9
+    told_apart = {key for key, seconds in total_s.items() if seconds >= (least_s if _is_constant(key) else 1e-9)}
+    columns = {key: k for k, key in enumerate(sorted(told_apart))}
     squares = LeastSquares(len(columns))
     for group, rows in zip(groups, elapsed, strict=True):
         observations = []
@@ -176,7 +177,7 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
             factors = [0.0] * len(columns)
             rare_j = 0.0
             for key, seconds in row.items():
-                # What is too rare for a column of its own: a constant is taken for waiting, all else for the mean.
+                # A constant too rare for a column of its own is taken for waiting, and without any for the mean.
                 column = columns.get(WAITING if key not in columns and _is_constant(key) else key)
                 if column is None:
                     rare_j += mean_w * seconds

@@ -19,6 +19,10 @@ from enum import StrEnum
 from statistics import median
 
 _NUM_NOISE = 64
+_NUM_KEPT = 32
+_TRUSTED_SHARE = 0.75
+_NUM_RESTED = 64
+_STEADY = 0.02
 _USUAL_NOISE = 0.01
 _LEAST_NOISE = 1e-4
 _MIN_NOISE_PAIRS = 4
@@ -137,6 +141,8 @@ class Guard:
     _time_s: float = 0.0
     _free_s: deque[float] = field(default_factory=lambda: deque(maxlen=8))
     _planned_s: deque[float] = field(default_factory=lambda: deque(maxlen=8))
+    _rested_s: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_RESTED))  # at full clocks, since a switch
+    _kept: deque[bool] = field(default_factory=lambda: deque(maxlen=_NUM_KEPT))
     _noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
     _ledger_s: float = 0.0
     _unjudged_s: float = 0.0  # of iterations under the plan since the last comparison
@@ -153,11 +159,16 @@ class Guard:
     def begin_plan(self, first_iteration: int) -> None:
         """Another plan is in force from this iteration on; what was seen of the one before says nothing about it."""
         self._planned_s = deque(maxlen=self.policy.num_planned)
+        self._rested_s.clear()
         self._unjudged_s, self._num_unjudged = 0.0, 0
         self._expected_s, self._suspicion, self._may_be_spent, self.breach = None, "", False, None
         self._was_slow = False
         self._gap, self._spacing = self.policy.first_gap, self.policy.min_spacing
         self._first = self._since = first_iteration
+
+    def forget_kept(self) -> None:
+        """What plans have kept so far says nothing about the next one."""
+        self._kept.clear()
 
     def take(self, number: int, time_s: float, mode: Mode, allowed: Callable[[float], float]) -> None:
         """Take note of an iteration of the whole job.
@@ -219,8 +230,19 @@ class Guard:
 
     @property
     def is_trusting(self) -> bool:
-        """Whether several probes in a row have found nothing."""
-        return self._gap >= 8 * self.policy.first_gap
+        """Whether several probes in a row have found nothing, and the plan has nearly always kept the promise."""
+        return self._gap >= 8 * self.policy.first_gap and self.kept_share >= _TRUSTED_SHARE
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the newest iterations under plans that took no longer than allowed; a wrong profile leaves few."""
+        return sum(self._kept) / len(self._kept) if self._kept else 0.0
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether iterations at full clocks take the same time since the last switch, but for one pause."""
+        *usual_s, _ = sorted(self._rested_s) or [0.0]
+        return not usual_s or usual_s[-1] <= usual_s[0] * (1 + max(_STEADY, 6 * self.noise))
 
     @property
     def noise(self) -> float:
@@ -234,6 +256,7 @@ class Guard:
             self._free_s.clear()
             return
         self._free_s.append(time_s)
+        self._rested_s.append(time_s)
         before_s, self.reference_s = self.reference_s, median(self._free_s)
         if len(self._free_s) >= self.policy.num_probe_iterations - 1 and self._num_unjudged:
             self._compare(before_s, allowed)
@@ -245,6 +268,9 @@ class Guard:
         if not is_settled:
             return
         self._planned_s.append(time_s)
+        if self.reference_s is not None:
+            slow_s = allowed(self.reference_s) * (1 + self.policy.tolerance + self.policy.z * self.noise)
+            self._kept.append(time_s <= slow_s)
         newest_s = list(self._planned_s)[-3:]
         if self._expected_s is not None and len(newest_s) == 3:
             change = median(newest_s) / self._expected_s - 1

@@ -13,8 +13,11 @@ from perseus_dist.planner.job.guard import Guard, Mode
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
 _FASTER = 0.98
+_AS_PROFILED = 0.01
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
+_MIN_KEPT_SHARE = 0.25
+"""Of a plan's iterations that kept the promise: a profile that is wrong makes nearly all of them slow."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,10 @@ class GuardWatch:
             was slow.
         held_until: Iteration before which no straggler is waited for.
         is_holding: ``held_until`` has not been reached since it was set.
+        kept_share: The guard's, of the plan that was given up last.
+        was_as_profiled: Under that plan, instructions took what the profile says.
+        was_steady: Iterations at full clocks took the same time in the newest hold.
+        num_since_sweep: Plans given up since all ranks were swept again, as long as none is trusted; None before that.
         swept_until: Iteration before which clocks may have been those of a sweep.
     """
 
@@ -54,6 +61,10 @@ class GuardWatch:
     num_plan_falls: int = 0
     held_until: int = 0
     is_holding: bool = False
+    kept_share: float = 0.0
+    was_as_profiled: bool = False
+    was_steady: bool = True
+    num_since_sweep: int | None = None
     swept_until: int = 0
     _parts: dict[int, _Part] = field(default_factory=dict)
     _newest: int = -1
@@ -121,6 +132,7 @@ class GuardWatch:
                 is_known = True
         if self.guard.is_trusting:
             self.num_wait_falls = self.num_plan_falls = 0
+            self.num_since_sweep, self.was_steady = None, True
         return is_known
 
     def go_back(self, iteration: int) -> None:
@@ -130,9 +142,27 @@ class GuardWatch:
         self.swept_until = min(self.swept_until, iteration)
         self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the plan in force is slow now and then alone, if at all, for which no profile can be to blame."""
+        return self.guard.kept_share >= _MIN_KEPT_SHARE or not self.was_steady
+
+    @property
+    def may_sweep(self) -> bool:
+        """Whether the profile may be why a plan was given up, and can be measured.
+
+        It is not where the plan was slow now and then, or instructions took what the profile says: transfers may be
+        slow then. One just measured gets a second chance. Where times jump, its clocks could not be compared.
+        """
+        is_second = self.num_since_sweep is None or self.num_since_sweep > 1
+        is_doubtful = self.kept_share < _MIN_KEPT_SHARE and not self.was_as_profiled
+        return is_second and is_doubtful and self.was_steady
+
     def has_held(self, iteration: int) -> bool:
         """Whether a hold is over, once for each."""
         is_over = self.is_holding and iteration >= self.held_until
+        if is_over:
+            self.was_steady = self.guard.is_steady
         self.is_holding &= not is_over
         return is_over
 
@@ -141,8 +171,17 @@ class GuardWatch:
         self._fall(iteration, self.num_wait_falls)
         self.num_wait_falls += 1
 
+    def begin_sweep(self) -> None:
+        """All that is planned from is measured again."""
+        self.num_since_sweep = 0
+        self.guard.forget_kept()
+
     def fall_from_plan(self, iteration: int) -> None:
         """Clocks are released, and stay so for a while: each time twice as long."""
+        self.kept_share, self.was_as_profiled = self.guard.kept_share, self._is_as_profiled
+        self.guard.forget_kept()
+        if self.num_since_sweep is not None:
+            self.num_since_sweep += 1
         self._fall(iteration, self.num_plan_falls)
         self.num_plan_falls += 1
 
@@ -158,6 +197,13 @@ class GuardWatch:
     def _hold(self, iteration: int, num_before: int) -> None:
         self.held_until = iteration + (_FIRST_HOLD << min(num_before, _MAX_DOUBLINGS))
         self.is_holding = True
+
+    @property
+    def _is_as_profiled(self) -> bool:
+        """Under the plan in force, every rank's instructions take what the profile says."""
+        doubt = max(_AS_PROFILED, 4 * self.guard.noise)
+        excesses = [abs(median(speed.newest) - 1) for speed in self._speeds.values() if speed.newest]
+        return bool(excesses) and max(excesses) <= doubt
 
     def _mode(self, number: int, part: _Part) -> Mode:
         if number < self.swept_until or (self.guard.is_probed(number) and not part.is_free):

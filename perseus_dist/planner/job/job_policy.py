@@ -28,6 +28,7 @@ class Policy:
         drift_settle_s: From the first report of drift to measuring again, so that others can join.
         min_reprofile_interval_s: Between two re-profilings of a run.
         far_drift: Share by which times of several ranks leave the profile, beyond which the plan is dropped at once.
+        lasting_drift_iterations: In a row, after which such times are no passing disturbance.
         saving_period_s: Between two times that the joules saved are stored; a planner that is killed forgets no more.
         whole_up_to: Instructions of a pipeline up to which no first plan is put in force before the whole frontier.
         planning_retry_s: Before asking a planning worker again that has died.
@@ -60,6 +61,7 @@ class Policy:
     drift_settle_s: float = 5.0
     min_reprofile_interval_s: float = 600.0
     far_drift: float = 0.05
+    lasting_drift_iterations: int = 16
     saving_period_s: float = 2.0
     whole_up_to: int = 512
     planning_retry_s: float = 10.0

@@ -219,7 +219,9 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
         now_s < job.profiling.reprofiled_at_s + policy.min_reprofile_interval_s
     )
     if is_far:
-        return _drop_plan(job, wrong, straggling, now_s, is_held=has_just_measured)
+        is_passing = job.enforcement.guard.is_passing and not _agreed(job.members, far & job.enforcement.lasting_drifts)
+        is_held = has_just_measured or is_passing
+        return _drop_plan(job, wrong, straggling, now_s, is_held=is_held)
     drifted = _agreed(job.members, job.enforcement.drifts)
     if has_just_measured or not drifted:
         return []
@@ -249,7 +251,7 @@ def _drop_plan(
         pp_ranks: Where the profile is wrong.
         straggling: Ranks that straggle.
         now_s: [s] monotonic.
-        is_held: It was measured in this run a short while ago: the guard says when the next sweep is due.
+        is_held: It is not measured again yet: the guard says when the next sweep is due.
     """
     ranks = [rank for rank in job.enforcement.drifts if job.members.ranks[rank].rank.pp_rank in pp_ranks]
     most = max(job.enforcement.drifts[rank] for rank in ranks)
@@ -266,7 +268,7 @@ def _drop_plan(
         }
         effects += _measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
     if job.phase is Phase.RELEASED:
-        job.enforcement.drifts.clear()
+        job.enforcement.forget_drifts()
         job.enforcement.guard.fall_from_plan(job.progress.iteration)
     else:
         job.enforcement.guard.num_falls += 1
@@ -281,13 +283,13 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     """A plan was given up: measure again what it was made of, or, if that was in vain, try it again later.
 
     A straggler that has been found explains the loss, and beside replicas is no part of the profile: the plan goes on
-    with what is planned for that.
+    with what is planned for that. Nor is the profile to blame for a plan that was slow now and then.
     """
     if job.num_attached < job.num_ranks or not job.enforcement.guard.has_held(job.progress.iteration):
         return []
     assert job.spec is not None
     is_explained = job.spec.dp_size > 1 and bool(job.detection.verdicts)
-    if job.enforcement.guard.num_plan_falls % 2 and not is_explained:
+    if not is_explained and job.enforcement.guard.may_sweep:
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:
             return effects
@@ -304,8 +306,9 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
     clocks_mhz = common_clocks_mhz(job, setters)
     if len(clocks_mhz) < _MIN_CLOCKS:
         return []
-    job.enforcement.drifts.clear()
+    job.enforcement.forget_drifts()
     job.profiling.reprofiled_at_s = now_s
+    job.enforcement.guard.begin_sweep()
     job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if rank not in setters]
     return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)

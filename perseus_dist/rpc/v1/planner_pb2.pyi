@@ -239,7 +239,7 @@ class Telemetry(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[IterationReport, _Mapping]]] = ..., gpu: _Optional[_Union[GpuSample, _Mapping]] = ..., lost_boundaries: _Optional[int] = ..., lost_reports: _Optional[int] = ..., clock_changes: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., control: _Optional[str] = ..., trouble: _Optional[str] = ..., iteration: _Optional[int] = ...) -> None: ...
 
 class Drift(_message.Message):
-    __slots__ = ("sequence", "chunk", "kind", "clock_mhz", "profile_time_s", "measured_time_s", "num_runs")
+    __slots__ = ("sequence", "chunk", "kind", "clock_mhz", "profile_time_s", "measured_time_s", "num_runs", "num_iterations")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class Drift(_message.Message):
     PROFILE_TIME_S_FIELD_NUMBER: _ClassVar[int]
     MEASURED_TIME_S_FIELD_NUMBER: _ClassVar[int]
     NUM_RUNS_FIELD_NUMBER: _ClassVar[int]
+    NUM_ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     chunk: int
     kind: str
@@ -254,7 +255,8 @@ class Drift(_message.Message):
     profile_time_s: float
     measured_time_s: float
     num_runs: int
-    def __init__(self, sequence: _Optional[int] = ..., chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., profile_time_s: _Optional[float] = ..., measured_time_s: _Optional[float] = ..., num_runs: _Optional[int] = ...) -> None: ...
+    num_iterations: int
+    def __init__(self, sequence: _Optional[int] = ..., chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., profile_time_s: _Optional[float] = ..., measured_time_s: _Optional[float] = ..., num_runs: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
 
 class SwitchSeen(_message.Message):
     __slots__ = ("table_revision", "switch_revision")

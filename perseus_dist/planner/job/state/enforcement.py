@@ -15,9 +15,16 @@ class Enforcement:
         guard: Whether the plan keeps the promise, and what has come of it.
         drifts: By rank whose instructions' times have left the profile, by what share at most.
         drift_since_s: [s] since when there are any.
+        lasting_drifts: Ranks of which that has lasted for long.
     """
 
     switch: SwitchDecided | None = None
     guard: GuardWatch = field(default_factory=GuardWatch)
     drifts: dict[int, float] = field(default_factory=dict)
     drift_since_s: float = 0.0
+    lasting_drifts: set[int] = field(default_factory=set)
+
+    def forget_drifts(self) -> None:
+        """They have been answered."""
+        self.drifts.clear()
+        self.lasting_drifts.clear()

@@ -70,7 +70,7 @@ def switch_for(decided: SwitchDecided, dp_rank: int) -> Switch:
 
 
 def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine: bool = False) -> list[Effect]:
-    """Choose every pipeline's point by target and stragglers.
+    """Choose every pipeline's point by target and stragglers; where clocks are released, they stay so.
 
     Args:
         job: With a plan; nothing happens before there is one.
@@ -83,6 +83,9 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         return []
     if job.switch is None and job.phase is not Phase.ENFORCING:
         return []  # the plan of an earlier run waits for this run's baseline
+    if job.phase is Phase.RELEASED and job.switch is not None:  # no guard looks on until the plan is tried again
+        stays = f"{why}: clocks stay released"
+        return _switch(job, _released(job.switch), now_s, stays) if force else [Log(sentence=stays)]
     if job.detection.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
         kept = "the switch stays until it is known again who is slow"
         return _switch(job, job.switch, now_s, f"{why}: {kept}") if force else [Log(sentence=f"{why}: {kept}")]
@@ -117,8 +120,17 @@ def release_all(job: Job, now_s: float) -> list[Effect]:
     """Have every pipeline run without a plan, if any has one."""
     if job.switch is None or set(job.switch.points) == {NO_POINT}:
         return []
-    points = (NO_POINT,) * len(job.switch.points)
-    return _switch(job, replace(job.switch, points=points, own_revisions=(), t_prime_s=0.0), now_s, job.reason)
+    return _switch(job, _released(job.switch), now_s, job.reason)
+
+
+def resume(job: Job, why: str) -> None:
+    """Try a plan that was given up once more, at once, because an operator has asked for something else."""
+    if job.phase is Phase.RELEASED and job.plan is not None:
+        job.enter(Phase.ENFORCING, why)
+
+
+def _released(switch: SwitchDecided) -> SwitchDecided:
+    return replace(switch, points=(NO_POINT,) * len(switch.points), own_revisions=(), t_prime_s=0.0)
 
 
 def _orders(decided: SwitchDecided) -> tuple[object, ...]:
@@ -205,6 +217,7 @@ def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
     job.detection.keeps_switch = False
     job.num_changes += 1
     why = f"an operator wants {target_text(event.target)}"
+    resume(job, why)
     return [Persist(facts=(job.chosen_target,)), *decide(job, now_s, why), Answer(accepted=True, reason=why)]
 
 
@@ -222,6 +235,7 @@ def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[E
     job.detection.keeps_switch = False
     job.num_changes += 1
     why = f"straggler {event.straggler_id}: pipeline {event.dp_rank} takes {event.degree:g} times as long"
+    resume(job, why)
     job.history.add(
         "reported", why, now_s=now_s, iteration=job.progress.iteration, dp_rank=event.dp_rank, degree=event.degree
     )
@@ -238,6 +252,7 @@ def clear_straggler(job: Job, event: StragglerCleared, now_s: float) -> list[Eff
     job.detection.keeps_switch = False
     job.num_changes += 1
     why = f"straggler {event.straggler_id} is over"
+    resume(job, why)
     job.history.add(
         "cleared", why, now_s=now_s, iteration=job.progress.iteration, dp_rank=known.dp_rank, degree=known.degree
     )

@@ -1,8 +1,10 @@
 """Profiles of simulated jobs beside the simulator's truth."""
 
 import csv
+import math
 from io import StringIO
 
+from perseus_dist.planner.job.job import Job
 from perseus_dist.planning.schedule.instruction import Kind, kind_from_profile_name
 from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
 from perseus_dist.simulation.chaos.world.world import ProfileRow
@@ -22,32 +24,42 @@ def undisturbed_profile(job: ScenarioJob) -> str:
     return simulated_profile(find_preset(job.gpu), work, pp_size=job.pp, num_chunks=job.chunks, constants_s={})
 
 
-def profile_rows(profile_csv: bytes, simulated: SimulatedJob, gpu: str) -> tuple[ProfileRow, ...]:
-    """The computations of a profile, each beside its truth.
+def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[ProfileRow, ...]:
+    """The computations that a job's plans are made from, each beside its truth; none without a plan.
+
+    Where every pipeline follows a plan of its own, that is the profile times how slow a stage's best replica is.
 
     Args:
-        profile_csv: As the planner wrote it.
-        simulated: The job that it is of.
+        job: Of the planner.
+        simulated: The same job.
         gpu: The simulated GPUs' preset.
     """
+    if job.plan is None or job.spec is None:
+        return ()
+    factors = dict.fromkeys(range(job.spec.pp_size), math.inf)
+    for dp_rank in range(job.spec.dp_size):
+        own = job.straggler_plan_in_force(dp_rank)
+        slow = {one.pp_rank: one.factor for one in own.slow_ranks if not one.cap_mhz} if own else {}
+        factors = {pp_rank: min(factor, slow.get(pp_rank, 1.0)) for pp_rank, factor in factors.items()}
     preset = find_preset(gpu)
     times = {(time.stage, time.kind): time for time in simulated.instruction_times()}
     rows = []
-    for row in csv.DictReader(StringIO(profile_csv.decode())):
+    for row in csv.DictReader(StringIO(job.plan.profile_csv.decode())):
         stage, kind, clock_mhz = int(row["stage"]), kind_from_profile_name(row["instruction"]), int(row["frequency"])
         time = times.get((stage, kind))
         if time is None or time.kernel_class is None:
             continue
         has_clock = clock_mhz in preset.clocks_mhz  # the profile may be of an earlier job's GPUs
         true_time_s = preset.kernel_time_s(time.kernel_class, time.seconds, clock_mhz) if has_clock else 0.0
+        factor = factors[stage % len(factors)]
         true_w = preset.kernel_power_w(time.kernel_class, clock_mhz) if has_clock else 0.0
         rows.append(
             ProfileRow(
                 stage=stage,
                 kind=kind,
                 clock_mhz=clock_mhz,
-                time_s=float(row["time"]),
-                energy_j=float(row["energy"]),
+                time_s=factor * float(row["time"]),
+                energy_j=factor * float(row["energy"]),
                 true_time_s=true_time_s,
                 true_energy_j=true_time_s * true_w,
                 num_runs=int(float(row.get("samples") or 1)),

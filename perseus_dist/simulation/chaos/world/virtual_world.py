@@ -15,7 +15,7 @@ from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, Proces
 from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.scenario.target import parse_scenario_target, target_option
 from perseus_dist.simulation.chaos.world.planner_view import planner_view
-from perseus_dist.simulation.chaos.world.profile_rows import profile_rows, undisturbed_profile
+from perseus_dist.simulation.chaos.world.profile_rows import profile_in_force, undisturbed_profile
 from perseus_dist.simulation.chaos.world.world import Iteration, JobEnd
 from perseus_dist.simulation.chaos.world.world_faults import WorldFaults
 from perseus_dist.simulation.job import SimulatedJob
@@ -120,7 +120,7 @@ class VirtualWorld:
         training.end()
         if not isinstance(training, VirtualJob):
             return JobEnd(followed=(), baseline=MeasuredIterations(), enforced=MeasuredIterations())
-        status, plan = training.status, training.planner.job.plan
+        status = training.status
         acknowledged, durable = training.planner.facts_acknowledged()
         if training.locked_after_lease:  # an agent that was stopped just before the end still has its lease
             training.wait(LEASE_NS / 1e9 + UNLOCKED_S)
@@ -130,7 +130,7 @@ class VirtualWorld:
             enforced=status.enforced,
             saved_j=self._saved_before_j + status.saved_j,
             saved_doubt_j=self._doubt_before_j + status.saved_doubt_j,
-            profile=profile_rows(plan.profile_csv, self._simulated, self._job.gpu) if plan else (),
+            profile=profile_in_force(training.planner.job, self._simulated, self._job.gpu),
             acknowledged=acknowledged,
             durable=durable,
             went_back=training.went_back,
