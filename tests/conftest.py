@@ -12,8 +12,11 @@ from hypothesis import settings
 
 pytest_plugins = ["leftovers", "longest_first"]
 
-settings.register_profile("shared_machine", deadline=None)  # how long one example takes says nothing on a busy machine
-settings.load_profile("shared_machine")
+# How long one example takes says nothing on a busy machine. Every run tries the same examples, or a failure would say
+# nothing of the change that met it; the soak tier draws others with --hypothesis-profile drawn.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("drawn", deadline=None)
+settings.load_profile("fixed")
 
 SEES_PARENT = """\
 import os, site, sys

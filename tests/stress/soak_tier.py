@@ -31,6 +31,7 @@ CAMPAIGNS = {
     "clockd frames": "env PERSEUS_NUM_FRAMES=100000 pytest tests/integration/test_clockd_fuzz.py",
     "planner messages": "env PERSEUS_NUM_RPCS=100000 pytest tests/integration/test_planner_fuzz.py",
     "command lines": "env PERSEUS_NUM_EXAMPLES=455 pytest tests/integration/test_cli_fuzz.py",
+    "properties": "pytest -n 2 --hypothesis-profile drawn tests/unit",
     "launchers": "env PERSEUS_TEST_DEEPSPEED_OLD=build/deepspeed-0.14.5 "
     "PERSEUS_NUM_COMMAND_LINES=10000 pytest tests/integration/test_pristine_parsers.py",
     "interruptions": "env PERSEUS_NUM_MOMENTS=100 pytest tests/integration/test_simulate_interrupted.py",
