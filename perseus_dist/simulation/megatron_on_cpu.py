@@ -8,6 +8,7 @@ implementation, float32 and no fused kernels. What each change is for was found 
 """
 
 import functools
+import gc
 import os
 import sys
 import time
@@ -51,6 +52,7 @@ def enable() -> None:
         return
     _is_enabled = True
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than a small model trains
+    gc.set_threshold(50_000, 20, 50)  # what imports make stays: looking for garbage takes an eighth of their time
     supply_what_is_missing()
     import torch
 
