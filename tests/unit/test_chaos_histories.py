@@ -48,7 +48,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(175, "reported_baseline", id="a counter that ticks rarely makes five iterations' energy rough"),
         pytest.param(149, "reported_slowdown", id="a baseline is 3 percent slow, and probes are not"),
         pytest.param(15, "reported_saving", id="nothing happens, and a counter ticks rarely"),
-        pytest.param(139, "reported_saving", id="a straggler comes and goes under waiting plans"),
+        pytest.param(
+            139, "reported_saving", id="a straggler comes and goes under waiting plans", marks=pytest.mark.stress
+        ),
         pytest.param(4, "reported_saving", id="a plan is ordered too late by a planner that was stopped"),
     ],
 )
@@ -67,8 +69,14 @@ def play(folder: Path, **history: Any) -> tuple[list[str], float]:
     return [one.name for one in found], times_s[0] / times_s[1]
 
 
-@pytest.mark.parametrize("slowdown", [1.3, 1.6])
-@pytest.mark.parametrize("dp", [2, 3])
+@pytest.mark.parametrize(
+    ("dp", "slowdown"),
+    [
+        (2, 1.3),
+        (3, 1.6),
+        *(pytest.param(dp, slowdown, marks=pytest.mark.stress) for dp, slowdown in ((2, 1.6), (3, 1.3))),
+    ],
+)
 def test_a_gpu_that_is_slow_where_the_plan_was_slow_gets_a_plan_of_its_own(
     tmp_path: Path, dp: int, slowdown: float
 ) -> None:

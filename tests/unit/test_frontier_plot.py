@@ -148,13 +148,17 @@ def test_labels_do_not_overlap(t_prime_s: float | None) -> None:
     assert inside_axes(fig)
 
 
-@settings(max_examples=20)
-@given(st.lists(st.tuples(st.floats(2.8, 3.4), st.floats(5700, 7000)), min_size=5, max_size=5))
-def test_labels_of_any_points_do_not_overlap(points: list[tuple[float, float]]) -> None:
-    named = [MarkedPoint(name=f"baseline {i}", time_s=t, energy_j=e) for i, (t, e) in enumerate(points)]
-    fig = draw(baselines=named[1:], chosen=named[0])
-    assert not overlapping(fig)
-    assert inside_axes(fig)
+@pytest.mark.parametrize("num_examples", [8, pytest.param(20, marks=pytest.mark.stress)])
+def test_labels_of_any_points_do_not_overlap(num_examples: int) -> None:
+    @settings(max_examples=num_examples)
+    @given(st.lists(st.tuples(st.floats(2.8, 3.4), st.floats(5700, 7000)), min_size=5, max_size=5))
+    def holds(points: list[tuple[float, float]]) -> None:
+        named = [MarkedPoint(name=f"baseline {i}", time_s=t, energy_j=e) for i, (t, e) in enumerate(points)]
+        fig = draw(baselines=named[1:], chosen=named[0])
+        assert not overlapping(fig)
+        assert inside_axes(fig)
+
+    holds()
 
 
 def test_draws_with_as_little_as_one_plan() -> None:

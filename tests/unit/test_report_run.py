@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseus_dist.messages.from_agent import IterationReport
@@ -452,20 +452,25 @@ VALUES = st.one_of(
 FILES = ("job.json", "rank-0.jsonl", "timeline-0.jsonl", "timeline-1.jsonl", "frontier.csv", "profile.csv")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.sampled_from(FILES), st.integers(0, 10**6), VALUES), min_size=1, max_size=4))
-def test_no_spoilt_folder_breaks_the_report(folder: Path, spoils: list[tuple[str, int, Any]]) -> None:
+@pytest.mark.parametrize("num_examples", [10, pytest.param(25, marks=pytest.mark.stress)])
+def test_no_spoilt_folder_breaks_the_report(folder: Path, num_examples: int) -> None:
     whole = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    (folder / "frontier.csv").write_text("time_s,energy_j,lower_bound_j\n0.25,180,179\n0.3,170,170\n")
-    (folder / "profile.csv").write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.04,10\n")
-    for name, place, value in spoils:
-        spoil(folder / name, place, value)
-    with suppress(RunFilesError):
-        write_report(build_report(folder), folder)
-    for path in folder.iterdir():
-        path.unlink()
-    for path, data in whole.items():
-        path.write_bytes(data)
+
+    @settings(max_examples=num_examples)
+    @given(st.lists(st.tuples(st.sampled_from(FILES), st.integers(0, 10**6), VALUES), min_size=1, max_size=4))
+    def holds(spoils: list[tuple[str, int, Any]]) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        for path, data in whole.items():
+            path.write_bytes(data)
+        (folder / "frontier.csv").write_text("time_s,energy_j,lower_bound_j\n0.25,180,179\n0.3,170,170\n")
+        (folder / "profile.csv").write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.04,10\n")
+        for name, place, value in spoils:
+            spoil(folder / name, place, value)
+        with suppress(RunFilesError):
+            write_report(build_report(folder), folder)
+
+    holds()
 
 
 def spoil(path: Path, place: int, value: Any) -> None:

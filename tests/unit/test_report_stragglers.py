@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perseus_dist.report.analysis.straggler_text import period_rows
@@ -579,18 +579,20 @@ KEYS = (
 INJECTED_KEYS = ("at", "iteration", "gpu", "thermal_cap_mhz")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.tuples(st.integers(0, len(EVENTS) - 1), st.sampled_from(KEYS), VALUES), max_size=4),
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(INJECTED_KEYS), VALUES), max_size=2),
-)
-def test_no_spoilt_event_breaks_the_report(
-    folder: Path, events: list[tuple[int, str, Any]], injections: list[tuple[int, str, Any]]
-) -> None:
-    for name, lines, spoils in (("events", EVENTS, events), ("injected", INJECTIONS, injections)):
-        spoilt = [dict(one) for one in lines]
-        for place, key, value in spoils:
-            spoilt[place][key] = value
-        write_lines(folder / f"{name}.jsonl", spoilt)
-    report = write_report(build_report(folder), folder)
-    json.dumps(report.document(), allow_nan=False)
+@pytest.mark.parametrize("num_examples", [5, pytest.param(15, marks=pytest.mark.stress)])
+def test_no_spoilt_event_breaks_the_report(folder: Path, num_examples: int) -> None:
+    @settings(max_examples=num_examples)
+    @given(
+        st.lists(st.tuples(st.integers(0, len(EVENTS) - 1), st.sampled_from(KEYS), VALUES), max_size=4),
+        st.lists(st.tuples(st.integers(0, 2), st.sampled_from(INJECTED_KEYS), VALUES), max_size=2),
+    )
+    def holds(events: list[tuple[int, str, Any]], injections: list[tuple[int, str, Any]]) -> None:
+        for name, lines, spoils in (("events", EVENTS, events), ("injected", INJECTIONS, injections)):
+            spoilt = [dict(one) for one in lines]
+            for place, key, value in spoils:
+                spoilt[place][key] = value
+            write_lines(folder / f"{name}.jsonl", spoilt)
+        report = write_report(build_report(folder), folder)
+        json.dumps(report.document(), allow_nan=False)
+
+    holds()
