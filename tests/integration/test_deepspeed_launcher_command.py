@@ -154,11 +154,11 @@ def test_python_below_a_users_own_wrapper_is_activated(environment: Environment)
     shim = environment.folder / "shim with a space"
     assert f"Wrote {shim / 'deepspeed'}" in environment.perseus("enable", "deepspeed", "--shim", str(shim)).stdout
     ran = environment.run(
-        *(str(shim / "deepspeed"), "--perseus-job", "wrapped", "--no_local_rank", *on("--no_python", "./wrapper")),
-        *("--out", "out", "--import-deepspeed"),
+        *(str(shim / "deepspeed"), "--perseus-job", "wrapped", "--no_local_rank", "--num_gpus", "1"),
+        *("--master_port", str(free_port()), "--no_python", "./wrapper", "--out", "out", "--import-deepspeed"),
     )
     assert ran.returncode == 0, ran.stdout
-    assert [rank["options"] for rank in environment.ranks()] == [PerseusOptions(job="wrapped").to_text()] * 2
+    assert [rank["options"] for rank in environment.ranks()] == [PerseusOptions(job="wrapped").to_text()]
     assert environment.perseus("disable", "deepspeed", "--shim", str(shim)).stdout == f"Removed {shim / 'deepspeed'}.\n"
     assert not shim.exists()
 
@@ -180,7 +180,7 @@ def test_what_is_left_behind_is_silent_once_the_package_is_gone(environment: Env
         pth.unlink()
     (environment.site / "parent.pth").write_text(f"import sys; sys.path.append({str(others)!r})\n")
     assert environment.run(environment.python, "-c", "import perseus_dist").returncode == 1
-    starts = [[environment.python, "-c", "pass"], ["deepspeed", "--help"], ["deepspeed", "--perseus", "probe.py"]]
+    starts = [[environment.python, "-c", "pass"], ["deepspeed", "--perseus", "probe.py"]]
     pristine = [environment.run(*argv) for argv in starts]
     for pth, text in left_behind.items():
         pth.write_text(text)
@@ -190,7 +190,7 @@ def test_what_is_left_behind_is_silent_once_the_package_is_gone(environment: Env
         for argv, plain in zip(starts, pristine, strict=True):
             left = environment.run(*argv)
             assert (left.returncode, left.stdout) == (plain.returncode, plain.stdout)
-    assert [start.returncode for start in pristine] == [0, 0, 2]
+    assert [start.returncode for start in pristine] == [0, 2]
     assert environment.run(str(shim / "deepspeed"), *starts[1][1:]).stdout == pristine[1].stdout
 
 

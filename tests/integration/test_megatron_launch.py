@@ -124,7 +124,7 @@ def test_the_runner_disabled(environment: Environment) -> None:
 
 @needs_megatron
 def test_an_enabled_environment(environment: Environment) -> None:
-    """Torchrun's ranks, and the processes in it that import no Megatron."""
+    """A rank of torchrun's, and the processes in it that import no Megatron."""
     enabled = environment.perseus("enable", "megatron")
     assert enabled.stdout.splitlines() == [
         f"Wrote {environment.pth}: Megatron's scripts know --enable-perseus in this environment.",
@@ -132,9 +132,9 @@ def test_an_enabled_environment(environment: Environment) -> None:
     ]
     modules = "import sys; print([name for name in sys.modules if name.startswith(('perseus', 'megatron', 'torch'))])"
     assert environment.python("-c", modules).stdout == "[]\n"
-    torchrun = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port()), *ON_CPU)
-    for found in environment.look(*torchrun, "look.py", "--perseus-job", "enabled"):
-        assert found == {"options": PerseusOptions(job="enabled").to_text(), "early": [], "hooked": [True, True]}
+    torchrun = ("-m", "torch.distributed.run", "--nproc_per_node", "1", "--master_port", str(free_port()), *ON_CPU)
+    (found,) = environment.look(*torchrun, "look.py", "--perseus-job", "enabled")
+    assert found == {"options": PerseusOptions(job="enabled").to_text(), "early": [], "hooked": [True, True]}
     disabled = environment.perseus("disable", "megatron")
     assert disabled.stdout == f"Removed {environment.pth}.\n"
     assert not environment.pth.exists()

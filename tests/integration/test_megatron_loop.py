@@ -113,7 +113,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
     ],
 )
 def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path) -> None:
-    run = run_in(tmp_path, name, num_steps=55, version=version)
+    run = run_in(tmp_path, name, num_steps=42, version=version)
     run = replace(run, perseus_options=saved_profile(run))
     check_trained(run, run.train(), least_predicted=4)
 
