@@ -74,6 +74,7 @@ def check(run: TrainingRun, num_locked: int) -> None:
     assert build_report(run.folder).document()["stragglers"]
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 @pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 def test_deepspeed_waits_as_long_as_it_lasts(tmp_path: Path) -> None:
@@ -90,6 +91,7 @@ def test_deepspeed_waits_as_long_as_it_lasts(tmp_path: Path) -> None:
     check(run, run.train())
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 @pytest.mark.skipif(not (MEGATRON / "megatron" / "training").is_dir(), reason=f"no megatron.training in {MEGATRON}")
 def test_megatron_waits_as_long_as_it_lasts(tmp_path: Path) -> None:

@@ -26,14 +26,18 @@ LONGEST = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have xdist keep the order of the default tier; in the stress tier two frameworks at a time disturb each other."""
-    if hasattr(config.option, "loadscopereorder") and config.option.markexpr != "stress":
+    if hasattr(config.option, "loadscopereorder") and not _is_stress(config):
         config.option.loadscopereorder = False
+
+
+def _is_stress(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr.startswith("stress"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files first; the others as they were."""
-    if config.option.markexpr == "stress":
+    if _is_stress(config):
         return
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(Path(item.path).name, len(LONGEST)))
