@@ -25,14 +25,12 @@ def train(folder: Path, *, num_ranks: int, num_stages: int, num_microbatches: in
     config.write_text(json.dumps({**json.loads(CONFIG.read_text()), "gradient_accumulation_steps": num_microbatches}))
     losses = folder / f"losses-{num_ranks}.jsonl"
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    launcher = [
-        str(Path(sys.executable).with_name("deepspeed")),
-        "--num_gpus",
-        str(num_ranks),
-        "--master_port",
-        str(port),
-    ]
+        port = str(free.getsockname()[1])
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_gpus", str(num_ranks), "--master_port", port]
+    rank = {}
+    if num_ranks == 1:  # which needs no launcher
+        launcher = [sys.executable]
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     script = [str(SCRIPT), "--deepspeed", "--deepspeed_config", str(config), "--stages", str(num_stages)]
     options = ["--tied", "--steps", str(NUM_STEPS), "--losses", str(losses)]
     environment = {
@@ -40,6 +38,7 @@ def train(folder: Path, *, num_ranks: int, num_stages: int, num_microbatches: in
         "DS_ACCELERATOR": "cpu",
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **rank,
     }
     job = subprocess.Popen(
         [*launcher, *script, *options],

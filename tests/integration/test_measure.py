@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from waiting import wait_until
 from perseus_dist.cli import main
 from perseus_dist.simulator.machine import SimulatedMachine
 
-pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 FORWARD_S, BACKWARD_S = 0.035, 0.065
 CLASSES = {"F": ("forward", FORWARD_S), "B": ("backward", BACKWARD_S)}

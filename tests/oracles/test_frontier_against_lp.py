@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog  # type: ignore[import-untyped]
-from scipy.sparse import csr_array, hstack  # type: ignore[import-untyped]
 
 from perseus_dist import _solver
 from perseus_dist.planning.frontier.frontier import plan_frontier
@@ -38,6 +36,10 @@ def least_energy(points: Sequence[Points], edges: Edges, deadline: float, lags: 
     Variables are the starts of all instructions, and the weights of their points. Any units will do. ``lags`` say how
     long after the end of the first each edge's second may begin.
     """
+    # Here, since each process of a run of the tests imports this module, and one of them runs it.
+    from scipy.optimize import linprog  # type: ignore[import-untyped]
+    from scipy.sparse import csr_array, hstack  # type: ignore[import-untyped]
+
     num_edges, num_instructions = len(edges), len(points)
     owner = np.repeat(np.arange(num_instructions), [len(of_one) for of_one in points])
     time, energy = np.concatenate([np.array(of_one, dtype=np.float64) for of_one in points]).T

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,17 @@ KNOWN_SPAWNS = {
 }
 
 
+NAMES = tuple(sorted(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")))
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse((PACKAGE / name).read_text())
+
+
 def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text())
+    for name in NAMES:
+        yield name, tree_of(name)
 
 
 def is_interpreter(node: ast.AST) -> bool:
@@ -58,9 +67,9 @@ def command_lines(tree: ast.Module) -> Iterator[list[ast.expr]]:
             yield words
 
 
-@pytest.mark.parametrize(("name", "tree"), [pytest.param(*one, id=one[0]) for one in trees()])
-def test_the_interpreter_is_followed_by_the_flag(name: str, tree: ast.Module) -> None:  # noqa: ARG001 - names the test
-    for words in command_lines(tree):
+@pytest.mark.parametrize("name", NAMES)
+def test_the_interpreter_is_followed_by_the_flag(name: str) -> None:
+    for words in command_lines(tree_of(name)):
         assert isinstance(words[1], ast.Constant), ast.unparse(words[1])
         assert words[1].value == "-P", " ".join(map(ast.unparse, words))
 
