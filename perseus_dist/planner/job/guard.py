@@ -167,7 +167,7 @@ class Guard:
         self._first = self._since = first_iteration
 
     def forget_kept(self) -> None:
-        """What plans have kept so far says nothing about the next one."""
+        """Begin to count anew how often plans keep the promise."""
         self._kept.clear()
 
     def take(self, number: int, time_s: float, mode: Mode, allowed: Callable[[float], float]) -> None:

@@ -48,7 +48,8 @@ class GuardWatch:
             was slow.
         held_until: Iteration before which no straggler is waited for.
         is_holding: ``held_until`` has not been reached since it was set.
-        kept_share: The guard's, of the plan that was given up last.
+        is_profile_wrong: The plan that was given up last was one of a profile that all replicas have left for long.
+        kept_share: The guard's, of that plan.
         was_as_profiled: Under that plan, instructions took what the profile says.
         was_steady: Iterations at full clocks took the same time in the newest hold.
         num_since_sweep: Plans given up since all ranks were swept again, as long as none is trusted; None before that.
@@ -61,6 +62,7 @@ class GuardWatch:
     num_plan_falls: int = 0
     held_until: int = 0
     is_holding: bool = False
+    is_profile_wrong: bool = False
     kept_share: float = 0.0
     was_as_profiled: bool = False
     was_steady: bool = True
@@ -154,6 +156,8 @@ class GuardWatch:
         It is not where the plan was slow now and then, or instructions took what the profile says: transfers may be
         slow then. One just measured gets a second chance. Where times jump, its clocks could not be compared.
         """
+        if self.is_profile_wrong:
+            return True
         is_second = self.num_since_sweep is None or self.num_since_sweep > 1
         is_doubtful = self.kept_share < _MIN_KEPT_SHARE and not self.was_as_profiled
         return is_second and is_doubtful and self.was_steady
@@ -176,8 +180,9 @@ class GuardWatch:
         self.num_since_sweep = 0
         self.guard.forget_kept()
 
-    def fall_from_plan(self, iteration: int) -> None:
+    def fall_from_plan(self, iteration: int, *, is_profile_wrong: bool = False) -> None:
         """Clocks are released, and stay so for a while: each time twice as long."""
+        self.is_profile_wrong = is_profile_wrong
         self.kept_share, self.was_as_profiled = self.guard.kept_share, self._is_as_profiled
         self.guard.forget_kept()
         if self.num_since_sweep is not None:

@@ -219,8 +219,7 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
         now_s < job.profiling.reprofiled_at_s + policy.min_reprofile_interval_s
     )
     if is_far:
-        is_passing = job.enforcement.guard.is_passing and not _agreed(job.members, far & job.enforcement.lasting_drifts)
-        is_held = has_just_measured or is_passing
+        is_held = has_just_measured or (job.enforcement.guard.is_passing and not _lasting(job, wrong))
         return _drop_plan(job, wrong, straggling, now_s, is_held=is_held)
     drifted = _agreed(job.members, job.enforcement.drifts)
     if has_just_measured or not drifted:
@@ -236,6 +235,11 @@ def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
         state.rank.pp_rank for rank, state in members.ranks.items() if state.stream is not None and rank not in drifted
     }
     return {members.ranks[rank].rank.pp_rank for rank in drifted if rank in members.ranks} - stays
+
+
+def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:
+    """Whether the times of some of these pp_ranks have left the profile for long."""
+    return any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts)
 
 
 def _drop_plan(
@@ -260,6 +264,7 @@ def _drop_plan(
         "plan is dropped"
     )
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
+    is_profile_wrong = _lasting(job, pp_ranks)
     job.enter(Phase.RELEASED, why)
     effects = release_all(job, now_s)
     if not is_held:
@@ -269,7 +274,7 @@ def _drop_plan(
         effects += _measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
     if job.phase is Phase.RELEASED:
         job.enforcement.forget_drifts()
-        job.enforcement.guard.fall_from_plan(job.progress.iteration)
+        job.enforcement.guard.fall_from_plan(job.progress.iteration, is_profile_wrong=is_profile_wrong)
     else:
         job.enforcement.guard.num_falls += 1
     return effects

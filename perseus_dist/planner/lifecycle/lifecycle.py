@@ -139,7 +139,7 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
                 job.enforcement.drift_since_s = now_s
             share = abs(drift.measured_time_s / drift.profile_time_s - 1)
             job.enforcement.drifts[state.rank.rank] = max(share, job.enforcement.drifts.get(state.rank.rank, 0.0))
-            if drift.num_iterations >= job.policy.lasting_drift_iterations:
+            if not 0 < drift.num_iterations < job.policy.lasting_drift_iterations:
                 job.enforcement.lasting_drifts.add(state.rank.rank)
             return [
                 Log(

@@ -25,6 +25,6 @@ class Enforcement:
     lasting_drifts: set[int] = field(default_factory=set)
 
     def forget_drifts(self) -> None:
-        """They have been answered."""
+        """Forget drifts that have been answered."""
         self.drifts.clear()
         self.lasting_drifts.clear()
