@@ -134,3 +134,11 @@ def test_a_gpu_that_comes_and_goes_costs_little(tmp_path: Path, dp: int, half: i
     ]
     _, ratio = play(tmp_path, pp=4, dp=dp, microbatches=8, noise_percent=0.5, profile="saved", seed=1, events=events)
     assert ratio < 1.013
+
+
+def test_a_plan_of_its_own_counts_as_the_profile_of_a_lone_pipeline(tmp_path: Path) -> None:
+    """A slow GPU without peers: its pipeline is planned with how slow it is, and nothing is measured again."""
+    slow = [{"iteration": 40, "rank": 1, "slowdown": 1.2}]
+    names, ratio = play(tmp_path, pp=4, dp=1, microbatches=8, noise_percent=0.5, profile="saved", seed=1, events=slow)
+    assert names == []
+    assert ratio < 1.005
