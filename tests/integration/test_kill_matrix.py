@@ -32,6 +32,7 @@ def _why_not(folder: Path) -> str:
     return "" if tried.returncode == 0 else f"control groups or PID namespaces cannot be had: {tried.stderr.strip()}"
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_whatever_dies_at_once_no_clock_stays_locked(tmp_path: Path) -> None:
     if reason := _why_not(tmp_path):

@@ -58,14 +58,15 @@ def test_a_checkout_that_may_not_be_written(checkout: Path) -> None:
     assert line.endswith("cannot be written to, and .venv belongs there; clone it to a folder of your own")
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize(
     ("broken", "is_new"),
     [
-        ("", False),
-        ("rm .venv/bin/python", True),
-        ("rm -r .venv/lib/python3*/site-packages/pip", True),
-        ("sed -i 's| -m venv .*| -m venv /elsewhere/.venv|' .venv/pyvenv.cfg", True),
+        pytest.param("", False, marks=pytest.mark.stress),
+        pytest.param("rm .venv/bin/python", True, marks=pytest.mark.soak),
+        pytest.param("rm -r .venv/lib/python3*/site-packages/pip", True, marks=pytest.mark.soak),
+        pytest.param(
+            "sed -i 's| -m venv .*| -m venv /elsewhere/.venv|' .venv/pyvenv.cfg", True, marks=pytest.mark.stress
+        ),
     ],
 )
 def test_an_environment_is_made_anew_where_it_cannot_be_used(broken: str, is_new: bool, checkout: Path) -> None:  # noqa: FBT001

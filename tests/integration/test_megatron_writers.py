@@ -144,13 +144,14 @@ def test_tensorboard_has_every_figure_that_is_known_where_megatron_writes(versio
     assert "nothing more is written" in warning
 
 
+@pytest.mark.alone
 @pytest.mark.stress
 def test_the_last_rank_of_a_job_shows_all_of_it(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     folder = tmp_path / "tensorboard"
     run = MegatronRun(
         script=EXAMPLE,
-        num_steps=40,
+        num_steps=80,
         folder=tmp_path,
         preset="a100",
         forward_s=0.010,

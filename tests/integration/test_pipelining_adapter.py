@@ -48,10 +48,9 @@ def test_orders_of_all_schedules_are_what_ran(harness: Harness) -> None:
 
 @pytest.mark.stress
 def test_orders_of_longer_pipelines_are_what_ran(harness: Harness) -> None:
-    for num_microbatches in (8, 11):
-        ranks = harness.run((*SCHEDULES[:2], *SCHEDULES[4:], "ScheduleLoopedBFS"), pp=4, mb=num_microbatches)
-        for name in ranks[0]:
-            check_order(ranks, name)
+    ranks = harness.run((*SCHEDULES[:2], *SCHEDULES[4:], "ScheduleLoopedBFS"), pp=4, mb=11)
+    for name in ranks[0]:
+        check_order(ranks, name)
 
 
 def check_order(ranks: list[dict[str, Seen]], name: str) -> Schedule:

@@ -86,8 +86,13 @@ def test_input_and_weight_gradients_run_under_a_plan(harness: Harness, tmp_path:
     assert run.losses.read_text().splitlines()[:num_steps] == without.reference_losses.read_text().splitlines()
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("name", ["1F1B", "GPipe", "Interleaved1F1B", "InterleavedZeroBubble", "DualPipeV"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.stress) for name in ("InterleavedZeroBubble", "DualPipeV")),
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("1F1B", "GPipe", "Interleaved1F1B")),
+    ],
+)
 def test_a_schedule_runs_under_a_plan(harness: Harness, name: str, tmp_path: Path) -> None:
     schedule = promised(harness, name)
     run = run_in(tmp_path, name, schedule, num_steps=60)

@@ -19,7 +19,7 @@ from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
 from perseus_dist.simulation.frameworks.megatron_run import MegatronRun
 from perseus_dist.simulation.frameworks.training_run import TrainingRun
 
-pytestmark = [pytest.mark.stress, pytest.mark.skipif(bool(refusal()), reason=refusal() or "possible")]
+pytestmark = pytest.mark.skipif(bool(refusal()), reason=refusal() or "possible")
 
 PORT, SHARED_PORT = 29_500, 50_152
 
@@ -92,6 +92,7 @@ def prepared(folder: Path, *, num_steps: int) -> MegatronRun:
     return replace(run, perseus_options=saved_profile(run))
 
 
+@pytest.mark.soak
 def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
     run = prepared(tmp_path, num_steps=60)
     with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
@@ -99,6 +100,7 @@ def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
     check_planned(tmp_path)
 
 
+@pytest.mark.stress
 def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
     with two_nodes() as nodes, deepspeed_on(nodes, deepspeed_run_in(tmp_path, num_steps=85)) as launchers:
         check_served(nodes, launchers)
@@ -118,7 +120,7 @@ def check_planned(folder: Path) -> None:
     assert report.predicted_saving_percent > 3
 
 
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.stress), pytest.param(1, marks=pytest.mark.soak)])
 def test_a_node_that_fails_leaves_no_clock_locked(tmp_path: Path, number: int) -> None:
     run = prepared(tmp_path, num_steps=5000)
     with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
@@ -128,6 +130,7 @@ def test_a_node_that_fails_leaves_no_clock_locked(tmp_path: Path, number: int) -
         wait_until(lambda: all(node.are_unlocked() for node in nodes))
 
 
+@pytest.mark.stress
 def test_a_firewall_in_between_is_named_and_training_goes_on(tmp_path: Path) -> None:
     run = prepared(tmp_path, num_steps=60)
     with two_nodes() as nodes:

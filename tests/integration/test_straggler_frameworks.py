@@ -74,8 +74,7 @@ def check(run: TrainingRun, num_locked: int) -> None:
     assert build_report(run.folder).document()["stragglers"]
 
 
-@pytest.mark.alone
-@pytest.mark.stress
+@pytest.mark.soak
 @pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 def test_deepspeed_waits_as_long_as_it_lasts(tmp_path: Path) -> None:
     run = DeepSpeedRun(

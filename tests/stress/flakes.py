@@ -57,7 +57,18 @@ def play(number: int, arguments: list[str]) -> list[str]:
     """Play one round and return the names of the tests that failed in it."""
     result = LOGS / f"{number}.xml"
     result.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-m", "not stress", "-n", "2", "--dist", "loadfile", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "not stress and not soak",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        *arguments,
+    ]
     with (LOGS / f"{number}.log").open("w") as log:
         done = subprocess.run([*command, f"--junit-xml={result}"], cwd=ROOT, stdout=log, stderr=log, check=False)
     if not result.exists():

@@ -27,22 +27,8 @@ SEEDS = {
     164: "manual report, slow link; gpipe, 16 ranks with short iterations, saved profile",
 }
 
-STRESS = {  # longer, or of faults that those above have as well
-    26: "lost messages; 1f1b, 6 ranks, saved profile",
-    32: "planner stopped, heat; gpipe, 32 ranks, sweep",
-    44: "undisturbed; 1f1b, 24 ranks, sweep",
-    45: "repeated messages, trainer killed, manual report, lease holder stopped; 1f1b, 6 ranks, sweep",
-    62: "partition; 1f1b, 12 ranks, saved profile",
-    65: "agent killed, same job again; gpipe, 12 ranks, sweep",
-    68: "disk full, slow link; 1f1b, 7 ranks, saved profile",
-    70: "manual report, target; 1f1b, 6 ranks, sweep",
-    73: "planner killed, oscillation; 1f1b, 14 ranks, saved profile",
-    75: "agent killed, lease holder killed; gpipe, 24 ranks, sweep",
-    79: "undisturbed; gpipe, 6 ranks, sweep",
-}
 
-
-@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.stress) for seed in STRESS)])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_history_that_holds(seed: int) -> None:
     trial = try_seed(seed)
     assert [f"{one.name}: {one.sentence}" for one in trial.broken] == []
