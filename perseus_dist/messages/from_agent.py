@@ -173,6 +173,20 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """When the computations of one iteration at full clocks began and ended.
+
+    Attributes:
+        iteration: Its number.
+        begins_ns, ends_ns: (num_computations) [ns] by the host's monotonic clock, in the order of the rank's schedule.
+    """
+
+    iteration: int
+    begins_ns: tuple[int, ...]
+    ends_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchSeen:
     """The agent holds this switch and will follow it."""
 
@@ -187,4 +201,4 @@ class Goodbye:
     reason: str
 
 
-AgentMessage = Attach | ScheduleText | ProfileSamples | Telemetry | Drift | SwitchSeen | Goodbye
+AgentMessage = Attach | ScheduleText | ProfileSamples | Telemetry | Drift | RunTimes | SwitchSeen | Goodbye

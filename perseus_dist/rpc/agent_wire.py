@@ -7,6 +7,7 @@ from perseus_dist.messages.from_agent import (
     Drift,
     Goodbye,
     ProfileSamples,
+    RunTimes,
     Sample,
     ScheduleText,
     SwitchSeen,
@@ -44,6 +45,8 @@ def agent_message_to_wire(message: AgentMessage) -> pb.AgentMessage:
             return pb.AgentMessage(samples=_samples_to_wire(message))
         case Drift():
             return pb.AgentMessage(drift=_drift_to_wire(message))
+        case RunTimes():
+            return pb.AgentMessage(run_times=_run_times_to_wire(message))
         case SwitchSeen():
             seen = pb.SwitchSeen(table_revision=message.table_revision, switch_revision=message.switch_revision)
             return pb.AgentMessage(switch_seen=seen)
@@ -64,6 +67,8 @@ def agent_message_from_wire(check: Checker, wire: pb.AgentMessage) -> AgentMessa
             return _samples_from_wire(check, wire.samples)
         case "drift":
             return _drift_from_wire(check, wire.drift)
+        case "run_times":
+            return _run_times_from_wire(check, wire.run_times)
         case "switch_seen":
             return SwitchSeen(
                 table_revision=check_count(check, "switch_seen.table_revision", wire.switch_seen.table_revision),
@@ -72,7 +77,9 @@ def agent_message_from_wire(check: Checker, wire: pb.AgentMessage) -> AgentMessa
         case "goodbye":
             return Goodbye(reason=check.text("goodbye.reason", wire.goodbye.reason, limits.MAX_SENTENCE_LENGTH))
         case _:
-            check.violated("message", None, "attach, schedule, samples, telemetry, drift, switch_seen or goodbye")
+            check.violated(
+                "message", None, "attach, schedule, samples, telemetry, drift, run_times, switch_seen or goodbye"
+            )
             return Goodbye(reason="")
 
 
@@ -294,4 +301,40 @@ def _drift_from_wire(check: Checker, wire: pb.Drift) -> Drift:
         measured_time_s=check.positive("drift.measured_time_s", wire.measured_time_s, limits.MAX_SECONDS),
         num_runs=check.integer("drift.num_runs", wire.num_runs, 1, limits.MAX_RUNS),
         num_iterations=check.integer("drift.num_iterations", wire.num_iterations, 0, limits.MAX_RUNS),
+    )
+
+
+# ---- times of runs ---------------------------------------------------------------------------------------------------
+
+
+def _run_times_to_wire(message: RunTimes) -> pb.RunTimes:
+    first_ns = message.begins_ns[0] if message.begins_ns else 0
+    return pb.RunTimes(
+        iteration=message.iteration,
+        first_ns=first_ns,
+        begins_ns=[begin_ns - first_ns for begin_ns in message.begins_ns],
+        ends_ns=[end_ns - first_ns for end_ns in message.ends_ns],
+    )
+
+
+def _run_times_from_wire(check: Checker, wire: pb.RunTimes) -> RunTimes:
+    num_begins, num_ends = len(wire.begins_ns), len(wire.ends_ns)
+    if num_begins != num_ends or num_begins > limits.MAX_TIMED_RUNS:
+        check.violated(
+            "run_times.begins_ns",
+            f"{num_begins} begins and {num_ends} ends",
+            f"as many of each, at most {limits.MAX_TIMED_RUNS}",
+        )
+        check.finish()
+    first_ns = check.integer("run_times.first_ns", wire.first_ns, 0, limits.MAX_COUNT >> 1)
+    longest_ns = int(limits.MAX_SECONDS * 1e9)
+    for name, times_ns in (("begins_ns", wire.begins_ns), ("ends_ns", wire.ends_ns)):
+        if times_ns and not -longest_ns <= min(times_ns) <= max(times_ns) <= longest_ns:
+            check.violated(
+                f"run_times.{name}", f"{min(times_ns)} to {max(times_ns)}", f"at most {longest_ns} either way"
+            )
+    return RunTimes(
+        iteration=check.integer("run_times.iteration", wire.iteration, 0, limits.MAX_ITERATION),
+        begins_ns=tuple(first_ns + begin_ns for begin_ns in wire.begins_ns),
+        ends_ns=tuple(first_ns + end_ns for end_ns in wire.ends_ns),
     )

@@ -7,6 +7,7 @@ MAX_TABLE_BYTES = 512 << 20
 
 MAX_ITERATIONS = 256  # of a telemetry message
 MAX_KIND_TIMES = 8  # of an iteration
+MAX_TIMED_RUNS = 1 << 16  # of an iteration
 MAX_SAMPLES = 4096  # of a message; a saved profile with more rows travels in several
 MAX_VERDICTS = 256  # of a job's status
 MAX_EVENTS = 64

@@ -37,6 +37,7 @@ from perseus_dist.messages.from_agent import (
     Goodbye,
     IterationReport,
     ProfileSamples,
+    RunTimes,
     Sample,
     ScheduleText,
     SwitchSeen,
@@ -46,6 +47,7 @@ from perseus_dist.messages.from_planner import (
     Attached,
     Expected,
     PlanTable,
+    Probe,
     ProfileAck,
     Refused,
     Release,
@@ -292,8 +294,9 @@ def make_world(
     clocks_mhz: tuple[int, ...] = CLOCKS,
     saved_profile: SavedProfile | None = None,
     settings: Settings | None = None,
+    pp_size: int = 1,
 ) -> World:
-    rank = make_rank(schedule_digest=schedule_digest(SCHEDULE))
+    rank = make_rank(schedule_digest=schedule_digest(SCHEDULE), pp_size=pp_size)
     gpu = Gpu(
         uuid="GPU-1",
         name="simulated GPU",
@@ -1177,6 +1180,35 @@ def test_the_planner_hears_of_throttling_at_once_and_of_its_end() -> None:
 
 def own_table(revision: int, base_revision: int, clock_mhz: int = 1005) -> PlanTable:
     return replace(table(revision, ((clock_mhz,) * 6,)), base_revision=base_revision)
+
+
+@pytest.mark.parametrize("late_ns", [(), (0, 3 * MS, 8 * MS, 1 * MS, 6 * MS)])
+def test_times_at_full_clocks_are_told_now_and_then_and_after_every_probe(late_ns: tuple[int, ...]) -> None:
+    world = make_world(pp_size=2)
+    world.late_ns = late_ns
+    connect(world)
+    world.iterate(0, 20)
+    told = world.of_type(RunTimes)
+    assert [times.iteration for times in told] == [4, 8, 12, 16]
+    for times in told:
+        durations_ns = [end - begin for begin, end in zip(times.begins_ns, times.ends_ns, strict=True)]
+        assert durations_ns == [AT_MAX_NS[token[1]] for token in SCHEDULE.split()]
+        # The waits of ``iterate``.
+        pauses_ns = [begin - end for end, begin in zip(times.ends_ns[:-1], times.begins_ns[1:], strict=True)]
+        assert pauses_ns == [(5 + (times.iteration * 7 + k * 3) % 11) * MS for k in range(1, 6)]
+    tell(world, table(), switch())
+    world.iterate(20, 20)
+    assert world.of_type(RunTimes) == told
+    tell(world, Probe(first_iteration=42, num_iterations=3))
+    world.iterate(40, 10)
+    assert [times.iteration for times in world.of_type(RunTimes)[len(told) :]] == [44]
+
+
+def test_a_rank_without_others_tells_no_times() -> None:
+    world = make_world()
+    connect(world)
+    world.iterate(0, 20)
+    assert world.of_type(RunTimes) == []
 
 
 def test_a_table_of_ones_own_is_followed_beside_the_shared_one_and_attach_names_the_shared_one() -> None:

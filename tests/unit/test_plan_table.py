@@ -1,6 +1,7 @@
 """Plan tables and measured profiles, against the planning core that they are made for."""
 
 from array import array
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.from_planner import PlannerMessage, PlanTable
-from perseus_dist.planner.worker.frontier_build import build_plan, summarize
+from perseus_dist.planner.worker.frontier_build import build_plan, planned_request, summarize
 from perseus_dist.planner.worker.measured_profile import measured_profile
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planner.worker.plan_table import plan_tables
@@ -231,3 +232,48 @@ def test_a_request_becomes_tables_a_frontier_file_and_a_profile(tmp_path: Path) 
     profile = tmp_path / "profile.csv"
     profile.write_bytes(result.profile_csv)
     assert read_profile(profile).measurements.keys() == {(0, "F"), (0, "B"), (1, "F"), (1, "B")}
+
+
+def known_transfers(
+    folder: Path, *transfers: tuple[tuple[int, str, float], ...]
+) -> tuple[dict[tuple[int, str], float], int]:
+    """Transfers that are planned with, and [ps] at all-maximum clocks, where pipelines have those."""
+    schedule = one_f_one_b(pp=3, microbatches=4)
+    request = PlanningRequest(
+        request_id=3,
+        job_id="j",
+        revision=9,
+        schedule_text=format_schedule(schedule),
+        contributions=contributions(schedule),
+        blocking_power_w=(80.0, 70.0, 80.0),
+        tp_size=1,
+        switch_latency_s=0.0,
+        transfers=transfers,
+    )
+    planned = planned_request(request)
+    path = folder / "profile.csv"
+    path.write_bytes(planned.profile_csv)
+    rows = read_profile(path).measurements
+    known = {key: row.times_s.item() for key, row in rows.items() if key[1] in ("SEND_F", "SEND_B")}
+    return known, planned.summary.baseline_time_ps
+
+
+def test_transfers_that_make_iterations_longer_are_planned_with(tmp_path: Path) -> None:
+    without, bare_ps = known_transfers(tmp_path)
+    assert without == {}
+    known, time_ps = known_transfers(tmp_path, ((0, "SEND_F", 0.02), (1, "SEND_B", 0.01)))
+    assert known == {(0, "SEND_F"): 0.02, (1, "SEND_B"): 0.01}
+    assert time_ps > bare_ps + 0.02e12
+    assert known_transfers(tmp_path, ((0, "SEND_F", 1e-7), (1, "SEND_B", 0.0))) == ({}, bare_ps)
+
+
+def test_transfers_of_several_pipelines_never_make_the_iteration_longer_than_the_slowest_of_them(
+    tmp_path: Path,
+) -> None:
+    slow, slower = ((0, "SEND_F", 0.02),), ((0, "SEND_F", 0.03), (1, "SEND_F", 0.0))
+    assert known_transfers(tmp_path, slow, slower) == known_transfers(tmp_path, slower)
+    # Two links, each slow in another pipeline: an iteration waits for one or the other, never for both.
+    elsewhere = ((1, "SEND_F", 0.029),)
+    alone = max(known_transfers(tmp_path, slower), known_transfers(tmp_path, elsewhere), key=itemgetter(1))
+    assert known_transfers(tmp_path, slower, elsewhere) == alone
+    assert known_transfers(tmp_path, elsewhere, slower) == alone

@@ -119,13 +119,14 @@ def test_a_profile_that_instructions_confirm_is_not_measured_again(kind_ratio: f
     for iteration in range(8, 20):
         report(watch, iteration, 1.2, 0, 0, kind_ratio=kind_ratio)
     watch.fall_from_plan(20)
-    assert watch.may_sweep is may_sweep
+    assert watch.may_sweep(is_too_slow=False) is may_sweep
 
 
-def test_a_profile_just_measured_gets_a_second_chance() -> None:
+def test_a_profile_just_measured_gets_a_second_chance_unless_iterations_are_shorter_than_it_says() -> None:
     watch = begun(planned_s=1.2)
     watch.begin_sweep()
     watch.fall_from_plan(17)
-    assert not watch.may_sweep
+    assert not watch.may_sweep(is_too_slow=False)
+    assert watch.may_sweep(is_too_slow=True)
     watch.fall_from_plan(40)
-    assert watch.may_sweep
+    assert watch.may_sweep(is_too_slow=False)

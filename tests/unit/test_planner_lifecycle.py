@@ -16,6 +16,7 @@ from perseus_dist.messages.from_agent import (
     GpuSample,
     IterationReport,
     ProfileSamples,
+    RunTimes,
     Sample,
     ScheduleText,
     SwitchSeen,
@@ -36,6 +37,7 @@ from perseus_dist.messages.from_planner import (
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
 from perseus_dist.planner.job.facts import Fact, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.measured_transfers import slowest
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import (
     Answer,
@@ -268,6 +270,20 @@ class Fleet:
             switch_latency_s=0.01 * (rank + 1),
             last=True,
         )
+
+    def say_times(self, link_ns: int) -> None:
+        """Times of an iteration with a link between the stages, from all ranks; rank 1's clock is ahead."""
+        f_ns, b_ns, ahead_ns = 10_000_000, 20_000_000, 10**12
+        turn_ns = 2 * f_ns + b_ns + 2 * link_ns  # until rank 1 has sent its first backward's gradient
+        begins = {
+            0: (0, f_ns + link_ns, turn_ns, turn_ns + f_ns + b_ns + link_ns),
+            1: tuple(ahead_ns + ns for ns in (f_ns + link_ns, 2 * f_ns + link_ns, turn_ns, turn_ns + f_ns)),
+        }
+        for rank, stream in self.stream_of.items():
+            begins_ns = begins[rank % 2]
+            durations_ns = (f_ns, f_ns, b_ns, b_ns) if rank % 2 == 0 else (f_ns, b_ns, f_ns, b_ns)
+            ends_ns = tuple(begin + ns for begin, ns in zip(begins_ns, durations_ns, strict=True))
+            self.say(stream, RunTimes(iteration=self.iteration, begins_ns=begins_ns, ends_ns=ends_ns))
 
     def sent(self, rank: int) -> list[PlannerMessage | bytes]:
         return self.inbox[self.stream_of[rank]]
@@ -1607,3 +1623,97 @@ def test_iterations_of_a_sweep_are_no_reference_for_the_guard() -> None:
     while fleet.phase() is Phase.PROFILING:
         fleet.iterate()
     assert fleet.job.enforcement.guard.guard.reference_s == 1.0
+
+
+LINK_NS = 15_000_000
+KNOWN = ((0, "SEND_F"), (1, "SEND_B"))
+
+
+def transfers_s(request: PlanningRequest) -> list[dict[tuple[int, str], float]]:
+    return [slowest([of_pipeline]) for of_pipeline in request.transfers]
+
+
+def test_the_first_plan_knows_the_transfers_that_were_measured_before_it() -> None:
+    fleet = Fleet(dp=2)
+    fleet.to_profiling()
+    fleet.say_times(LINK_NS)
+    until(fleet, Phase.PLANNING, at_most=100)
+    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.015))] * 2
+
+
+def test_a_link_that_has_become_slow_is_planned_with_and_forgotten_when_it_is_well() -> None:
+    fleet = Fleet().to_enforcing()
+    assert transfers_s(fleet.requests[-1]) == []
+    fleet.iterate(40)
+    num_plans = len(fleet.requests)
+    fleet.say_times(LINK_NS)
+    fleet.iterate()
+    assert fleet.phase() is Phase.PLANNING
+    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.015))]
+    fleet.plan_ready()
+    fleet.iterate(40)
+    fleet.say_times(LINK_NS + 100_000)  # not worth a plan
+    fleet.iterate(40)
+    assert len(fleet.requests) == num_plans + 1
+    fleet.say_times(0)
+    fleet.iterate()
+    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.0))]
+
+
+def test_times_of_a_part_of_the_ranks_or_of_another_schedule_say_nothing() -> None:
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.iterate(40)
+    fleet.say(fleet.stream_of[0], RunTimes(iteration=7, begins_ns=(1, 2), ends_ns=(2, 3)))
+    for rank in (1, 2):
+        fleet.say(fleet.stream_of[rank], RunTimes(iteration=7, begins_ns=(1, 2, 3, 4), ends_ns=(2, 3, 4, 5)))
+    fleet.iterate(40)
+    assert fleet.job.measured.transfers is None
+    assert len(fleet.requests) == 1
+
+
+def test_a_link_that_is_well_before_the_plan_that_knows_it_is_no_reason_to_sweep() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(40)
+    fleet.say_times(LINK_NS)
+    fleet.iterate()
+    fleet.plan_ready(summary(fastest_s=1.2))  # and iterations take 1.0 s, at full clocks and under the plan
+    num_plans, iteration = len(fleet.requests), fleet.iteration
+    while fleet.iteration < iteration + 30 and not isinstance(fleet.sent(0)[-1], Probe):
+        fleet.iterate()
+    assert isinstance(fleet.sent(0)[-1], Probe)
+    fleet.iterate(5)
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.say_times(0)
+    fleet.iterate()
+    assert fleet.phase() is Phase.PLANNING
+    assert len(fleet.requests) == num_plans + 1
+    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.0))]
+
+
+def test_times_of_ranks_that_went_on_without_the_others_hide_none_of_later_ones() -> None:
+    fleet = Fleet(dp=2).to_enforcing()
+    for iteration in (100, 101, 102, 103, 104):
+        fleet.say(fleet.stream_of[0], RunTimes(iteration=iteration, begins_ns=(1, 2, 3, 4), ends_ns=(2, 3, 4, 5)))
+    fleet.iterate(40)
+    fleet.say_times(LINK_NS)
+    assert fleet.job.measured.transfers is not None
+    assert [set(slowest([transfers])) for transfers in fleet.job.measured.transfers] == [set(KNOWN)] * 2
+
+
+def test_a_restarted_planner_knows_the_transfers_that_its_plan_was_made_with() -> None:
+    fleet = Fleet()
+    fleet.to_profiling()
+    fleet.say_times(LINK_NS)
+    until(fleet, Phase.PLANNING, at_most=100)
+    fleet.plan_ready()
+    fleet.iterate(20)
+    num_plans = len(fleet.requests)
+    fleet.restart()
+    fleet.attach_all()
+    fleet.iterate(40)
+    fleet.say_times(LINK_NS)
+    fleet.iterate(20)
+    assert len(fleet.requests) == num_plans
+    fleet.say_times(0)
+    fleet.iterate()
+    assert len(fleet.requests) == num_plans + 1

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from test_planner_lifecycle import Fleet
 
+from perseus_dist.agent.following import full_clock_runs
 from perseus_dist.cli.jobs.job_view import format_troubles
 from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
 from perseus_dist.planner.lifecycle.job_status import job_status
@@ -162,7 +163,16 @@ def test_no_false_alarm_in_jobs_with_noise(pp: int, microbatches: int, pipelines
     assert abs(status.plan_energy_degree - 1) < LIMIT
 
 
-def test_transfers_that_the_profile_does_not_know_are_named() -> None:
+def test_transfers_are_known_where_they_were_measured() -> None:
+    job = trained(SIMULATED, transfer_s=0.02)
+    check, status = job.planner.job.measured.self_check, job.status
+    assert not check.is_logged
+    assert abs(status.plan_time_degree - 1) < LIMIT
+    assert abs(status.full_time_degree - 1) < LIMIT
+
+
+def test_transfers_that_the_profile_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_clock_runs, "MAX_RUNS", 0)  # as of agents that do not tell times
     job = trained(SIMULATED, transfer_s=0.02)
     check, status = job.planner.job.measured.self_check, job.status
     assert check.is_logged

@@ -6,6 +6,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -469,3 +470,9 @@ def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytes
     again = Store(path)
     assert len(again.load()["a"]) == 4
     again.close()
+
+
+def test_a_table_knows_the_transfers_that_it_was_made_with() -> None:
+    (table,) = (fact for fact in FACTS if isinstance(fact, TableMade))
+    measured = replace(table, transfers=(((0, "SEND_F", 0.005), (1, "SEND_B", 0.0)), ()))
+    assert fact_of_row(row_of_fact(measured)) == measured

@@ -21,6 +21,7 @@ from perseus_dist.messages.from_agent import (
     IterationReport,
     KindTime,
     ProfileSamples,
+    RunTimes,
     Sample,
     ScheduleText,
     SwitchSeen,
@@ -114,7 +115,11 @@ DRIFT = Drift(
     num_runs=12,
     num_iterations=5,
 )
+RUN_TIMES = RunTimes(iteration=12, begins_ns=(10**15, 10**15 + 70), ends_ns=(10**15 + 50, 10**15 + 90))
 AGENT_MESSAGES: tuple[AgentMessage, ...] = (
+    RUN_TIMES,
+    replace(RUN_TIMES, begins_ns=(), ends_ns=()),
+    replace(RUN_TIMES, begins_ns=(10**15, 10**15 - 7)),  # a host's clock that was set
     ATTACH,
     replace(ATTACH, iteration=12, table_revision=3, target=Target(), version="0.1.0", has_profile=True),
     replace(ATTACH, target=Target(slowdown=1.05)),

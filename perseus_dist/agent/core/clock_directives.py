@@ -34,6 +34,14 @@ class ClockDirectives:
             row = self._rows[iteration] = self._find_row(iteration)
         return row
 
+    def is_free(self, iteration: int) -> bool:
+        """Whether it runs at full clocks."""
+        return self.row(iteration) == RELEASED
+
+    def is_last_probed(self, iteration: int) -> bool:
+        """Whether it is the last one of a probe."""
+        return bool(self._probed) and iteration == self._probed[-1]
+
     def begin_iteration(self, iteration: int, time_ns: int) -> None:
         """The rank is in step, in an iteration that may be a sweep's."""
         self.sweeper.begin_iteration(iteration, time_ns)

@@ -105,6 +105,7 @@ class AgentCore:
             requests=self._requests,
             reporter=self._reporter,
             keeps_timeline=settings.keeps_timeline,
+            is_pipeline=rank.pp_size > 1,
         )
         attach = Attach(
             rank=rank,
@@ -331,3 +332,6 @@ class AgentCore:
         if timeline is not None and (iterations := timeline.take(now_ns, is_last=is_last)):
             self._actions.append(KeepTimeline(iterations, self._clock.latency_s))
         self._actions += self._planner.tell_telemetry()
+        runs = self._tracker.full_clock_runs
+        if runs is not None and (times := runs.take(has_device_times=self._reporter.kind_times.has_device_times)):
+            self._actions += self._planner.tell_run_times(times)

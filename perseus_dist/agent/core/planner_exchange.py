@@ -7,7 +7,7 @@ from perseus_dist.agent.core.planner_session import PlannerSession
 from perseus_dist.agent.core.reporter import Reporter, drift_sentence
 from perseus_dist.agent.following.position import Position
 from perseus_dist.agent.measuring.held_clock import HeldClock
-from perseus_dist.messages.from_agent import Goodbye, ProfileSamples, ScheduleText
+from perseus_dist.messages.from_agent import Goodbye, ProfileSamples, RunTimes, ScheduleText
 from perseus_dist.messages.from_planner import (
     Attached,
     PlannerMessage,
@@ -129,6 +129,10 @@ class PlannerExchange:
         for drift in self._reporter.drifts():
             actions += [LogDebug(drift_sentence(drift)), *self._session.say(drift)]
         return actions
+
+    def tell_run_times(self, times: RunTimes) -> list[Action]:
+        """An iteration at full clocks, once the planner has accepted the stream."""
+        return self._session.say(times) if self._session.is_attached else []
 
     def tell_samples(self, samples: ProfileSamples) -> list[Action]:
         """Samples of a sweep, until they are acknowledged."""

@@ -149,16 +149,18 @@ class GuardWatch:
         """Whether the plan in force is slow now and then alone, if at all, for which no profile can be to blame."""
         return self.guard.kept_share >= _MIN_KEPT_SHARE or not self.was_steady
 
-    @property
-    def may_sweep(self) -> bool:
+    def may_sweep(self, *, is_too_slow: bool) -> bool:
         """Whether the profile may be why a plan was given up, and can be measured.
 
         It is not where the plan was slow now and then, or instructions took what the profile says: transfers may be
         slow then. One just measured gets a second chance. Where times jump, its clocks could not be compared.
+
+        Args:
+            is_too_slow: Iterations at full clocks are shorter than the profile says, so that it has no such chance.
         """
         if self.is_profile_wrong:
             return True
-        is_second = self.num_since_sweep is None or self.num_since_sweep > 1
+        is_second = self.num_since_sweep is None or self.num_since_sweep > 1 or is_too_slow
         is_doubtful = self.kept_share < _MIN_KEPT_SHARE and not self.was_as_profiled
         return is_second and is_doubtful and self.was_steady
 

@@ -20,9 +20,10 @@ from perseus_dist.planner.lifecycle.plan import (
     request_frontier,
     start_planning,
 )
-from perseus_dist.planner.lifecycle.profile_check import doubt
+from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweep import advance_sweep, begin_series, common_clocks_mhz, resume_series
+from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_have_moved
 
 _MIN_CLOCKS = 2  # less is no choice
 
@@ -191,8 +192,13 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *start_planning(job, "planning again")]
     if job.phase is Phase.PLANNING:
         return effects
-    if (why := doubt(job)) and job.spec is not None:
-        effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
+    doubts = doubt(job)
+    if why := transfers_have_moved(job, now_s, is_urgent=bool(doubts)):
+        return [*effects, *start_planning(job, why)]
+    if doubts and are_unconfirmed(job):
+        job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
+    elif doubts and job.spec is not None:
+        effects += _measure_again(job, range(job.spec.pp_size), now_s, doubts)
     else:
         effects += _answer_drift(job, now_s)
     return [*effects, *request_frontier(job, now_s)] if job.phase is Phase.ENFORCING else effects
@@ -294,7 +300,11 @@ def _released(job: Job, now_s: float) -> list[Effect]:
         return []
     assert job.spec is not None
     is_explained = job.spec.dp_size > 1 and bool(job.detection.verdicts)
-    if not is_explained and job.enforcement.guard.may_sweep:
+    too_slow = is_too_slow(job)
+    if why := transfers_have_moved(job, now_s, is_urgent=too_slow):
+        return start_planning(job, why)
+    too_slow &= not are_unconfirmed(job)
+    if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:
             return effects

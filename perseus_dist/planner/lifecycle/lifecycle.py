@@ -12,7 +12,16 @@ deterministic, does no I/O and reads no clock; ``now_s`` is any clock that never
 ``restore`` builds the job of a restarted planner from the facts that its effects made durable.
 """
 
-from perseus_dist.messages.from_agent import Attach, Drift, Goodbye, ProfileSamples, ScheduleText, SwitchSeen, Telemetry
+from perseus_dist.messages.from_agent import (
+    Attach,
+    Drift,
+    Goodbye,
+    ProfileSamples,
+    RunTimes,
+    ScheduleText,
+    SwitchSeen,
+    Telemetry,
+)
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.advance import advance, end_of_job
@@ -48,6 +57,7 @@ from perseus_dist.planner.lifecycle.stragglers.straggler_plans import (
 from perseus_dist.planner.lifecycle.stragglers.stragglers import judge, judge_at_once
 from perseus_dist.planner.lifecycle.sweep import record_samples
 from perseus_dist.planner.lifecycle.telemetry import handle_telemetry
+from perseus_dist.planner.lifecycle.transfers import record_run_times
 
 __all__ = ["Job", "Phase", "Policy", "new_job", "restore", "step"]
 
@@ -147,6 +157,8 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
                     f"{drift.measured_time_s:.6f} s at {drift.clock_mhz} MHz, expected {drift.profile_time_s:.6f} s"
                 )
             ]
+        case RunTimes() as times:
+            record_run_times(job, state, times)
         case Goodbye():
             state.said_goodbye = True
             return end_of_job(job, now_s)

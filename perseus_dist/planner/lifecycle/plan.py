@@ -30,6 +30,7 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning.pending, job.planning.again_at_s = job.planning.request_id, None
     job.planning.attempts += 1
     job.enter(Phase.PLANNING, why)
+    job.planning.transfers, job.planning.transfers_at_s = job.measured.transfers or (), job.now_s
     request = replace(planning_request(job), is_first=_is_first_wanted(job), whole_up_to=job.policy.whole_up_to)
     job.revisions.given_table = request.revision
     if not any(request.blocking_power_w):
@@ -78,6 +79,7 @@ def planning_request(job: Job) -> PlanningRequest:
         switch_latency_s=_switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
+        transfers=job.planning.transfers,
     )
 
 
@@ -99,6 +101,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         tables=result.tables,
         profile_csv=result.profile_csv,
         is_first=result.is_first,
+        transfers=job.planning.transfers,
     )
     made = TableMade(
         revision=result.revision,
@@ -107,6 +110,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         frontier_npz=result.frontier_npz,
         profile_csv=result.profile_csv,
         is_first=result.is_first,
+        transfers=job.planning.transfers,
     )
     summary = result.summary
     why = (

@@ -44,6 +44,15 @@ def doubt(job: Job) -> str:
     )
 
 
+def is_too_slow(job: Job) -> bool:
+    """Whether iterations at full clocks, as they are now, are shorter than the profile says that they can be."""
+    guard = job.enforcement.guard.guard
+    if job.plan is None or guard.reference_s is None:
+        return False
+    modelled_s = job.plan.summary.baseline_time_ps / PS_PER_S
+    return modelled_s > (1 + _TOO_SLOW_SHARE + _Z * guard.noise) * guard.reference_s
+
+
 def compare_prediction(job: Job, now_s: float) -> list[Effect]:
     """Compare what the profile predicts with what is measured, and say once for each table where that is far apart.
 

@@ -220,6 +220,7 @@ def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bo
     if not job.members.rank_of_stream or (may_go_back and behind):
         if behind:
             job.enforcement.guard.go_back(attach.iteration)
+            job.measured.run_times.clear()
             job.progress.unfinished.clear()
             for pipeline in job.progress.pipelines:
                 pipeline.unfinished.clear()

@@ -72,7 +72,11 @@ def _reader(hint: Any) -> _Reader:
         read_value = _reader(get_args(hint)[0])
         return lambda value, blob: None if value is None else read_value(value, blob)
     if origin is tuple:
-        read_item = _reader(get_args(hint)[0])
+        hints = get_args(hint)
+        if hints[-1] is not Ellipsis:
+            readers = [_reader(one) for one in hints]
+            return lambda items, blob: tuple([read(item, blob) for read, item in zip(readers, items, strict=True)])
+        read_item = _reader(hints[0])
         return lambda items, blob: tuple([read_item(item, blob) for item in items])
     if hint is bytes:
         return lambda length, blob: blob.read(length)

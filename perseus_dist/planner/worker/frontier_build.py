@@ -1,13 +1,15 @@
 """A planning request carried out: profile, frontier, tables, files. Runs in the planning worker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS, FrontierSummary
-from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request
+from perseus_dist.planner.job.measured_transfers import Transfers, slowest
+from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request, with_transfers
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.plan_table import plan_tables
 from perseus_dist.planning.frontier.frontier import (
@@ -21,9 +23,13 @@ from perseus_dist.planning.frontier.frontier_file import frontier_npz
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
+from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
+
+_MATTERING = 1.001  # of the time of an iteration
+_NUM_LIKELY = 4  # pipelines that are looked at
 
 
 def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], bytes]) -> PlanResult:
@@ -64,13 +70,16 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
         PerseusError: The samples make no profile that fits the schedule.
     """
     schedule = parse_schedule(request.schedule_text)
-    profile = profile_of_request(schedule, request)
-    problem = make_problem(
+    problem_of = partial(
+        make_problem,
         schedule,
-        profile,
         blocking_uw_of_rank=uw_from_w(request.blocking_power_w).tolist(),
         tensor_parallel=request.tp_size,
     )
+    profile = profile_of_request(schedule, request)
+    if request.transfers:
+        profile = _with_transfers_that_matter(profile, request.transfers, problem_of)
+    problem = problem_of(profile)
     if request.slow_ranks:
         problem = with_slow_ranks(problem, request.slow_ranks)
     all_max_ps = replay_all_max(problem).time_ps
@@ -97,6 +106,28 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
         profile_csv=profile_csv(profile),
         is_first=is_first,
     )
+
+
+def _with_transfers_that_matter(
+    profile: Profile, pipelines: Sequence[Transfers], problem_of: Callable[[Profile], PlanningProblem]
+) -> Profile:
+    """With the transfers of the pipeline that they make slowest, and with all others' where that costs no time.
+
+    Without any where an iteration takes as long, since each is a node to plan.
+    """
+
+    def time_ps(one: Profile) -> int:
+        return replay_all_max(problem_of(one)).time_ps
+
+    longest = slowest(pipelines)
+    known = with_transfers(profile, longest)
+    known_ps = time_ps(known)
+    bare = with_transfers(profile, dict.fromkeys(longest, 0.0))
+    if known_ps <= _MATTERING * time_ps(bare):
+        return bare
+    likely = sorted(pipelines, key=lambda transfers: -sum(transfer_s for *_, transfer_s in transfers))[:_NUM_LIKELY]
+    latest = max((with_transfers(bare, slowest([transfers])) for transfers in likely), key=time_ps)
+    return known if known_ps <= _MATTERING * time_ps(latest) else latest
 
 
 def result_of(

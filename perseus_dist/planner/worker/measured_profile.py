@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -86,6 +87,32 @@ def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
         tensor_parallel=request.tp_size,
         blocking_power_w=request.blocking_power_w,
         source=source,
+    )
+
+
+def with_transfers(profile: Profile, transfers_s: Mapping[tuple[int, str], float]) -> Profile:
+    """The profile with transfers as they were measured, in place of those that it has from an earlier run.
+
+    Args:
+        profile: Of instructions.
+        transfers_s: [s] by (sending stage, kind); without a row where that is 0.
+    """
+    kept = {key: rows for key, rows in profile.measurements.items() if key not in transfers_s}
+    rows = {key: _transfer(time_s) for key, time_s in transfers_s.items() if time_s > 0}
+    return replace(profile, measurements={**kept, **rows})
+
+
+def _transfer(time_s: float) -> Measurements:
+    """One that draws what the sender draws while it waits."""
+    unknown = np.full((1, 1), np.nan)
+    return Measurements(
+        clocks_mhz=np.zeros(1, dtype=np.int64),
+        gpus=("",),
+        times_s=np.full((1, 1), time_s),
+        energies_j=np.zeros((1, 1)),
+        num_samples=np.ones((1, 1)),
+        time_std_s=unknown,
+        energy_std_j=unknown,
     )
 
 

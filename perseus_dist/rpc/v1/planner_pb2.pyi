@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentMessage(_message.Message):
-    __slots__ = ("attach", "schedule", "samples", "telemetry", "drift", "goodbye", "switch_seen")
+    __slots__ = ("attach", "schedule", "samples", "telemetry", "drift", "goodbye", "switch_seen", "run_times")
     ATTACH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class AgentMessage(_message.Message):
     DRIFT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     SWITCH_SEEN_FIELD_NUMBER: _ClassVar[int]
+    RUN_TIMES_FIELD_NUMBER: _ClassVar[int]
     attach: Attach
     schedule: ScheduleText
     samples: ProfileSamples
@@ -22,7 +23,8 @@ class AgentMessage(_message.Message):
     drift: Drift
     goodbye: Goodbye
     switch_seen: SwitchSeen
-    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., schedule: _Optional[_Union[ScheduleText, _Mapping]] = ..., samples: _Optional[_Union[ProfileSamples, _Mapping]] = ..., telemetry: _Optional[_Union[Telemetry, _Mapping]] = ..., drift: _Optional[_Union[Drift, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., switch_seen: _Optional[_Union[SwitchSeen, _Mapping]] = ...) -> None: ...
+    run_times: RunTimes
+    def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., schedule: _Optional[_Union[ScheduleText, _Mapping]] = ..., samples: _Optional[_Union[ProfileSamples, _Mapping]] = ..., telemetry: _Optional[_Union[Telemetry, _Mapping]] = ..., drift: _Optional[_Union[Drift, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., switch_seen: _Optional[_Union[SwitchSeen, _Mapping]] = ..., run_times: _Optional[_Union[RunTimes, _Mapping]] = ...) -> None: ...
 
 class Rank(_message.Message):
     __slots__ = ("job_id", "rank", "pp_rank", "dp_rank", "tp_rank", "pp_size", "dp_size", "tp_size", "schedule_digest")
@@ -257,6 +259,18 @@ class Drift(_message.Message):
     num_runs: int
     num_iterations: int
     def __init__(self, sequence: _Optional[int] = ..., chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., profile_time_s: _Optional[float] = ..., measured_time_s: _Optional[float] = ..., num_runs: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
+
+class RunTimes(_message.Message):
+    __slots__ = ("iteration", "first_ns", "begins_ns", "ends_ns")
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_NS_FIELD_NUMBER: _ClassVar[int]
+    iteration: int
+    first_ns: int
+    begins_ns: _containers.RepeatedScalarFieldContainer[int]
+    ends_ns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, iteration: _Optional[int] = ..., first_ns: _Optional[int] = ..., begins_ns: _Optional[_Iterable[int]] = ..., ends_ns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SwitchSeen(_message.Message):
     __slots__ = ("table_revision", "switch_revision")

@@ -3,7 +3,10 @@
 from collections import deque
 from dataclasses import dataclass, field
 
+from perseus_dist.messages.from_agent import RunTimes
+from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import BaselineMeasured
+from perseus_dist.planner.job.measured_transfers import Transfers
 from perseus_dist.planner.job.saving import Saving
 from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.progress import Iteration
@@ -24,6 +27,9 @@ class Measured:
         enforced: Iterations under the switch in force.
         saving: What plans have saved in this run, by measurement.
         self_check: What the profile predicts of iterations under the table in force, beside what they take.
+        run_times: Times of computations by iteration and (dp_rank, pp_rank), until all ranks have reported them.
+        transfers: (dp_size) of pipelines, by the newest such iteration; None before the first.
+        transfers_iteration: That iteration.
         stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was last stored, in any run.
     """
 
@@ -34,5 +40,8 @@ class Measured:
     enforced: deque[Iteration] = field(default_factory=lambda: deque(maxlen=NUM_ENFORCED))
     saving: Saving = field(default_factory=Saving)
     self_check: SelfCheckWatch = field(default_factory=SelfCheckWatch)
+    run_times: dict[int, dict[tuple[int, int], RunTimes]] = field(default_factory=dict)
+    transfers: tuple[Transfers, ...] | None = None
+    transfers_iteration: int = NO_ITERATION
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0

@@ -1,19 +1,22 @@
 """Tables of a job: the newest, the one that is being made, and numbers that are used up."""
 
+import math
 from dataclasses import dataclass
 
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.measured_transfers import Transfers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """The newest table. ``tables`` are encoded for the wire, one per pp_rank; ``is_first`` as of ``TableMade``."""
+    """The newest table. ``tables`` are encoded for the wire, one per pp_rank; the others as of ``TableMade``."""
 
     revision: int
     summary: FrontierSummary
     tables: tuple[bytes, ...]
     profile_csv: bytes
     is_first: bool = False
+    transfers: tuple[Transfers, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +29,8 @@ class Planning:
         attempts: Requests since the last plan.
         again_at_s: [s] when to ask the worker again, or None.
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
+        transfers: Of pipelines, as measured, in the newest request.
+        transfers_at_s: [s] when that was made.
     """
 
     request_id: int = 0
@@ -33,10 +38,13 @@ class Planning:
     attempts: int = 0
     again_at_s: float | None = None
     refine_at_s: float = 0.0
+    transfers: tuple[Transfers, ...] = ()
+    transfers_at_s: float = -math.inf
 
     def begin_anew(self) -> None:
         """No plan has been asked for yet."""
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
+        self.transfers, self.transfers_at_s = (), -math.inf
 
 
 @dataclass(slots=True, kw_only=True)

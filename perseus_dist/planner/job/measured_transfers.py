@@ -1,0 +1,159 @@
+r"""How long transfers between pp_ranks take, from when computations began and ended on all ranks.
+
+    stage s      |==F0==|              |==B0==|
+                        \ tau + d      / tau - d           d: what the receiver's clock is ahead
+    stage s+1           |==F0==|==B0==|
+
+A computation that its input was late for begins as soon as that is there. Clocks of two hosts differ by what is added
+to one direction and taken from the other: half of both together is the transfer. One that blocks its sender is no
+longer than the sender's pauses: what receivers wait beyond that, such as for a busy host, is none. Where nothing ever
+waited for a transfer it is not known, and need not be.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_dist.messages.from_agent import RunTimes
+from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, SENDS, Instruction, Kind
+from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
+
+Int64Array = NDArray[np.int64]
+
+Transfers = tuple[tuple[int, str, float], ...]
+"""Of a pipeline: sending stage, ``SEND_F`` or ``SEND_B``, [s]."""
+
+_LEAST_WAIT_NS = 20_000  # between two computations, beyond what a host takes to launch the next
+
+_MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
+_NEVER_NS = 1 << 62
+_COMPUTATIONS = frozenset(Kind)
+_BACKWARDS = (Kind.BACKWARD, Kind.INPUT_GRADIENT)
+
+
+class _Way(NamedTuple):
+    """One direction of a link, by the places of computations in the order of all ranks, one after the other.
+
+    Attributes:
+        sent: (num_transfers) computations whose results are sent.
+        received: (num_transfers) computations that begin with them.
+    """
+
+    sent: Int64Array
+    received: Int64Array
+
+
+class _Links(NamedTuple):
+    """Links of a schedule.
+
+    Attributes:
+        num_computations: (num_ranks) of each.
+        sends_block: As of ``Schedule``.
+        ways: By sending stage; forward, and backward from the stage after it.
+    """
+
+    num_computations: tuple[int, ...]
+    sends_block: bool
+    ways: dict[int, tuple[_Way, _Way]]
+
+
+def num_computations(schedule_text: str, pp_rank: int) -> int:
+    """Of one pp_rank in an iteration."""
+    return _links(schedule_text).num_computations[pp_rank]
+
+
+def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfers:
+    """Transfers between the pp_ranks of one pipeline in one iteration.
+
+    Args:
+        schedule_text: The order of all ranks. One that names its transfers has them profiled like other constants.
+        times: (pp_size) of its ranks.
+
+    Returns:
+        Of links that something waited for in both directions, where the answer makes sense.
+    """
+    links = _links(schedule_text)
+    begins_ns = np.concatenate([np.array(one.begins_ns, dtype=np.int64) for one in times])
+    ends_ns = np.concatenate([np.array(one.ends_ns, dtype=np.int64) for one in times])
+    pauses_ns = np.append(begins_ns[1:] - ends_ns[:-1], _NEVER_NS)
+    pauses_ns[np.cumsum(links.num_computations) - 1] = _NEVER_NS  # a rank's last one
+    has_waited = np.append(True, pauses_ns[:-1] > _LEAST_WAIT_NS)
+    found: list[tuple[int, str, float]] = []
+    for stage, ways in links.ways.items():
+        forward_ns, backward_ns = (
+            np.min(
+                begins_ns[way.received] - ends_ns[way.sent], initial=_NEVER_NS, where=has_waited[way.received]
+            ).item()
+            for way in ways
+        )
+        if _NEVER_NS in (forward_ns, backward_ns):
+            continue
+        both_ns = max(0, forward_ns + backward_ns)
+        if both_ns > _MOST_NS:
+            continue
+        there_ns, back_ns = both_ns / 2, both_ns / 2
+        if links.sends_block:
+            most_ns = (np.min(pauses_ns[way.sent], initial=_NEVER_NS).item() for way in ways)
+            there_ns, back_ns = _blocking(both_ns, *most_ns)
+        found += [(stage, SEND_FORWARD, there_ns / 1e9), (stage + 1, SEND_BACKWARD, back_ns / 1e9)]
+    return tuple(found)
+
+
+def slowest(pipelines: Iterable[Transfers]) -> dict[tuple[int, str], float]:
+    """[s] of the slowest pipeline, by (sending stage, kind)."""
+    longest: dict[tuple[int, str], float] = {}
+    for stage, kind, transfer_s in chain.from_iterable(pipelines):
+        longest[stage, kind] = max(transfer_s, longest.get((stage, kind), 0.0))
+    return longest
+
+
+def have_moved(before: Sequence[Transfers], now: Sequence[Transfers], time_s: float) -> bool:
+    """Whether pipelines' transfers have changed by what may matter to an iteration of this time."""
+    was_s, is_s = slowest(before), slowest(now)
+    changes_s = [is_s.get(key, 0.0) - was_s.get(key, 0.0) for key in was_s.keys() | is_s.keys()]
+    least_s = 0.003 * time_s
+    return abs(sum(changes_s)) > least_s or max(map(abs, changes_s), default=0.0) > least_s
+
+
+@lru_cache(maxsize=64)
+def _links(schedule_text: str) -> _Links:
+    schedule = parse_schedule(schedule_text)
+    orders = [[one for one in order if one.kind in _COMPUTATIONS] for order in schedule.ranks]
+    place = {one: at for at, one in enumerate(one for order in orders for one in order)}
+    is_named = any(one.kind in SENDS for order in schedule.ranks for one in order)
+    return _Links(
+        num_computations=tuple(map(len, orders)),
+        sends_block=schedule.sends_block,
+        ways={} if is_named else _ways(schedule, place),
+    )
+
+
+def _ways(schedule: Schedule, place: dict[Instruction, int]) -> dict[int, tuple[_Way, _Way]]:
+    pairs: defaultdict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # by the stages of both
+    for sent, at in place.items():
+        kinds, step = ((Kind.FORWARD,), 1) if sent.kind == Kind.FORWARD else (_BACKWARDS, -1)
+        if sent.kind in kinds:
+            received = (Instruction(sent.stage + step, kind, sent.microbatch) for kind in kinds)
+            pairs[sent.stage, sent.stage + step] += [(at, place[one]) for one in received if one in place]
+
+    def way(sender: int, receiver: int) -> _Way:
+        places = np.array(pairs[sender, receiver], dtype=np.int64).reshape(-1, 2)
+        return _Way(places[:, 0], places[:, 1])
+
+    return {
+        stage: (way(stage, stage + 1), way(stage + 1, stage))
+        for stage, (sender, receiver) in enumerate(pairwise(schedule.rank_of_stage))
+        if sender != receiver
+    }
+
+
+def _blocking(both_ns: int, most_there_ns: int, most_back_ns: int) -> tuple[float, float]:
+    """[ns] there and back, of transfers that block their senders: half of both each, as far as neither is too long."""
+    there_ns = max(0.0, min(max(both_ns / 2, both_ns - most_back_ns), most_there_ns))
+    return there_ns, max(0.0, min(both_ns - there_ns, most_back_ns))

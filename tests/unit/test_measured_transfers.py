@@ -1,0 +1,148 @@
+"""Transfers from when computations began and ended: schedules played with invented durations, links and clocks."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_dist.messages.from_agent import RunTimes
+from perseus_dist.planner.job.measured_transfers import (
+    Transfers,
+    have_moved,
+    num_computations,
+    slowest,
+    transfers_of_runs,
+)
+from perseus_dist.planning.schedule.dag import inputs_of
+from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, gpipe, interleaved, one_f_one_b
+
+MS = 1_000_000
+DURATION_NS = {Kind.FORWARD: 20 * MS, Kind.BACKWARD: 40 * MS}
+
+
+def played(
+    schedule: Schedule,
+    links_ns: dict[int, int],
+    ahead_ns: list[int],
+    sends_ns: Mapping[int, int] = {},
+    *,
+    blocks: bool = True,
+) -> list[RunTimes]:
+    """One pipeline: links by the stage before them, as slow in both directions; clocks ahead by pp_rank.
+
+    Ranks of ``sends_ns`` send to both sides as slowly. Senders go on when their result has been sent, where
+    that blocks, or at once.
+    """
+    last_stage = schedule.num_stages - 1
+    inputs = inputs_of(schedule)
+    rank_of_stage = schedule.rank_of_stage
+    end_ns: dict[Instruction, int] = {}
+    begin_ns: dict[Instruction, int] = {}
+    rank_free_ns = [0] * schedule.num_ranks
+    left = [list(order) for order in schedule.ranks]
+    while any(left):
+        for pp_rank, order in enumerate(left):
+            while order and all(needed in end_ns for needed in inputs[order[0]]):
+                instruction = order.pop(0)
+                arrived = [rank_free_ns[pp_rank]]
+                for needed in inputs[instruction]:
+                    is_sent = rank_of_stage[needed.stage] != pp_rank
+                    link = links_ns.get(min(needed.stage, instruction.stage), 0) if is_sent else 0
+                    link += sends_ns.get(rank_of_stage[needed.stage], 0) if is_sent else 0
+                    arrived.append(end_ns[needed] + link)
+                begin_ns[instruction] = max(arrived)
+                end_ns[instruction] = begin_ns[instruction] + DURATION_NS[Kind(instruction.kind)]
+                rank_free_ns[pp_rank] = end_ns[instruction]
+                step = 1 if instruction.kind == Kind.FORWARD else -1
+                if schedule.sends_block and blocks and 0 <= instruction.stage + step <= last_stage:
+                    link = links_ns.get(min(instruction.stage, instruction.stage + step), 0)
+                    rank_free_ns[pp_rank] += link + sends_ns.get(pp_rank, 0)
+    return [
+        RunTimes(
+            iteration=4,
+            begins_ns=tuple(begin_ns[one] + ahead_ns[pp_rank] for one in order),
+            ends_ns=tuple(end_ns[one] + ahead_ns[pp_rank] for one in order),
+        )
+        for pp_rank, order in enumerate(schedule.ranks)
+    ]
+
+
+SCHEDULES = {
+    "1f1b": one_f_one_b(pp=4, microbatches=8),
+    "gpipe": gpipe(pp=4, microbatches=8),
+    "interleaved": interleaved(pp=4, microbatches=8, chunks=2),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@given(
+    links_ms=st.lists(st.integers(0, 30), min_size=8, max_size=8),
+    ahead_ms=st.lists(st.integers(0, 10**9), min_size=4, max_size=4),
+)
+def test_links_are_found_whatever_the_hosts_clocks_say(name: str, links_ms: list[int], ahead_ms: list[int]) -> None:
+    schedule = SCHEDULES[name]
+    links_ns = {stage: ms * MS for stage, ms in enumerate(links_ms[: schedule.num_stages - 1])}
+    times = played(schedule, links_ns, [ms * MS for ms in ahead_ms])
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    assert found
+    for (stage, kind), transfer_s in found.items():
+        link = stage if kind == SEND_FORWARD else stage - 1
+        assert transfer_s == pytest.approx(links_ns[link] / 1e9, abs=1e-9)
+
+
+@given(blocked_rank=st.integers(0, 3), transfer_ms=st.integers(1, 30), ahead_ms=st.integers(0, 10**9))
+def test_a_sender_that_a_transfer_blocks_says_which_way_is_slow(
+    blocked_rank: int, transfer_ms: int, ahead_ms: int
+) -> None:
+    schedule = SCHEDULES["1f1b"]
+    times = played(schedule, {}, [0, ahead_ms * MS, 0, 7], sends_ns={blocked_rank: transfer_ms * MS})
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    slow = {key for key, transfer_s in found.items() if transfer_s > 0.05e-3}
+    assert slow == {(blocked_rank, SEND_FORWARD), (blocked_rank, SEND_BACKWARD)} & found.keys()
+    assert all(found[key] == pytest.approx(transfer_ms / 1e3) for key in slow)
+
+
+def test_all_links_of_a_usual_schedule_are_known() -> None:
+    schedule = SCHEDULES["1f1b"]
+    found = slowest([transfers_of_runs(format_schedule(schedule), played(schedule, {1: 5 * MS}, [0, 0, 0, 0]))])
+    assert found.keys() == {(0, SEND_FORWARD), (1, SEND_FORWARD), (2, SEND_FORWARD)} | {
+        (1, SEND_BACKWARD),
+        (2, SEND_BACKWARD),
+        (3, SEND_BACKWARD),
+    }
+    assert found[1, SEND_FORWARD] == found[2, SEND_BACKWARD] == 0.005
+
+
+def test_stages_of_one_rank_hand_over_without_a_transfer() -> None:
+    schedule = interleaved(pp=2, microbatches=4, chunks=2)
+    found = transfers_of_runs(format_schedule(schedule), played(schedule, {0: 5 * MS, 1: 7 * MS, 2: 9 * MS}, [0, 50]))
+    assert {stage for stage, *_ in found} <= {0, 1, 2, 3}
+
+
+def test_the_number_of_computations_leaves_constants_out() -> None:
+    assert num_computations("0F0 0F1 0B0 0B1 0OPTIMIZER\n", 0) == 4
+
+
+@pytest.mark.parametrize(
+    ("now", "is_moved"),
+    [
+        ((), False),
+        (((0, "SEND_F", 0.002),), False),
+        (((0, "SEND_F", 0.004),), True),
+        (((0, "SEND_F", 0.002), (1, "SEND_F", 0.002)), True),
+    ],
+)
+def test_what_may_matter_has_moved(now: Transfers, is_moved: bool) -> None:  # noqa: FBT001
+    assert have_moved([], [now], 1.0) is is_moved
+    assert have_moved([now], [()], 1.0) is is_moved
+    assert not have_moved([now, ()], [(), now], 1.0)
+
+
+def test_waits_of_receivers_whose_senders_went_on_at_once_are_no_transfers_that_block() -> None:
+    schedule = SCHEDULES["1f1b"]
+    times = played(schedule, dict.fromkeys(range(3), 10 * MS), [0, 0, 0, 0], blocks=False)
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    assert found[0, SEND_FORWARD] == 0  # rank 0 begins with forwards that wait for nothing
+    assert all(transfer_s <= 0.01 for transfer_s in found.values())
