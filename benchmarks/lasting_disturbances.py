@@ -1,11 +1,11 @@
-"""A GPU that comes and goes for ever, or a link that stays slow: how much longer is the job than without Perseus?
+"""GPUs and links that come and go for ever, or stay slow: how much longer is the job than without Perseus?
 
     python benchmarks/lasting_disturbances.py [--processes 2] [--record]
 
 The invariants of drawn histories allow ten iterations for every disturbance, so that one without an end hides what the
-guard itself costs. Here nothing is allowed: 1F1B PP4 M8 on simulated A100, saved profile, target T_min, played in
-virtual time with Perseus and without. Time and energy are those of all iterations from the first disturbance on; a
-broken invariant is named.
+guard itself costs. Here nothing is allowed: PP4 M8 on simulated A100, 1F1B unless another schedule is named, saved
+profile, target T_min, played in virtual time with Perseus and without. Time and energy are those of all iterations from
+the first disturbance on; a broken invariant is named.
 """
 
 import argparse
@@ -29,6 +29,7 @@ class Case(NamedTuple):
     name: str
     dp: int
     events: tuple[Event, ...]
+    schedule: str = "1f1b"
 
 
 def main() -> None:
@@ -61,13 +62,28 @@ def _cases() -> Iterator[Case]:
         ]
         yield Case("20 % slow in one iteration of five", dp, tuple(fifth))
         for transfer_s in (0.005, 0.02):
-            slow = SlowLink(iteration=FIRST, rank=1, node=None, transfer_s=transfer_s)
+            slow = _slow_link(FIRST, 1, transfer_s)
             yield Case(f"link {1e3 * transfer_s:g} ms slow", dp, (slow,))
+            for half in (3, 10, 25):
+                links = [
+                    _slow_link(begin, 1, None if number % 2 else transfer_s)
+                    for number, begin in enumerate(range(FIRST, ITERATIONS, half))
+                ]
+                name = f"link {1e3 * transfer_s:g} ms slow for {half} iterations, well for {half}"
+                yield Case(name, dp, tuple(links))
+    for schedule in ("gpipe", "interleaved"):
+        yield Case(f"{schedule}, link 20 ms slow", 1, (_slow_link(FIRST, 1, 0.02),), schedule)
+    yield Case("links of ranks 1 and 6 20 ms slow", 2, (_slow_link(FIRST, 1, 0.02), _slow_link(FIRST, 6, 0.02)))
+
+
+def _slow_link(iteration: int, rank: int, transfer_s: float | None) -> SlowLink:
+    return SlowLink(iteration=iteration, rank=rank, node=None, transfer_s=transfer_s)
 
 
 def _row(case: Case) -> tuple[str, ...]:
     job = ScenarioJob(
-        schedule="1f1b",
+        schedule=case.schedule,
+        chunks=2 if case.schedule == "interleaved" else 1,
         pp=4,
         microbatches=8,
         dp=case.dp,

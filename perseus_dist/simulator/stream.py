@@ -151,9 +151,9 @@ class SimulatedStream:
         """Enqueue something that takes this long at every clock, at blocking power: a transfer."""
         self._enqueue(OP_FIXED, seconds=seconds)
 
-    def signal(self, semaphore: int) -> None:
-        """Enqueue adding 1 to one of the machine's 4,096 semaphores."""
-        self._enqueue(OP_SIGNAL, target=semaphore)
+    def signal(self, semaphore: int, after_s: float = 0.0) -> None:
+        """Enqueue adding 1 to one of the machine's 4,096 semaphores, ``after_s`` [s] later; the stream goes on."""
+        self._enqueue(OP_SIGNAL, target=semaphore, seconds=after_s)
 
     def wait(self, semaphore: int, value: int) -> None:
         """Enqueue waiting, at blocking power, until a semaphore is at least ``value``."""

@@ -1,6 +1,7 @@
 """Transfers from when computations began and ended: schedules played with invented durations, links and clocks."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import (
     Transfers,
+    distinct,
     have_moved,
+    is_new,
     num_computations,
     slowest,
     transfers_of_runs,
@@ -135,9 +138,26 @@ def test_the_number_of_computations_leaves_constants_out() -> None:
     ],
 )
 def test_what_may_matter_has_moved(now: Transfers, is_moved: bool) -> None:  # noqa: FBT001
-    assert have_moved([], [now], 1.0) is is_moved
-    assert have_moved([now], [()], 1.0) is is_moved
-    assert not have_moved([now, ()], [(), now], 1.0)
+    assert have_moved((), (now,), 1.0) is is_moved
+    assert have_moved((now,), ((),), 1.0) is is_moved
+    assert not have_moved((now, ()), ((), now), 1.0)
+
+
+def test_snapshots_that_differ_by_what_matters_are_distinct() -> None:
+    well, slow, slower = (((0, "SEND_F", ms / 1e3),) for ms in (0, 5, 9))
+    about = ((0, "SEND_F", 0.006),)
+    assert distinct([(slow,), (about,), (well,), (slow,), (slower,)], 1.0) == ((slow,), (well,), (slower,))
+    assert is_new((slow,), [], 1.0)
+    assert not is_new((about,), [(well,), (slow,)], 1.0)
+
+
+def test_times_that_make_no_sense_make_no_transfers_that_make_none() -> None:
+    schedule = SCHEDULES["1f1b"]
+    times = played(schedule, {}, [0, 0, 0, 0])
+    for rank, one in enumerate(times):
+        times[rank] = replace(one, begins_ns=tuple(ns - 10**15 * place for place, ns in enumerate(one.begins_ns)))
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    assert all(0 <= transfer_s <= 600 for transfer_s in found.values())
 
 
 def test_waits_of_receivers_whose_senders_went_on_at_once_are_no_transfers_that_block() -> None:

@@ -10,6 +10,7 @@ import pytest
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.from_planner import PlannerMessage, PlanTable
+from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planner.worker.frontier_build import build_plan, planned_request, summarize
 from perseus_dist.planner.worker.measured_profile import measured_profile
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
@@ -234,10 +235,8 @@ def test_a_request_becomes_tables_a_frontier_file_and_a_profile(tmp_path: Path) 
     assert read_profile(profile).measurements.keys() == {(0, "F"), (0, "B"), (1, "F"), (1, "B")}
 
 
-def known_transfers(
-    folder: Path, *transfers: tuple[tuple[int, str, float], ...]
-) -> tuple[dict[tuple[int, str], float], int]:
-    """Transfers that are planned with, and [ps] at all-maximum clocks, where pipelines have those."""
+def known_transfers(folder: Path, *snapshots: Snapshot) -> tuple[dict[tuple[int, str], float], int]:
+    """Transfers that are planned with, and [ps] at all-maximum clocks, where those were seen."""
     schedule = one_f_one_b(pp=3, microbatches=4)
     request = PlanningRequest(
         request_id=3,
@@ -248,7 +247,7 @@ def known_transfers(
         blocking_power_w=(80.0, 70.0, 80.0),
         tp_size=1,
         switch_latency_s=0.0,
-        transfers=transfers,
+        snapshots=snapshots,
     )
     planned = planned_request(request)
     path = folder / "profile.csv"
@@ -261,19 +260,25 @@ def known_transfers(
 def test_transfers_that_make_iterations_longer_are_planned_with(tmp_path: Path) -> None:
     without, bare_ps = known_transfers(tmp_path)
     assert without == {}
-    known, time_ps = known_transfers(tmp_path, ((0, "SEND_F", 0.02), (1, "SEND_B", 0.01)))
+    known, time_ps = known_transfers(tmp_path, (((0, "SEND_F", 0.02), (1, "SEND_B", 0.01)),))
     assert known == {(0, "SEND_F"): 0.02, (1, "SEND_B"): 0.01}
     assert time_ps > bare_ps + 0.02e12
-    assert known_transfers(tmp_path, ((0, "SEND_F", 1e-7), (1, "SEND_B", 0.0))) == ({}, bare_ps)
+    assert known_transfers(tmp_path, (((0, "SEND_F", 1e-7), (1, "SEND_B", 0.0)),)) == ({}, bare_ps)
 
 
 def test_transfers_of_several_pipelines_never_make_the_iteration_longer_than_the_slowest_of_them(
     tmp_path: Path,
 ) -> None:
     slow, slower = ((0, "SEND_F", 0.02),), ((0, "SEND_F", 0.03), (1, "SEND_F", 0.0))
-    assert known_transfers(tmp_path, slow, slower) == known_transfers(tmp_path, slower)
+    assert known_transfers(tmp_path, (slow, slower)) == known_transfers(tmp_path, (slower,))
     # Two links, each slow in another pipeline: an iteration waits for one or the other, never for both.
     elsewhere = ((1, "SEND_F", 0.029),)
-    alone = max(known_transfers(tmp_path, slower), known_transfers(tmp_path, elsewhere), key=itemgetter(1))
-    assert known_transfers(tmp_path, slower, elsewhere) == alone
-    assert known_transfers(tmp_path, elsewhere, slower) == alone
+    alone = max(known_transfers(tmp_path, (slower,)), known_transfers(tmp_path, (elsewhere,)), key=itemgetter(1))
+    assert known_transfers(tmp_path, (slower, elsewhere)) == alone
+    assert known_transfers(tmp_path, (elsewhere, slower)) == alone
+
+
+def test_of_several_snapshots_the_quickest_is_what_iterations_are_compared_with(tmp_path: Path) -> None:
+    well, slow = known_transfers(tmp_path), (((0, "SEND_F", 0.02),),)
+    assert known_transfers(tmp_path, slow, ((),)) == known_transfers(tmp_path, ((),), slow) == well
+    assert known_transfers(tmp_path, slow, slow) == known_transfers(tmp_path, slow)

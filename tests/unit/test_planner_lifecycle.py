@@ -1629,8 +1629,12 @@ LINK_NS = 15_000_000
 KNOWN = ((0, "SEND_F"), (1, "SEND_B"))
 
 
-def transfers_s(request: PlanningRequest) -> list[dict[tuple[int, str], float]]:
-    return [slowest([of_pipeline]) for of_pipeline in request.transfers]
+def link_ms(request: PlanningRequest) -> list[list[float]]:
+    """[ms] of the link, of each pipeline, by snapshot."""
+    return [
+        [round(1e3 * slowest([of_pipeline]).get(KNOWN[0], 0.0), 3) for of_pipeline in snapshot]
+        for snapshot in request.snapshots
+    ]
 
 
 def test_the_first_plan_knows_the_transfers_that_were_measured_before_it() -> None:
@@ -1638,26 +1642,60 @@ def test_the_first_plan_knows_the_transfers_that_were_measured_before_it() -> No
     fleet.to_profiling()
     fleet.say_times(LINK_NS)
     until(fleet, Phase.PLANNING, at_most=100)
-    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.015))] * 2
+    assert link_ms(fleet.requests[-1]) == [[15.0, 15.0]]
+    assert set(slowest(fleet.requests[-1].snapshots[0])) == set(KNOWN)
 
 
-def test_a_link_that_has_become_slow_is_planned_with_and_forgotten_when_it_is_well() -> None:
+def say_times_until_planned(fleet: Fleet, link_ns: int, *, at_most: int) -> int:
+    """Snapshots that it took until a plan was asked for and made."""
+    for number in range(at_most):
+        fleet.say_times(link_ns)
+        fleet.iterate()
+        if fleet.phase() is Phase.PLANNING:
+            fleet.plan_ready()
+            return number + 1
+        fleet.iterate(40)
+    raise AssertionError("no plan is asked for")
+
+
+def test_a_link_that_has_become_slow_is_planned_with_beside_what_it_was_and_alone_when_it_stays_so() -> None:
     fleet = Fleet().to_enforcing()
-    assert transfers_s(fleet.requests[-1]) == []
+    assert link_ms(fleet.requests[-1]) == []
     fleet.iterate(40)
     num_plans = len(fleet.requests)
-    fleet.say_times(LINK_NS)
-    fleet.iterate()
-    assert fleet.phase() is Phase.PLANNING
-    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.015))]
-    fleet.plan_ready()
-    fleet.iterate(40)
-    fleet.say_times(LINK_NS + 100_000)  # not worth a plan
-    fleet.iterate(40)
-    assert len(fleet.requests) == num_plans + 1
     fleet.say_times(0)
-    fleet.iterate()
-    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.0))]
+    fleet.iterate(40)
+    assert len(fleet.requests) == num_plans
+    assert say_times_until_planned(fleet, LINK_NS, at_most=1) == 1
+    assert link_ms(fleet.requests[-1]) == [[15.0], [0.0]]
+    fleet.iterate(40)
+    assert say_times_until_planned(fleet, LINK_NS + 100_000, at_most=3) == 1
+    assert link_ms(fleet.requests[-1]) == [[15.1]]
+    fleet.iterate(40)
+    num_plans = len(fleet.requests)
+    fleet.say_times(LINK_NS - 100_000)  # not worth a plan
+    fleet.iterate(40)
+    assert len(fleet.requests) == num_plans
+    assert say_times_until_planned(fleet, 0, at_most=1) == 1
+    assert link_ms(fleet.requests[-1]) == [[0.0], [14.9]]
+
+
+def test_a_link_that_comes_and_goes_is_planned_with_for_longer_and_longer() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(40)
+    fleet.say_times(0)
+    fleet.iterate(40)
+    say_times_until_planned(fleet, LINK_NS, at_most=1)
+    fleet.iterate(40)
+    taken = []
+    for _ in range(5):
+        taken.append(say_times_until_planned(fleet, 0, at_most=40))  # until it alone is planned with
+        fleet.iterate(40)
+        taken.append(say_times_until_planned(fleet, LINK_NS, at_most=1))
+        fleet.iterate(40)
+    assert taken[1::2] == [1] * 5
+    assert taken[::2] == [2, 4, 8, 16, 32]
+    assert fleet.job.measured.num_agreeing == len(fleet.job.measured.snapshots) == 32
 
 
 def test_times_of_a_part_of_the_ranks_or_of_another_schedule_say_nothing() -> None:
@@ -1667,15 +1705,18 @@ def test_times_of_a_part_of_the_ranks_or_of_another_schedule_say_nothing() -> No
     for rank in (1, 2):
         fleet.say(fleet.stream_of[rank], RunTimes(iteration=7, begins_ns=(1, 2, 3, 4), ends_ns=(2, 3, 4, 5)))
     fleet.iterate(40)
-    assert fleet.job.measured.transfers is None
+    assert not fleet.job.measured.snapshots
     assert len(fleet.requests) == 1
 
 
 def test_a_link_that_is_well_before_the_plan_that_knows_it_is_no_reason_to_sweep() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(40)
+    say_times_until_planned(fleet, LINK_NS, at_most=1)
+    fleet.iterate(40)
     fleet.say_times(LINK_NS)
     fleet.iterate()
+    assert link_ms(fleet.requests[-1]) == [[15.0]]
     fleet.plan_ready(summary(fastest_s=1.2))  # and iterations take 1.0 s, at full clocks and under the plan
     num_plans, iteration = len(fleet.requests), fleet.iteration
     while fleet.iteration < iteration + 30 and not isinstance(fleet.sent(0)[-1], Probe):
@@ -1687,7 +1728,7 @@ def test_a_link_that_is_well_before_the_plan_that_knows_it_is_no_reason_to_sweep
     fleet.iterate()
     assert fleet.phase() is Phase.PLANNING
     assert len(fleet.requests) == num_plans + 1
-    assert transfers_s(fleet.requests[-1]) == [dict.fromkeys(KNOWN, pytest.approx(0.0))]
+    assert link_ms(fleet.requests[-1]) == [[0.0], [15.0]]
 
 
 def test_times_of_ranks_that_went_on_without_the_others_hide_none_of_later_ones() -> None:
@@ -1696,8 +1737,7 @@ def test_times_of_ranks_that_went_on_without_the_others_hide_none_of_later_ones(
         fleet.say(fleet.stream_of[0], RunTimes(iteration=iteration, begins_ns=(1, 2, 3, 4), ends_ns=(2, 3, 4, 5)))
     fleet.iterate(40)
     fleet.say_times(LINK_NS)
-    assert fleet.job.measured.transfers is not None
-    assert [set(slowest([transfers])) for transfers in fleet.job.measured.transfers] == [set(KNOWN)] * 2
+    assert [set(slowest([transfers])) for transfers in fleet.job.measured.snapshots[-1]] == [set(KNOWN)] * 2
 
 
 def test_a_restarted_planner_knows_the_transfers_that_its_plan_was_made_with() -> None:

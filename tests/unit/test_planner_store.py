@@ -474,5 +474,5 @@ def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytes
 
 def test_a_table_knows_the_transfers_that_it_was_made_with() -> None:
     (table,) = (fact for fact in FACTS if isinstance(fact, TableMade))
-    measured = replace(table, transfers=(((0, "SEND_F", 0.005), (1, "SEND_B", 0.0)), ()))
+    measured = replace(table, snapshots=((((0, "SEND_F", 0.005), (1, "SEND_B", 0.0)), ()), ((), ())))
     assert fact_of_row(row_of_fact(measured)) == measured

@@ -51,6 +51,37 @@ def test_synchronising_advances_virtual_time_as_far_as_needed(machine: Simulated
     assert machine.now_ns == start_ns + 50 * MS
 
 
+def test_a_signal_may_take_time_while_the_stream_goes_on(machine: SimulatedMachine) -> None:
+    start_ns = machine.now_ns
+    sender, receiver = machine.gpu(0).stream, machine.gpu(1).stream
+    for after_s in (0.025, 0.02, 0.0):  # two overtake nobody: signals that take time arrive in order
+        sender.kernel("forward", 0.01)
+        sender.signal(7, after_s)
+    sent = sender.event()
+    received = []
+    for value in (1, 2, 3):
+        receiver.wait(7, value)
+        received.append(receiver.event())
+    machine.advance(200 * MS)
+    assert sent.time_ns() == start_ns + 30 * MS
+    assert [event.time_ns() for event in received] == [start_ns + ms * MS for ms in (30, 35, 40)]
+
+
+def test_more_signals_on_their_way_than_a_gpu_can_have_arrive_early_and_none_is_lost(machine: SimulatedMachine) -> None:
+    for _ in range(600):
+        machine.gpu(0).stream.signal(3, 0.5)
+    assert machine.semaphore(3) == 600 - 256
+    machine.advance(500 * MS)
+    assert machine.semaphore(3) == 600
+
+
+def test_signals_that_are_on_their_way_are_dropped_with_the_stream(machine: SimulatedMachine) -> None:
+    machine.gpu(0).stream.signal(3, 0.5)
+    machine.drop_work()
+    machine.advance(1000 * MS)
+    assert machine.semaphore(3) == 0
+
+
 def test_a_deadlock_is_said(machine: SimulatedMachine) -> None:
     machine.gpu(2).stream.wait(0, 1)
     with pytest.raises(SimulatorError, match="simulated GPU 2: its stream waits"):

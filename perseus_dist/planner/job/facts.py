@@ -11,7 +11,7 @@ from perseus_dist.fingerprint import Fingerprint
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Transfers
+from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 SAVED_PROFILE = 0
@@ -168,7 +168,7 @@ class TableMade(_Keyed):
         frontier_npz: As ``planning.frontier.frontier_file`` saves it.
         profile_csv: The profile behind it.
         is_first: Whether it is a first plan, which the whole frontier is to replace.
-        transfers: As of the request.
+        snapshots: As of the request.
     """
 
     revision: int
@@ -177,7 +177,7 @@ class TableMade(_Keyed):
     frontier_npz: bytes
     profile_csv: bytes
     is_first: bool = False
-    transfers: tuple[Transfers, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
 
     KEY = "table"
 

@@ -29,6 +29,12 @@ Int64Array = NDArray[np.int64]
 Transfers = tuple[tuple[int, str, float], ...]
 """Of a pipeline: sending stage, ``SEND_F`` or ``SEND_B``, [s]."""
 
+TransferTimes = dict[tuple[int, str], float]
+"""[s] by (sending stage, ``SEND_F`` or ``SEND_B``)."""
+
+Snapshot = tuple[Transfers, ...]
+"""(dp_size) of pipelines, in one iteration."""
+
 _LEAST_WAIT_NS = 20_000  # between two computations, beyond what a host takes to launch the next
 
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
@@ -81,7 +87,7 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     links = _links(schedule_text)
     begins_ns = np.concatenate([np.array(one.begins_ns, dtype=np.int64) for one in times])
     ends_ns = np.concatenate([np.array(one.ends_ns, dtype=np.int64) for one in times])
-    pauses_ns = np.append(begins_ns[1:] - ends_ns[:-1], _NEVER_NS)
+    pauses_ns = np.append(np.maximum(begins_ns[1:] - ends_ns[:-1], 0), _NEVER_NS)
     pauses_ns[np.cumsum(links.num_computations) - 1] = _NEVER_NS  # a rank's last one
     has_waited = np.append(True, pauses_ns[:-1] > _LEAST_WAIT_NS)
     found: list[tuple[int, str, float]] = []
@@ -105,20 +111,34 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     return tuple(found)
 
 
-def slowest(pipelines: Iterable[Transfers]) -> dict[tuple[int, str], float]:
-    """[s] of the slowest pipeline, by (sending stage, kind)."""
-    longest: dict[tuple[int, str], float] = {}
+def slowest(pipelines: Iterable[Transfers]) -> TransferTimes:
+    """Those of the slowest pipeline on each link."""
+    longest: TransferTimes = {}
     for stage, kind, transfer_s in chain.from_iterable(pipelines):
         longest[stage, kind] = max(transfer_s, longest.get((stage, kind), 0.0))
     return longest
 
 
-def have_moved(before: Sequence[Transfers], now: Sequence[Transfers], time_s: float) -> bool:
+def have_moved(before: Snapshot, now: Snapshot, time_s: float) -> bool:
     """Whether pipelines' transfers have changed by what may matter to an iteration of this time."""
     was_s, is_s = slowest(before), slowest(now)
     changes_s = [is_s.get(key, 0.0) - was_s.get(key, 0.0) for key in was_s.keys() | is_s.keys()]
     least_s = 0.003 * time_s
     return abs(sum(changes_s)) > least_s or max(map(abs, changes_s), default=0.0) > least_s
+
+
+def distinct(snapshots: Iterable[Snapshot], time_s: float) -> tuple[Snapshot, ...]:
+    """Those, of an iteration of this time, that have moved from every one before them."""
+    found: list[Snapshot] = []
+    for snapshot in snapshots:
+        if is_new(snapshot, found, time_s):
+            found.append(snapshot)
+    return tuple(found)
+
+
+def is_new(snapshot: Snapshot, known: Iterable[Snapshot], time_s: float) -> bool:
+    """Whether it has moved from all that are known."""
+    return all(have_moved(one, snapshot, time_s) for one in known)
 
 
 @lru_cache(maxsize=64)

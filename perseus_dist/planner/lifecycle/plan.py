@@ -15,6 +15,7 @@ from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
+from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.units import PS_PER_S
@@ -30,7 +31,7 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning.pending, job.planning.again_at_s = job.planning.request_id, None
     job.planning.attempts += 1
     job.enter(Phase.PLANNING, why)
-    job.planning.transfers, job.planning.transfers_at_s = job.measured.transfers or (), job.now_s
+    job.planning.snapshots, job.planning.transfers_at_s = snapshots_to_plan(job), job.now_s
     request = replace(planning_request(job), is_first=_is_first_wanted(job), whole_up_to=job.policy.whole_up_to)
     job.revisions.given_table = request.revision
     if not any(request.blocking_power_w):
@@ -79,7 +80,7 @@ def planning_request(job: Job) -> PlanningRequest:
         switch_latency_s=_switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
-        transfers=job.planning.transfers,
+        snapshots=job.planning.snapshots,
     )
 
 
@@ -101,7 +102,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         tables=result.tables,
         profile_csv=result.profile_csv,
         is_first=result.is_first,
-        transfers=job.planning.transfers,
+        snapshots=job.planning.snapshots,
     )
     made = TableMade(
         revision=result.revision,
@@ -110,7 +111,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         frontier_npz=result.frontier_npz,
         profile_csv=result.profile_csv,
         is_first=result.is_first,
-        transfers=job.planning.transfers,
+        snapshots=job.planning.snapshots,
     )
     summary = result.summary
     why = (

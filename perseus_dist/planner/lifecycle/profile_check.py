@@ -32,6 +32,7 @@ def doubt(job: Job) -> str:
         or not full.num_iterations
         or job.profiling.reprofiled_at_s is not None
         or job.stragglers
+        or not is_too_slow(job)
     ):
         return ""
     modelled_s = job.plan.summary.baseline_time_ps / PS_PER_S

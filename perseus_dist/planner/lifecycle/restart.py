@@ -86,7 +86,7 @@ def _take(job: Job, fact: Fact) -> None:
                 tables=fact.tables,
                 profile_csv=fact.profile_csv,
                 is_first=fact.is_first,
-                transfers=fact.transfers,
+                snapshots=fact.snapshots,
             )
         case OwnTableMade():
             job.detection.own_plans[fact.dp_rank] = fact

@@ -1,20 +1,28 @@
-"""Transfers between stages, as ranks' times tell them: measured at full clocks, planned with, planned anew."""
+"""Transfers between stages, as ranks' times tell them: measured at full clocks, planned with, planned anew.
 
-from collections.abc import Iterable
+A link is well in one iteration and slow in another. Plans are on time with all that the newest snapshots show: so a
+change is planned with at once, and what has not been seen for several snapshots costs no energy any more. Where it
+comes back all the same, more of them must agree the next time.
+"""
 
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_transfers import (
-    Transfers,
+    Snapshot,
+    distinct,
     have_moved,
+    is_new,
     num_computations,
     slowest,
     transfers_of_runs,
 )
+from perseus_dist.planner.job.state.measured import NUM_SNAPSHOTS
 from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.planner.job.state.planning import JobPlan
 
 _MAX_OPEN = 4  # iterations that not all ranks have reported yet
 _MIN_INTERVAL_S = 30.0  # between two plans for the sake of transfers
+_MAX_PLANNED = 3  # snapshots that a plan is on time with
 
 
 def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
@@ -30,43 +38,71 @@ def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
     while len(open_iterations) > _MAX_OPEN:
         del open_iterations[next(iter(open_iterations))]  # the oldest
     if len(times) == rank.dp_size * rank.pp_size:
-        job.measured.transfers = tuple(
+        snapshot = tuple(
             transfers_of_runs(job.schedule_text, [times[dp_rank, pp_rank] for pp_rank in range(rank.pp_size)])
             for dp_rank in range(rank.dp_size)
         )
-        job.measured.transfers_iteration = message.iteration
+        _note(job, snapshot)
+        job.measured.snapshot_iteration = message.iteration
         open_iterations.clear()
+
+
+def _note(job: Job, snapshot: Snapshot) -> None:
+    """Where it shows what plans did without again, more snapshots must agree before they do so the next time."""
+    measured, full_s = job.measured, job.enforcement.guard.guard.reference_s
+    if job.plan is not None and full_s is not None and measured.snapshots:
+        is_unplanned = is_new(snapshot, _planned(job.plan), full_s)
+        has_changed = have_moved(measured.snapshots[-1], snapshot, full_s)
+        if is_unplanned and has_changed and not is_new(snapshot, measured.snapshots, full_s):
+            measured.num_agreeing = min(2 * measured.num_agreeing, NUM_SNAPSHOTS)
+    measured.snapshots.append(snapshot)
+
+
+def snapshots_to_plan(job: Job) -> tuple[Snapshot, ...]:
+    """The newest snapshots that differ; with those of the plan in force while there are too few."""
+    newest = list(job.measured.snapshots)[-job.measured.num_agreeing :]
+    full_s = job.enforcement.guard.guard.reference_s
+    if full_s is None:
+        return tuple(newest[-1:])
+    older = _planned(job.plan) if job.plan is not None and len(newest) < job.measured.num_agreeing else ()
+    return distinct([*reversed(newest), *older], full_s)[:_MAX_PLANNED]
+
+
+def _planned(plan: JobPlan) -> tuple[Snapshot, ...]:
+    return plan.snapshots or ((),)
 
 
 def are_unconfirmed(job: Job) -> bool:
     """Whether the plan in force knows transfers that may be over: they were measured before it, and never since."""
-    if job.plan is None or job.switch is None or job.measured.transfers_iteration >= job.switch.effective_iteration:
+    if job.plan is None or job.switch is None or job.measured.snapshot_iteration >= job.switch.effective_iteration:
         return False
     full_s = job.enforcement.guard.guard.reference_s
-    return full_s is not None and have_moved((), job.plan.transfers, full_s)
+    return full_s is not None and all(have_moved((), snapshot, full_s) for snapshot in _planned(job.plan))
 
 
 def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> str:
-    """Why to plan again for the sake of transfers; empty where the plan in force knows them.
+    """Why to plan again for the sake of transfers; empty where the plan in force knows them, and no others.
 
     Args:
         job: Of all pipelines.
         now_s: [s] of the planner's clock.
         is_urgent: Something speaks against the plan's times, so that no interval is kept.
     """
-    measured = job.measured.transfers
-    if measured is None or job.plan is None:
+    if not job.measured.snapshots or job.plan is None:
         return ""
     if not is_urgent and now_s < job.planning.transfers_at_s + _MIN_INTERVAL_S:
         return ""
     full_s = job.enforcement.guard.guard.reference_s
-    if full_s is None or not have_moved(job.plan.transfers, measured, full_s):
+    if full_s is None:
         return ""
-    return (
-        f"transfers between stages take up to {_longest_ms(measured):.1f} ms, and "
-        f"{_longest_ms(job.plan.transfers):.1f} ms by the plan: planning again"
-    )
+    planned, wanted = _planned(job.plan), snapshots_to_plan(job)
+    if any(is_new(snapshot, planned, full_s) for snapshot in wanted):
+        return f"transfers between stages take {_text(wanted)}, and {_text(planned)} by the plan: planning again"
+    if any(is_new(snapshot, wanted, full_s) for snapshot in planned):
+        return f"transfers between stages take {_text(wanted)}, for long: planning without others"
+    return ""
 
 
-def _longest_ms(pipelines: Iterable[Transfers]) -> float:
-    return 1e3 * max(slowest(pipelines).values(), default=0.0)
+def _text(snapshots: tuple[Snapshot, ...]) -> str:
+    longest_ms = sorted({round(1e3 * max(slowest(one).values(), default=0.0), 1) for one in snapshots})
+    return "up to " + " or ".join(f"{one_ms:.1f} ms" for one_ms in longest_ms)

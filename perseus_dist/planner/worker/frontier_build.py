@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS, FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Transfers, slowest
+from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes, slowest
 from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request, with_transfers
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.plan_table import plan_tables
@@ -22,9 +23,11 @@ from perseus_dist.planning.frontier.frontier import (
 from perseus_dist.planning.frontier.frontier_file import frontier_npz
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.frontier.several_cases import Case, on_time_in_all
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
 
@@ -70,64 +73,96 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
         PerseusError: The samples make no profile that fits the schedule.
     """
     schedule = parse_schedule(request.schedule_text)
-    problem_of = partial(
-        make_problem,
-        schedule,
-        blocking_uw_of_rank=uw_from_w(request.blocking_power_w).tolist(),
-        tensor_parallel=request.tp_size,
-    )
-    profile = profile_of_request(schedule, request)
-    if request.transfers:
-        profile = _with_transfers_that_matter(profile, request.transfers, problem_of)
-    problem = problem_of(profile)
-    if request.slow_ranks:
-        problem = with_slow_ranks(problem, request.slow_ranks)
-    all_max_ps = replay_all_max(problem).time_ps
-    latency_ps = int(ps_from_s(request.switch_latency_s))
-    deadlines_ps = [
-        *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
-        *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
-    ]
-    is_first = request.is_first and problem.num_instructions > request.whole_up_to
-    if is_first:
-        frontier = plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps)
-    else:
-        frontier = plan_frontier(
+    problem_of = partial(_problem, schedule, request)
+    bare = with_transfers(profile_of_request(schedule, request), dict.fromkeys(_links(request.snapshots), 0.0))
+
+    def problem_with(transfers_s: TransferTimes) -> PlanningProblem:
+        return problem_of(with_transfers(bare, transfers_s))
+
+    groups = _transfers_that_matter(request.snapshots, lambda known_s: replay_all_max(problem_with(known_s)).time_ps)
+    is_first = request.is_first and problem_with(groups[0][0]).num_instructions > request.whole_up_to
+
+    def frontier_of(transfers_s: TransferTimes) -> Frontier:
+        problem = problem_with(transfers_s)
+        all_max_ps = replay_all_max(problem).time_ps
+        deadlines_ps = [
+            *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
+            *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
+        ]
+        latency_ps = int(ps_from_s(request.switch_latency_s))
+        if is_first:
+            return plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps)
+        return plan_frontier(
             problem,
             num_points=NUM_QUICK_POINTS if quick else NUM_POINTS_TO_T_STAR,
             thorough=not quick,
             switch_latency_ps=latency_ps,
             deadlines_ps=deadlines_ps,
         )
+
+    cases: list[Case] = []
+    for group in groups:
+        frontiers = [frontier_of(transfers_s) for transfers_s in group]
+        reference_ps = max(one.baseline.time_ps for one in frontiers)
+        cases += [Case(one, reference_ps) for one in frontiers]
+    frontier = on_time_in_all(cases[0], cases[1:])
     return PlannedRequest(
         frontier=frontier,
         summary=summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first)),
         frontier_npz=frontier_npz(frontier),
-        profile_csv=profile_csv(profile),
+        profile_csv=profile_csv(with_transfers(bare, groups[0][0])),
         is_first=is_first,
     )
 
 
-def _with_transfers_that_matter(
-    profile: Profile, pipelines: Sequence[Transfers], problem_of: Callable[[Profile], PlanningProblem]
-) -> Profile:
-    """With the transfers of the pipeline that they make slowest, and with all others' where that costs no time.
+def _problem(schedule: Schedule, request: PlanningRequest, profile: Profile) -> PlanningProblem:
+    problem = make_problem(
+        schedule,
+        profile,
+        blocking_uw_of_rank=uw_from_w(request.blocking_power_w).tolist(),
+        tensor_parallel=request.tp_size,
+    )
+    return with_slow_ranks(problem, request.slow_ranks) if request.slow_ranks else problem
 
-    Without any where an iteration takes as long, since each is a node to plan.
+
+def _links(snapshots: Sequence[Snapshot]) -> TransferTimes:
+    return slowest(chain.from_iterable(snapshots))
+
+
+def _transfers_that_matter(
+    snapshots: Sequence[Snapshot], time_ps: Callable[[TransferTimes], int]
+) -> list[list[TransferTimes]]:
+    """By snapshot, the quickest first: transfers of pipelines that plans must be on time with, the slowest one's first.
+
+    Those that make no iteration longer are left out, since each is a node to plan; where those of all pipelines
+    together take no longer than the slowest one's, they are all in one.
     """
+    bare_ps = time_ps({})
+    found: list[list[TransferTimes]] = []
+    for snapshot in snapshots:
+        together_s = slowest(snapshot)
+        together_ps = time_ps(together_s)
+        if together_ps <= _MATTERING * bare_ps:
+            group: list[TransferTimes] = [{}]
+        else:
+            group = sorted(_likely(snapshot), key=time_ps, reverse=True)
+            if together_ps <= _MATTERING * time_ps(group[0]):
+                group = [together_s]
+        if group not in found:
+            found.append(group)
+    return sorted(found, key=lambda group: time_ps(group[0])) or [[{}]]
 
-    def time_ps(one: Profile) -> int:
-        return replay_all_max(problem_of(one)).time_ps
 
-    longest = slowest(pipelines)
-    known = with_transfers(profile, longest)
-    known_ps = time_ps(known)
-    bare = with_transfers(profile, dict.fromkeys(longest, 0.0))
-    if known_ps <= _MATTERING * time_ps(bare):
-        return bare
-    likely = sorted(pipelines, key=lambda transfers: -sum(transfer_s for *_, transfer_s in transfers))[:_NUM_LIKELY]
-    latest = max((with_transfers(bare, slowest([transfers])) for transfers in likely), key=time_ps)
-    return known if known_ps <= _MATTERING * time_ps(latest) else latest
+def _likely(snapshot: Snapshot) -> list[TransferTimes]:
+    """Of the pipelines that may be latest: those with the most transfers, unless all are shorter than another's."""
+    found: list[TransferTimes] = []
+    for transfers in sorted(snapshot, key=lambda transfers: -sum(transfer_s for *_, transfer_s in transfers)):
+        is_shorter = any(
+            all(transfer_s <= other.get((stage, kind), 0.0) for stage, kind, transfer_s in transfers) for other in found
+        )
+        if len(found) < _NUM_LIKELY and not is_shorter:
+            found.append(slowest([transfers]))
+    return found
 
 
 def result_of(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Transfers
+from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 
@@ -41,7 +41,7 @@ class PlanningRequest:
         base_revision: Of the plan of all then, beside which the other one is held.
         is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
-        transfers: (dp_size) of pipelines, as measured.
+        snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
     """
 
     request_id: int
@@ -58,7 +58,7 @@ class PlanningRequest:
     base_revision: int = 0
     is_first: bool = False
     whole_up_to: int = 0
-    transfers: tuple[Transfers, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
 
     @property
     def is_urgent(self) -> bool:

@@ -71,7 +71,8 @@ class Frontier:
         problem: The schedule and its cost curves.
         switch_latency_ps: [ps] that a clock change takes, counted in every plan.
         bound: The exact frontier.
-        time_ps: (num_points) [ps] iteration time on measured times.
+        time_ps: (num_points) [ps] iteration time on measured times; where plans must be on time in several cases, the
+            time that they keep in all (``several_cases``).
         effective_uj: (num_points) [uJ].
         num_changes: (num_points) clock changes of all ranks in one iteration.
         clock_indices: (num_points, num_instructions) uint16, indices into the clocks of each instruction's curve.

@@ -42,6 +42,11 @@ class Execution:
     time_ps: int
     total_uj: int
 
+    @property
+    def effective_uj(self) -> int:
+        """[uJ] beyond what all GPUs would have drawn waiting."""
+        return self.total_uj - energy_uj(int(self.blocking_uw.sum()), self.time_ps)
+
 
 def replay(problem: PlanningProblem, clock_indices: NDArray[np.integer], *, switch_latency_ps: int = 0) -> Execution:
     """Play one iteration.

@@ -96,8 +96,8 @@ class _Tape:
     def fixed(self, seconds: float) -> None:
         self._add(OP_FIXED, seconds=seconds)
 
-    def signal(self, semaphore: int) -> None:
-        self._add(OP_SIGNAL, target=semaphore)
+    def signal(self, semaphore: int, after_s: float = 0.0) -> None:
+        self._add(OP_SIGNAL, target=semaphore, seconds=after_s)
 
     def wait(self, semaphore: int, value: int) -> None:
         self._add(OP_WAIT, target=semaphore, value=value)

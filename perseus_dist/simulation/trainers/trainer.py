@@ -58,8 +58,8 @@ class LaunchStream(Protocol):
     def fixed(self, seconds: float) -> None:
         """Something that takes this long at every clock."""
 
-    def signal(self, semaphore: int) -> None:
-        """Adding 1 to a semaphore."""
+    def signal(self, semaphore: int, after_s: float = 0.0) -> None:
+        """Adding 1 to a semaphore, ``after_s`` [s] later."""
 
     def wait(self, semaphore: int, value: int) -> None:
         """Waiting until a semaphore is at least ``value``."""
@@ -80,6 +80,7 @@ class Trainer:
         self._stream = stream
         self._hook = hook
         self._order = schedule.ranks[config.spec.pp_rank]
+        self._sends_block = schedule.sends_block
         stages = sorted({instruction.stage for instruction in self._order})
         self._chunks = {stage: chunk for chunk, stage in enumerate(stages)}
         self._rendezvous = Rendezvous(schedule, config.spec, config.first_semaphore)
@@ -128,9 +129,11 @@ class Trainer:
         self._hook.end(instruction.kind, chunk, instruction.microbatch)
         semaphore = self._rendezvous.signal_after(instruction)
         if semaphore is not None:
-            if self._config.transfer_s:
+            if self._sends_block and self._config.transfer_s:
                 self._stream.fixed(self._config.transfer_s)
-            self._stream.signal(semaphore)
+                self._stream.signal(semaphore)
+            else:
+                self._stream.signal(semaphore, self._config.transfer_s)
 
     def _synchronize_host(self) -> None:
         if not self._config.device_ordered:

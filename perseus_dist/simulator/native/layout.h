@@ -14,6 +14,7 @@ enum {
   SIM_NUM_SEMAPHORES = 4096,
   SIM_NUM_TIMESTAMPS = 8192,
   SIM_NUM_MARKS = SIM_QUEUE_SIZE,
+  SIM_NUM_IN_FLIGHT = 256,
   SIM_NUM_READINGS = 4096,
   SIM_NUM_PAGES = 256,
   SIM_NUM_WRITES = 16384,
@@ -65,7 +66,7 @@ struct sim_op {
   uint32_t target; /* KERNEL: class; SIGNAL, WAIT: semaphore; WRITE: page; TIMESTAMP: slot */
   uint64_t value;  /* WAIT: least value; WRITE: generation of the page << 32 | value; TIMESTAMP: number of the record */
   union {
-    double duration_ns; /* KERNEL: at the maximum clock; FIXED: at every clock */
+    double duration_ns; /* KERNEL: at the maximum clock; FIXED: at every clock; SIGNAL: until it arrives */
     uint64_t offset;    /* WRITE: byte in the page */
   };
 };
@@ -77,6 +78,12 @@ struct sim_timestamp {
   uint32_t reached;   /* number of the latest record that the device has passed */
   uint32_t num_records;
   uint64_t time_ns;
+};
+
+/* A signal on its way, which the stream does not wait for. */
+struct sim_signal {
+  uint64_t at_ns;
+  uint32_t semaphore, padding;
 };
 
 /* One publication of the energy counter. */
@@ -120,11 +127,13 @@ struct sim_gpu {
   uint32_t owner_pid;
   uint64_t num_enqueued, num_completed;
   uint64_t num_marks, num_marks_taken;
+  uint64_t num_sent, num_arrived; /* signals that take time */
   uint32_t is_started, next_timestamp;
   uint32_t process_pids[SIM_MAX_PROCESSES];
   struct sim_timestamp timestamps[SIM_NUM_TIMESTAMPS];
-  struct sim_reading readings[SIM_NUM_READINGS]; /* a ring */
-  uint64_t mark_ns[SIM_NUM_MARKS];               /* when the device passed each mark, a ring */
+  struct sim_reading readings[SIM_NUM_READINGS];  /* a ring */
+  uint64_t mark_ns[SIM_NUM_MARKS];                /* when the device passed each mark, a ring */
+  struct sim_signal in_flight[SIM_NUM_IN_FLIGHT]; /* a ring, ascending by time */
   struct sim_op queue[SIM_QUEUE_SIZE];
 };
 

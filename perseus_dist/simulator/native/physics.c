@@ -137,6 +137,10 @@ uint64_t sim_next_event_ns(const struct sim_gpu *gpu) {
   uint64_t next_ns = gpu->is_started ? gpu->op_end_ns : SIM_NEVER;
   if (gpu->is_pending && gpu->pending_at_ns < next_ns) next_ns = gpu->pending_at_ns;
   if (gpu->load == SIM_BLOCKED && gpu->idle_at_ns < next_ns) next_ns = gpu->idle_at_ns;
+  if (gpu->num_arrived != gpu->num_sent) {
+    uint64_t arrives_ns = gpu->in_flight[gpu->num_arrived % SIM_NUM_IN_FLIGHT].at_ns;
+    if (arrives_ns < next_ns) next_ns = arrives_ns;
+  }
   return next_ns;
 }
 

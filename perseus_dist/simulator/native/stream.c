@@ -3,6 +3,7 @@
 #include "machine.h"
 
 #include <errno.h>
+#include <math.h>
 #include <unistd.h>
 
 static const uint64_t idle_after_ns = 50 * 1000000u;
@@ -15,6 +16,32 @@ static void push_write(struct sim_machine *machine, const struct sim_op *op) {
   /* Nobody delivers: the oldest are lost, and the device goes on. */
   if (machine->num_writes - machine->num_delivered > SIM_NUM_WRITES)
     machine->num_delivered = machine->num_writes - SIM_NUM_WRITES;
+}
+
+/* Let signals arrive whose time has come. Returns whether there were any. */
+static bool arrive(struct sim_machine *machine, struct sim_gpu *gpu, uint64_t time_ns) {
+  bool has_arrived = false;
+  while (gpu->num_arrived != gpu->num_sent) {
+    const struct sim_signal *next = &gpu->in_flight[gpu->num_arrived % SIM_NUM_IN_FLIGHT];
+    if (next->at_ns > time_ns) break;
+    machine->semaphores[next->semaphore]++;
+    gpu->num_arrived++;
+    has_arrived = true;
+  }
+  return has_arrived;
+}
+
+/* Signals of one GPU arrive in order. Of too many at a time the oldest arrives now; returns whether it has. */
+static bool send(struct sim_machine *machine, struct sim_gpu *gpu, const struct sim_op *op, uint64_t time_ns) {
+  uint64_t at_ns = time_ns + (uint64_t)llround(op->duration_ns);
+  bool is_full = gpu->num_sent - gpu->num_arrived == SIM_NUM_IN_FLIGHT;
+  if (gpu->num_sent != gpu->num_arrived) {
+    uint64_t before_ns = gpu->in_flight[(gpu->num_sent - 1) % SIM_NUM_IN_FLIGHT].at_ns;
+    if (at_ns < before_ns) at_ns = before_ns;
+  }
+  if (is_full) machine->semaphores[gpu->in_flight[gpu->num_arrived++ % SIM_NUM_IN_FLIGHT].semaphore]++;
+  gpu->in_flight[gpu->num_sent++ % SIM_NUM_IN_FLIGHT] = (struct sim_signal){at_ns, op->target, 0};
+  return is_full;
 }
 
 /* Run what takes no time at the head of the queue, and start what does. Returns whether a semaphore was signalled. */
@@ -30,7 +57,9 @@ static bool drain(struct sim_machine *machine, struct sim_gpu *gpu, uint64_t tim
       gpu->is_started = 1;
       break;
     }
-    if (op->kind == SIM_OP_SIGNAL) {
+    if (op->kind == SIM_OP_SIGNAL && op->duration_ns > 0) {
+      has_signalled |= send(machine, gpu, op, time_ns);
+    } else if (op->kind == SIM_OP_SIGNAL) {
       machine->semaphores[op->target]++;
       has_signalled = true;
     } else if (op->kind == SIM_OP_WRITE) {
@@ -109,7 +138,9 @@ static bool advance_by_event(struct sim_machine *machine, uint64_t time_ns) {
     gpu->num_completed++;
     sim_note_progress(machine, gpu);
   }
+  bool has_arrived = arrive(machine, gpu, event_ns);
   drain_all(machine, gpu, event_ns);
+  if (has_arrived) drain_unblocked(machine, event_ns);
   return true;
 }
 
@@ -152,6 +183,7 @@ void sim_drop_queue(struct sim_machine *machine, struct sim_gpu *gpu) {
   sim_integrate(gpu, machine->sim_ns);
   gpu->is_started = 0;
   gpu->num_completed = gpu->num_enqueued;
+  gpu->num_arrived = gpu->num_sent;
   gpu->idle_at_ns = machine->sim_ns + idle_after_ns;
   sim_note_progress(machine, gpu);
   sim_refresh(gpu, machine->sim_ns);

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import BaselineMeasured
-from perseus_dist.planner.job.measured_transfers import Transfers
+from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planner.job.saving import Saving
 from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.progress import Iteration
 
 NUM_PROBED = 5  # iterations of probes behind a baseline
 NUM_ENFORCED = 64  # iterations behind the figures of the plan in force
+NUM_AGREEING, NUM_SNAPSHOTS = 2, 32  # snapshots of transfers that agree at first, and at most
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,8 +29,9 @@ class Measured:
         saving: What plans have saved in this run, by measurement.
         self_check: What the profile predicts of iterations under the table in force, beside what they take.
         run_times: Times of computations by iteration and (dp_rank, pp_rank), until all ranks have reported them.
-        transfers: (dp_size) of pipelines, by the newest such iteration; None before the first.
-        transfers_iteration: That iteration.
+        snapshots: Of transfers in such iterations, the newest last.
+        snapshot_iteration: The newest one's.
+        num_agreeing: Snapshots in a row without a transfer, before plans do without it: more where it has come back.
         stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was last stored, in any run.
     """
 
@@ -41,7 +43,8 @@ class Measured:
     saving: Saving = field(default_factory=Saving)
     self_check: SelfCheckWatch = field(default_factory=SelfCheckWatch)
     run_times: dict[int, dict[tuple[int, int], RunTimes]] = field(default_factory=dict)
-    transfers: tuple[Transfers, ...] | None = None
-    transfers_iteration: int = NO_ITERATION
+    snapshots: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=NUM_SNAPSHOTS))
+    snapshot_iteration: int = NO_ITERATION
+    num_agreeing: int = NUM_AGREEING
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Transfers
+from perseus_dist.planner.job.measured_transfers import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class JobPlan:
     tables: tuple[bytes, ...]
     profile_csv: bytes
     is_first: bool = False
-    transfers: tuple[Transfers, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Planning:
         attempts: Requests since the last plan.
         again_at_s: [s] when to ask the worker again, or None.
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
-        transfers: Of pipelines, as measured, in the newest request.
+        snapshots: Of the newest request.
         transfers_at_s: [s] when that was made.
     """
 
@@ -38,13 +38,13 @@ class Planning:
     attempts: int = 0
     again_at_s: float | None = None
     refine_at_s: float = 0.0
-    transfers: tuple[Transfers, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
     transfers_at_s: float = -math.inf
 
     def begin_anew(self) -> None:
         """No plan has been asked for yet."""
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
-        self.transfers, self.transfers_at_s = (), -math.inf
+        self.snapshots, self.transfers_at_s = (), -math.inf
 
 
 @dataclass(slots=True, kw_only=True)
