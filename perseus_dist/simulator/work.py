@@ -7,12 +7,14 @@ clock decides how long it takes::
     device   |--------------- kernel -------------|------ blocked: spins in a receive ---|---- kernel ...
 
 So host work that is shorter than its kernel does not show. ``perseus-dist sim --forward-ms 35 --backward-ms 65 --
-COMMAND`` tells every process of COMMAND how long instructions take.
+COMMAND`` tells every process of COMMAND how long instructions take. A transfer holds its sender up before the framework
+sends: the receiver gets it so much later, as from a slow link in 1F1B.
 """
 
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
@@ -35,14 +37,16 @@ class WorkTimes:
         forward_s: [s] a rank's forward of one microbatch; a rank's chunks share it evenly.
         backward_s: [s] its backward; the input gradient and the weight gradient take half each.
         imbalance: The last stage takes ``1 + imbalance`` times as long as the first, those between in a straight line.
+        transfer_s: [s] sending an activation or a gradient to another rank.
 
     Raises:
-        SimulatorError: Times that are not positive, or an imbalance of -1 or less.
+        SimulatorError: Times that are not positive, a transfer of less than none, or an imbalance of -1 or less.
     """
 
     forward_s: float
     backward_s: float
     imbalance: float = 0.0
+    transfer_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in (("forward", self.forward_s), ("backward", self.backward_s)):
@@ -50,6 +54,8 @@ class WorkTimes:
                 raise SimulatorError(
                     f"a simulated {name} of {value * 1e3:g} ms; give its time in ms at the maximum clock, as in 35"
                 )
+        if not 0.0 <= self.transfer_s <= MAX_WORK_S:
+            raise SimulatorError(f"a simulated transfer of {self.transfer_s * 1e3:g} ms; give its time in ms, as in 5")
         if not (self.imbalance > -1.0 and math.isfinite(self.imbalance)):
             raise SimulatorError(
                 f"imbalance {self.imbalance:g}; expected more than -1: 0.1 makes the last stage 10 % slower"
@@ -91,13 +97,15 @@ class WorkTimes:
             ) from None
 
 
-def work_environment(*, forward_s: float, backward_s: float, imbalance: float = 0.0) -> dict[str, str]:
+def work_environment(
+    *, forward_s: float, backward_s: float, imbalance: float = 0.0, transfer_s: float = 0.0
+) -> dict[str, str]:
     """Environment of trainers, besides a machine's own, to run simulated work. Raises as ``WorkTimes``.
 
     Raises:
         SimulatorError: As ``WorkTimes``.
     """
-    times = WorkTimes(forward_s=forward_s, backward_s=backward_s, imbalance=imbalance)
+    times = WorkTimes(forward_s=forward_s, backward_s=backward_s, imbalance=imbalance, transfer_s=transfer_s)
     return {WORK_VARIABLE: json.dumps(asdict(times))}
 
 
@@ -121,7 +129,7 @@ class SimulatedWork:
         self._semaphore = NUM_SEMAPHORES - 1 - gpu  # a GPU's own; stand-in trainers count theirs from 0
         # The stream waits until the host raises the semaphore to this. It may have been raised by earlier processes.
         self._released = stream.semaphore(self._semaphore) + 1
-        self._kernel_position: int | None = None
+        self._position: int | None = None
         self.uuid = stream.uuid
         stream.wait(self._semaphore, self._released)
 
@@ -138,12 +146,18 @@ class SimulatedWork:
             None where the environment says nothing of simulated work.
 
         Raises:
-            SimulatorError: What it says is wrong, the machine is gone, or it has no such GPU that is free.
+            SimulatorError: What it says is wrong, the machine is gone, or it has no such GPU that is free; transfers,
+                where a rank has several chunks: their sender does not wait for them.
         """
         text = os.environ.get(WORK_VARIABLE)
         if not text or not os.environ.get(STATE_VARIABLE):
             return None
         times = WorkTimes.from_json(text)
+        if times.transfer_s and num_chunks > 1:
+            raise SimulatorError(
+                "simulated transfers hold up their sender, as in 1F1B; leave --transfer-ms out where ranks have "
+                "several chunks"
+            )
         stream = SimulatedStream.open(gpu, exclusive=True)
         return cls(stream, gpu=gpu, times=times, num_stages=num_stages, num_chunks=num_chunks)
 
@@ -157,23 +171,35 @@ class SimulatedWork:
         kernel = self._times.kernel(kind, stage, num_stages=self._num_stages, num_chunks=self._num_chunks)
         if kernel is None:
             return
-        # Kernel and the next wait are queued before the stream is let go, so that a host that is late, now or when the
-        # kernel ends, never leaves the GPU idle.
-        self._stream.kernel(*kernel)
-        self._kernel_position = self._stream.num_enqueued
-        self._stream.wait(self._semaphore, self._released + 1)
-        self._release()
+        self._launch(lambda stream: stream.kernel(*kernel))
 
     def end(self) -> None:
         """Wait until the kernel that ``begin`` launched has ended; from then on the GPU is blocked."""
-        if self._kernel_position is not None:
-            self._stream.synchronize(self._kernel_position)
-            self._kernel_position = None
+        if self._position is not None:
+            self._stream.synchronize(self._position)
+            self._position = None
+
+    def send(self, kind: str, stage: int) -> None:
+        """Wait as long as sending an instruction's result takes, where another rank gets it; the GPU is blocked."""
+        is_sent = stage + 1 < self._num_stages if kind == "F" else kind in ("B", "I") and stage > 0
+        if is_sent and self._times.transfer_s:
+            self._launch(lambda stream: stream.fixed(self._times.transfer_s))
+            self.end()
 
     def close(self) -> None:
         """Unblock the GPU: it falls idle once its kernel has ended. Harmless when repeated."""
         self._release()
-        self._kernel_position = None
+        self._position = None
+
+    def _launch(self, enqueue: Callable[[SimulatedStream], None]) -> None:
+        """Let the stream go on with this, and with nothing after it.
+
+        Both are queued before it is let go, so that a host that is late, now or at the end, never leaves the GPU idle.
+        """
+        enqueue(self._stream)
+        self._position = self._stream.num_enqueued
+        self._stream.wait(self._semaphore, self._released + 1)
+        self._release()
 
     def _release(self) -> None:
         self._stream.raise_semaphore(self._semaphore, self._released)

@@ -165,6 +165,7 @@ def test_bad_input_is_one_line_and_2() -> None:
         (["--gpu", "v100", "--", "true"], "invalid choice"),
         (["--forward-ms", "35", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--imbalance", "0.1", "--", "true"], "needs both --forward-ms and --backward-ms"),
+        (["--transfer-ms", "5", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--forward-ms", "35", "--backward-ms", "0", "--", "true"], "--backward-ms: saw '0', expected the time in ms"),
         (
             ["--forward-ms", "nan", "--backward-ms", "65", "--", "true"],

@@ -249,7 +249,7 @@ def known_transfers(folder: Path, *snapshots: Snapshot) -> tuple[dict[tuple[int,
         switch_latency_s=0.0,
         snapshots=snapshots,
     )
-    planned = planned_request(request)
+    planned = planned_request(request, quick=True)
     path = folder / "profile.csv"
     path.write_bytes(planned.profile_csv)
     rows = read_profile(path).measurements

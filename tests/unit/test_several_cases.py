@@ -90,7 +90,7 @@ def case(schedule: Schedule, links: Links, latency_ms: int = 0, *, seed: int = 0
 LINKS = st.dictionaries(st.integers(0, 2), st.integers(0, 40), max_size=3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     name=st.sampled_from(sorted(SCHEDULES)),
     links=st.lists(LINKS, min_size=2, max_size=4),

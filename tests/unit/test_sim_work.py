@@ -67,6 +67,12 @@ def test_impossible_times_are_refused(forward_s: float, backward_s: float, imbal
         work_environment(forward_s=forward_s, backward_s=backward_s, imbalance=imbalance)
 
 
+@pytest.mark.parametrize("transfer_s", [-0.001, math.nan, math.inf])
+def test_impossible_transfers_are_refused(transfer_s: float) -> None:
+    with pytest.raises(SimulatorError, match="a simulated transfer of"):
+        work_environment(forward_s=0.1, backward_s=0.2, transfer_s=transfer_s)
+
+
 @pytest.mark.parametrize("text", ["", "35", "null", '{"forward_s": 1}', '{"forward_s": "x", "backward_s": 1}', "{"])
 def test_texts_that_are_no_times_are_refused(text: str) -> None:
     with pytest.raises(SimulatorError, match="expected a JSON object of the numbers forward_s, backward_s, imbalance"):
@@ -127,6 +133,36 @@ def test_constants_leave_the_gpu_blocked(machine: SimulatedMachine, work: Simula
     work.end()
     work.end()
     assert machine.now_ns == start_ns
+
+
+def test_a_transfer_holds_its_sender_up_where_another_rank_gets_the_result(machine: SimulatedMachine) -> None:
+    times = WorkTimes(forward_s=0.035, backward_s=0.065, transfer_s=0.005)
+    first, last = (SimulatedWork(machine.gpu(at).stream, gpu=at, times=times, num_stages=3) for at in (0, 2))
+    for work, kind, stage, ms in (
+        (first, "F", 0, 5),
+        (first, "B", 0, 0),
+        (first, "STEP", 0, 0),
+        (last, "F", 2, 0),
+        (last, "B", 2, 5),
+        (last, "I", 2, 5),
+        (last, "W", 2, 0),
+    ):
+        work.begin(kind, stage)
+        work.end()
+        start_ns, before = machine.now_ns, machine.gpu(0).state()
+        work.send(kind, stage)
+        assert machine.now_ns == start_ns + ms * MS
+        assert machine.gpu(0).state().running_s == before.running_s
+
+
+def test_ranks_with_several_chunks_have_no_simulated_transfers(
+    machine: SimulatedMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = work_environment(forward_s=0.035, backward_s=0.065, transfer_s=0.005)
+    for name, value in {**machine.environment(), **environment}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SimulatorError, match="leave --transfer-ms out where ranks have several chunks"):
+        SimulatedWork.from_environment(gpu=0, num_stages=4, num_chunks=2)
 
 
 def test_an_instruction_that_never_ended_does_not_hold_the_next_one_up(

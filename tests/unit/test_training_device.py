@@ -36,6 +36,7 @@ def test_the_current_cuda_device(uuid: str | None, expected: str | None, monkeyp
     assert device.device_stream() == 42
     device.begin("F", 0)
     device.end()
+    device.send("F", 0)
     device.close()
 
 

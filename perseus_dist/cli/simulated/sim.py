@@ -22,6 +22,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WATCHED = {*_FORWARDED, signal.SIGCHLD}
 _LOOK_S = 0.2
 _TIME_MS = real(1e-3, MAX_WORK_S * 1e3, "the time in ms at the maximum clock, as in 35")
+_TRANSFER_MS = real(1e-3, MAX_WORK_S * 1e3, "the time in ms, as in 5")
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # which the command should not inherit
 
 _EPILOG = """\
@@ -82,6 +83,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="0.1: the last stage takes 10 %% longer than the first",
     )
     parser.add_argument(
+        "--transfer-ms",
+        type=_TRANSFER_MS,
+        metavar="MS",
+        help="time of sending an activation or a gradient to the next stage (default: none)",
+    )
+    parser.add_argument(
         "--throttle",
         action="append",
         default=[],
@@ -131,12 +138,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _work_environment(args: argparse.Namespace) -> dict[str, str]:
-    if args.forward_ms is None and args.backward_ms is None and args.imbalance is None:
+    if {args.forward_ms, args.backward_ms, args.imbalance, args.transfer_ms} == {None}:
         return {}
     if args.forward_ms is None or args.backward_ms is None:
         raise SimulatorError("simulated work needs both --forward-ms and --backward-ms")
     return work_environment(
-        forward_s=args.forward_ms / 1e3, backward_s=args.backward_ms / 1e3, imbalance=args.imbalance or 0.0
+        forward_s=args.forward_ms / 1e3,
+        backward_s=args.backward_ms / 1e3,
+        imbalance=args.imbalance or 0.0,
+        transfer_s=(args.transfer_ms or 0.0) / 1e3,
     )
 
 

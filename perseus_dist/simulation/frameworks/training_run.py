@@ -52,6 +52,7 @@ class TrainingRun(ABC):
         preset: Of simulated GPUs; None trains on the machine's own.
         forward_s, backward_s: What a rank's kernels of a microbatch take on a simulated GPU, at the maximum clock.
         imbalance: By how much the last stage is heavier than the first.
+        transfer_s: [s] sending a result to the next rank on simulated GPUs.
         options: More for the script.
         perseus_options: More for Perseus, such as ``--perseus-profile``.
         throttles: Of simulated GPUs, in mid-run, counted in iterations; only where Perseus trains.
@@ -67,6 +68,7 @@ class TrainingRun(ABC):
     options: tuple[str, ...] = ()
     perseus_options: tuple[str, ...] = ()
     throttles: tuple[Throttle, ...] = ()
+    transfer_s: float = 0.0
 
     @property
     @abstractmethod
@@ -138,7 +140,10 @@ class TrainingRun(ABC):
         if machine is not None:
             environment |= machine.environment()
             environment |= work_environment(
-                forward_s=self.forward_s, backward_s=self.backward_s, imbalance=self.imbalance
+                forward_s=self.forward_s,
+                backward_s=self.backward_s,
+                imbalance=self.imbalance,
+                transfer_s=self.transfer_s,
             )
         return environment
 

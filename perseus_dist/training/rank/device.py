@@ -29,6 +29,9 @@ class Device(Protocol):
     def end(self) -> None:
         """The instruction ends; called before its boundary."""
 
+    def send(self, kind: str, stage: int) -> None:
+        """An instruction's result is sent; called after its last boundary."""
+
     def close(self) -> None:
         """No instruction follows."""
 
@@ -45,6 +48,9 @@ class Host:
         """Nothing."""
 
     def end(self) -> None:
+        """Nothing."""
+
+    def send(self, kind: str, stage: int) -> None:
         """Nothing."""
 
     def close(self) -> None:
@@ -64,6 +70,9 @@ class CudaGpu:
 
     def end(self) -> None:
         """Nothing: the stream says when it is there."""
+
+    def send(self, kind: str, stage: int) -> None:
+        """Nothing: the framework sends."""
 
     def close(self) -> None:
         """Nothing."""
@@ -92,6 +101,10 @@ class SimulatedGpu:
     def end(self) -> None:
         """Wait for it; the GPU is blocked from then on."""
         self.work.end()
+
+    def send(self, kind: str, stage: int) -> None:
+        """Wait as long as it takes on a link of the simulated machine."""
+        self.work.send(kind, stage)
 
     def close(self) -> None:
         """The GPU falls idle."""

@@ -148,6 +148,8 @@ class JobMember:
             self._device.end()
         if self._boundaries is not None:
             self._boundaries.end(instruction)
+        if self._device is not None:
+            self._device.send(instruction.kind, instruction.stage)
 
     def end_iteration(self, tokens: int = 0, input_wait_ns: int | None = None) -> None:
         """The iteration is over.

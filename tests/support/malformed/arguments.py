@@ -276,6 +276,12 @@ ARGUMENTS = (
     Argument(commands=("sim",), name="--backward-ms", wrong=real(0, 1e6), beside=("--forward-ms", "35")),
     Argument(
         commands=("sim",),
+        name="--transfer-ms",
+        wrong=real(0, 1e6),
+        beside=("--forward-ms", "3", "--backward-ms", "6"),
+    ),
+    Argument(
+        commands=("sim",),
         name="--imbalance",
         wrong=real(-0.99, 10, takes_low=True),
         beside=("--forward-ms", "3", "--backward-ms", "6"),
