@@ -13,7 +13,7 @@ from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, frontier_npz
 from perseus_dist.planning.frontier.problem import PlanningProblem, problem_of
 from perseus_dist.planning.frontier.replay import replay
-from perseus_dist.planning.frontier.several_cases import Case, on_time_in_all
+from perseus_dist.planning.frontier.several_cases import Case, as_played, on_time_in_all
 from perseus_dist.planning.profile.cost_curve import CostCurve, curve_of_choices
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Kind
@@ -104,16 +104,18 @@ def test_every_plan_is_on_time_in_every_case(
     schedule = SCHEDULES[name]
     first, *others = (case(schedule, one, latency_ms, seed=seed, roughness=roughness) for one in links)
     merged = on_time_in_all(first, others)
-    loaded = frontier_from_npz(frontier_npz(merged), Path("frontier.npz"))  # which replays every plan of it
-    assert loaded.time_ps.tolist() == merged.time_ps.tolist()
+    played = as_played(merged)
+    loaded = frontier_from_npz(frontier_npz(played), Path("frontier.npz"))  # which replays every plan of it
+    assert loaded.time_ps.tolist() == played.time_ps.tolist()
+    assert {*map(bytes, played.clock_indices)} <= {*map(bytes, merged.clock_indices)}
     num_scheduled = first.frontier.problem.dag.num_scheduled
     for point, plan in enumerate(merged.clock_indices):
         share = merged.time_ps[point] / first.reference_ps
         for other in others:
             clocks = np.zeros(other.frontier.problem.num_instructions, dtype=np.uint16)
             clocks[:num_scheduled] = plan[:num_scheduled]
-            played = replay(other.frontier.problem, clocks, switch_latency_ps=latency_ms * MS_PS)
-            assert played.time_ps <= LATE * share * other.reference_ps
+            execution = replay(other.frontier.problem, clocks, switch_latency_ps=latency_ms * MS_PS)
+            assert execution.time_ps <= LATE * share * other.reference_ps
     at_full_speed = merged.point_for_deadline(first.reference_ps)
     assert merged.total_uj[at_full_speed] <= first.frontier.baseline.total_uj
 

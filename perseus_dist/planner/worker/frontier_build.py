@@ -23,7 +23,7 @@ from perseus_dist.planning.frontier.frontier import (
 from perseus_dist.planning.frontier.frontier_file import frontier_npz
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
-from perseus_dist.planning.frontier.several_cases import Case, on_time_in_all
+from perseus_dist.planning.frontier.several_cases import Case, as_played, on_time_in_all
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.instruction import Kind
@@ -109,7 +109,7 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
     return PlannedRequest(
         frontier=frontier,
         summary=summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first)),
-        frontier_npz=frontier_npz(frontier),
+        frontier_npz=frontier_npz(frontier if len(cases) == 1 else as_played(frontier)),
         profile_csv=profile_csv(with_transfers(bare, groups[0][0])),
         is_first=is_first,
     )

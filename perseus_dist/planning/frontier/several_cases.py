@@ -56,6 +56,13 @@ def on_time_in_all(first: Case, others: Sequence[Case]) -> Frontier:
     return merged.frontier_of(plans)
 
 
+def as_played(frontier: Frontier) -> Frontier:
+    """The same plans with the times that they take in the first case alone, as saved frontiers tell them."""
+    plans = list(frontier.clock_indices)
+    executions = [_played(frontier, plan) for plan in plans]
+    return _best_of(frontier, plans, executions, [execution.time_ps for execution in executions])
+
+
 class _Merged:
     """Plans of the first case, made faster where others need it."""
 
@@ -95,21 +102,9 @@ class _Merged:
 
     def frontier_of(self, plans: Sequence[Plan]) -> Frontier:
         """The first one's frontier, of these plans alone."""
-        frontier = self._first.frontier
-        executions = [_played(frontier, plan) for plan in plans]
+        executions = [_played(self._first.frontier, plan) for plan in plans]
         times_ps = [self._time_ps(plan, execution.time_ps) for plan, execution in zip(plans, executions, strict=True)]
-        effective_uj = [execution.effective_uj for execution in executions]
-        kept: list[int] = []
-        for at in sorted(range(len(plans)), key=lambda at: (times_ps[at], effective_uj[at])):
-            if not kept or effective_uj[at] < effective_uj[kept[-1]]:
-                kept.append(at)
-        return replace(
-            frontier,
-            time_ps=_integers([times_ps[at] for at in kept]),
-            effective_uj=_integers([effective_uj[at] for at in kept]),
-            num_changes=np.array([executions[at].changes.sum() for at in kept], dtype=np.int32),
-            clock_indices=np.array([plans[at] for at in kept], dtype=np.uint16),
-        )
+        return _best_of(self._first.frontier, plans, executions, times_ps)
 
     def _time_ps(self, plan: Plan, of_first_ps: int) -> int:
         share = max(_share(case, plan) for case in self._others)
@@ -159,6 +154,24 @@ def _played(frontier: Frontier, plan: Plan) -> Execution:
     num_scheduled = frontier.problem.dag.num_scheduled
     clocks[:num_scheduled] = plan[:num_scheduled]
     return replay(frontier.problem, clocks, switch_latency_ps=frontier.switch_latency_ps)
+
+
+def _best_of(
+    frontier: Frontier, plans: Sequence[Plan], executions: Sequence[Execution], times_ps: Sequence[int]
+) -> Frontier:
+    """The frontier of these plans, without those that are neither earlier nor take less energy than another."""
+    effective_uj = [execution.effective_uj for execution in executions]
+    kept: list[int] = []
+    for at in sorted(range(len(plans)), key=lambda at: (times_ps[at], effective_uj[at])):
+        if not kept or effective_uj[at] < effective_uj[kept[-1]]:
+            kept.append(at)
+    return replace(
+        frontier,
+        time_ps=_integers([times_ps[at] for at in kept]),
+        effective_uj=_integers([effective_uj[at] for at in kept]),
+        num_changes=np.array([executions[at].changes.sum() for at in kept], dtype=np.int32),
+        clock_indices=np.array([plans[at] for at in kept], dtype=np.uint16),
+    )
 
 
 def _integers(values: Sequence[int]) -> IntArray:
