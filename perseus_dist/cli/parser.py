@@ -19,6 +19,8 @@ COMMANDS = {
     "target": "perseus_dist.cli.jobs.target",
     "straggler": "perseus_dist.cli.jobs.straggler",
     "fetch": "perseus_dist.cli.jobs.fetch",
+    "token": "perseus_dist.cli.node.token",
+    "audit": "perseus_dist.cli.node.audit",
     "clockd": "perseus_dist.cli.node.clockd",
     "release": "perseus_dist.cli.node.release",
     "doctor": "perseus_dist.cli.node.doctor",

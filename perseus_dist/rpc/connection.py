@@ -1,5 +1,6 @@
 """How agents and operators reach a planner: channel options, TLS and the token."""
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,12 @@ GET_FRONTIER = f"/{SERVICE}/GetFrontier"
 GET_PROFILE = f"/{SERVICE}/GetProfile"
 
 _MAX_FILE_BYTES = 1 << 20
+_BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",
+)
 
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", MAX_AGENT_MESSAGE_BYTES),
@@ -61,8 +68,18 @@ def channel_credentials(tls: ClientTls) -> "grpc.ChannelCredentials":
 
     _check_pem(tls)
     ca, key, cert = (None if path is None else _read(path) for path in (tls.ca, tls.key, tls.cert))
-    ca = ca if tls.ca_pem is None else tls.ca_pem.encode("ascii", errors="replace")
+    if tls.ca_pem is not None:
+        ca = tls.ca_pem.encode("ascii", errors="replace")
+    elif ca is None and (bundle := system_authorities()) is not None:
+        ca = _read(bundle)  # gRPC would take those it brings along, and not those that this machine's operator trusts
     return grpc.ssl_channel_credentials(root_certificates=ca, private_key=key, certificate_chain=cert)
+
+
+def system_authorities() -> Path | None:
+    """The file with the authorities that this machine trusts: ``$SSL_CERT_FILE``, else the distribution's."""
+    named = os.environ.get("SSL_CERT_FILE")
+    candidates = [Path(named)] if named else [Path(bundle) for bundle in _BUNDLES]
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _check_pem(tls: ClientTls) -> None:

@@ -15,7 +15,7 @@ SCHEDULE = "--schedule --schedule-file --pp --microbatches --chunks --microbatch
 PROBLEM = f"profile {SCHEDULE} --blocking-power-w --tensor-parallel --switch-latency-ms"
 DEADLINE = "--slowdown --deadline-s"
 SERVER_TLS = "--tls-cert --tls-key --tls-client-ca"
-PLANNER = "--planner --token-file --tls-ca --tls-cert --tls-key"
+PLANNER = "--planner --token-file --tls --tls-ca --tls-cert --tls-key"
 
 SURFACE = {
     "schedule": f"{SCHEDULE} --json --grid",
@@ -32,9 +32,13 @@ SURFACE = {
     "straggler report": f"job --id --pipeline --degree --json {PLANNER}",
     "straggler clear": f"job --id --json {PLANNER}",
     "fetch": f"job --profile --frontier --json {PLANNER}",
+    "token create": f"name --role --job --expires --certificate --out --json {PLANNER}",
+    "token list": f"--json {PLANNER}",
+    "token revoke": f"name --json {PLANNER}",
+    "audit": f"--since --job --json {PLANNER}",
     "clockd": "--socket --group --lease-s --min-mhz --max-mhz --lease-dir",
     "release": "gpus --all --if-unleased --lease-dir --json",
-    "doctor": "--planner --json",
+    "doctor": f"--json {PLANNER}",
     "agent": "",
     "enable": "framework --shim",
     "disable": "framework --shim",

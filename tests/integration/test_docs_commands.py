@@ -36,6 +36,7 @@ NOT_RUN = {
     r"perseus-dist planner": "serves until it is stopped",
     r"perseus-dist measure": "measures this machine's own GPUs; its tests run it on a simulated one",
     r"perseus-dist (jobs|watch|target|straggler|fetch)": "needs a job that runs",
+    r"perseus-dist (token|audit)": "needs a planner; tests/integration/test_token_commands.py runs them",
     r"perseus-dist report perseus-report$": "needs the report of a job",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",

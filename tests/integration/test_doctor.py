@@ -13,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from planner_process import planner
 
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.device.lease.file import LeaseFile
@@ -133,29 +134,26 @@ def test_gpu_that_fails(machine: SimulatedMachine, tmp_path: Path) -> None:
     assert has(lines, "fail GPU 1: nvmlDeviceGetSupportedMemoryClocks")
 
 
-class _Health(grpc.GenericRpcHandler):
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
-
-    def service(self, _: object) -> "grpc.RpcMethodHandler[bytes, bytes]":
-        return grpc.unary_unary_rpc_method_handler(lambda _request, _context: self._answer)
+def test_planner(tmp_path: Path) -> None:
+    with planner(tmp_path) as running:
+        _, lines = doctor(None, tmp_path, "--planner", running.address)
+    assert has(lines, "ok planner:", "serves; jobs that the token opens: 0")
 
 
-@pytest.mark.parametrize(("answer", "finding"), [(b"\x08\x01", "ok planner:"), (b"\x08\x02", "warn planner:")])
-def test_planner(tmp_path: Path, answer: bytes, finding: str) -> None:
+def test_service_that_is_another(tmp_path: Path) -> None:
     with futures.ThreadPoolExecutor(1) as pool:
-        server = grpc.server(pool, handlers=[_Health(answer)])
+        server = grpc.server(pool)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
         server.stop(None).wait()
-    assert has(lines, finding, "serve")
+    assert has(lines, "fail planner:", "this is no planner")
 
 
 def test_planner_that_is_none(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
-        assert has(lines, "warn planner:", "does not answer plain gRPC")
+        assert has(lines, "fail planner:", "there is no answer")
     _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
-    assert has(lines, "fail planner:", "cannot be reached")
+    assert has(lines, "fail planner:", "no planner answers")

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 from waiting import PATIENCE_S
 
-from perseus_dist.planner.access.auth import hash_token
+from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
@@ -133,7 +133,7 @@ def test_hostile_messages_over_the_wire() -> None:
 async def hostile_messages() -> None:
     store, worker, counters = Store(None), PlanningWorker(), Counters()
     jobs = Jobs(store, worker, Policy(), counters)
-    gate = RpcGuard(operator_sha256=hash_token("operator"), needs_token=False, counters=counters)
+    gate = RpcGuard(access=Access("operator"), needs_token=False, counters=counters)
     server = make_server(jobs, gate)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -16,7 +16,7 @@ from waiting import PATIENCE_S
 from perseus_dist.messages.from_agent import Attach, Goodbye, ProfileSamples, Sample, ScheduleText, Telemetry
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, ProfileAck, Refused, ScheduleWanted
 from perseus_dist.messages.terms import Gpu
-from perseus_dist.planner.access.auth import hash_token
+from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.runtime import outbox
 from perseus_dist.planner.runtime.counters import Counters
@@ -86,7 +86,7 @@ async def service(*, needs_token: bool = False) -> AsyncIterator[Service]:
     server = make_server(
         jobs,
         RpcGuard(
-            operator_sha256=hash_token("operator"),
+            access=Access("operator"),
             needs_token=needs_token,
             counters=counters,
         ),

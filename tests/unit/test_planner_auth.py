@@ -5,41 +5,46 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.errors import OutputError
+from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address, AddressError, parse_address
 from perseus_dist.planner.access.auth import (
     Caller,
     TokenFileError,
-    caller_from_metadata,
-    hash_token,
     load_operator_token,
     new_token,
 )
+from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.rpc.connection import ConnectionFileError, authorization, read_token
 
-OPERATOR = hash_token("operator")
+ACCESS = Access("operator")
+JOB = "llama"
 
 
 def caller(token: str) -> Caller:
-    return caller_from_metadata(authorization(token), OPERATOR)
+    return ACCESS.caller(authorization(token))
+
+
+def may_change(token: str, owner: str) -> bool:
+    return caller(token).may(Role.OPERATE, JOB, owner)
 
 
 def test_a_job_opens_for_its_own_token_and_the_operators() -> None:
     owner = caller("mine").token_sha256
-    assert caller("mine").may_open(owner)
-    assert caller("operator").may_open(owner)
-    assert not caller("other").may_open(owner)
-    assert not caller("").may_open(owner)
+    assert may_change("mine", owner)
+    assert may_change("operator", owner)
+    assert not may_change("other", owner)
+    assert not may_change("", owner)
 
 
 def test_a_job_that_came_without_a_token_is_open() -> None:
-    assert caller("").may_open("")
-    assert caller("any").may_open("")
+    assert may_change("", "")
+    assert may_change("any", "")
 
 
 def test_nobody_is_operator_without_an_operators_token() -> None:
-    assert not caller_from_metadata((), "").is_operator
-    assert not caller_from_metadata(authorization("x"), "").is_operator
+    assert not Access("").caller(()).is_operator
+    assert not Access("").caller(authorization("x")).is_operator
 
 
 @pytest.mark.parametrize(
@@ -53,11 +58,11 @@ def test_nobody_is_operator_without_an_operators_token() -> None:
     ],
 )
 def test_what_is_no_bearer_token_counts_as_none(metadata: tuple[tuple[str, str | bytes], ...]) -> None:
-    assert caller_from_metadata(metadata, OPERATOR) == Caller(token_sha256="", is_operator=False)
+    assert ACCESS.caller(metadata) == Caller(token_sha256="", is_operator=False)
 
 
 def test_the_scheme_is_read_in_any_case() -> None:
-    assert caller_from_metadata((("authorization", "bearer operator"),), OPERATOR).is_operator
+    assert ACCESS.caller((("authorization", "bearer operator"),)).is_operator
 
 
 def test_tokens_differ() -> None:

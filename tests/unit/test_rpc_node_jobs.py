@@ -64,7 +64,15 @@ def _folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def args(job: str = "", **other: object) -> argparse.Namespace:
-    fields = {"job": job, "planner": None, "token_file": None, "tls_ca": None, "tls_cert": None, "tls_key": None}
+    fields = {
+        "job": job,
+        "planner": None,
+        "token_file": None,
+        "tls": False,
+        "tls_ca": None,
+        "tls_cert": None,
+        "tls_key": None,
+    }
     return argparse.Namespace(**{**fields, **other})
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseus_dist.cli.jobs.call_troubles import connection_trouble
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, authorization, channel_credentials, read_token
@@ -51,14 +52,13 @@ class Endpoint:
     is_named: bool = False
 
 
-def add_planner_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that find the planner."""
+_WHICH = f"default: ${PLANNER_VARIABLE}; else the job's own planner if it runs on this node, or {DEFAULT_PLANNER}"
+
+
+def add_planner_arguments(parser: argparse.ArgumentParser, which: str = _WHICH) -> None:
+    """Add the options that find the planner; ``which`` is the help of ``--planner``."""
     group = parser.add_argument_group("planner")
-    group.add_argument(
-        "--planner",
-        metavar="HOST:PORT",
-        help=f"default: ${PLANNER_VARIABLE}; else the job's own planner if it runs on this node, or {DEFAULT_PLANNER}",
-    )
+    group.add_argument("--planner", metavar="HOST:PORT", help=which)
     group.add_argument(
         "--token-file",
         type=Path,
@@ -66,6 +66,7 @@ def add_planner_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the job's or the operator's token; default: ${TOKEN_FILE_VARIABLE}, or the one in the default "
         "--state-dir of 'perseus-dist planner'; a job's own planner on this node needs none",
     )
+    group.add_argument("--tls", action="store_true", help="speak TLS, and trust the system's authorities")
     group.add_argument("--tls-ca", type=Path, metavar="PEM", help="speak TLS, and trust this authority alone")
     group.add_argument("--tls-cert", type=Path, metavar="PEM", help="our certificate, for a planner that asks for one")
     group.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
@@ -79,8 +80,8 @@ def find_planner(args: argparse.Namespace) -> Endpoint:
         ConnectionFileError: The token cannot be read.
     """
     named = args.planner or os.environ.get(PLANNER_VARIABLE)
-    if named or _speaks_tls(args):
-        return _named_endpoint(args, named)
+    if named or client_tls(args):
+        return named_planner(args, named)
     jobs = [job for job in running_jobs() if job.job_id == args.job]
     planners = [planner for job in jobs if (planner := job.read_planner()) is not None]
     if len(planners) > 1:
@@ -93,7 +94,16 @@ def find_planner(args: argparse.Namespace) -> Endpoint:
         return Endpoint(address=planners[0].address, token=planners[0].token, is_embedded=True)
     if jobs:
         raise PlannerCallError(f"job {args.job}: its planner is starting; try again in a moment")
-    return _named_endpoint(args, None)
+    return named_planner(args, None)
+
+
+def node_planner(args: argparse.Namespace) -> Endpoint:
+    """The planner that was named, else the node's: for calls that are about no job.
+
+    Raises:
+        ConnectionFileError: The token cannot be read.
+    """
+    return named_planner(args, args.planner or os.environ.get(PLANNER_VARIABLE))
 
 
 def find_planners(args: argparse.Namespace) -> list[Endpoint]:
@@ -103,11 +113,11 @@ def find_planners(args: argparse.Namespace) -> list[Endpoint]:
         ConnectionFileError: The token cannot be read.
     """
     named = args.planner or os.environ.get(PLANNER_VARIABLE)
-    if named or _speaks_tls(args):
-        return [_named_endpoint(args, named)]
+    if named or client_tls(args):
+        return [named_planner(args, named)]
     found = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
     embedded = [Endpoint(address=planner.address, token=planner.token, is_embedded=True) for planner in found]
-    return [_named_endpoint(args, None), *embedded]
+    return [named_planner(args, None), *embedded]
 
 
 @contextmanager
@@ -131,11 +141,10 @@ def planner_calls(
         from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
     except ImportError as error:
         raise PlannerCallError(f"{error.name} is not installed: run pip install 'perseus-dist[planner]'") from error
-    if (args.tls_cert is None) != (args.tls_key is None):
-        raise PlannerCallError("saw one of --tls-cert and --tls-key, expected both or neither")
+    tls = client_tls(args)
     endpoint = endpoint or find_planner(args)
-    if _speaks_tls(args):
-        credentials = channel_credentials(ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key))
+    if tls is not None:
+        credentials = channel_credentials(tls)
         channel = grpc.secure_channel(endpoint.address, credentials, options=CHANNEL_OPTIONS)
     else:
         channel = grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
@@ -148,11 +157,25 @@ def planner_calls(
             raise _refusal(args, endpoint, error, planner) from error
 
 
-def _speaks_tls(args: argparse.Namespace) -> bool:
-    return bool(args.tls_ca or args.tls_cert or args.tls_key)
+def client_tls(args: argparse.Namespace) -> ClientTls | None:
+    """The command's options of TLS; None for plain text.
+
+    Raises:
+        PlannerCallError: A certificate without its key, or the reverse.
+    """
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise PlannerCallError("saw one of --tls-cert and --tls-key, expected both or neither")
+    if not (args.tls or args.tls_ca or args.tls_cert):
+        return None
+    return ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key)
 
 
-def _named_endpoint(args: argparse.Namespace, named: str | None) -> Endpoint:
+def named_planner(args: argparse.Namespace, named: str | None) -> Endpoint:
+    """The planner at an address, and the token for it; without an address the node's.
+
+    Raises:
+        ConnectionFileError: The token cannot be read.
+    """
     address = named or DEFAULT_PLANNER
     if args.token_file is None and named is not None:
         planners = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
@@ -195,15 +218,19 @@ def _refusal(
                 f"{address}: no planner answers, and no job of yours on this node has one of its own; start "
                 "'perseus-dist planner', or name it with --planner"
             )
+        if (trouble := connection_trouble(address, client_tls(args))) is not None:
+            return PlannerAwayError(f"{address}: {trouble.what}; {trouble.remedy}")
         return PlannerAwayError(
             f"{address}: no planner answers ({details}); start 'perseus-dist planner', or name it with --planner"
         )
     if code is grpc.StatusCode.NOT_FOUND and job_id is not None:
         names = _names_at(endpoint, planner)
         return PlannerCallError(f"{address}: there is no job {job_id}; jobs there are: {names or 'none'}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return PlannerCallError(f"{address}: this is no planner, or an older one ({details}); correct the address")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return PlannerCallError(f"{address}: the planner has not answered within {TIMEOUT_S:g} s; look at its log")
-    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return PlannerCallError(f"{address}: there is no answer; correct the address, or look at the planner's log")
+    if code is grpc.StatusCode.UNAUTHENTICATED and not endpoint.token:
         return PlannerCallError(f"{address}: the planner wants a token; name its file with --token-file")
     return PlannerCallError(f"{address}: {details}")
 

@@ -3,11 +3,18 @@
 import argparse
 import json
 import os
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 
+from perseus_dist.cli.jobs.call_troubles import connection_trouble
+from perseus_dist.cli.jobs.planner_client import (
+    PlannerCallError,
+    add_planner_arguments,
+    client_tls,
+    named_planner,
+    planner_calls,
+)
 from perseus_dist.device.inspection import Finding, Level, inspect_device
 
 _EPILOG = """\
@@ -21,7 +28,6 @@ perseus-dist from working.
 """
 
 _PLANNER_TIMEOUT_S = 3.0
-_SERVING = b"\x08\x01"  # grpc.health.v1.HealthCheckResponse with status SERVING
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -33,8 +39,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--planner", metavar="ADDRESS", help="host:port of a planner that must be reachable")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_planner_arguments(parser, "a planner that must be reachable")
     parser.set_defaults(run=run)
 
 
@@ -46,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """
     findings = [*_inspect_packages(), *inspect_device(os.environ)]
     if args.planner is not None:
-        findings.append(_inspect_planner(args.planner))
+        findings.append(_inspect_planner(args))
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:
@@ -73,37 +79,17 @@ def _inspect_packages() -> Iterator[Finding]:
     yield Finding(level=Level.OK, subject="packages", what=", ".join(found))
 
 
-def _inspect_planner(address: str) -> Finding:
-    host, _, port = address.rpartition(":")
+def _inspect_planner(args: argparse.Namespace) -> Finding:
+    """Whether it can be reached, serves, and takes the token."""
+    address: str = args.planner
+    if (trouble := connection_trouble(address, client_tls(args))) is not None:
+        return Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PLANNER_TIMEOUT_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        return Finding(
-            level=Level.FAIL,
-            subject="planner",
-            what=f"{address} cannot be reached ({error})",
-            remedy="start 'perseus-dist planner' there, and let this node through the firewall",
-        )
-    try:
-        import grpc
-    except ImportError:
-        return Finding(level=Level.WARN, subject="planner", what=f"{address} is open; grpcio is missing to ask more")
-    with grpc.insecure_channel(address) as channel:
-        check: Callable[..., bytes] = channel.unary_unary("/grpc.health.v1.Health/Check")
-        try:
-            answer = check(b"", timeout=_PLANNER_TIMEOUT_S)
-        except grpc.RpcError as error:
-            return Finding(
-                level=Level.WARN,
-                subject="planner",
-                what=f"{address} is open but does not answer plain gRPC ({error.code().name})",
-                remedy="if it uses TLS, that is as it should be; otherwise something else listens there",
-            )
-    if answer == _SERVING:
-        return Finding(level=Level.OK, subject="planner", what=f"{address} serves")
-    return Finding(
-        level=Level.WARN,
-        subject="planner",
-        what=f"{address} answers but does not serve now",
-        remedy="wait until it has started, or look at its log",
-    )
+        with planner_calls(args, named_planner(args, address)) as (planner, metadata):
+            from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+            jobs = planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata).jobs
+    except PlannerCallError as error:
+        what, _, remedy = str(error).partition("; ")
+        return Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
+    return Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")

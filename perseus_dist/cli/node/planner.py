@@ -111,7 +111,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     from perseus_dist.planner.access.tls import ServerTls, server_credentials
     from perseus_dist.planner.job.job_policy import Policy
     from perseus_dist.planner.service.server import ServerConfig
-    from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, make_state_dir
+    from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
     from perseus_dist.rpc.state_folder import default_state_dir
 
     try:
@@ -151,6 +151,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         bind=bind,
         database=None if state_dir is None else state_dir / DATABASE,
         operator_token=operator_token,
+        rights=None if args.embedded or state_dir is None else state_dir / RIGHTS,
         needs_token=args.embedded or not bind.is_loopback,
         tls=tls,
         metrics_port=args.metrics_port,

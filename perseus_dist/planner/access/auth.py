@@ -1,6 +1,5 @@
-"""Who may open which job: tokens, of which the planner keeps hashes alone, or users of this machine."""
+"""Who calls, and what is open to them: tokens, of which the planner keeps hashes alone, certificates, or users."""
 
-import hmac
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,14 +7,19 @@ from hashlib import sha256
 from pathlib import Path
 
 from perseus_dist.errors import PerseusError
+from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.rpc.connection import read_token
 
 USER = "uid:"
 """Begins the name of an owner that is a user of this machine, and no token."""
 
+CERTIFICATE = "certificate:"
+"""Begins the name of an owner that is known by a certificate, and no token."""
+
 _SCHEME = "bearer "
 _OTHERS = 0o077
+_SHOWN_DIGITS = 8
 
 
 class TokenFileError(PerseusError):
@@ -30,21 +34,57 @@ class Caller:
         token_sha256: Hexadecimal; empty without a token.
         is_operator: Whether it is the operator's.
         uid: User id, where the planner needs no token and the call comes from its own machine.
+        grants: Rights of its token and of its certificate that count now.
+        peer: Address of the other end, as gRPC writes it.
     """
 
     token_sha256: str
     is_operator: bool
     uid: int | None = None
+    grants: tuple[Grant, ...] = ()
+    peer: str = ""
 
     @property
     def owner(self) -> str:
-        """Whom a job that this caller registers belongs to: the token, else the user; empty for anybody."""
-        return self.token_sha256 or self._user
+        """Whom a job that this caller registers belongs to: token, certificate, or user; empty for anybody."""
+        return self.token_sha256 or self._certificate or self._user
 
-    def may_open(self, owner: str) -> bool:
-        """Whether a job is open to this caller."""
-        is_own = owner in (self.token_sha256, self._user)  # hashes and user ids are no secrets
-        return self.is_operator or not owner or is_own
+    @property
+    def identity(self) -> str:
+        """The name that the audit record knows it by."""
+        if self.is_operator:
+            return "operator"
+        for grant in self.grants:
+            return f"certificate {grant.certificate}" if grant.certificate else f"token {grant.name}"
+        if self.token_sha256:
+            return f"job token {self.token_sha256[:_SHOWN_DIGITS]}"
+        return "unknown" if self.uid is None else f"user {self.uid}"
+
+    def may(self, role: Role, job_id: str, owner: str) -> bool:
+        """Whether a call of that role is open to it.
+
+        Args:
+            role: That includes the call.
+            job_id: Of the job.
+            owner: Of the job, as the property of its first rank's caller had it; empty where anybody owns it.
+        """
+        if self.is_operator or not owner:
+            return True
+        is_own = owner in (self.token_sha256, self._certificate, self._user)  # hashes and user ids are no secrets
+        return is_own or any(grant.role >= role and grant.covers(job_id) for grant in self.grants)
+
+    def may_start(self, job_id: str) -> bool:
+        """Whether it may register a job that is not there yet: without grants it may, else these decide."""
+        return not self.grants or any(grant.role >= Role.OPERATE and grant.covers(job_id) for grant in self.grants)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may give and take rights."""
+        return self.is_operator or any(grant.role is Role.ADMIN for grant in self.grants)
+
+    @property
+    def _certificate(self) -> str:
+        return next((f"{CERTIFICATE}{grant.certificate}" for grant in self.grants if grant.certificate), "")
 
     @property
     def _user(self) -> str:
@@ -56,16 +96,12 @@ def hash_token(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def caller_from_metadata(metadata: Iterable[tuple[str, str | bytes]], operator_sha256: str) -> Caller:
-    """Read ``authorization: Bearer TOKEN``; anything else counts as no token."""
+def token_hash_in(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The hash of the token in ``authorization: Bearer TOKEN``; empty where anything else stands."""
     for key, value in metadata:
         if key == "authorization" and isinstance(value, str) and value[: len(_SCHEME)].lower() == _SCHEME:
-            token_sha256 = hash_token(value[len(_SCHEME) :].strip())
-            return Caller(
-                token_sha256=token_sha256,
-                is_operator=bool(operator_sha256) and hmac.compare_digest(token_sha256, operator_sha256),
-            )
-    return Caller(token_sha256="", is_operator=False)
+            return hash_token(value[len(_SCHEME) :].strip())
+    return ""
 
 
 def new_token() -> str:

@@ -5,20 +5,26 @@ from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from perseus_dist.planner.access.auth import USER
+from perseus_dist.planner.access.auth import CERTIFICATE, USER, Caller
+from perseus_dist.planner.access.grants import Role
 from perseus_dist.rpc.violations import InvalidMessageError
+
+_OWNERS = ((USER, "another user's"), (CERTIFICATE, "another certificate's"))
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class RefusalError(Exception):
-    """Ends a call with a status of gRPC."""
+    """Ends a call with a status of gRPC; ``job_id`` names the job that it is about, if there is one."""
 
-    def __init__(self, code: grpc.StatusCode, reason: str, trailing_metadata: Metadata = ()) -> None:
+    def __init__(
+        self, code: grpc.StatusCode, reason: str, trailing_metadata: Metadata = (), *, job_id: str = ""
+    ) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.trailing_metadata = trailing_metadata
+        self.job_id = job_id
 
 
 def invalid(error: InvalidMessageError) -> RefusalError:
@@ -47,9 +53,38 @@ def of_another(job_id: str, owner: str) -> RefusalError:
         job_id: Of the job.
         owner: Whom it belongs to, as ``auth.Caller`` has it.
     """
-    whose = "another user's" if owner.startswith(USER) else "another token's"
+    whose = next((whose for begin, whose in _OWNERS if owner.startswith(begin)), "another token's")
     reason = f"job {job_id} is {whose}; use a job name of your own, or the token that opens it, or the operator's"
-    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason)
+    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason, job_id=job_id)
+
+
+def not_allowed(caller: Caller, needed: Role, job_id: str = "") -> RefusalError:
+    """A call that the caller's rights do not include, although the job, if any, is one that it may see."""
+    on_job = f" on job {job_id}" if job_id else ""
+    reason = f"{caller.identity} may not do this{on_job}: it takes the role {needed.word}; ask an administrator"
+    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason, job_id=job_id)
+
+
+def check_rights(caller: Caller, role: Role, job_id: str, owner: str) -> None:
+    """End a call that the caller may not make.
+
+    Args:
+        caller: Who makes it.
+        role: That includes the call.
+        job_id: Of the job.
+        owner: Whom the job belongs to.
+
+    Raises:
+        RefusalError: The caller may not.
+    """
+    if caller.may(role, job_id, owner):
+        return
+    raise not_allowed(caller, role, job_id) if caller.may(Role.VIEW, job_id, owner) else of_another(job_id, owner)
+
+
+def already_exists(reason: str) -> RefusalError:
+    """A name that is taken."""
+    return RefusalError(grpc.StatusCode.ALREADY_EXISTS, reason)
 
 
 def unauthenticated(reason: str) -> RefusalError:
@@ -57,14 +92,14 @@ def unauthenticated(reason: str) -> RefusalError:
     return RefusalError(grpc.StatusCode.UNAUTHENTICATED, reason)
 
 
-def not_found(reason: str) -> RefusalError:
-    """No such job."""
-    return RefusalError(grpc.StatusCode.NOT_FOUND, reason)
+def not_found(reason: str, job_id: str = "") -> RefusalError:
+    """No such job, or no such name."""
+    return RefusalError(grpc.StatusCode.NOT_FOUND, reason, job_id=job_id)
 
 
-def not_now(reason: str) -> RefusalError:
+def not_now(reason: str, job_id: str = "") -> RefusalError:
     """The job's state does not allow it, or there is nothing yet."""
-    return RefusalError(grpc.StatusCode.FAILED_PRECONDITION, reason)
+    return RefusalError(grpc.StatusCode.FAILED_PRECONDITION, reason, job_id=job_id)
 
 
 def too_many(reason: str) -> RefusalError:

@@ -8,7 +8,8 @@ from itertools import count
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
-from perseus_dist.planner.access.refusal import of_another, too_many
+from perseus_dist.planner.access.grants import Role
+from perseus_dist.planner.access.refusal import check_rights, not_allowed, too_many
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
@@ -67,11 +68,13 @@ class Jobs:
         """Begin a stream.
 
         Raises:
-            RefusalError: The job is another token's, or there are too many jobs.
+            RefusalError: The job is another's, the caller may not start it, or there are too many jobs.
         """
         job_id = attach.rank.job_id
         actor = self._actors.get(job_id)
         if actor is None:
+            if not caller.may_start(job_id):
+                raise not_allowed(caller, Role.OPERATE, job_id)
             if len(self._actors) >= MAX_JOBS:
                 raise too_many(f"{MAX_JOBS} jobs are registered, no more can be")
             if not caller.is_operator and self._num_jobs_of(caller.owner) >= MAX_JOBS_OF_OWNER:
@@ -80,8 +83,8 @@ class Jobs:
                     "forgotten after a day"
                 )
             actor = self._actors[job_id] = self._actor(new_job(job_id, self._policy))
-        elif actor.job.spec is not None and not caller.may_open(actor.job.spec.token_sha256):
-            raise of_another(job_id, actor.job.spec.token_sha256)
+        elif actor.job.spec is not None:
+            check_rights(caller, Role.OPERATE, job_id, actor.job.spec.token_sha256)
         number = next(self._stream_numbers)
         self._outboxes[number] = outbox
         self.counters.streams += 1

@@ -1,6 +1,8 @@
 """Agents' streams: bytes from gRPC to a job's actor, and from the stream's outbox back."""
 
 import asyncio
+import logging
+import sqlite3
 from typing import cast
 
 import grpc
@@ -15,6 +17,8 @@ from perseus_dist.rpc.codec import decode_agent_message
 from perseus_dist.rpc.violations import FieldViolation, InvalidMessageError
 
 ATTACH_TIMEOUT_S = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 class AttachService:
@@ -60,7 +64,11 @@ class AttachService:
         attach = decode_agent_message(first)
         if not isinstance(attach, Attach):
             raise _out_of_place("saw another message first", "attach first")
+        job_id = attach.rank.job_id
+        is_new = self._jobs.get(job_id) is None
         stream = self._jobs.attach(attach, caller, outbox)
+        if is_new:
+            self._record_start(caller, job_id)
         received = self._jobs.counters.received
         received["Attach"] += 1
         try:
@@ -72,6 +80,12 @@ class AttachService:
                 stream.receive(message)
         finally:
             stream.close()
+
+    def _record_start(self, caller: Caller, job_id: str) -> None:
+        try:
+            self._guard.access.audit.done(caller.identity, caller.peer, "StartJob", job=job_id)
+        except sqlite3.Error as error:  # the job trains all the same
+            _log.error("job %s: its start cannot be recorded (%s)", job_id, error)
 
 
 def _out_of_place(seen: str, expected: str) -> InvalidMessageError:

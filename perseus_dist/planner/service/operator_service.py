@@ -7,13 +7,14 @@ from weakref import WeakKeyDictionary
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.auth import Caller
-from perseus_dist.planner.access.refusal import RefusalError, ending, not_found, not_now, of_another, too_many
+from perseus_dist.planner.access.grants import Role
+from perseus_dist.planner.access.refusal import RefusalError, check_rights, ending, not_now, too_many
 from perseus_dist.planner.job.state.planning import JobPlan
-from perseus_dist.planner.lifecycle.events import JobEvent
 from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.plan import planning_request
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.service.operator_calls import Change, OperatorCalls, owner_of
 from perseus_dist.planner.service.operator_wire import (
     frontier_to_wire,
     profile_to_wire,
@@ -32,7 +33,6 @@ from perseus_dist.rpc.violations import Checker
 MAX_WATCHERS = 4096  # each job's rank 0 is one; a status takes some 0.1 ms, twice a second at most
 WATCH_INTERVAL_S = 0.5
 _LISTED_AT_ONCE = 64  # a status takes 0.03 to 0.1 ms
-ANSWER_TIMEOUT_S = 30.0
 
 
 class OperatorService:
@@ -41,6 +41,7 @@ class OperatorService:
     def __init__(self, jobs: Jobs, guard: RpcGuard) -> None:
         self._jobs = jobs
         self._guard = guard
+        self._operators = OperatorCalls(jobs, guard.access.audit)
         self._num_watchers = 0
         self._idle: WeakKeyDictionary[JobActor, tuple[int, pb.JobStatus]] = WeakKeyDictionary()
 
@@ -50,14 +51,14 @@ class OperatorService:
         parse(pb.ListJobsRequest, data)
         statuses: list[pb.JobStatus] = []
         for actor in self._jobs.all():
-            if caller.may_open(_owner(actor)):
+            if caller.may(Role.VIEW, actor.job.job_id, owner_of(actor)):
                 statuses.append(self._listed(actor))
                 if len(statuses) % _LISTED_AT_ONCE == 0:
                     await asyncio.sleep(0)
         return pb.ListJobsResponse(jobs=statuses).SerializeToString()
 
     async def watch_job(self, data: bytes, context: Context) -> None:
-        """A job's status now and whenever it has changed, at most twice a second; ends when the job is forgotten."""
+        """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it."""
         caller = self._called("WatchJob", context)
         request = parse(pb.WatchJobRequest, data)
         check = Checker()
@@ -67,6 +68,8 @@ class OperatorService:
         self._num_watchers += 1
         try:
             async for status in _changes(self._jobs, actor):
+                if caller.grants:  # one may have been revoked, or have expired
+                    check_rights(self._guard.caller(context), Role.VIEW, request.job_id, owner_of(actor))
                 await context.write(status)
         finally:
             self._num_watchers -= 1
@@ -100,22 +103,22 @@ class OperatorService:
         """Another target."""
         caller = self._called("SetTarget", context)
         request, check = parse(pb.SetTargetRequest, data), Checker()
-        event = target_set(check, request)
-        return await self._ask(self._opened(check, caller, request.job_id), event)
+        change = target_set(check, request)
+        return await self._change(check, caller, request.job_id, change)
 
     async def report_straggler(self, data: bytes, context: Context) -> bytes:
         """A pipeline is slow."""
         caller = self._called("ReportStraggler", context)
         request, check = parse(pb.ReportStragglerRequest, data), Checker()
-        event = straggler_reported(check, request)
-        return await self._ask(self._opened(check, caller, request.job_id), event)
+        change = straggler_reported(check, request)
+        return await self._change(check, caller, request.job_id, change)
 
     async def clear_straggler(self, data: bytes, context: Context) -> bytes:
         """Clear an operator's report of a straggler."""
         caller = self._called("ClearStraggler", context)
         request, check = parse(pb.ClearStragglerRequest, data), Checker()
-        event = straggler_cleared(check, request)
-        return await self._ask(self._opened(check, caller, request.job_id), event)
+        change = straggler_cleared(check, request)
+        return await self._change(check, caller, request.job_id, change)
 
     def _listed(self, actor: JobActor) -> pb.JobStatus:
         """As of now. A job that no rank is attached to changes seldom: most of thousands are over."""
@@ -130,22 +133,16 @@ class OperatorService:
         return self._guard.caller(context)
 
     def _opened(self, check: Checker, caller: Caller, job_id: str) -> JobActor:
-        """The job of a request, whose checks end here."""
+        """The job that a request wants to see; its checks end here."""
         check_job_id(check, "job_id", job_id)
         check.finish()
-        actor = self._jobs.get(job_id)
-        if actor is None:
-            raise not_found(f"there is no job {job_id}; 'perseus-dist jobs' lists those there are")
-        if not caller.may_open(_owner(actor)):
-            raise of_another(job_id, _owner(actor))
-        return actor
+        return self._operators.opened(caller, Role.VIEW, job_id)
 
-    async def _ask(self, actor: JobActor, event: JobEvent) -> bytes:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            answer = await actor.ask(event)
-        if not answer.accepted:
-            raise not_now(answer.reason)
-        return _status(actor).SerializeToString()
+    async def _change(self, check: Checker, caller: Caller, job_id: str, change: Change) -> bytes:
+        """Make the change that a request wants; its checks end here."""
+        check_job_id(check, "job_id", job_id)
+        check.finish()
+        return _status(await self._operators.change(caller, job_id, change)).SerializeToString()
 
 
 async def _changes(jobs: Jobs, actor: JobActor) -> AsyncIterator[bytes]:
@@ -155,10 +152,6 @@ async def _changes(jobs: Jobs, actor: JobActor) -> AsyncIterator[bytes]:
             seen = actor.job.num_changes
             yield _status(actor).SerializeToString()
         await asyncio.sleep(WATCH_INTERVAL_S)
-
-
-def _owner(actor: JobActor) -> str:
-    return actor.job.spec.token_sha256 if actor.job.spec else ""
 
 
 def _status(actor: JobActor) -> pb.JobStatus:

@@ -1,4 +1,4 @@
-"""Guard of every call: authenticates the caller, and maps failures to statuses."""
+"""Guard of every call: authenticates the caller, maps failures to statuses, and records who was refused."""
 
 import asyncio
 import logging
@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import grpc
 
+from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
-from perseus_dist.planner.access.auth import Caller, caller_from_metadata
+from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.peer import peer_uid
 from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.counters import Counters
@@ -18,26 +19,32 @@ from perseus_dist.rpc.violations import InvalidMessageError
 Context = grpc.aio.ServicerContext[Any, bytes]
 """Of a call in plain bytes: what gRPC itself cannot decode, it answers with UNKNOWN."""
 
+_CERTIFICATE_NAMES = ("x509_common_name", "x509_subject_alternative_name")
+_CHANGES = frozenset({"SetTarget", "ReportStraggler", "ClearStraggler", "CreateToken", "RevokeToken"})
+_RIGHTS = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
+_NOT_RECORDED = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE})
+
 _Reply = TypeVar("_Reply")
 
 _log = logging.getLogger(__name__)
 
 
 class RpcGuard:
-    """Reads tokens and turns what handlers raise into the contract's statuses; never UNKNOWN."""
+    """Finds callers and turns what handlers raise into the contract's statuses; never UNKNOWN."""
 
     address: Address | None = None
     """Where the planner listens, as soon as it does."""
 
-    def __init__(self, *, operator_sha256: str, needs_token: bool, counters: Counters) -> None:
+    def __init__(self, *, access: Access, needs_token: bool, counters: Counters) -> None:
         """Begin.
 
         Args:
-            operator_sha256: Hash of the operator's token; empty if there is none.
-            needs_token: Whether a call without any token is refused; else callers are known by their user id as well.
+            access: Tokens and rights.
+            needs_token: Whether a call needs a token, or a certificate with a role; else callers are known by their
+                user id as well.
             counters: The planner's.
         """
-        self._operator_sha256 = operator_sha256
+        self.access = access
         self._needs_token = needs_token
         self._counters = counters
 
@@ -45,17 +52,24 @@ class RpcGuard:
         """Who calls.
 
         Raises:
-            RefusalError: A token is needed and there is none.
+            RefusalError: A token is needed and there is none, or it counts no more.
         """
-        caller = caller_from_metadata(context.invocation_metadata() or (), self._operator_sha256)
-        if self._needs_token and not caller.token_sha256:
+        caller = self.access.caller(
+            context.invocation_metadata() or (), _certificate_names(context), context.peer() or ""
+        )
+        if self._needs_token and not caller.token_sha256 and not caller.grants:
             raise unauthenticated("this planner wants a token: send the metadata 'authorization: Bearer TOKEN'")
         if self._needs_token or self.address is None:
             return caller
         return replace(caller, uid=peer_uid(context.peer(), self.address))
 
-    async def guard(self, context: Context, handled: Awaitable[_Reply]) -> _Reply:
+    async def guard(self, action: str, context: Context, handled: Awaitable[_Reply]) -> _Reply:
         """The handler's result.
+
+        Args:
+            action: Method of the service.
+            context: Of the call.
+            handled: Handles it.
 
         Raises:
             grpc.aio.AbortError: The call has ended with another status than OK.
@@ -72,5 +86,23 @@ class RpcGuard:
             _log.exception("a call failed")
             refusal = RefusalError(grpc.StatusCode.INTERNAL, "the planner failed at this call; its log says how")
         self._counters.refused[refusal.code.name] += 1
+        self._record(action, context, refusal)
         await context.abort(refusal.code, refusal.reason, refusal.trailing_metadata)
         raise AssertionError("abort always raises")
+
+    def _record(self, action: str, context: Context, refusal: RefusalError) -> None:
+        """Record refused changes, and calls that were refused for want of rights."""
+        if refusal.code not in _RIGHTS and (action not in _CHANGES or refusal.code in _NOT_RECORDED):
+            return
+        try:
+            identity = self.caller(context).identity
+        except RefusalError:
+            identity = "unknown"
+        peer = context.peer() or ""
+        self.access.audit.refused(identity, peer, action, job=refusal.job_id, reason=refusal.reason)
+
+
+def _certificate_names(context: Context) -> list[str]:
+    """Names in the client's certificate, which the handshake has verified; none without one."""
+    found = context.auth_context()
+    return [name.decode(errors="replace") for key in _CERTIFICATE_NAMES for name in found.get(key, ())]

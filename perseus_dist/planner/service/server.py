@@ -17,8 +17,8 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
 from perseus_dist.errors import PerseusError
+from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
-from perseus_dist.planner.access.auth import hash_token
 from perseus_dist.planner.access.own_address import own_address
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.access.shared_port import SharedPort, keep_shared_port, load_shared_port
@@ -72,6 +72,7 @@ class ServerConfig:
         bind: Where agents and operators come in.
         database: Where facts are kept; None keeps them in memory.
         operator_token: Opens every job.
+        rights: Where named tokens and the audit record are kept; None keeps them in memory.
         needs_token: Whether calls without a token are refused.
         tls: None serves plain text.
         metrics_port: On the loopback address; None for no metrics.
@@ -98,6 +99,7 @@ class ServerConfig:
     job_id: str = ""
     share: Address | None = None
     policy: Policy = field(default_factory=Policy)
+    rights: Path | None = None
 
 
 async def serve(config: ServerConfig) -> None:
@@ -118,9 +120,9 @@ async def serve(config: ServerConfig) -> None:
         cleanup.push_async_callback(worker.close)
         jobs = Jobs(store, worker, config.policy, Counters())
         cleanup.callback(jobs.close)
-        guard = RpcGuard(
-            operator_sha256=hash_token(config.operator_token), needs_token=config.needs_token, counters=jobs.counters
-        )
+        access = Access(config.operator_token, config.rights)
+        cleanup.callback(access.close)
+        guard = RpcGuard(access=access, needs_token=config.needs_token, counters=jobs.counters)
         server = make_server(jobs, guard)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

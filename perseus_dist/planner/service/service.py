@@ -6,6 +6,7 @@ from typing import TypeVar
 import grpc
 
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.service.access_service import AccessService
 from perseus_dist.planner.service.attach_service import AttachService
 from perseus_dist.planner.service.operator_service import OperatorService
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
@@ -17,26 +18,34 @@ _Reply = TypeVar("_Reply")
 def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
     """All methods of the service."""
     agents, operators = AttachService(jobs, guard), OperatorService(jobs, guard)
+    administrators = AccessService(guard.access, guard, jobs.counters)
+    answered_once = {
+        "ListJobs": operators.list_jobs,
+        "GetFrontier": operators.get_frontier,
+        "GetProfile": operators.get_profile,
+        "SetTarget": operators.set_target,
+        "ReportStraggler": operators.report_straggler,
+        "ClearStraggler": operators.clear_straggler,
+        "CreateToken": administrators.create_token,
+        "ListTokens": administrators.list_tokens,
+        "RevokeToken": administrators.revoke_token,
+        "ReadAudit": administrators.read_audit,
+    }
 
-    def guarded(method: Callable[[bytes, Context], Awaitable[_Reply]]) -> Callable[[bytes, Context], Awaitable[_Reply]]:
+    def guarded(
+        name: str, method: Callable[[bytes, Context], Awaitable[_Reply]]
+    ) -> Callable[[bytes, Context], Awaitable[_Reply]]:
         async def handle(data: bytes, context: Context) -> _Reply:
-            return await guard.guard(context, method(data, context))
+            return await guard.guard(name, context, method(data, context))
 
         return handle
 
     async def attach(_: object, context: Context) -> None:
-        await guard.guard(context, agents.attach(context))
+        await guard.guard("Attach", context, agents.attach(context))
 
-    return grpc.method_handlers_generic_handler(
-        SERVICE,
-        {
-            "Attach": grpc.stream_stream_rpc_method_handler(attach),
-            "ListJobs": grpc.unary_unary_rpc_method_handler(guarded(operators.list_jobs)),
-            "WatchJob": grpc.unary_stream_rpc_method_handler(guarded(operators.watch_job)),
-            "GetFrontier": grpc.unary_unary_rpc_method_handler(guarded(operators.get_frontier)),
-            "GetProfile": grpc.unary_unary_rpc_method_handler(guarded(operators.get_profile)),
-            "SetTarget": grpc.unary_unary_rpc_method_handler(guarded(operators.set_target)),
-            "ReportStraggler": grpc.unary_unary_rpc_method_handler(guarded(operators.report_straggler)),
-            "ClearStraggler": grpc.unary_unary_rpc_method_handler(guarded(operators.clear_straggler)),
-        },
-    )
+    methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        name: grpc.unary_unary_rpc_method_handler(guarded(name, method)) for name, method in answered_once.items()
+    }
+    methods["WatchJob"] = grpc.unary_stream_rpc_method_handler(guarded("WatchJob", operators.watch_job))
+    methods["Attach"] = grpc.stream_stream_rpc_method_handler(attach)
+    return grpc.method_handlers_generic_handler(SERVICE, methods)

@@ -5,6 +5,7 @@ from pathlib import Path
 from perseus_dist.errors import OutputError
 
 DATABASE = "planner.sqlite"
+RIGHTS = "access.sqlite"
 OPERATOR_TOKEN = "operator-token"
 
 

@@ -709,3 +709,103 @@ class ClearStragglerRequest(_message.Message):
     job_id: str
     id: str
     def __init__(self, job_id: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class TokenGrant(_message.Message):
+    __slots__ = ("name", "role", "jobs", "certificate", "created_s", "created_by", "expires_s", "revoked_s", "revoked_by")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_S_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_S_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_BY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    certificate: str
+    created_s: float
+    created_by: str
+    expires_s: float
+    revoked_s: float
+    revoked_by: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., certificate: _Optional[str] = ..., created_s: _Optional[float] = ..., created_by: _Optional[str] = ..., expires_s: _Optional[float] = ..., revoked_s: _Optional[float] = ..., revoked_by: _Optional[str] = ...) -> None: ...
+
+class CreateTokenRequest(_message.Message):
+    __slots__ = ("name", "role", "jobs", "certificate", "valid_for_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    certificate: str
+    valid_for_s: float
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., certificate: _Optional[str] = ..., valid_for_s: _Optional[float] = ...) -> None: ...
+
+class CreateTokenResponse(_message.Message):
+    __slots__ = ("grant", "token")
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    grant: TokenGrant
+    token: str
+    def __init__(self, grant: _Optional[_Union[TokenGrant, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
+
+class ListTokensRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTokensResponse(_message.Message):
+    __slots__ = ("grants",)
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    grants: _containers.RepeatedCompositeFieldContainer[TokenGrant]
+    def __init__(self, grants: _Optional[_Iterable[_Union[TokenGrant, _Mapping]]] = ...) -> None: ...
+
+class RevokeTokenRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class AuditRecord(_message.Message):
+    __slots__ = ("id", "time_s", "identity", "peer", "action", "job", "before", "after", "outcome")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    time_s: float
+    identity: str
+    peer: str
+    action: str
+    job: str
+    before: str
+    after: str
+    outcome: str
+    def __init__(self, id: _Optional[int] = ..., time_s: _Optional[float] = ..., identity: _Optional[str] = ..., peer: _Optional[str] = ..., action: _Optional[str] = ..., job: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ..., outcome: _Optional[str] = ...) -> None: ...
+
+class ReadAuditRequest(_message.Message):
+    __slots__ = ("after_id", "since_s", "job", "limit")
+    AFTER_ID_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after_id: int
+    since_s: float
+    job: str
+    limit: int
+    def __init__(self, after_id: _Optional[int] = ..., since_s: _Optional[float] = ..., job: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReadAuditResponse(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[AuditRecord]
+    def __init__(self, records: _Optional[_Iterable[_Union[AuditRecord, _Mapping]]] = ...) -> None: ...

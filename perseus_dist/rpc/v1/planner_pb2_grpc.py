@@ -74,6 +74,26 @@ class PlannerStub(object):
                 request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearStragglerRequest.SerializeToString,
                 response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.JobStatus.FromString,
                 _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/perseus.v1.Planner/CreateToken',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.CreateTokenResponse.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/perseus.v1.Planner/ListTokens',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/perseus.v1.Planner/RevokeToken',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.TokenGrant.FromString,
+                _registered_method=True)
+        self.ReadAudit = channel.unary_unary(
+                '/perseus.v1.Planner/ReadAudit',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditResponse.FromString,
+                _registered_method=True)
 
 
 class PlannerServicer(object):
@@ -88,7 +108,8 @@ class PlannerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Operators' calls. A job's token opens that job; the operator's token opens all.
+        """Operators' calls. A job's token opens that job, a named token the jobs and calls of its role (view: the first four,
+        operate: all of these), the operator's token everything.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,6 +146,31 @@ class PlannerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ClearStraggler(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateToken(self, request, context):
+        """Administrators' calls: role admin, or the operator's token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadAudit(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,6 +218,26 @@ def add_PlannerServicer_to_server(servicer, server):
                     servicer.ClearStraggler,
                     request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearStragglerRequest.FromString,
                     response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.JobStatus.SerializeToString,
+            ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.CreateTokenRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.CreateTokenResponse.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListTokensRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.TokenGrant.SerializeToString,
+            ),
+            'ReadAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadAudit,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -390,6 +456,114 @@ class Planner(object):
             '/perseus.v1.Planner/ClearStraggler',
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearStragglerRequest.SerializeToString,
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.JobStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/CreateToken',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.CreateTokenRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.CreateTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/ListTokens',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListTokensRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/RevokeToken',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.RevokeTokenRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.TokenGrant.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/ReadAudit',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,11 @@ _BASE: Mapping[str, tuple[str, ...]] = {
     "fetch": ("gpt", "--profile", "fetched.csv", *_PLANNER),
     "clockd": ("--socket", "clockd.sock", "--lease-dir", "leases"),
     "release": ("--lease-dir", "leases"),
-    "doctor": (),
+    "doctor": _PLANNER,
+    "token create": ("ci", "--role", "view", *_PLANNER),
+    "token list": _PLANNER,
+    "token revoke": ("ci", *_PLANNER),
+    "audit": _PLANNER,
     "enable": ("deepspeed",),
     "disable": ("deepspeed",),
     "report": ("run",),
@@ -68,6 +72,18 @@ def place(rng: Random) -> str:
     """No place that can be written to."""
     return rng.choice(
         ("", "profile.csv/x", "x" * 300, f"profile.csv/{word(rng)}/x", "/proc/new/x", f"/proc/{word(rng)}")
+    )
+
+
+def pattern(rng: Random) -> str:
+    """No pattern of jobs' names."""
+    return rng.choice(("", " ", "a b", "g/t", "x" * 129, "\u00e4", "[ab]", "a,b", "{}", "%s"))
+
+
+def duration(rng: Random) -> str:
+    """No length of time."""
+    return rng.choice(
+        ("", "0d", "-1d", "1", "1.5h", "d", "1y", "1 d", "99999999d", "1e3s", "\u0661d", "40000d", word(rng))
     )
 
 
@@ -201,7 +217,8 @@ class Argument:
 
 _PROBLEMS = ("plan", "compare", "emulate")
 _SCHEDULES = (*_PROBLEMS, "schedule", "simulate")
-_CALLERS = ("jobs", "watch", "target", "straggler report", "straggler clear", "fetch")
+_OF_JOBS = ("watch", "target", "straggler report", "straggler clear", "fetch")
+_CALLERS = ("jobs", *_OF_JOBS, "token create", "token list", "token revoke", "audit")
 ARGUMENTS = (
     Argument(commands=_PROBLEMS, name="PROFILE.csv", wrong=source, instead_of=0),
     Argument(commands=("profile show",), name="PROFILE.csv", wrong=source, instead_of=0),
@@ -234,7 +251,7 @@ ARGUMENTS = (
     Argument(commands=("planner",), name="--tls-key", wrong=source, beside=("--tls-cert", "profile.csv")),
     Argument(commands=("planner",), name="--tls-client-ca", wrong=source),
     Argument(commands=("planner",), name="--address-file", wrong=place, beside=("--embedded",)),
-    Argument(commands=_CALLERS[1:], name="JOB", wrong=job, instead_of=0),
+    Argument(commands=_OF_JOBS, name="JOB", wrong=job, instead_of=0),
     Argument(commands=_CALLERS, name="--token-file", wrong=source),
     Argument(commands=_CALLERS, name="--tls-ca", wrong=source),
     Argument(commands=_CALLERS, name="--tls-cert", wrong=source, beside=("--tls-key", "profile.csv")),
@@ -244,6 +261,13 @@ ARGUMENTS = (
     Argument(commands=("straggler report", "straggler clear"), name="--id", wrong=job),
     Argument(commands=("straggler report",), name="--pipeline", wrong=whole(0, 2**20 - 1, "1")),
     Argument(commands=("straggler report",), name="--degree", wrong=lambda rng: no_number(rng, "1.25")),
+    Argument(commands=("token create", "token revoke"), name="NAME", wrong=job, instead_of=0),
+    Argument(commands=("token create",), name="--role", wrong=among("view", "operate", "admin")),
+    Argument(commands=("token create",), name="--job", wrong=pattern),
+    Argument(commands=("token create",), name="--expires", wrong=duration),
+    Argument(commands=("token create",), name="--out", wrong=place),
+    Argument(commands=("audit",), name="--job", wrong=job),
+    Argument(commands=("audit",), name="--since", wrong=duration),
     Argument(commands=("fetch",), name="--profile", wrong=lambda _: ""),
     Argument(commands=("fetch",), name="--frontier", wrong=lambda _: ""),
     Argument(commands=("clockd",), name="--lease-s", wrong=real(0.1, 60, takes_low=True, good="10")),

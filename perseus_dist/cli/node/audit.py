@@ -1,0 +1,92 @@
+"""``perseus-dist audit``: who changed what, and who was refused."""
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from perseus_dist.cli.jobs.job_arguments import name
+from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, add_planner_arguments, node_planner, planner_calls
+from perseus_dist.cli.node.duration_option import duration_s
+from perseus_dist.cli.node.token import local_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from perseus_dist.library.tables import Column
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+    from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+
+_EPILOG = """\
+example:
+  perseus-dist audit
+  perseus-dist audit --since 7d --job llama-70b
+  perseus-dist audit --json
+
+The planner appends a record for each job that is started, each change of a target, each report of a straggler, each
+token that is made or revoked, and each call that was refused. Takes the operator's token, or one of role admin.
+"""
+_AT_ONCE = 1000
+_COLUMNS: "tuple[Column, ...]" = (
+    ("time", "time", "s"),
+    ("identity", "identity", "s"),
+    ("from", "peer", "s"),
+    ("action", "action", "s"),
+    ("job", "job", "s"),
+    ("before", "before", "s"),
+    ("after", "after", "s"),
+    ("outcome", "outcome", "s"),
+)
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "audit",
+        help="show who changed what, and who was refused",
+        description="Show the planner's record of changes and refusals.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--since", type=duration_s, metavar="TIME", help="only the last 12h, 30d, ...; default: all")
+    parser.add_argument("--job", dest="about", type=name, metavar="JOB", help="only what concerns this job")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
+    add_planner_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show it."""
+    since_s = 0.0 if args.since is None else time.time() - args.since
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        records = list(_records(planner, metadata, since_s, args.about or ""))
+    if args.json:
+        for record in records:
+            print(json.dumps(_document(record)))
+    elif records:
+        from perseus_dist.library.tables import format_table
+
+        print(format_table(_COLUMNS, [{**_document(r), "time": local_time(r.time_s)} for r in records]), end="")
+    else:
+        print("no records")
+    return 0
+
+
+def _records(
+    planner: "PlannerStub", metadata: tuple[tuple[str, str], ...], since_s: float, job: str
+) -> "Iterator[pb.AuditRecord]":
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+    after_id = 0
+    while True:
+        request = pb.ReadAuditRequest(after_id=after_id, since_s=since_s, job=job, limit=_AT_ONCE)
+        records = planner.ReadAudit(request, timeout=TIMEOUT_S, metadata=metadata).records
+        yield from records
+        if len(records) < _AT_ONCE:
+            return
+        after_id = records[-1].id
+
+
+def _document(record: "pb.AuditRecord") -> dict[str, Any]:
+    names = ("id", "time_s", "identity", "peer", "action", "job", "before", "after", "outcome")
+    return {field: getattr(record, field) for field in names}

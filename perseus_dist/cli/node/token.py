@@ -1,0 +1,198 @@
+"""``perseus-dist token``: named tokens with roles, for people, scripts and clients' certificates."""
+
+import argparse
+import json
+import re
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perseus_dist.cli.jobs.job_arguments import name
+from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, add_planner_arguments, node_planner, planner_calls
+from perseus_dist.cli.node.duration_option import duration_s
+from perseus_dist.planner.access.private_file import write_private
+from perseus_dist.planning.output_file import check_writable
+
+if TYPE_CHECKING:
+    from perseus_dist.library.tables import Column
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+_CREATE_EPILOG = """\
+example:
+  perseus-dist token create dashboard --role view
+  perseus-dist token create llama-team --role operate --job 'llama-*' --expires 90d --out llama-team.token
+  perseus-dist token create login1 --role operate --certificate login1.example
+
+view sees jobs, their frontiers and profiles; operate also changes targets, reports stragglers and starts jobs; admin
+also makes and revokes tokens, and reads the audit record. The token is printed once: the planner keeps its hash alone.
+With --certificate there is no token: the right is that of clients whose certificate bears the name, on a planner with
+--tls-client-ca.
+"""
+_LIST_EPILOG = """\
+example:
+  perseus-dist token list
+"""
+_REVOKE_EPILOG = """\
+example:
+  perseus-dist token revoke llama-team
+
+It counts no more at once, also for those who watch a job; ranks that are attached stay until their stream ends.
+"""
+_ROLES = ("view", "operate", "admin")
+_COLUMNS: "tuple[Column, ...]" = (
+    ("name", "name", "s"),
+    ("role", "role", "s"),
+    ("jobs", "jobs", "s"),
+    ("certificate", "certificate", "s"),
+    ("created", "created", "s"),
+    ("by", "created_by", "s"),
+    ("state", "state", "s"),
+)
+_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "token",
+        help="make, list and revoke named tokens with roles",
+        description="Make, list and revoke named tokens with roles. Takes the operator's token, or one of role admin.",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    form = argparse.RawDescriptionHelpFormatter
+    create = actions.add_parser(
+        "create", help="make one", description="Make a named token.", epilog=_CREATE_EPILOG, formatter_class=form
+    )
+    create.add_argument("name", type=name, metavar="NAME", help="the audit record knows its bearer by it")
+    create.add_argument("--role", required=True, choices=_ROLES)
+    create.add_argument(
+        "--job",
+        dest="patterns",
+        action="append",
+        default=[],
+        type=_pattern,
+        metavar="PATTERN",
+        help="only for jobs of this name, with * and ? as wildcards; may be repeated; default: all jobs",
+    )
+    create.add_argument("--expires", type=duration_s, metavar="TIME", help="from now, as in 12h or 30d; default: never")
+    create.add_argument("--certificate", metavar="NAME", help="common name or subject alternative name of clients")
+    create.add_argument("--out", type=Path, metavar="FILE", help="write the token there, for its owner alone")
+    create.set_defaults(run=run_create)
+    listing = actions.add_parser(
+        "list", help="list all", description="List named tokens.", epilog=_LIST_EPILOG, formatter_class=form
+    )
+    listing.set_defaults(run=run_list)
+    revoke = actions.add_parser(
+        "revoke", help="revoke one", description="Revoke a named token.", epilog=_REVOKE_EPILOG, formatter_class=form
+    )
+    revoke.add_argument("name", type=name, metavar="NAME")
+    revoke.set_defaults(run=run_revoke)
+    for action in (create, listing, revoke):
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        add_planner_arguments(action)
+
+
+def run_create(args: argparse.Namespace) -> int:
+    """Make one."""
+    if args.out is not None:
+        check_writable(args.out)  # a token that cannot be kept would be lost
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        request = pb.CreateTokenRequest(
+            name=args.name,
+            role=args.role,
+            jobs=args.patterns,
+            certificate=args.certificate or "",
+            valid_for_s=args.expires or 0,
+        )
+        made = planner.CreateToken(request, timeout=TIMEOUT_S, metadata=metadata)
+    if args.out is not None and made.token:
+        write_private(args.out, f"{made.token}\n")
+    token = "" if args.out is not None else made.token
+    if args.json:
+        print(json.dumps(_document(made.grant) | ({"token": token} if token else {})))
+    else:
+        kept = f"; its token is in {args.out}" if args.out is not None and made.token else ""
+        print(token or f"{made.grant.name}: {made.grant.role}, {_jobs(made.grant)}{kept}")
+    return 0
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """List all."""
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        grants = planner.ListTokens(pb.ListTokensRequest(), timeout=TIMEOUT_S, metadata=metadata).grants
+    if args.json:
+        print(json.dumps({"tokens": [_document(grant) for grant in grants]}))
+    elif grants:
+        from perseus_dist.library.tables import format_table
+
+        print(format_table(_COLUMNS, [_record(grant) for grant in grants]), end="")
+    else:
+        print("no named tokens")
+    return 0
+
+
+def run_revoke(args: argparse.Namespace) -> int:
+    """Revoke one."""
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        grant = planner.RevokeToken(pb.RevokeTokenRequest(name=args.name), timeout=TIMEOUT_S, metadata=metadata)
+    print(json.dumps(_document(grant)) if args.json else f"{grant.name}: {_state(grant)}")
+    return 0
+
+
+def local_time(time_s: float) -> str:
+    """A Unix time as people of this place read it."""
+    return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _pattern(text: str) -> str:
+    if _PATTERN.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"saw {text[:80]!r}, expected a job's name of A-Z a-z 0-9 . _ -, with * and ? as wildcards"
+        )
+    return text
+
+
+def _jobs(grant: "pb.TokenGrant") -> str:
+    return ", ".join(grant.jobs) or "all jobs"
+
+
+def _state(grant: "pb.TokenGrant") -> str:
+    if grant.revoked_s:
+        return f"revoked {local_time(grant.revoked_s)} by {grant.revoked_by}"
+    if not grant.expires_s:
+        return "counts"
+    word = "has expired" if grant.expires_s <= time.time() else "expires"
+    return f"{word} {local_time(grant.expires_s)}"
+
+
+def _record(grant: "pb.TokenGrant") -> dict[str, Any]:
+    return {
+        "name": grant.name,
+        "role": grant.role,
+        "jobs": _jobs(grant),
+        "certificate": grant.certificate,
+        "created": local_time(grant.created_s),
+        "created_by": grant.created_by,
+        "state": _state(grant),
+    }
+
+
+def _document(grant: "pb.TokenGrant") -> dict[str, Any]:
+    return {
+        "name": grant.name,
+        "role": grant.role,
+        "jobs": list(grant.jobs),
+        "certificate": grant.certificate,
+        "created_s": grant.created_s,
+        "created_by": grant.created_by,
+        "expires_s": grant.expires_s or None,
+        "revoked_s": grant.revoked_s or None,
+        "revoked_by": grant.revoked_by,
+    }

@@ -1,0 +1,168 @@
+"""Who a caller is, and the rights that administrators give."""
+
+import hmac
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from perseus_dist.planner.access.access_database import open_access_database, read_grants, write_grant
+from perseus_dist.planner.access.audit import Audit
+from perseus_dist.planner.access.auth import Caller, hash_token, new_token, token_hash_in
+from perseus_dist.planner.access.grants import Grant, Role
+from perseus_dist.planner.access.refusal import already_exists, not_found, not_now, unauthenticated
+
+MAX_GRANTS = 10_000
+
+
+class Access:
+    """Knows the operator's token and all grants. Methods run in the planner's loop; each takes about a millisecond."""
+
+    def __init__(self, operator_token: str, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Read what was granted.
+
+        Args:
+            operator_token: Opens everything; empty where there is none.
+            path: Of the database; None is one in memory.
+            clock: Unix time in seconds.
+
+        Raises:
+            RightsDatabaseError: The database cannot be used.
+        """
+        self._operator_sha256 = hash_token(operator_token) if operator_token else ""
+        self._database = open_access_database(path)
+        self._clock = clock
+        self._grants = {grant.name: grant for grant in read_grants(self._database)}
+        self._by_token: dict[str, Grant] = {}
+        self._index()
+        self.audit = Audit(self._database, clock)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._database.close()
+
+    def caller(
+        self, metadata: Iterable[tuple[str, str | bytes]], certificate_names: Iterable[str] = (), peer: str = ""
+    ) -> Caller:
+        """Who sent a call.
+
+        Args:
+            metadata: Of the call.
+            certificate_names: Names in the certificate that the client has shown and an authority has signed.
+            peer: Address of the other end, as gRPC writes it.
+
+        Raises:
+            RefusalError: The token was revoked, or has expired.
+        """
+        return self.caller_of_token(token_hash_in(metadata), certificate_names, peer)
+
+    def caller_of_token(self, token_sha256: str, certificate_names: Iterable[str] = (), peer: str = "") -> Caller:
+        """The same for a token whose hash is known; empty for none.
+
+        Raises:
+            RefusalError: The token was revoked, or has expired.
+        """
+        now_s = self._clock()
+        is_operator = bool(self._operator_sha256) and hmac.compare_digest(token_sha256, self._operator_sha256)
+        grants: list[Grant] = []
+        if (grant := self._by_token.get(token_sha256)) is not None:
+            if why_not := grant.why_not(now_s):
+                raise unauthenticated(f"token {grant.name} {why_not}; ask an administrator of the planner for another")
+            grants.append(grant)
+        names = set(certificate_names)
+        if names:
+            grants += [
+                grant for grant in self._grants.values() if grant.certificate in names and not grant.why_not(now_s)
+            ]
+        return Caller(token_sha256=token_sha256, is_operator=is_operator, grants=tuple(grants), peer=peer)
+
+    def create(
+        self,
+        caller: Caller,
+        *,
+        name: str,
+        role: Role,
+        jobs: tuple[str, ...],
+        certificate: str,
+        valid_for_s: float | None,
+    ) -> tuple[Grant, str]:
+        """Give a right, to a new token or to a certificate.
+
+        Args:
+            caller: An administrator.
+            name: New.
+            role: Administrators' is for all jobs.
+            jobs: Patterns; empty for all.
+            certificate: Name in clients' certificates; empty for a token.
+            valid_for_s: Seconds from now; None for ever.
+
+        Returns:
+            The grant, and the token that only the caller gets to know; empty for a certificate.
+
+        Raises:
+            RefusalError: There was such a name, or there are too many grants.
+            sqlite3.Error: It cannot be stored.
+        """
+        if (there := self._grants.get(name)) is not None:
+            state = there.why_not(self._clock()) or "is in use"
+            raise already_exists(f"{name} {state}; choose another name, since the audit record speaks of that one")
+        if len(self._grants) >= MAX_GRANTS:
+            raise not_now(f"there are {MAX_GRANTS} named tokens already, revoked ones included")
+        token = "" if certificate else new_token()
+        now_s = self._clock()
+        grant = Grant(
+            name=name,
+            role=role,
+            jobs=jobs,
+            token_sha256=hash_token(token) if token else "",
+            certificate=certificate,
+            created_s=now_s,
+            created_by=caller.identity,
+            expires_s=None if valid_for_s is None else now_s + valid_for_s,
+        )
+        self._store(caller, grant, "CreateToken", after=_text(grant))
+        return grant, token
+
+    def revoke(self, caller: Caller, name: str) -> Grant:
+        """Take a right back; at once, and for ever.
+
+        Raises:
+            RefusalError: There is no such name.
+            sqlite3.Error: It cannot be stored.
+        """
+        grant = self._grants.get(name)
+        if grant is None:
+            raise not_found(f"there is no token {name}; 'perseus-dist token list' lists those there are")
+        if grant.revoked_s is not None:
+            return grant
+        revoked = replace(grant, revoked_s=self._clock(), revoked_by=caller.identity)
+        self._store(caller, revoked, "RevokeToken", before=_text(grant))
+        return revoked
+
+    def grants(self) -> list[Grant]:
+        """All that were ever given, in the order of their names."""
+        return sorted(self._grants.values(), key=lambda grant: grant.name)
+
+    def _store(self, caller: Caller, grant: Grant, action: str, *, before: str = "", after: str = "") -> None:
+        """A grant and its record, both or neither."""
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            write_grant(self._database, grant)
+            self.audit.done(caller.identity, caller.peer, action, before=before, after=after)
+            self._database.execute("COMMIT")
+        except sqlite3.Error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+        self._grants[grant.name] = grant
+        self._index()
+
+    def _index(self) -> None:
+        self._by_token = {grant.token_sha256: grant for grant in self._grants.values() if grant.token_sha256}
+
+
+def _text(grant: Grant) -> str:
+    whose = f"certificate {grant.certificate}" if grant.certificate else "token"
+    jobs = ", ".join(grant.jobs) or "all jobs"
+    return f"{whose} {grant.name}: {grant.role.word}, {jobs}"

@@ -1,0 +1,181 @@
+"""The database of grants and of the audit record; SQLite itself refuses to change or delete a record."""
+
+import logging
+import sqlite3
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.access.grants import Grant, Role
+
+SCHEMA_VERSION = 1
+
+_APPLICATION_ID = 0x50724163  # "PrAc"
+_COMPANIONS = ("", "-wal", "-shm")
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_SEPARATOR = ","  # no pattern of job names holds one
+_SCHEMA = f"""
+BEGIN EXCLUSIVE;
+CREATE TABLE grants (
+    name TEXT PRIMARY KEY,
+    role INTEGER NOT NULL,
+    jobs TEXT NOT NULL,
+    token_sha256 TEXT NOT NULL,
+    certificate TEXT NOT NULL,
+    created_s REAL NOT NULL,
+    created_by TEXT NOT NULL,
+    expires_s REAL,
+    revoked_s REAL,
+    revoked_by TEXT NOT NULL
+);
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    time_s REAL NOT NULL,
+    identity TEXT NOT NULL,
+    peer TEXT NOT NULL,
+    action TEXT NOT NULL,
+    job TEXT NOT NULL,
+    before TEXT NOT NULL,
+    after TEXT NOT NULL,
+    outcome TEXT NOT NULL
+);
+CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
+    BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+_log = logging.getLogger(__name__)
+
+
+class RightsDatabaseError(PerseusError):
+    """A database of rights that cannot be opened."""
+
+
+def open_access_database(path: Path | None) -> sqlite3.Connection:
+    """Open it, made if it is missing; one that cannot be read is set aside, and rights have to be given again.
+
+    Args:
+        path: None is one in memory.
+
+    Raises:
+        RightsDatabaseError: The folder cannot be used, another planner holds the database, or it is of a newer version.
+    """
+    try:
+        return _open(path)
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if path is None or code not in _DAMAGED:
+            raise RightsDatabaseError(
+                f"{path}: cannot be opened ({error}); check the state folder and its disk"
+            ) from error
+        aside = _set_aside(path)
+        _log.error(
+            "%s is damaged (%s): moved to %s; named tokens count no more, make them again with "
+            "'perseus-dist token create'",
+            path,
+            error,
+            aside,
+        )
+    try:
+        return _open(path)
+    except sqlite3.Error as error:
+        raise RightsDatabaseError(f"{path}: cannot be made ({error}); check the state folder and its disk") from error
+
+
+def read_grants(database: sqlite3.Connection) -> list[Grant]:
+    """All grants, in the order of their names."""
+    rows = database.execute(
+        "SELECT name, role, jobs, token_sha256, certificate, created_s, created_by, expires_s, revoked_s, revoked_by "
+        "FROM grants ORDER BY name"
+    )
+    return [
+        Grant(
+            name=name,
+            role=Role(role),
+            jobs=tuple(filter(None, jobs.split(_SEPARATOR))),
+            token_sha256=token_sha256,
+            certificate=certificate,
+            created_s=created_s,
+            created_by=created_by,
+            expires_s=expires_s,
+            revoked_s=revoked_s,
+            revoked_by=revoked_by,
+        )
+        for name, role, jobs, token_sha256, certificate, created_s, created_by, expires_s, revoked_s, revoked_by in rows
+    ]
+
+
+def write_grant(database: sqlite3.Connection, grant: Grant) -> None:
+    """Store a grant, in place of the one of its name."""
+    database.execute(
+        "INSERT OR REPLACE INTO grants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            grant.name,
+            int(grant.role),
+            _SEPARATOR.join(grant.jobs),
+            grant.token_sha256,
+            grant.certificate,
+            grant.created_s,
+            grant.created_by,
+            grant.expires_s,
+            grant.revoked_s,
+            grant.revoked_by,
+        ),
+    )
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    try:
+        if path is not None:
+            path.touch(mode=0o600)
+        database = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=1.0)
+    except OSError as error:
+        raise RightsDatabaseError(
+            f"{path}: cannot be opened ({error}); name a writable folder as state folder"
+        ) from error
+    try:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        (num_tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if num_tables == 0:
+            database.executescript(_SCHEMA)
+        _check(path, database)
+        read_grants(database)
+    except (ValueError, sqlite3.Error, RightsDatabaseError) as error:
+        with suppress(sqlite3.Error):
+            database.close()
+        if isinstance(error, ValueError):  # a role or a text that is none
+            raise sqlite3.DatabaseError(str(error)) from error
+        raise
+    return database
+
+
+def _check(path: Path | None, database: sqlite3.Connection) -> None:
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+    (application_id,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if (application_id, version) != (_APPLICATION_ID, SCHEMA_VERSION):
+        raise RightsDatabaseError(
+            f"{path}: saw no database of rights of version {SCHEMA_VERSION}; use the perseus-dist that wrote it, or "
+            "name another state folder"
+        )
+
+
+def _set_aside(path: Path) -> Path:
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    try:
+        for suffix in _COMPANIONS:
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    except OSError as error:
+        raise RightsDatabaseError(
+            f"{path}: damaged, and cannot be moved aside ({error}); name another state folder"
+        ) from error
+    return aside

@@ -1,0 +1,106 @@
+"""The audit record: who changed what, and who was refused. Records are appended, and never changed or deleted."""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+DONE = "done"
+
+_REFUSALS_AT_ONCE = 60
+_REFUSALS_PER_S = 1.0
+_MAX_TEXT = 500  # refusals quote what callers sent
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """One change, or one refusal.
+
+    Attributes:
+        record_id: Ascending in the order of storing.
+        time_s: Unix time.
+        identity: Of the caller, such as ``operator``, ``token ci``, ``certificate login1``, ``user 1000``.
+        peer: Address that the call came from.
+        action: Method of the service, or ``StartJob``.
+        job: Empty where the action concerns none.
+        before, after: What was changed, from and to; empty where there is no such thing.
+        outcome: ``done``, or why it was refused.
+    """
+
+    record_id: int
+    time_s: float
+    identity: str
+    peer: str
+    action: str
+    job: str
+    before: str
+    after: str
+    outcome: str
+
+
+class Audit:
+    """Writes the record, and reads it. A caller who is refused again and again cannot fill the disk."""
+
+    def __init__(self, database: sqlite3.Connection, clock: Callable[[], float]) -> None:
+        """Go on with what a database holds.
+
+        Args:
+            database: Of :mod:`perseus_dist.planner.access.access_database`.
+            clock: Unix time in seconds.
+        """
+        self._database = database
+        self._clock = clock
+        self._allowance = float(_REFUSALS_AT_ONCE)
+        self._allowed_at_s = clock()
+        self._num_left_out = 0
+
+    def done(self, identity: str, peer: str, action: str, *, job: str = "", before: str = "", after: str = "") -> None:
+        """Record a change.
+
+        Raises:
+            sqlite3.Error: It cannot be stored.
+        """
+        self._append((identity, peer, action, job, before, after, DONE))
+
+    def refused(self, identity: str, peer: str, action: str, *, job: str, reason: str) -> None:
+        """Record a refusal: sixty at once and one a second, and the number of those that were left out."""
+        now_s = self._clock()
+        passed_s = max(now_s - self._allowed_at_s, 0.0)
+        self._allowance = min(self._allowance + passed_s * _REFUSALS_PER_S, _REFUSALS_AT_ONCE)
+        self._allowed_at_s = now_s
+        if self._allowance < 1.0:
+            self._num_left_out += 1
+            return
+        self._allowance -= 1.0
+        left_out, self._num_left_out = self._num_left_out, 0
+        after = f"{left_out} refusals before this one are not recorded" if left_out else ""
+        try:
+            self._append((identity, peer, action, job, "", after, f"refused: {reason}"))
+        except sqlite3.Error as error:  # the caller is refused all the same
+            _log.error("a refusal of %s cannot be recorded (%s)", identity, error)
+
+    def read(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
+        """Records in their order.
+
+        Args:
+            after_id: Only those with a greater number.
+            since_s: Only those from this Unix time on.
+            job: Only those of this job; empty for all.
+            limit: At most this many.
+        """
+        rows = self._database.execute(
+            "SELECT id, time_s, identity, peer, action, job, before, after, outcome FROM audit "
+            "WHERE id > ? AND time_s >= ? AND (? = '' OR job = ?) ORDER BY id LIMIT ?",
+            (after_id, since_s, job, job, limit),
+        )
+        names = AuditRecord.__slots__
+        return [AuditRecord(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def _append(self, texts: tuple[str, ...]) -> None:
+        self._database.execute(
+            "INSERT INTO audit (time_s, identity, peer, action, job, before, after, outcome) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (self._clock(), *(text[:_MAX_TEXT] for text in texts)),
+        )

@@ -1,0 +1,124 @@
+"""Administrators' calls: named tokens, and the audit record."""
+
+import re
+
+from perseus_dist.planner.access.access import Access
+from perseus_dist.planner.access.audit import AuditRecord
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.grants import Grant, Role
+from perseus_dist.planner.access.refusal import not_allowed
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
+from perseus_dist.rpc import limits
+from perseus_dist.rpc.codec import parse
+from perseus_dist.rpc.fields import check_count, check_job_id
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker
+
+MAX_PATTERNS = 64
+MAX_RECORDS_AT_ONCE = 1000
+_MAX_VALID_FOR_S = 100 * 365 * 86_400.0
+_MAX_TIME_S = 1e12
+_ROLES = {role.word: role for role in Role}
+_PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
+_RESERVED = ("operator", "unknown")
+
+
+class AccessService:
+    """Serves ``CreateToken``, ``ListTokens``, ``RevokeToken`` and ``ReadAudit``."""
+
+    def __init__(self, access: Access, guard: RpcGuard, counters: Counters) -> None:
+        self._access = access
+        self._guard = guard
+        self._counters = counters
+
+    async def create_token(self, data: bytes, context: Context) -> bytes:
+        """A new token, which the caller alone gets to know, or a certificate's role."""
+        caller = self._called("CreateToken", context)
+        request, check = parse(pb.CreateTokenRequest, data), Checker()
+        name = check_job_id(check, "name", request.name)
+        if name in _RESERVED:
+            check.violated("name", name, "another name: the audit record calls others so")
+        role = _ROLES.get(check.choice("role", request.role, _ROLES), Role.VIEW)
+        if len(request.jobs) > MAX_PATTERNS or (request.jobs and role is Role.ADMIN):
+            expected = (
+                "none: an administrator's role is for all jobs" if role is Role.ADMIN else f"up to {MAX_PATTERNS}"
+            )
+            check.violated("jobs", f"{len(request.jobs)} patterns", expected)
+        for index, pattern in enumerate(request.jobs[:MAX_PATTERNS]):
+            if _PATTERN.fullmatch(pattern) is None:
+                check.violated(f"jobs[{index}]", pattern, "a job's name, with * and ? as wildcards")
+        certificate = check.text("certificate", request.certificate, limits.MAX_NAME_LENGTH)
+        valid_for_s = check.number("valid_for_s", request.valid_for_s, _MAX_VALID_FOR_S)
+        check.finish()
+        grant, token = self._access.create(
+            caller,
+            name=name,
+            role=role,
+            jobs=tuple(request.jobs),
+            certificate=certificate,
+            valid_for_s=valid_for_s or None,
+        )
+        return pb.CreateTokenResponse(grant=_grant_to_wire(grant), token=token).SerializeToString()
+
+    async def list_tokens(self, data: bytes, context: Context) -> bytes:
+        """All of them, revoked ones included, without what would open anything."""
+        self._called("ListTokens", context)
+        parse(pb.ListTokensRequest, data)
+        return pb.ListTokensResponse(grants=map(_grant_to_wire, self._access.grants())).SerializeToString()
+
+    async def revoke_token(self, data: bytes, context: Context) -> bytes:
+        """From now on it counts no more."""
+        caller = self._called("RevokeToken", context)
+        request, check = parse(pb.RevokeTokenRequest, data), Checker()
+        check_job_id(check, "name", request.name)
+        check.finish()
+        return _grant_to_wire(self._access.revoke(caller, request.name)).SerializeToString()
+
+    async def read_audit(self, data: bytes, context: Context) -> bytes:
+        """Records in their order, at most a thousand at once."""
+        self._called("ReadAudit", context)
+        request, check = parse(pb.ReadAuditRequest, data), Checker()
+        after_id = check_count(check, "after_id", request.after_id)
+        since_s = check.number("since_s", request.since_s, _MAX_TIME_S)
+        if request.job:
+            check_job_id(check, "job", request.job)
+        limit = check.integer("limit", request.limit, 1, MAX_RECORDS_AT_ONCE)
+        check.finish()
+        records = self._access.audit.read(after_id=after_id, since_s=since_s, job=request.job, limit=limit)
+        return pb.ReadAuditResponse(records=map(_record_to_wire, records)).SerializeToString()
+
+    def _called(self, method: str, context: Context) -> Caller:
+        self._counters.calls[method] += 1
+        caller = self._guard.caller(context)
+        if not caller.is_admin:
+            raise not_allowed(caller, Role.ADMIN)
+        return caller
+
+
+def _grant_to_wire(grant: Grant) -> pb.TokenGrant:
+    return pb.TokenGrant(
+        name=grant.name,
+        role=grant.role.word,
+        jobs=grant.jobs,
+        certificate=grant.certificate,
+        created_s=grant.created_s,
+        created_by=grant.created_by,
+        expires_s=grant.expires_s or 0.0,
+        revoked_s=grant.revoked_s or 0.0,
+        revoked_by=grant.revoked_by,
+    )
+
+
+def _record_to_wire(record: AuditRecord) -> pb.AuditRecord:
+    return pb.AuditRecord(
+        id=record.record_id,
+        time_s=record.time_s,
+        identity=record.identity,
+        peer=record.peer,
+        action=record.action,
+        job=record.job,
+        before=record.before,
+        after=record.after,
+        outcome=record.outcome,
+    )

@@ -1,0 +1,76 @@
+"""Operators' calls on a job: rights, the change itself, and its record."""
+
+import asyncio
+
+from perseus_dist.messages.target_text import format_target
+from perseus_dist.planner.access.audit import Audit
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.grants import Role
+from perseus_dist.planner.access.refusal import check_rights, not_found, not_now
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
+from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.runtime.jobs import Jobs
+
+ANSWER_TIMEOUT_S = 30.0
+
+Change = TargetSet | StragglerReported | StragglerCleared
+
+_ACTIONS = {TargetSet: "SetTarget", StragglerReported: "ReportStraggler", StragglerCleared: "ClearStraggler"}
+
+
+class OperatorCalls:
+    """The same rules for every way in."""
+
+    def __init__(self, jobs: Jobs, audit: Audit) -> None:
+        self._jobs = jobs
+        self._audit = audit
+
+    def opened(self, caller: Caller, role: Role, job_id: str) -> JobActor:
+        """A job for a call.
+
+        Args:
+            caller: Who makes it.
+            role: That includes the call.
+            job_id: Of the job.
+
+        Raises:
+            RefusalError: There is none, or the caller may not.
+        """
+        actor = self._jobs.get(job_id)
+        if actor is None:
+            raise not_found(f"there is no job {job_id}; 'perseus-dist jobs' lists those there are", job_id)
+        check_rights(caller, role, job_id, owner_of(actor))
+        return actor
+
+    async def change(self, caller: Caller, job_id: str, change: Change) -> JobActor:
+        """Change something of a job; it is durable, and recorded, when this returns.
+
+        Raises:
+            RefusalError: There is no such job, the caller may not, or the job's state does not allow it.
+            TimeoutError: The job has not answered.
+        """
+        actor = self.opened(caller, Role.OPERATE, job_id)
+        before = _text(actor.job, change)
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            answer = await actor.ask(change)
+        if not answer.accepted:
+            raise not_now(answer.reason, job_id)
+        after = _text(actor.job, change)
+        self._audit.done(caller.identity, caller.peer, _ACTIONS[type(change)], job=job_id, before=before, after=after)
+        return actor
+
+
+def owner_of(actor: JobActor) -> str:
+    """Whom a job belongs to, as ``auth.Caller`` has it; empty for anybody."""
+    return actor.job.spec.token_sha256 if actor.job.spec else ""
+
+
+def _text(job: Job, change: Change) -> str:
+    """The state of what a change is about."""
+    if isinstance(change, TargetSet):
+        return format_target(job.target)
+    known = job.stragglers.get(change.straggler_id)
+    if known is None:
+        return f"no straggler {change.straggler_id}"
+    return f"straggler {change.straggler_id}: dp_rank {known.dp_rank}, degree {known.degree:g}"

@@ -1,0 +1,224 @@
+"""Named tokens, roles and the audit record: what counts when, what is kept, and what cannot be changed."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.planner.access.access import Access
+from perseus_dist.planner.access.access_database import SCHEMA_VERSION, RightsDatabaseError
+from perseus_dist.planner.access.audit import DONE, AuditRecord
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.grants import Role
+from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.rpc.connection import authorization
+
+OPERATOR = Caller(token_sha256="", is_operator=True, peer="ipv4:127.0.0.1:1")
+SOMEONE = "0" * 64
+OTHERS_JOB = "other"
+
+
+@dataclass
+class Clock:
+    now_s: float = 1e9
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@contextmanager
+def opened(path: Path | None = None, clock: Clock | None = None) -> Iterator[Access]:
+    with closing(Access("operator", path, clock or Clock())) as access:
+        yield access
+
+
+def create(
+    access: Access,
+    name: str,
+    role: Role,
+    *,
+    jobs: tuple[str, ...] = (),
+    certificate: str = "",
+    valid_for_s: float | None = None,
+) -> str:
+    _, token = access.create(
+        OPERATOR, name=name, role=role, jobs=jobs, certificate=certificate, valid_for_s=valid_for_s
+    )
+    return token
+
+
+def records(access: Access, after_id: int = 0, since_s: float = 0.0, job: str = "") -> list[AuditRecord]:
+    return access.audit.read(after_id=after_id, since_s=since_s, job=job, limit=1000)
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("needed", Role)
+def test_a_role_includes_those_before_it_on_the_jobs_it_names(role: Role, needed: Role) -> None:
+    with opened() as access:
+        token = create(access, "t", role, jobs=("llama-*", "gpt?"))
+        caller = access.caller(authorization(token))
+        for job, is_named in (("llama-7b", True), ("gpt2", True), ("gpt", False), ("my-llama-7b", False)):
+            assert caller.may(needed, job, SOMEONE) == (is_named and role >= needed)
+        assert caller.identity == "token t"
+        assert not caller.is_operator
+
+
+def test_jobs_are_started_with_operate_and_with_tokens_of_ones_own() -> None:
+    with opened() as access:
+        view = access.caller(authorization(create(access, "v", Role.VIEW)))
+        operate = access.caller(authorization(create(access, "o", Role.OPERATE, jobs=("llama*",))))
+        assert not view.may_start("llama")
+        assert operate.may_start("llama")
+        assert not operate.may_start("gpt")
+        assert access.caller(authorization("one of my own")).may_start("gpt")
+        assert access.caller(()).may_start("gpt")
+
+
+def test_a_token_ends_when_it_expires_or_is_revoked() -> None:
+    clock = Clock()
+    with opened(clock=clock) as access:
+        token = create(access, "t", Role.VIEW, valid_for_s=60.0)
+        clock.now_s += 59.9
+        assert access.caller(authorization(token)).may(Role.VIEW, OTHERS_JOB, SOMEONE)
+        clock.now_s += 0.1
+        with pytest.raises(RefusalError, match="token t has expired"):
+            access.caller(authorization(token))
+        other = create(access, "u", Role.ADMIN)
+        access.revoke(OPERATOR, "u")
+        with pytest.raises(RefusalError, match="token u was revoked"):
+            access.caller(authorization(other))
+
+
+def test_a_certificates_right_needs_no_token_and_adds_to_one() -> None:
+    with opened() as access:
+        create(access, "login", Role.VIEW, certificate="login1.example")
+        caller = access.caller((), ["node", "login1.example"])
+        assert (caller.identity, caller.may(Role.VIEW, OTHERS_JOB, SOMEONE)) == ("certificate login1.example", True)
+        assert not caller.may(Role.OPERATE, OTHERS_JOB, SOMEONE)
+        assert access.caller((), ["login2.example"]).grants == ()
+        token = create(access, "t", Role.OPERATE)
+        assert access.caller(authorization(token), ["login1.example"]).may(Role.OPERATE, OTHERS_JOB, SOMEONE)
+        access.revoke(OPERATOR, "login")
+        assert access.caller((), ["login1.example"]).grants == ()
+
+
+def test_rights_outlive_the_planner_and_their_secrets_are_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        token = create(access, "t", Role.OPERATE, jobs=("a", "b*"), valid_for_s=9.0)
+        create(access, "u", Role.VIEW)
+        access.revoke(OPERATOR, "u")
+        kept = access.grants()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert all(token.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+    with opened(path) as access:
+        assert access.grants() == kept
+        assert access.caller(authorization(token)).may(Role.OPERATE, "b2", SOMEONE)
+        assert [record.action for record in records(access)] == ["CreateToken", "CreateToken", "RevokeToken"]
+
+
+def test_a_name_is_given_once(tmp_path: Path) -> None:
+    with opened(tmp_path / "access.sqlite") as access:
+        create(access, "t", Role.VIEW)
+        with pytest.raises(RefusalError, match="t is in use"):
+            create(access, "t", Role.ADMIN)
+        first = access.revoke(OPERATOR, "t")
+        assert access.revoke(OPERATOR, "t") == first  # once more changes and records nothing
+        with pytest.raises(RefusalError, match="t was revoked; choose another name"):
+            create(access, "t", Role.VIEW)
+        with pytest.raises(RefusalError, match="no token u"):
+            access.revoke(OPERATOR, "u")
+        assert len(records(access)) == 2
+
+
+def test_the_record_says_who_what_and_from_where(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(tmp_path / "access.sqlite", clock) as access:
+        access.audit.done("token ci", "ipv4:10.0.0.1:9", "SetTarget", job="llama", before="t_min", after="slowdown=1.1")
+        clock.now_s += 5.0
+        access.audit.refused("user 7", "ipv4:127.0.0.1:9", "SetTarget", job="gpt", reason="another user's")
+        first, second = records(access)
+        assert first == AuditRecord(
+            record_id=1,
+            time_s=1e9,
+            identity="token ci",
+            peer="ipv4:10.0.0.1:9",
+            action="SetTarget",
+            job="llama",
+            before="t_min",
+            after="slowdown=1.1",
+            outcome=DONE,
+        )
+        assert (second.record_id, second.outcome) == (2, "refused: another user's")
+        assert records(access, after_id=1) == records(access, since_s=1e9 + 1) == records(access, job="gpt") == [second]
+
+
+def test_the_record_can_only_grow(tmp_path: Path) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+    with closing(sqlite3.connect(path)) as database:
+        for change in ("DELETE FROM audit", "UPDATE audit SET identity = 'another'"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                database.execute(change)
+
+
+def test_refusals_without_end_do_not_fill_the_disk() -> None:
+    clock = Clock()
+    with opened(clock=clock) as access:
+        for _ in range(1000):
+            access.audit.refused("unknown", "peer", "ListJobs", job="", reason="x" * 10_000)
+        assert len(records(access)) == 60
+        access.audit.done("operator", "peer", "SetTarget", job="a")  # changes are recorded all the same
+        clock.now_s += 3.0
+        access.audit.refused("unknown", "peer", "ListJobs", job="", reason="again")
+        assert records(access)[-1].after == "940 refusals before this one are not recorded"
+        assert max(len(record.outcome) for record in records(access)) <= 500
+        clock.now_s -= 100.0  # a clock that goes back allows nothing more
+        for _ in range(10):
+            access.audit.refused("unknown", "peer", "ListJobs", job="", reason="back")
+        assert len(records(access)) == 64
+
+
+@pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0", b"\0" * 5000])
+def test_a_damaged_database_is_set_aside_and_gives_no_rights(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        token = create(access, "t", Role.ADMIN)
+    content = path.read_bytes()
+    path.write_bytes(damage + content[len(damage) :] if damage else content[:300])
+    with opened(path) as access:
+        caller = access.caller(authorization(token))
+        if not access.grants():
+            assert not caller.is_admin
+            assert "make them again" in caplog.text
+            assert len(list(tmp_path.glob("access.sqlite.damaged-*"))) == 1
+        create(access, "again", Role.VIEW)
+    with opened(path) as access:
+        assert "again" in {grant.name for grant in access.grants()}
+
+
+@pytest.mark.parametrize("pragma", [f"user_version = {SCHEMA_VERSION + 1}", "application_id = 7"])
+def test_another_databases_are_left_alone(tmp_path: Path, pragma: str) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path):
+        pass
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA {pragma}")
+    with pytest.raises(RightsDatabaseError, match=r"perseus-dist that wrote it"):
+        Access("operator", path)
+
+
+def test_a_grant_without_its_record_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("DROP TABLE audit")
+        with pytest.raises(sqlite3.Error):
+            create(access, "t", Role.ADMIN)
+        assert access.grants() == []
