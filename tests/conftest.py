@@ -44,6 +44,7 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Planners and jobs of tests keep their state apart from those of the user who runs the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("PERSEUS_CONFIG", "off")
         patch.setenv("PERSEUS_CACHE", "off")  # or a test's job would begin where an earlier test's ended
         yield
 

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from perseus_dist.cli.parser import build_parser
+from perseus_dist.cli.parser import HIDDEN, build_parser
 
 PAGE = Path(__file__).resolve().parents[1] / "cli.md"
-_HIDDEN = ("agent",)  # that the trainer's hook starts, and nobody else
 _BEGIN = """\
 # Command line
 
@@ -37,7 +36,7 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.Argumen
 
 def page() -> str:
     """The whole page."""
-    shown = [(command, line) for command, line in commands(build_parser()) if command.prog.split()[1] not in _HIDDEN]
+    shown = [(command, line) for command, line in commands(build_parser()) if command.prog.split()[1] not in HIDDEN]
     index = [f"| [`{command.prog}`](#{command.prog.replace(' ', '-')}) | {line} |" for command, line in shown]
     parts = ["\n".join([f"{_BEGIN}| command | what it does |", "| --- | --- |", *index])]
     parts += [_command(command) for command, _ in shown]

@@ -3,6 +3,7 @@
 Nothing that takes time is imported before ``main`` is at work, so that Ctrl-C finds it from the beginning.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ _EXTRAS = {
     "prometheus_client": "planner",
     "pynvml": "agent",
     "matplotlib": "report",
+    "shtab": "completion",
 }
 """By package that a command imports when it runs, which extra of ours installs it."""
 _SIGINT = 2
@@ -55,14 +57,25 @@ def _run(words: Sequence[str]) -> int:
     parser = import_module("perseus_dist.cli.parser")
     # Clocks stay locked while a clockd that was killed starts again: it must not import what others need.
     commands = tuple(words[:1]) if words[:1] and words[0] in parser.COMMANDS else parser.COMMANDS
-    args = parser.build_parser(commands).parse_args(words)
+    whole = parser.build_parser(commands)
+    given = ()
+    try:
+        if commands is not parser.COMMANDS:
+            given = import_module("perseus_dist.cli.settings.defaults").set_defaults(whole, words, os.environ)
+    except PerseusError as error:
+        _complain(parser.one_line(str(error)))
+        return 2
+    args = whole.parse_args(words)
     import logging
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot keep its cache of fonts
     try:
         code: int = args.run(args)
     except PerseusError as error:
-        _complain(parser.one_line(str(error)))
+        message = str(error)
+        if given:
+            message = import_module("perseus_dist.cli.settings.defaults").with_sources(message, args, given)
+        _complain(parser.one_line(message))
         return 2
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

@@ -31,8 +31,31 @@ COMMANDS = {
     "measure": "perseus_dist.cli.node.measure",
     "sim": "perseus_dist.cli.simulated.sim",
     "simulate": "perseus_dist.cli.simulated.simulate",
+    "config": "perseus_dist.cli.tools.config",
+    "completion": "perseus_dist.cli.tools.completion",
 }
-"""The module of each command, in the order of the help. ``enable`` has a second command."""
+"""The module of each command. ``enable`` has a second command."""
+
+HIDDEN = ("agent",)
+"""Commands that other processes start, and no person."""
+
+GROUPS = {
+    "people who train": ("quickstart", "enable", "disable", "jobs", "watch", "target", "fetch", "report"),
+    "people who plan and do research": (
+        *("schedule", "profile", "plan", "lookup", "compare", "emulate", "measure", "sim", "simulate"),
+    ),
+    "operators of a node or cluster": ("planner", "clockd", "release", "doctor", "straggler", "config"),
+    "shells and other programs": ("completion", "agent"),
+}
+"""Commands by who needs them, in the order of the help."""
+
+_EPILOG = """\
+example:
+  perseus-dist quickstart
+  perseus-dist plan --help
+
+'perseus-dist COMMAND --help' says more of each, with examples.
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,6 +77,25 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {one_line(message)}. Try '{self.prog} --help'.\n")
 
 
+class _GroupedHelp(argparse.RawDescriptionHelpFormatter):
+    """Help that lists commands below the people who need them."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other door
+            super().add_argument(action)
+            return
+        lines = {line.dest: line for line in action._get_subactions()}  # noqa: SLF001
+        named = {command for commands in GROUPS.values() for command in commands}
+        rest = tuple(command for command in lines if command not in named)
+        for group, commands in {**GROUPS, "more": rest}.items():
+            if shown := [lines[command] for command in commands if command in lines]:
+                self.start_section(f"for {group}" if group in GROUPS else group)
+                self._indent()
+                self.add_arguments(shown)
+                self._dedent()
+                self.end_section()
+
+
 def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The whole command line; a test freezes its surface.
 
@@ -65,8 +107,11 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="perseus-dist",
         description="Plan the energy-optimal GPU clock of every computation of a pipeline-parallel training iteration.",
+        epilog=_EPILOG,
+        formatter_class=_GroupedHelp,
     )
     parser.add_argument("--version", action="version", version=f"perseus-dist {__version__}")
+    parser._positionals.title = "commands"  # noqa: SLF001
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:
         import_module(COMMANDS[command]).add_parser(subparsers)

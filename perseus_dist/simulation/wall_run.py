@@ -36,7 +36,7 @@ class SupervisedPlanner:
     def __init__(self, folder: Path, environment: Mapping[str, str], *, options: Sequence[str] = ()) -> None:
         self._folder = folder
         self._options = options
-        self._environment = environment
+        self._environment = {**environment, "PERSEUS_CONFIG": "off"}
         self._bind = "127.0.0.1:0"
         self.num_restarts = 0
         self._process = self._start()

@@ -145,6 +145,7 @@ class SimulatedMachine:
         return {
             "LD_LIBRARY_PATH": ":".join(filter(None, folders)),
             STATE_VARIABLE: str(self.state_path),
+            "PERSEUS_CONFIG": os.environ.get("PERSEUS_CONFIG") or "off",  # settings of this node are not for these GPUs
             **_NO_CUDA,
             **{variable: str(self.state_path.with_name(name)) for variable, name in _OWN_FILES.items()},
         }

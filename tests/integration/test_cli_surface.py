@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 
 from perseus_dist.cli import main
-from perseus_dist.cli.parser import build_parser
+from perseus_dist.cli.parser import GROUPS, build_parser
 
 SCHEDULE = "--schedule --schedule-file --pp --microbatches --chunks --microbatch-group-size --no-overlap-p2p"
 PROBLEM = f"profile {SCHEDULE} --blocking-power-w --tensor-parallel --switch-latency-ms"
@@ -50,6 +50,8 @@ SURFACE = {
     "command",
     "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile --virtual-time "
     "--log-dir --processes --known-failures --json",
+    "config": "--check --json",
+    "completion": "shell",
 }
 
 
@@ -95,6 +97,16 @@ def test_help_names_every_command_with_a_line(capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     for name in {name.split()[0] for name in SURFACE}:
         assert re.search(rf"^    {name}\s+\w+", out, flags=re.MULTILINE)
+
+
+def test_help_groups_commands_by_who_needs_them(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [command for group in GROUPS.values() for command in group]
+    assert sorted(listed) == sorted({name.split()[0] for name in SURFACE})
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    assert [line.strip() for line in out.splitlines() if line.startswith("  for ")] == [f"for {g}:" for g in GROUPS]
+    assert re.findall(r"^    ([a-z]+) ", out, flags=re.MULTILINE) == listed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

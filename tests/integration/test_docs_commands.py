@@ -26,7 +26,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 NOT_RUN = {
-    r"\./launch/quickstart$|\./launch/test$|\./launch/docs$|\./\.ci/wheel$": "the gate runs it",
+    r"\./launch/quickstart$|\./launch/test$|\./launch/docs$|\./launch/share$|\./\.ci/wheel$": "the gate runs it",
     r"\. launch/setup dev$": "the gate runs it",
     r"(ruff|clang-format|mypy|lint-imports|pre-commit|git) ?": "the gate or the contributor runs it",
     r"(\./launch|python docs/tools|python benchmarks|python tests/stress)/": "changes the checkout, or takes minutes",
@@ -37,6 +37,7 @@ NOT_RUN = {
     r"perseus-dist measure": "measures this machine's own GPUs; its tests run it on a simulated one",
     r"perseus-dist (jobs|watch|target|straggler|fetch)": "needs a job that runs",
     r"perseus-dist (token|audit)": "needs a planner; tests/integration/test_token_commands.py runs them",
+    r"perseus-dist completion": "writes into the user's home folder; its tests run it",
     r"perseus-dist report perseus-report$": "needs the report of a job",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",

@@ -7,6 +7,11 @@ import sys
 from perseus_dist.cli.jobs.job_arguments import add_job_argument, dp_rank, finite_number, name
 from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, add_planner_arguments, planner_calls
 
+_EPILOG = """\
+example:
+  perseus-dist straggler report llama-70b --id rack7 --pipeline 3 --degree 1.25
+  perseus-dist straggler clear llama-70b --id rack7
+"""
 _REPORT_EPILOG = """\
 example:
   perseus-dist straggler report llama-70b --id rack7 --pipeline 3 --degree 1.25
@@ -24,13 +29,15 @@ example:
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
+    form = argparse.RawDescriptionHelpFormatter
     parser = subparsers.add_parser(
         "straggler",
         help="report a slow pipeline to the planner, or clear the report",
         description="Report a slow pipeline to the planner, or clear the report.",
+        epilog=_EPILOG,
+        formatter_class=form,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    form = argparse.RawDescriptionHelpFormatter
     report = actions.add_parser(
         "report",
         help="a pipeline is slow",

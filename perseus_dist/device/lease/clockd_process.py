@@ -40,6 +40,7 @@ class ClockdProcess:
             **environ,
             "PERSEUS_CLOCKD_SOCKET": str(self.socket_path),
             "PERSEUS_LEASE_DIR": str(self.lease_folder),
+            "PERSEUS_CONFIG": "off",
         }
         self._command = [sys.executable, "-P", "-m", "perseus_dist", "clockd", *options]
         self.process: subprocess.Popen[bytes]

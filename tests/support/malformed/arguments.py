@@ -38,6 +38,8 @@ _BASE: Mapping[str, tuple[str, ...]] = {
     "quickstart": ("--examples", "examples", "--gpu", "a100"),
     "sim": ("--", "true"),
     "simulate": ("--virtual-time", *OPTIONS[:6], "--iterations", "2"),
+    "config": (),
+    "completion": ("bash",),
 }
 
 
@@ -325,6 +327,8 @@ ARGUMENTS = (
     Argument(commands=("simulate",), name="--profile", wrong=source),
     Argument(commands=("simulate",), name="--processes", wrong=whole(1, 999_999_999, "2"), beside=("--chaos", "0-1")),
     Argument(commands=("simulate",), name="--log-dir", wrong=lambda _: ""),
+    Argument(commands=("config",), name="--check", wrong=source),
+    Argument(commands=("completion",), name="shell", wrong=among("bash", "zsh", "fish"), instead_of=0),
 )
 _SOURCES = {"--schedule-file", "--scenario", "--chaos"}
 

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
+from pathlib import Path
 from typing import Any
 
 from perseus_dist.errors import PerseusError
+from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.schedule import SCHEDULE_NAMES
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.scenario.json_fields import REQUIRED, JsonFields
-from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
+from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, ScenarioJob
 from perseus_dist.simulation.chaos.scenario.target import parse_scenario_target
 from perseus_dist.simulator.machine import MAX_GPUS
 from perseus_dist.simulator.presets import PRESETS
@@ -56,6 +58,11 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         job.make_schedule()
     except PerseusError as error:
         raise ScenarioError(f"{where}: schedule: {error}") from None
+    if job.profile not in (SWEEP, SAVED):
+        try:
+            read_profile(Path(job.profile))
+        except PerseusError as error:
+            raise ScenarioError(f"{where}: profile: {error}; or {SWEEP!r} or {SAVED!r}") from None
     return job
 
 

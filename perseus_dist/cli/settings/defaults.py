@@ -1,0 +1,57 @@
+"""Settings as defaults of the one command that runs. Training, agents and planners inside of jobs never read any."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perseus_dist.cli.settings.command_parser import find_parser
+from perseus_dist.cli.settings.effective import Setting, check_sections, effective_settings
+from perseus_dist.cli.settings.files import read_files
+from perseus_dist.cli.settings.keys import section_of
+
+_HELP = ("-h", "--help")
+
+
+def set_defaults(
+    parser: argparse.ArgumentParser, words: Sequence[str], environ: Mapping[str, str]
+) -> tuple[Setting, ...]:
+    """Make settings the defaults of the command that a line begins with.
+
+    Args:
+        parser: Of the whole line.
+        words: The line.
+        environ: Of the process.
+
+    Returns:
+        The settings that a file or a variable has.
+
+    Raises:
+        SettingsError: A file cannot be used, or a setting of the command's section is refused.
+    """
+    command = find_parser(parser, words)
+    if command is None or not words or any(word in _HELP for word in words):
+        return ()
+    section = section_of(words[0], command)
+    if section is None or "--embedded" in words:
+        return ()
+    files = read_files(environ)
+    for file in files:
+        check_sections(file)
+    settings = effective_settings(section, command, files, environ)
+    given = tuple(setting for setting in settings if not setting.is_default)
+    command.set_defaults(**{setting.dest: setting.value for setting in given})
+    return given
+
+
+def with_sources(message: str, args: argparse.Namespace, given: Sequence[Setting]) -> str:
+    """A command's refusal, and where the options that it names were set, if not on the command line."""
+    sources = [
+        f"--{setting.key} is from {setting.source}"
+        for setting in given
+        if getattr(args, setting.dest, None) is setting.value
+        and (
+            f"--{setting.key} " in f"{message} "
+            or (isinstance(setting.value, str | Path) and str(setting.value) in message)
+        )
+    ]
+    return f"{message} ({'; '.join(sources)})" if sources else message

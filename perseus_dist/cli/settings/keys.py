@@ -1,0 +1,70 @@
+"""Sections and keys of settings: long options of commands, without their dashes in front."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+COMMAND_OF = {"planner": "planner", "clockd": "clockd", "client": "jobs"}
+"""By section, a command whose options are its keys; [client] is for all that ask a planner."""
+PLANNER_GROUP = "planner"
+"""Title of the argument group of the options that find a planner."""
+ALIASES = {
+    ("client", "planner"): "PERSEUS_PLANNER",
+    ("client", "token-file"): "PERSEUS_TOKEN_FILE",
+    ("clockd", "lease-dir"): "PERSEUS_LEASE_DIR",
+}
+"""Variables that other processes read as well, which count where a setting's own is not set."""
+
+_OF_ONE_START = ("embedded", "cache", "job", "share")
+"""Options of a planner inside a job: the agent gives them, and no file changes a job's own planner."""
+_PATHS = ("DIR", "FILE", "PATH", "PEM")
+
+
+def section_of(command: str, parser: argparse.ArgumentParser) -> str | None:
+    """The section that holds a command's settings; None if it has none.
+
+    Args:
+        command: The first word after ``perseus-dist``.
+        parser: Of the command that runs.
+    """
+    if command in ("planner", "clockd"):
+        return command
+    return "client" if "--planner" in parser._option_string_actions else None  # noqa: SLF001 - argparse has no other door
+
+
+def options_of(section: str, parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """The options that settings of a section are defaults of, by key, as far as this command has them.
+
+    Args:
+        section: One of ``COMMAND_OF``.
+        parser: Of a command of that section.
+    """
+    found: Iterable[argparse.Action] = parser._actions  # noqa: SLF001
+    if section == "client":
+        groups = [group for group in parser._action_groups if group.title == PLANNER_GROUP]  # noqa: SLF001
+        found = groups[0]._group_actions if groups else [parser._option_string_actions["--planner"]]  # noqa: SLF001
+    named = {action.option_strings[-1].removeprefix("--"): action for action in found if action.option_strings}
+    return {key: action for key, action in named.items() if key not in _OF_ONE_START and _has_one_value(action)}
+
+
+def variable_of(section: str, key: str) -> str:
+    """The environment variable of a setting."""
+    return f"PERSEUS_{section}_{key}".replace("-", "_").upper()
+
+
+def is_switch(action: argparse.Action) -> bool:
+    """Whether the option stands alone, so that its setting is true or false."""
+    return action.nargs == 0
+
+
+def is_path(action: argparse.Action) -> bool:
+    """Whether the option's value names a file or folder."""
+    return action.metavar in _PATHS
+
+
+def _has_one_value(action: argparse.Action) -> bool:
+    # argparse names its kinds of options in private.
+    kinds: tuple[Any, ...] = (argparse._StoreAction, argparse._StoreTrueAction)  # noqa: SLF001
+    return isinstance(action, kinds) and action.nargs in (None, 0)

@@ -1,0 +1,313 @@
+"""Settings: which source wins, what is refused and how, and who never reads a file."""
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from perseus_dist.cli import main
+from perseus_dist.cli.parser import build_parser
+from perseus_dist.cli.settings import files
+from perseus_dist.cli.settings.command_parser import command_parser
+from perseus_dist.cli.settings.defaults import set_defaults
+from perseus_dist.cli.settings.files import SettingsError, candidate_files, parse, read_file
+from perseus_dist.cli.settings.keys import COMMAND_OF, is_path, is_switch, options_of, variable_of
+
+Shown = dict[str, dict[str, Any]]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Writes the ``system`` or the ``user`` file of a machine of its own."""
+    paths = {"system": tmp_path / "etc/perseus.toml", "user": tmp_path / "home/perseus-dist/perseus.toml"}
+    monkeypatch.setattr(files, "SYSTEM_FILE", paths["system"])
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    for variable in list(os.environ):
+        if variable.startswith("PERSEUS_"):
+            monkeypatch.delenv(variable)
+
+    def write(which: str, text: str) -> Path:
+        paths[which].parent.mkdir(parents=True, exist_ok=True)
+        paths[which].write_text(text)
+        paths[which].chmod(0o644)
+        return paths[which]
+
+    return write
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[[], Shown]:
+    """What ``config --json`` says, by ``section.key``."""
+
+    def show() -> Shown:
+        assert main(["config", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        return {f"{one['section']}.{one['key']}": one for one in document["settings"]}
+
+    return show
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of a command that ends with 2 before it does anything."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    return err.removeprefix("perseus-dist: ").strip()
+
+
+def test_a_later_source_wins(
+    place: Callable[[str, str], Path], shown: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "planner.metrics-port"
+    assert (shown()[key]["value"], shown()[key]["source"]) == (None, "default")
+    system = place("system", '[planner]\n\nmetrics-port = 1001\nbind = "127.0.0.1:7"\n')
+    assert (shown()[key]["value"], shown()[key]["file"], shown()[key]["line"]) == (1001, str(system), 3)
+    user = place("user", "[planner]\nmetrics-port = 1002\n")
+    assert (shown()[key]["value"], shown()[key]["file"], shown()[key]["line"]) == (1002, str(user), 2)
+    assert shown()["planner.bind"]["file"] == str(system)
+    monkeypatch.setenv("PERSEUS_PLANNER_METRICS_PORT", "1003")
+    assert (shown()[key]["value"], shown()[key]["variable"]) == (1003, "PERSEUS_PLANNER_METRICS_PORT")
+    assert shown()[key]["file"] is None
+
+    parser = build_parser(["planner"])
+    set_defaults(parser, ["planner"], os.environ)
+    assert parser.parse_args(["planner"]).metrics_port == 1003
+    args = parser.parse_args(["planner", "--metrics-port", "1004"])
+    assert (args.metrics_port, args.bind) == (1004, "127.0.0.1:7")
+
+
+def test_one_file_may_be_named_instead_of_both(
+    place: Callable[[str, str], Path], shown: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place("system", "[planner]\nmetrics-port = 1001\n")
+    place("user", "[planner]\nmetrics-port = 1002\n")
+    named = tmp_path / "own.toml"
+    named.write_text('[clockd]\ngroup = "gpu"\n')
+    named.chmod(0o600)
+    monkeypatch.setenv("PERSEUS_CONFIG", str(named))
+    assert [one for one, document in shown().items() if document["source"] != "default"] == ["clockd.group"]
+    monkeypatch.setenv("PERSEUS_CONFIG", "off")
+    assert {document["source"] for document in shown().values()} == {"default"}
+
+
+def test_existing_variables_are_aliases(
+    place: Callable[[str, str], Path], shown: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place("system", '[client]\nplanner = "file:1"\ntoken-file = "token"\n')
+    monkeypatch.setenv("PERSEUS_PLANNER", "alias:1")
+    monkeypatch.setenv("PERSEUS_TOKEN_FILE", "")  # not set
+    assert (shown()["client.planner"]["value"], shown()["client.planner"]["variable"]) == ("alias:1", "PERSEUS_PLANNER")
+    assert shown()["client.token-file"]["source"] == "file"
+    monkeypatch.setenv("PERSEUS_CLIENT_PLANNER", "own:1")
+    assert shown()["client.planner"]["value"] == "own:1"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["jobs", "watch job", "target job --t-min", "straggler clear job --id a", "fetch job --profile a.csv", "doctor"],
+)
+def test_operators_commands_take_the_client_section(place: Callable[[str, str], Path], command: str) -> None:
+    place("system", '[client]\nplanner = "planner.example:50151"\ntls-ca = "ca.pem"\n')
+    words = command.split()
+    parser = build_parser([words[0]])
+    set_defaults(parser, words, os.environ)
+    args = parser.parse_args(words)
+    assert args.planner == "planner.example:50151"
+    if words[0] != "doctor":
+        assert args.tls_ca == files.SYSTEM_FILE.parent / "ca.pem", "relative to the file"
+
+
+@pytest.mark.parametrize(
+    "line", ["planner --embedded --address-file a", "agent", "report run", "release", "sim -- true", "planner --help"]
+)
+def test_what_training_starts_reads_no_file(place: Callable[[str, str], Path], line: str) -> None:
+    place("system", "\0 no TOML")
+    assert set_defaults(build_parser([line.split(maxsplit=1)[0]]), line.split(), os.environ) == ()
+
+
+def test_paths_and_switches(
+    place: Callable[[str, str], Path], shown: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    user = place("user", '[planner]\ntls-key = "~/key"\ntls-cert = "../cert"\ninsecure = true\naddress-file = "/a"\n')
+    values = {key: document["value"] for key, document in shown().items()}
+    assert values["planner.tls-key"] == "/home/ann/key"
+    assert values["planner.tls-cert"] == f"{user.parent}/../cert"
+    assert (values["planner.address-file"], values["planner.insecure"]) == ("/a", True)
+    monkeypatch.setenv("PERSEUS_PLANNER_INSECURE", "no")
+    assert shown()["planner.insecure"]["value"] is False
+
+
+REFUSED = {
+    "[planer]\n": (":1", "[planer]", "[planner]"),
+    "\n[planner]\nbnd = 1\n": (":3", "'bnd'", "'bind'"),
+    "[planner]\nmetrics_port = 1\n": (":2", "'metrics_port'", "'metrics-port'"),
+    "[client]\ntoken = 'abc'\n": (":2", "'token'", "'token-file'"),
+    "[planner]\nembedded = true\n": (":2", "'embedded'", "no key"),
+    "[planner]\nmetrics-port = 70000\n": (":2", "70000", "0 to 65535"),
+    "[planner]\nmetrics-port = true\n": (":2", "saw true", "text or number"),
+    "[planner]\nmetrics-port = [1]\n": (":2", "[1]", "text or number"),
+    "[planner]\nmetrics-port = nan\n": (":2", "nan", "0 to 65535"),
+    "[planner]\nbind = 1\n": (":2", "saw 1", "in quotes"),
+    "[planner]\nbind = ''\n": (":2", "empty", "planner.bind"),
+    "[planner]\nbind = 'a\\u0000'\n[clockd]\ngroup = \"a\\u0000\"\n": (":4", "NUL", "clockd.group"),
+    "[planner]\ninsecure = 1\n": (":2", "saw 1", "true or false"),
+    "[planner]\nstragglers = 'Act'\n": (":2", "'Act'", "'show'"),
+    "[planner]\ntls-key = 1979-05-27\n": (":2", "tls-key", "text or number"),
+    "[clockd]\nlease-s = 0.01\n": (":2", "0.01", "0.1 to 60"),
+    "bind = 'a'\n": (":1", "'bind'", "[planner]"),
+    "planner.bnd = 1\n": (":1", "'bnd'", "'bind'"),
+    "planner = {bnd = 1}\n": ("perseus.toml: ", "'bnd'", "'bind'"),
+    "[planner\n": ("line 1", "no TOML", "--check"),
+    "[planner]\nbind = 'a'\nbind = 'b'\n": ("line 3", "no TOML", "--check"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_errors_name_file_line_and_remedy(
+    place: Callable[[str, str], Path], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place("system", text)
+    for words in (("config",), ("config", "--check", str(path))):
+        line = refusal(capsys, *words)
+        assert line.startswith(str(path))
+        assert [part for part in REFUSED[text] if part not in line] == []
+
+
+def test_a_variable_is_refused_by_its_name(
+    place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place("system", "[planner]\nmetrics-port = 1\n")
+    monkeypatch.setenv("PERSEUS_PLANNER_METRICS_PORT", "x")
+    assert refusal(capsys, "planner").startswith("$PERSEUS_PLANNER_METRICS_PORT: saw 'x'")
+    monkeypatch.delenv("PERSEUS_PLANNER_METRICS_PORT")
+    monkeypatch.setenv("PERSEUS_PLANNER_INSECURE", "maybe")
+    assert "expected 1 or 0" in refusal(capsys, "planner")
+
+
+def test_a_commands_own_refusal_says_where_its_options_were_set(
+    place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place("system", '[planner]\nbind = "0.0.0.0:1"\n')
+    assert refusal(capsys, "planner").endswith(f"(--bind is from {path}:2)")
+    assert f"{path}" not in refusal(capsys, "planner", "--bind", "1.1.1.1:1")
+
+
+def test_another_commands_section_hinders_no_command(place: Callable[[str, str], Path]) -> None:
+    place("system", "[clockd]\nlease-s = 'long'\nwho = 1\n[planner]\nmetrics-port = 1\n")
+    (given,) = set_defaults(build_parser(["planner"]), ["planner"], os.environ)
+    assert given.key == "metrics-port"
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+def test_a_file_that_others_may_write_is_refused(
+    place: Callable[[str, str], Path], mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place("user", "[planner]\nmetrics-port = 1\n")
+    path.chmod(mode)
+    assert f"{path} can be written by others (mode 0{mode:o}); chmod go-w it" in refusal(capsys, "planner")
+    assert main(["config", "--check", str(path)]) == 0  # such as one in a repository
+    assert "is refused where it is in force" in capsys.readouterr().err
+
+
+def test_owners_are_this_user_and_root() -> None:
+    def found(uid: int) -> os.stat_result:
+        return os.stat_result((stat.S_IFREG | 0o644, 1, 1, 1, uid, 0, 1, 0, 0, 0))
+
+    assert [bool(files.write_doubt(found(uid))) for uid in (0, os.geteuid(), os.geteuid() + 1)] == [False, False, True]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "missing", "loop", "large", "binary", "utf16"])
+def test_what_is_no_settings_file_is_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.toml"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path = Path("/dev/zero")
+        case "loop":
+            path.symlink_to(path)
+        case "large":
+            path.write_bytes(b"#" * (1 << 21))
+        case "binary":
+            path.write_bytes(b"\xff\x00")
+        case "utf16":
+            path.write_text("[planner]\n", encoding="utf-16")
+    if kind in ("large", "binary", "utf16"):
+        path.chmod(0o644)
+    monkeypatch.setenv("PERSEUS_CONFIG", str(path))
+    assert str(path) in refusal(capsys, "planner")
+
+
+def test_a_folder_that_may_not_be_looked_into_has_no_file(tmp_path: Path) -> None:
+    assert read_file(tmp_path / "none/perseus.toml", must_exist=False) is None
+    assert read_file(Path(__file__) / "perseus.toml", must_exist=False) is None
+    if os.geteuid() != 0:  # root looks into every folder
+        (tmp_path / "closed").mkdir(mode=0)
+        assert read_file(tmp_path / "closed/perseus.toml", must_exist=False) is None
+        with pytest.raises(SettingsError, match="Permission denied"):
+            read_file(tmp_path / "closed/perseus.toml", must_exist=True)
+
+
+def test_where_the_users_file_is() -> None:
+    system = files.SYSTEM_FILE
+    assert candidate_files({"HOME": "/h"}) == (system, Path("/h/.config/perseus-dist/perseus.toml"))
+    assert candidate_files({"HOME": "/h", "XDG_CONFIG_HOME": "relative"}) == candidate_files({"HOME": "/h"})
+    assert candidate_files({"HOME": "/h", "XDG_CONFIG_HOME": "/c"})[1] == Path("/c/perseus-dist/perseus.toml")
+    assert candidate_files({}) == (system,)
+
+
+def test_tomllib_is_imported_where_a_file_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SYSTEM_FILE", tmp_path / "none")
+    monkeypatch.delitem(sys.modules, "tomllib", raising=False)
+    set_defaults(build_parser(["jobs"]), ["jobs"], {"HOME": str(tmp_path)})
+    assert "tomllib" not in sys.modules
+
+
+def test_no_key_holds_a_secret_itself_and_variables_are_distinct() -> None:
+    names: list[str] = []
+    for section, command in COMMAND_OF.items():
+        for key, action in options_of(section, command_parser(command)).items():
+            names.append(variable_of(section, key))
+            if any(word in key for word in ("token", "key", "secret", "password")):
+                assert is_path(action), key
+            assert is_switch(action) or action.nargs is None
+    assert len(set(names)) == len(names)
+
+
+def test_the_example_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples/perseus.toml"
+    assert main(["config", "--check", str(example), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["section"] for one in document["settings"]} == set(COMMAND_OF)
+
+
+def test_bytes_of_all_kinds_are_read_or_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng, path = Random(5), tmp_path / "perseus.toml"
+    sound = (Path(__file__).parents[2] / "examples/perseus.toml").read_bytes()
+    refused = 0
+    for _ in range(60):
+        data = bytearray(sound)
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(data))
+            data[at : at + rng.randrange(3)] = rng.choice(
+                (b"\xff", b"\n", b"=", b'"', b"[", b"\0", b"{", b"x", b"9" * 99)
+            )
+        path.write_bytes(bytes(data))
+        code = main(["config", "--check", str(path)])
+        refused += code == 2
+        assert code in (0, 2)
+        assert capsys.readouterr().err.count("\n") <= 1 + (path.stat().st_mode & 0o22 != 0)
+    assert refused > 20
+    with pytest.raises(SettingsError, match="no TOML"):
+        parse(path, b"a = " + b"[" * 100_000)
