@@ -66,6 +66,9 @@ def test_a_broken_file_stops_operators_commands_and_nothing_of_a_job(tmp_path: P
 def test_clockd_takes_its_bounds_from_a_file(tmp_path: Path) -> None:
     environ = settings(tmp_path, '[clockd]\nmin-mhz = 900\nlease-dir = "leases"\nsocket = "clockd.sock"\n')
     ended = run("clockd", environ={**environ, "LD_LIBRARY_PATH": ""})  # which has no GPU here, or no right
+    assert (
+        f"settings: --socket from {tmp_path}/perseus.toml:4, --min-mhz from {tmp_path}/perseus.toml:2" in ended.stderr
+    )
     assert "bounds_mhz=(900, " in ended.stderr
     assert str(tmp_path / "leases") in ended.stderr
     assert str(tmp_path / "clockd.sock") in ended.stderr

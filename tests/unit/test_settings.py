@@ -285,6 +285,16 @@ def test_no_key_holds_a_secret_itself_and_variables_are_distinct() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_a_value_cannot_draw_on_the_terminal(
+    place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place("user", '[client]\nplanner = "a\\n\\u001b[2J"\n')
+    assert main(["config"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert out.count("\n") == 2 + sum(len(options_of(name, command_parser(COMMAND_OF[name]))) for name in COMMAND_OF)
+
+
 def test_the_example_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     example = Path(__file__).parents[2] / "examples/perseus.toml"
     assert main(["config", "--check", str(example), "--json"]) == 0

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.number_options import whole
+from perseus_dist.cli.settings.defaults import log_sources
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
 if TYPE_CHECKING:
     from perseus_dist.planner.service.server import ServerConfig
+
+_log = logging.getLogger(__name__)
 
 _EPILOG = """\
 example:
@@ -100,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
     # An embedded one writes into its job's log, where the agent of rank 0 tells the job's phases.
     level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    log_sources(args, _log)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every stranger's failed handshake is a line
     asyncio.run(serve(_config(args)))
     return 0

@@ -3,11 +3,15 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.cli.settings.command_parser import find_parser
 from perseus_dist.cli.settings.effective import Setting, check_sections, effective_settings
 from perseus_dist.cli.settings.files import read_files
 from perseus_dist.cli.settings.keys import section_of
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 _HELP = ("-h", "--help")
 
@@ -39,19 +43,29 @@ def set_defaults(
         check_sections(file)
     settings = effective_settings(section, command, files, environ)
     given = tuple(setting for setting in settings if not setting.is_default)
-    command.set_defaults(**{setting.dest: setting.value for setting in given})
+    command.set_defaults(**{setting.dest: setting.value for setting in given}, settings=given)
     return given
+
+
+def log_sources(args: argparse.Namespace, log: "Logger") -> None:
+    """Log once, in a line, which options of a daemon come of files and variables."""
+    if in_force := _in_force(args, getattr(args, "settings", ())):
+        log.info("settings: %s", ", ".join(f"--{setting.key} from {setting.source}" for setting in in_force))
 
 
 def with_sources(message: str, args: argparse.Namespace, given: Sequence[Setting]) -> str:
     """A command's refusal, and where the options that it names were set, if not on the command line."""
     sources = [
-        f"--{setting.key} is from {setting.source}"
-        for setting in given
-        if getattr(args, setting.dest, None) is setting.value
-        and (
-            f"--{setting.key} " in f"{message} "
-            or (isinstance(setting.value, str | Path) and str(setting.value) in message)
-        )
+        f"--{setting.key} is from {setting.source}" for setting in _in_force(args, given) if _names(message, setting)
     ]
     return f"{message} ({'; '.join(sources)})" if sources else message
+
+
+def _in_force(args: argparse.Namespace, given: Sequence[Setting]) -> list[Setting]:
+    """The settings that the command line has left as they are."""
+    return [setting for setting in given if getattr(args, setting.dest, None) is setting.value]
+
+
+def _names(message: str, setting: Setting) -> bool:
+    is_text = isinstance(setting.value, str | Path)
+    return f"--{setting.key} " in f"{message} " or (is_text and str(setting.value) in message)

@@ -144,8 +144,8 @@ def parse(path: Path, data: bytes) -> SettingsFile:
         if not isinstance(table, dict):
             line = find_line(text, "", name)
             raise SettingsError(
-                f"{path}{f':{line}' if line else ''}: {name[:80]!r} stands outside of a section; write it below one, "
-                "such as [planner]"
+                f"{path}{f':{line}' if line else ''}: {name[:80]!r} is no section; write settings as "
+                "lines 'key = value' below a header such as [planner]"
             )
     return SettingsFile(path=path, text=text, tables=tables)
 

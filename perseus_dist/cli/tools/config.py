@@ -64,17 +64,28 @@ def _show(*, as_json: bool) -> int:
     files = read_files(os.environ)
     settings = _settings(files, os.environ)
     read = [file.path for file in files]
-    states = [{"path": str(path), "read": path in read} for path in candidate_files(os.environ)]
+    candidates = candidate_files(os.environ)
+    states = [{"path": str(path), "read": path in read} for path in candidates]
     if as_json:
         print(json.dumps({"files": states, "settings": [_document(setting) for setting in settings]}))
         return 0
-    for state in states:
-        print(f"# {state['path']}: {'read' if state['read'] else 'not there'}")
+    for path in candidates:
+        print(f"# {path}: {'read' if path in read else _why_not(path)}")
     rows = [(f"{one.section}.{one.key}", _text(one.value), one.source) for one in settings]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}")
     return 0
+
+
+def _why_not(path: Path) -> str:
+    try:
+        path.stat()
+    except PermissionError:
+        return "in a folder that may not be looked into"
+    except OSError:
+        pass
+    return "not there"
 
 
 def _check(path: Path, *, as_json: bool) -> int:
@@ -121,4 +132,5 @@ def _document(setting: "Setting") -> dict[str, Any]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return "-" if value is None else str(value)
+    text = "-" if value is None else str(value)
+    return text if text.isprintable() else repr(text)
