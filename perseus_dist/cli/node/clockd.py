@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 from perseus_dist.cli.number_options import real, whole
-from perseus_dist.cli.settings.defaults import log_sources
 from perseus_dist.device.lease.clockd import DEFAULT_LEASE_S, UNBOUNDED_MHZ, ClockdConfig, check_usable, run_clockd
 from perseus_dist.device.lease.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
 from perseus_dist.device.lease.file import SYSTEM_FOLDER, lease_folder
@@ -63,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ClockdError: This process cannot set clocks, or cannot listen.
     """
+    from perseus_dist.cli.settings.defaults import log_sources
+
     logging.basicConfig(format="%(asctime)s clockd: %(message)s", level=logging.INFO)
     log_sources(args, _log)
     config = ClockdConfig(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.number_options import whole
-from perseus_dist.cli.settings.defaults import log_sources
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
@@ -98,6 +97,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Serve."""
+    from perseus_dist.cli.settings.defaults import log_sources
     from perseus_dist.planner.service.server import serve
 
     # An embedded one writes into its job's log, where the agent of rank 0 tells the job's phases.

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.settings.command_parser import find_parser
-from perseus_dist.cli.settings.effective import Setting, check_sections, effective_settings
 from perseus_dist.cli.settings.files import read_files
-from perseus_dist.cli.settings.keys import section_of
+from perseus_dist.cli.settings.keys import ALIASES, section_of
 
 if TYPE_CHECKING:
     from logging import Logger
+
+    from perseus_dist.cli.settings.effective import Setting
 
 _HELP = ("-h", "--help")
 
 
 def set_defaults(
     parser: argparse.ArgumentParser, words: Sequence[str], environ: Mapping[str, str]
-) -> tuple[Setting, ...]:
+) -> "tuple[Setting, ...]":
     """Make settings the defaults of the command that a line begins with.
 
     Args:
@@ -39,6 +40,11 @@ def set_defaults(
     if section is None or "--embedded" in words:
         return ()
     files = read_files(environ)
+    prefix = f"PERSEUS_{section}_".upper()
+    if not files and not any(name.startswith(prefix) or name in ALIASES.values() for name in environ):
+        return ()  # most commands: what follows need not be imported
+    from perseus_dist.cli.settings.effective import check_sections, effective_settings
+
     for file in files:
         check_sections(file)
     settings = effective_settings(section, command, files, environ)
@@ -53,7 +59,7 @@ def log_sources(args: argparse.Namespace, log: "Logger") -> None:
         log.info("settings: %s", ", ".join(f"--{setting.key} from {setting.source}" for setting in in_force))
 
 
-def with_sources(message: str, args: argparse.Namespace, given: Sequence[Setting]) -> str:
+def with_sources(message: str, args: argparse.Namespace, given: "Sequence[Setting]") -> str:
     """A command's refusal, and where the options that it names were set, if not on the command line."""
     sources = [
         f"--{setting.key} is from {setting.source}" for setting in _in_force(args, given) if _names(message, setting)
@@ -61,11 +67,11 @@ def with_sources(message: str, args: argparse.Namespace, given: Sequence[Setting
     return f"{message} ({'; '.join(sources)})" if sources else message
 
 
-def _in_force(args: argparse.Namespace, given: Sequence[Setting]) -> list[Setting]:
+def _in_force(args: argparse.Namespace, given: "Sequence[Setting]") -> "list[Setting]":
     """The settings that the command line has left as they are."""
     return [setting for setting in given if getattr(args, setting.dest, None) is setting.value]
 
 
-def _names(message: str, setting: Setting) -> bool:
+def _names(message: str, setting: "Setting") -> bool:
     is_text = isinstance(setting.value, str | Path)
     return f"--{setting.key} " in f"{message} " or (is_text and str(setting.value) in message)
