@@ -16,6 +16,14 @@ from waiting import wait_until
 from perseus_dist.simulator.machine import SimulatedMachine
 
 
+@pytest.fixture(autouse=True)
+def _broken_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part of a job reads settings: neither a file that is broken nor a variable of the planner's matters."""
+    (tmp_path / "perseus.toml").write_text("[planner\n")
+    monkeypatch.setenv("PERSEUS_CONFIG", str(tmp_path / "perseus.toml"))
+    monkeypatch.setenv("PERSEUS_PLANNER_METRICS_PORT", "broken")
+
+
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
