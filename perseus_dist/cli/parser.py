@@ -44,7 +44,9 @@ GROUPS = {
     "people who plan and do research": (
         *("schedule", "profile", "plan", "lookup", "compare", "emulate", "measure", "sim", "simulate"),
     ),
-    "operators of a node or cluster": ("planner", "clockd", "release", "doctor", "straggler", "config"),
+    "operators of a node or cluster": (
+        *("planner", "token", "audit", "clockd", "release", "doctor", "straggler", "config"),
+    ),
     "shells and other programs": ("completion", "agent"),
 }
 """Commands by who needs them, in the order of the help."""

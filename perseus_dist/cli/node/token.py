@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from perseus_dist.library.tables import Column
     from perseus_dist.rpc.v1 import planner_pb2 as pb
 
+_EPILOG = """\
+example:
+  perseus-dist token create dashboard --role view
+  perseus-dist token list
+"""
 _CREATE_EPILOG = """\
 example:
   perseus-dist token create dashboard --role view
@@ -58,6 +63,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "token",
         help="make, list and revoke named tokens with roles",
         description="Make, list and revoke named tokens with roles. Takes the operator's token, or one of role admin.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     form = argparse.RawDescriptionHelpFormatter

@@ -11,7 +11,6 @@ from perseus_dist.cli.settings.files import SettingsError, SettingsFile, find_li
 from perseus_dist.cli.settings.keys import (
     ALIASES,
     COMMAND_OF,
-    PLANNER_GROUP,
     is_path,
     is_switch,
     options_of,
@@ -86,10 +85,8 @@ def effective_settings(
     """
     options = options_of(section, parser)
     files = tuple(files)
-    if any(section in file.tables for file in files):
-        known = options if _has_all_options(section, parser) else _all_options(section)
-        for file in files:
-            _check_keys(file, section, known)
+    for file in files:
+        _check_keys(file, section, options)
     settings = []
     for key, action in options.items():
         setting = Setting(section=section, key=key, dest=action.dest, value=action.default)
@@ -105,17 +102,6 @@ def effective_settings(
                 break
         settings.append(setting)
     return settings
-
-
-def _has_all_options(section: str, parser: argparse.ArgumentParser) -> bool:
-    return section != "client" or any(group.title == PLANNER_GROUP for group in parser._action_groups)  # noqa: SLF001
-
-
-def _all_options(section: str) -> dict[str, argparse.Action]:
-    """Also those that the command at hand has no use for, as ``doctor`` for a token."""
-    from perseus_dist.cli.settings.command_parser import command_parser
-
-    return options_of(section, command_parser(COMMAND_OF[section]))
 
 
 def _check_keys(file: SettingsFile, section: str, known: Mapping[str, argparse.Action]) -> None:

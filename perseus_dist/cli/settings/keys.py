@@ -31,11 +31,12 @@ def section_of(command: str, parser: argparse.ArgumentParser) -> str | None:
     """
     if command in ("planner", "clockd"):
         return command
-    return "client" if "--planner" in parser._option_string_actions else None  # noqa: SLF001 - argparse has no other door
+    groups = parser._action_groups  # noqa: SLF001 - argparse has no other door
+    return "client" if any(group.title == PLANNER_GROUP for group in groups) else None
 
 
 def options_of(section: str, parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """The options that settings of a section are defaults of, by key, as far as this command has them.
+    """The options that settings of a section are defaults of, by key.
 
     Args:
         section: One of ``COMMAND_OF``.
@@ -44,7 +45,7 @@ def options_of(section: str, parser: argparse.ArgumentParser) -> dict[str, argpa
     found: Iterable[argparse.Action] = parser._actions  # noqa: SLF001
     if section == "client":
         groups = [group for group in parser._action_groups if group.title == PLANNER_GROUP]  # noqa: SLF001
-        found = groups[0]._group_actions if groups else [parser._option_string_actions["--planner"]]  # noqa: SLF001
+        found = groups[0]._group_actions  # noqa: SLF001
     named = {action.option_strings[-1].removeprefix("--"): action for action in found if action.option_strings}
     return {key: action for key, action in named.items() if key not in _OF_ONE_START and _has_one_value(action)}
 
