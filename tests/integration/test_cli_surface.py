@@ -24,7 +24,8 @@ SURFACE = {
     "lookup": f"frontier {DEADLINE} --fastest --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
-    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics-port --stragglers --address-file --embedded "
+    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
+    "--metrics-tls-key --metrics-password-file --stragglers --address-file --embedded "
     "--cache --job --share",
     "jobs": f"--json {PLANNER}",
     "watch": f"job --json {PLANNER}",
@@ -38,7 +39,7 @@ SURFACE = {
     "audit": f"--since --job --json {PLANNER}",
     "clockd": "--socket --group --lease-s --min-mhz --max-mhz --lease-dir",
     "release": "gpus --all --if-unleased --lease-dir --json",
-    "doctor": f"--json {PLANNER}",
+    "doctor": f"--json --metrics {PLANNER}",
     "agent": "",
     "enable": "framework --shim",
     "disable": "framework --shim",

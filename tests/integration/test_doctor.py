@@ -157,3 +157,62 @@ def test_planner_that_is_none(tmp_path: Path) -> None:
         assert has(lines, "fail planner:", "there is no answer")
     _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
     assert has(lines, "fail planner:", "no planner answers")
+
+
+def node_metrics(folder: Path, file: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    settings = {"PERSEUS_LEASE_DIR": str(folder), "PERSEUS_CLOCKD_SOCKET": str(folder / "clockd.sock")}
+    return subprocess.run(
+        [sys.executable, "-m", "perseus_dist", "doctor", "--metrics", str(file)],
+        env={**{key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}, **environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_metrics_for_node_exporter(machine: SimulatedMachine, tmp_path: Path) -> None:
+    first, second = machine.gpus
+    file = tmp_path / "perseus.prom"
+    first.set_event_reasons(0x20)
+    second.set_power_limit_w(250)
+    lease_file = LeaseFile(tmp_path, first.uuid)
+    lease_file.take("a holder that dies")
+    lease_file.touch()
+    held = node_metrics(tmp_path, file, machine.environment())
+    assert (held.returncode, held.stdout, held.stderr) == (0, "", "")
+    leased = file.read_text().splitlines()
+    lease_file.give_back()
+    assert node_metrics(tmp_path, file, machine.environment()).returncode == 0
+    left = file.read_text().splitlines()
+    of_first, of_second = (f'gpu="{gpu.index}",uuid="{gpu.uuid}"' for gpu in machine.gpus)
+    assert f"perseus_node_gpu_leased{{{of_first}}} 1" in leased
+    assert f"perseus_node_gpu_clocks_left_locked{{{of_first}}} 0" in leased
+    assert f"perseus_node_gpu_clocks_left_locked{{{of_first}}} 1" in left
+    assert f"perseus_node_gpu_clocks_left_locked{{{of_second}}} 0" in left
+    assert f'perseus_node_gpu_throttled{{{of_first},reason="thermal"}} 1' in left
+    assert f'perseus_node_gpu_throttled{{{of_second},reason="thermal"}} 0' in left
+    assert f"perseus_node_gpu_power_capped{{{of_second}}} 1" in left
+    assert {"perseus_node_driver_up 1", "perseus_node_clockd_up 0"} <= {*left}
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert machine.calls() == []  # nothing was set
+
+
+def test_metrics_of_sick_nodes(machine: SimulatedMachine, tmp_path: Path) -> None:
+    file = tmp_path / "perseus.prom"
+    assert node_metrics(tmp_path, file, {}).returncode == 0
+    assert "perseus_node_driver_up 0" in file.read_text().splitlines()
+    machine.inject(Fault(function="nvmlDeviceGetCurrentClocks*", result=999), gpu=1)
+    assert node_metrics(tmp_path, file, machine.environment()).returncode == 0
+    text = file.read_text()
+    assert f'perseus_node_gpu_up{{gpu="0",uuid="{machine.gpu(0).uuid}"}} 1' in text
+    assert f'perseus_node_gpu_up{{gpu="1",uuid="{machine.gpu(1).uuid}"}} 0' in text
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("perseus.txt", "end in .prom"), ("none/perseus.prom", "existing, writable folder")]
+)
+def test_metrics_that_cannot_be_written(tmp_path: Path, name: str, told: str) -> None:
+    done = node_metrics(tmp_path, tmp_path / name, {})
+    assert done.returncode == 2
+    assert told in done.stderr.splitlines()[-1]

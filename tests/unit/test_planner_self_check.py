@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from test_planner_lifecycle import Fleet
@@ -12,8 +11,8 @@ from perseus_dist.cli.jobs.job_view import format_troubles
 from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
 from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase
-from perseus_dist.planner.runtime.counters import Counters
-from perseus_dist.planner.runtime.metrics import _PlannerCollector
+from perseus_dist.planner.metrics.job_series import add_job
+from perseus_dist.planner.metrics.page import Page
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.job_status_wire import decode_job_status, status_to_wire
 from perseus_dist.simulation.job import SimulatedJob
@@ -187,9 +186,9 @@ def test_the_figures_are_metrics() -> None:
     fleet = Fleet().to_enforcing()
     fleet.free_s = fleet.planned_s = 1.03
     fleet.iterate(30)
-    jobs = SimpleNamespace(counters=Counters(), num_streams=0, all=lambda: [SimpleNamespace(job=fleet.job)])
-    collected = _PlannerCollector(jobs, SimpleNamespace(trouble="")).collect()  # type: ignore[arg-type]
-    degrees = next(family for family in collected if family.name == "perseus_job_measured_over_predicted")
+    page = Page()
+    add_job(page, fleet.job)
+    degrees = next(one for one in page.metrics() if one.name == "perseus_job_measured_over_predicted_ratio")
     found = {(sample.labels["iterations"], sample.labels["quantity"]): sample.value for sample in degrees.samples}
     assert found["plan", "time"] == pytest.approx(1.03)
     assert found.keys() == {(one, quantity) for one in ("full", "plan") for quantity in ("time", "energy")}

@@ -4,8 +4,10 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from perseus_dist.cli.jobs.call_troubles import connection_trouble
 from perseus_dist.cli.jobs.planner_client import (
@@ -16,18 +18,27 @@ from perseus_dist.cli.jobs.planner_client import (
     planner_calls,
 )
 from perseus_dist.device.inspection import Finding, Level, inspect_device
+from perseus_dist.device.node_metrics import node_metrics
+from perseus_dist.errors import PerseusError
+from perseus_dist.planning.output_file import check_writable, write_output
 
 _EPILOG = """\
 example:
   perseus-dist doctor
   perseus-dist doctor --planner planner.example:50151 --json
+  perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
 Looks at packages, driver, GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps,
 and the planner. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps
 perseus-dist from working.
 """
 
+_READABLE_BY_ALL = 0o644  # node_exporter is another user
 _PLANNER_TIMEOUT_S = 3.0
+
+
+class DoctorOptionsError(PerseusError):
+    """Options of the doctor that do not fit together."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -40,6 +51,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--metrics",
+        type=Path,
+        metavar="FILE.prom",
+        help="write leases, clocks left locked and throttling for node_exporter's textfile collector, and "
+        "nothing else; asks for no lease, and no planner",
+    )
     add_planner_arguments(parser, "a planner that must be reachable")
     parser.set_defaults(run=run)
 
@@ -49,7 +67,12 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0; 1 if a finding is a failure.
+
+    Raises:
+        PerseusError: Metrics cannot be written.
     """
+    if args.metrics is not None:
+        return _write_metrics(args)
     findings = [*_inspect_packages(), *inspect_device(os.environ)]
     if args.planner is not None:
         findings.append(_inspect_planner(args))
@@ -61,6 +84,18 @@ def run(args: argparse.Namespace) -> int:
             if finding.remedy:
                 print(f"      -> {finding.remedy}")
     return 1 if any(finding.level is Level.FAIL for finding in findings) else 0
+
+
+def _write_metrics(args: argparse.Namespace) -> int:
+    if args.json:
+        raise DoctorOptionsError("--metrics writes for node_exporter, and does not go with --json")
+    if args.metrics.suffix != ".prom":
+        raise DoctorOptionsError(f"--metrics {args.metrics}: node_exporter reads files whose names end in .prom alone")
+    check_writable(args.metrics)
+    write_output(args.metrics, node_metrics(os.environ, version("perseus-dist")).encode())
+    with suppress(OSError):  # it belongs to another user, who has seen to it
+        args.metrics.chmod(_READABLE_BY_ALL)
+    return 0
 
 
 def _inspect_packages() -> Iterator[Finding]:

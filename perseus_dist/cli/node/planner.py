@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.number_options import whole
+from perseus_dist.cli.node.metrics_options import add_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
@@ -19,7 +19,8 @@ _log = logging.getLogger(__name__)
 _EPILOG = """\
 example:
   perseus-dist planner
-  perseus-dist planner --bind 0.0.0.0:50151 --tls-cert planner.pem --tls-key planner.key --metrics-port 9464
+  perseus-dist planner --bind 0.0.0.0:50151 --tls-cert planner.pem --tls-key planner.key \\
+      --metrics 0.0.0.0:9464 --metrics-tls-cert planner.pem --metrics-tls-key planner.key
 
 Everything that it acknowledges is in --state-dir, and a planner that is started again there goes on with it. The token
 in the file 'operator-token' there opens every job. A job's own token is the one that its first rank came with; on a
@@ -59,12 +60,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--insecure", action="store_true", help="serve plain text on an address that other machines can reach"
     )
-    parser.add_argument(
-        "--metrics-port",
-        type=whole(0, 65_535, "a port from 0 to 65535"),
-        metavar="PORT",
-        help="serve Prometheus metrics on 127.0.0.1; 0: any",
-    )
+    add_metrics_options(parser)
     parser.add_argument(
         "--stragglers",
         choices=("act", "show"),
@@ -140,6 +136,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         )
     if tls is not None:
         server_credentials(tls)  # refused here, before anything is written
+    metrics = metrics_endpoint(args)
     if args.address_file is not None:
         check_writable(args.address_file)
     state_dir = args.state_dir or (None if args.embedded else default_state_dir())
@@ -158,7 +155,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         rights=None if args.embedded or state_dir is None else state_dir / RIGHTS,
         needs_token=args.embedded or not bind.is_loopback,
         tls=tls,
-        metrics_port=args.metrics_port,
+        metrics=metrics,
         address_file=args.address_file,
         embedded=args.embedded,
         cache=args.cache,

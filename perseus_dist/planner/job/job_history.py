@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from perseus_dist.messages.job_status import JobEvent
 from perseus_dist.messages.terms import NO_ITERATION
+from perseus_dist.planner.job.state.durations import ITERATION_BOUNDS_S, SWITCH_BOUNDS_S, DurationHistogram
 
 MAX_EVENTS = 64
 
@@ -16,10 +17,16 @@ class JobHistory:
     Attributes:
         num_events: So far.
         num_verdicts: So far, by cause.
+        iterations: That all ranks have reported, at whatever clocks.
+        energy_j: [J] drawn in those of them whose energy is known.
+        switch_confirmations: From the decision of a switch until a rank said that it has it, of every rank.
     """
 
     num_events: int = 0
     num_verdicts: Counter[str] = field(default_factory=Counter)
+    iterations: DurationHistogram = field(default_factory=lambda: DurationHistogram(ITERATION_BOUNDS_S))
+    energy_j: float = 0.0
+    switch_confirmations: DurationHistogram = field(default_factory=lambda: DurationHistogram(SWITCH_BOUNDS_S))
     _newest: deque[tuple[float, JobEvent]] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
 
     def add(
@@ -60,6 +67,19 @@ class JobHistory:
             points=points,
         )
         self._newest.append((now_s, event))
+
+    def count_iteration(self, time_s: float, energy_j: float | None) -> None:
+        """All ranks have reported an iteration."""
+        self.iterations.observe(time_s)
+        self.energy_j += energy_j or 0.0
+
+    def confirm_switch(self, switch_revision: int, now_s: float) -> None:
+        """A rank has a switch; one that was decided before what is kept is not counted."""
+        for at_s, event in reversed(self._newest):
+            if event.kind == "switch":
+                if event.switch_revision == switch_revision:
+                    self.switch_confirmations.observe(now_s - at_s)
+                return
 
     def events(self, now_s: float) -> tuple[JobEvent, ...]:
         """The newest ones, ascending, as old as they are at an instant."""

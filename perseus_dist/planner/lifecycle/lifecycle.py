@@ -138,6 +138,8 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
         case ScheduleText() as text:
             return handle_schedule(job, event.stream, text, now_s)
         case SwitchSeen() as seen:
+            if seen.switch_revision > state.switch_seen:
+                job.history.confirm_switch(seen.switch_revision, now_s)
             state.switch_seen = max(state.switch_seen, seen.switch_revision)
             newest = job.switch.switch_revision if job.switch else 0
             job.revisions.held_switch = max(job.revisions.held_switch, seen.switch_revision)

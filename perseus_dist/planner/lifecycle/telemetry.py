@@ -31,6 +31,8 @@ def handle_telemetry(job: Job, state: RankState, message: Telemetry, now_s: floa
         state.lost_messages += max(0, message.sequence - state.telemetry_sequence - 1)
     state.telemetry_sequence, state.has_reported = message.sequence, True
     state.gpu_sample = message.gpu
+    if message.gpu.clock_mhz:
+        state.gpu_reading = message.gpu
     if (message.lost_boundaries, message.missed_clocks) != (state.lost_boundaries, state.missed_clocks):
         state.lost_boundaries, state.missed_clocks = message.lost_boundaries, message.missed_clocks
         job.num_changes += 1
@@ -95,6 +97,8 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
             del job.progress.unfinished[number]
             job.num_changes += 1
             count_iteration(job, of_job)
+            if of_job.is_live:
+                job.history.count_iteration(of_job.time_s, of_job.energy_j)
             is_known = True
     return is_known
 

@@ -199,6 +199,7 @@ class JobActor:
 
     async def _plan(self, request: PlanningRequest) -> None:
         event: PlanReady | PlanFailed
+        began_s = time.monotonic()
         try:
             event = PlanReady(result=await self._worker.plan(request))
         except WorkerDiedError as error:
@@ -210,5 +211,6 @@ class JobActor:
             event = PlanFailed(request_id=request.request_id, reason="planning failed; the planner's log says how")
         finally:
             self._plans.pop(request.request_id, None)
+        self._counters.planning.observe(time.monotonic() - began_s)
         self._counters.plans["failed" if isinstance(event, PlanFailed) else "ready"] += 1
         self.tell(event)

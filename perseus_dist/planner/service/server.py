@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import start_http_server
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.access import Access
@@ -24,9 +23,10 @@ from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.access.shared_port import SharedPort, keep_shared_port, load_shared_port
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
 from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.metrics.collector import planner_registry
+from perseus_dist.planner.metrics.endpoint import EndpointConfig, MetricsEndpoint
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
-from perseus_dist.planner.runtime.metrics import planner_registry
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
@@ -75,7 +75,7 @@ class ServerConfig:
         rights: Where named tokens and the audit record are kept; None keeps them in memory.
         needs_token: Whether calls without a token are refused.
         tls: None serves plain text.
-        metrics_port: On the loopback address; None for no metrics.
+        metrics: Where they are served; None for no metrics.
         address_file: Told where the planner listens: JSON with ``address``, ``metrics_address``, ``pid`` and, if
             ``embedded``, ``token``; what other nodes need of a ``share`` is in ``shared``.
         embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
@@ -92,7 +92,7 @@ class ServerConfig:
     operator_token: str
     needs_token: bool
     tls: ServerTls | None = None
-    metrics_port: int | None = None
+    metrics: EndpointConfig | None = None
     address_file: Path | None = None
     embedded: bool = False
     cache: Path | None = None
@@ -130,11 +130,11 @@ async def serve(config: ServerConfig) -> None:
         reflection.enable_server_reflection(names, server)
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
-        metrics_address = _serve_metrics(config, jobs, store, cleanup)
+        metrics = _serve_metrics(config, jobs, store, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-        _tell_address(config, str(address), metrics_address, shared)
+        _tell_address(config, str(address), metrics, shared)
         ticking = asyncio.create_task(jobs.tick())
         is_orphan = await _until_asked_to_end(parent if config.embedded else None)
 
@@ -194,27 +194,27 @@ def _share(server: grpc.aio.Server, config: ServerConfig) -> SharedPort | None:
     return shared
 
 
-def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: AsyncExitStack) -> str:
-    if config.metrics_port is None:
-        return ""
-    try:
-        httpd, thread = start_http_server(config.metrics_port, addr="127.0.0.1", registry=planner_registry(jobs, store))
-    except OSError as error:
-        raise ListenError(
-            f"127.0.0.1:{config.metrics_port}: cannot be listened on ({error.strerror}); name another --metrics-port"
-        ) from error
-    cleanup.callback(httpd.server_close)
-    cleanup.callback(thread.join)
-    cleanup.callback(httpd.shutdown)
-    return f"127.0.0.1:{httpd.server_port}"
+def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: AsyncExitStack) -> MetricsEndpoint | None:
+    if config.metrics is None:
+        return None
+    endpoint = MetricsEndpoint(config.metrics, planner_registry(jobs, store))
+    # A scrape that waits for the loop would keep the endpoint's thread while the loop waits for that thread.
+    cleanup.push_async_callback(asyncio.to_thread, endpoint.close)
+    return endpoint
 
 
-def _tell_address(config: ServerConfig, address: str, metrics_address: str, shared: SharedPort | None) -> None:
+def _tell_address(
+    config: ServerConfig, address: str, endpoint: MetricsEndpoint | None, shared: SharedPort | None
+) -> None:
     security = "plain text" if config.tls is None else "mTLS" if config.tls.client_ca else "TLS"
-    metrics = f", metrics on http://{metrics_address}/metrics" if metrics_address else ""
+    metrics = f", metrics on {endpoint.url}" if endpoint else ""
     _log.info("listening on %s (%s)%s", address, security, metrics)
     if config.address_file is not None:
-        told: dict[str, Any] = {"address": address, "metrics_address": metrics_address, "pid": os.getpid()}
+        told: dict[str, Any] = {
+            "address": address,
+            "metrics_address": endpoint.address if endpoint else "",
+            "pid": os.getpid(),
+        }
         if config.embedded:
             told["token"] = config.operator_token
         if shared is not None:

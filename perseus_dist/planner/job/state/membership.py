@@ -28,6 +28,7 @@ class RankState:
         telemetry_sequence: Of its latest telemetry; 0 before the first.
         has_reported: It has sent telemetry since it attached, and before that all samples that it had kept.
         lost_messages: Telemetry that never came.
+        gpu_sample: Of its latest telemetry; gpu_reading: the latest one that says something of the clock.
         switch_seen: Highest switch revision that it has confirmed.
     """
 
@@ -49,6 +50,7 @@ class RankState:
     clock_changes: int = 0
     missed_clocks: int = 0
     gpu_sample: GpuSample = field(default_factory=GpuSample)
+    gpu_reading: GpuSample = field(default_factory=GpuSample)
     switch_seen: int = 0
 
     @property

@@ -1,0 +1,125 @@
+"""Collects a page of metrics where jobs change, on the event loop, without holding that up.
+
+A thread of the endpoint asks; the loop adds job after job, and lets messages in between whenever it has spent
+``SLICE_S`` on it. So no page shows half a change, and none costs a switch more than that.
+"""
+
+import asyncio
+import logging
+import platform
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from perseus_dist.planner.job.job import Phase
+from perseus_dist.planner.metrics import catalogue
+from perseus_dist.planner.metrics.job_series import add_job
+from perseus_dist.planner.metrics.page import Page
+from perseus_dist.planner.runtime.jobs import Jobs
+
+MAX_JOBS = 1_000
+"""That have series of their own; of more the last by name have none, and ``perseus_jobs_left_out`` counts them."""
+
+SLICE_S = 0.005
+_PATIENCE_S = 5.0  # of a scrape; Prometheus's own is 10 s
+
+_log = logging.getLogger(__name__)
+
+
+class Trouble(Protocol):
+    """Whether the disk takes commits: ``Store``."""
+
+    @property
+    def trouble(self) -> str:
+        """Why it does not, or empty."""
+
+
+def planner_registry(jobs: Jobs, store: Trouble) -> CollectorRegistry:
+    """The planner's metrics and its process's; call it on the loop that the jobs run on."""
+    registry = CollectorRegistry()
+    registry.register(_PlannerCollector(jobs, store, asyncio.get_running_loop()))
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class _PlannerCollector(Collector):
+    """Called by the endpoint's threads, one at a time."""
+
+    def __init__(self, jobs: Jobs, store: Trouble, loop: asyncio.AbstractEventLoop) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._loop = loop
+        self._one_at_a_time = threading.Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        """Ask the loop.
+
+        Raises:
+            TimeoutError: The loop is busy, or has ended.
+        """
+        if self._loop.is_closed() or not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
+            raise TimeoutError
+        try:
+            asked = asyncio.run_coroutine_threadsafe(collect_page(self._jobs, self._store), self._loop)
+            try:
+                page = asked.result(_PATIENCE_S)
+            finally:
+                asked.cancel()
+        finally:
+            self._one_at_a_time.release()
+        yield from page.metrics()
+
+
+async def collect_page(jobs: Jobs, store: Trouble) -> Page:
+    """All metrics of planner and jobs.
+
+    Jobs that are over have no series: their last values are in Prometheus's past, and those that come back have theirs
+    again.
+    """
+    page = Page()
+    _add_planner(page, jobs, store)
+    living = [actor.job for actor in jobs.all() if actor.job.phase is not Phase.DONE and actor.job.spec is not None]
+    page.add(catalogue.JOBS_LEFT_OUT, max(0, len(living) - MAX_JOBS))
+    until_s = time.monotonic() + SLICE_S
+    for job in living[:MAX_JOBS]:
+        if time.monotonic() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.monotonic() + SLICE_S
+        try:
+            add_job(page, job)
+        except Exception:  # one job's defect must not hide the others
+            _log.exception("job %s: its metrics failed", job.job_id)
+    return page
+
+
+def _add_planner(page: Page, jobs: Jobs, store: Trouble) -> None:
+    counters = jobs.counters
+    page.add_info(catalogue.BUILD, version("perseus-dist"), platform.python_version())
+    for family, counts in (
+        (catalogue.RECEIVED, counters.received),
+        (catalogue.SENT, counters.sent),
+        (catalogue.CALLS, counters.calls),
+        (catalogue.REFUSALS, counters.refused),
+        (catalogue.PLANS, counters.plans),
+    ):
+        for key, value in counts.items():
+            page.add(family, value, key)
+    page.add_histogram(catalogue.PLANNING, counters.planning)
+    page.add(catalogue.STREAMS, counters.streams)
+    page.add(catalogue.STORE_FAILURES, counters.store_failures)
+    page.add(catalogue.TICK_FAILURES, counters.tick_failures)
+    page.add(catalogue.OPEN_STREAMS, jobs.num_streams)
+    page.add(catalogue.STORE_IN_TROUBLE, float(bool(store.trouble)))
+    page.add(catalogue.LOOP_LAG, counters.loop_lag_s)
+    num_in_phase = Counter(actor.job.phase for actor in jobs.all())
+    for phase in Phase:
+        page.add(catalogue.JOBS, num_in_phase[phase], phase)

@@ -1,0 +1,174 @@
+"""The planner's metrics: values of a job, how many series that takes at most, and jobs that come and go."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from test_planner_lifecycle import Fleet
+
+from perseus_dist.messages.from_agent import GpuSample
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.facts import JobRegistered, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.job.state.durations import DurationHistogram
+from perseus_dist.planner.job.state.progress import Pipeline
+from perseus_dist.planner.metrics import catalogue, collector
+from perseus_dist.planner.metrics.catalogue import ALL, JOB, Kind
+from perseus_dist.planner.metrics.job_series import add_job
+from perseus_dist.planner.metrics.page import Page
+from perseus_dist.planner.metrics.straggler_series import MAX_PIPELINES
+from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.straggler.verdicts.causes import Cause
+from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
+
+MAX_SERIES = 300  # of a job
+
+
+def verdict(rank: int, degree: float, *, is_acted_upon: bool) -> Verdict:
+    return Verdict(
+        rank=rank,
+        pp_rank=0,
+        dp_rank=rank,
+        degree=Degree(value=degree, low=degree, high=degree),
+        pipeline_degree=None,
+        cause=Cause.THERMAL,
+        since_s=1.0,
+        is_whole_pipeline=False,
+        is_predicted=False,
+        is_flapping=not is_acted_upon,
+        is_acted_upon=is_acted_upon,
+        at_s=2.0,
+    )
+
+
+def shown(page: Page) -> dict[tuple[str, ...], float]:
+    return {(one.name, *one.labels.values()): one.value for family in page.metrics() for one in family.samples}
+
+
+def samples(*jobs: Job) -> dict[tuple[str, ...], float]:
+    page = Page()
+    for job in jobs:
+        add_job(page, job)
+    return shown(page)
+
+
+def collected(*jobs: Job) -> dict[tuple[str, ...], float]:
+    planner = SimpleNamespace(
+        counters=Counters(), num_streams=0, all=lambda: [SimpleNamespace(job=job) for job in jobs]
+    )
+    return shown(asyncio.run(collector.collect_page(planner, SimpleNamespace(trouble=""))))  # type: ignore[arg-type]
+
+
+def registered(job_id: str, *, pp: int, dp: int) -> Job:
+    job = Job(job_id=job_id, policy=Policy())
+    job.spec = JobRegistered(schedule_digest="ab" * 32, pp_size=pp, dp_size=dp, tp_size=1, token_sha256="")
+    job.progress.pipelines = [Pipeline() for _ in range(dp)]
+    return job
+
+
+def test_a_job_with_stragglers() -> None:
+    job = Job(job_id="a", policy=Policy())
+    job.progress.pipelines = [Pipeline() for _ in range(2)]
+    job.detection.verdicts = (verdict(0, 1.2, is_acted_upon=True), verdict(1, 1.5, is_acted_upon=False))
+    job.enforcement.switch = SwitchDecided(
+        table_revision=1, switch_revision=1, effective_iteration=1, points=(0, 3), reason="", t_prime_s=1.25
+    )
+    job.measured.saving.counted_j, job.num_refused_reports = -700.0, 3
+    job.history.num_verdicts[Cause.THERMAL] = 2
+    found = samples(job)
+    assert found["perseus_job_stragglers", "a"] == 1
+    assert found["perseus_job_straggler_degree_ratio", "a"] == 1.2
+    assert found["perseus_job_t_prime_seconds", "a"] == 1.25
+    assert found["perseus_job_saved_joules", "a"] == -700
+    assert found["perseus_job_straggler_verdicts_total", "a", "thermal"] == 2
+    assert found["perseus_job_straggler_verdicts_total", "a", "unknown"] == 0
+    assert found["perseus_job_refused_reports", "a"] == 3
+
+
+def test_a_job_under_a_plan() -> None:
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(30)
+    job = fleet.job
+    job.chosen_target = TargetChosen(target=Target(deadline_s=2.5), by_operator=True)
+    for state in job.members.ranks.values():
+        state.gpu_sample = GpuSample(power_w=250.0)
+        state.gpu_reading = GpuSample(clock_mhz=1200, event_reasons=0x20 if state.rank.rank == 0 else 0)
+    assert job.switch is not None
+    job.history.confirm_switch(job.switch.switch_revision, job.now_s)
+    job.history.confirm_switch(job.switch.switch_revision - 1, job.now_s)  # late, and counted for none
+    found, name = samples(job), job.job_id
+    assert found["perseus_job_phase", name, "enforcing"] == 1
+    assert found["perseus_job_target_deadline_seconds", name] == 2.5
+    assert ("perseus_job_target_slowdown_ratio", name) not in found
+    assert found["perseus_job_iteration_seconds_count", name] >= 30
+    assert found["perseus_job_iteration_seconds_bucket", name, "+Inf"] >= 30
+    assert found["perseus_job_switch_confirmation_seconds_count", name] == 1
+    assert found["perseus_job_stage_clock_hertz", name, "0"] == 1.2e9
+    assert found["perseus_job_stage_power_watts", name, "0"] == 250
+    assert found["perseus_job_throttled_gpus", name] == 1
+    assert found["perseus_job_predicted_saving_ratio", name] > 0
+    saving = 1 - (
+        found["perseus_job_median_iteration_joules", name, "plan"]
+        / found["perseus_job_median_iteration_joules", name, "full"]
+    )
+    assert found["perseus_job_measured_saving_ratio", name] == pytest.approx(saving)
+    assert sum(value for key, value in found.items() if key[0] == "perseus_job_controlled_ranks") == job.num_ranks
+
+
+def test_a_job_can_be_shown_at_any_time_of_its_life() -> None:
+    def is_shown(job: Job) -> bool:
+        return ("perseus_job_phase", job.job_id, job.phase) in samples(job)
+
+    fleet = Fleet()
+    assert is_shown(fleet.job)
+    for advance in (fleet.to_profiling, fleet.to_planning, fleet.plan_ready, fleet.restart):
+        advance()
+        assert is_shown(fleet.job)
+    fleet.attach(0, table_revision=1)
+    assert is_shown(fleet.job)
+
+
+def test_a_job_that_cannot_be_shown_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    broken, well = registered("broken", pp=2, dp=1), registered("well", pp=2, dp=1)
+    del broken.progress
+    assert ("perseus_job_ranks", "well") in collected(broken, well)
+    assert "job broken: its metrics failed" in caplog.text
+
+
+def test_series_are_bounded_however_large_a_job_is() -> None:
+    job = registered("large", pp=1000, dp=MAX_PIPELINES + 1)
+    assert len(samples(job)) < 100
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(20)
+    assert len(samples(fleet.job)) < MAX_SERIES
+
+
+def test_series_end_with_the_job_and_beyond_a_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "MAX_JOBS", 2)
+    monkeypatch.setattr(collector, "SLICE_S", 0.0)  # the loop's turn after each job
+    jobs = [registered(name, pp=2, dp=1) for name in "abcd"]
+    jobs[0].phase = Phase.DONE
+    found = collected(*jobs)
+    assert {key[1] for key in found if key[0] == "perseus_job_info"} == {"b", "c"}
+    assert found["perseus_jobs_left_out",] == 1
+    assert found["perseus_jobs", "done"] == 1
+    jobs[0].phase = Phase.ENFORCING  # it is back
+    assert ("perseus_job_ranks", "a") in collected(*jobs)
+
+
+def test_the_catalogue_is_sound() -> None:
+    assert len({family.name for family in ALL}) == len(ALL)
+    for family in ALL:
+        assert family.help.endswith(".")
+        assert "job" not in family.labels, "Prometheus has a label of that name"
+        assert (JOB in family.labels) == family.name.startswith("perseus_job_") or family is catalogue.INFO
+        assert family.kind is not Kind.COUNTER or not family.name.endswith("_total")
+
+
+def test_a_histogram() -> None:
+    histogram = DurationHistogram((1.0, 2.0))
+    for duration_s in (0.5, 1.0, 1.5, 9.0):
+        histogram.observe(duration_s)
+    assert histogram.cumulative() == [("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)]
+    assert (histogram.num, histogram.sum_s) == (4, 12.0)
