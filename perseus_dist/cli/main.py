@@ -21,6 +21,13 @@ _EXTRAS = {
 }
 """By package that a command imports when it runs, which extra of ours installs it."""
 _SIGINT = 2
+_SIGTERM = 15
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM to the first process of a container, where the command has not said yet what it does then."""
+
+    number = _SIGTERM
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         and the signal's number after Ctrl-C, or after a signal that a command takes as its end.
     """
     try:
+        if os.getpid() == 1:
+            _handle_sigterm()
         open_streams()
         try:
             return _run(sys.argv[1:] if argv is None else argv)
@@ -51,6 +60,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     finally:
         discard_refused()
+
+
+def _handle_sigterm() -> None:
+    """Have SIGTERM end this process also as PID 1, to which the kernel delivers no signal that has no handler.
+
+    Commands that serve replace the handler; else a container that is stopped while it starts would be waited for until
+    it is killed.
+    """
+    import signal
+
+    def end(number: int, frame: object) -> None:  # noqa: ARG001 - as signal wants it
+        raise _TerminatedError
+
+    signal.signal(signal.SIGTERM, end)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -24,6 +24,7 @@ COMMANDS = {
     "clockd": "perseus_dist.cli.node.clockd",
     "release": "perseus_dist.cli.node.release",
     "doctor": "perseus_dist.cli.node.doctor",
+    "health": "perseus_dist.cli.node.health",
     "agent": "perseus_dist.cli.node.agent",
     "enable": "perseus_dist.cli.node.enable",
     "report": "perseus_dist.cli.jobs.report",
@@ -45,7 +46,7 @@ GROUPS = {
         *("schedule", "profile", "plan", "lookup", "compare", "emulate", "measure", "sim", "simulate"),
     ),
     "operators of a node or cluster": (
-        *("planner", "token", "audit", "clockd", "release", "doctor", "straggler", "config"),
+        *("planner", "token", "audit", "clockd", "release", "doctor", "health", "straggler", "config"),
     ),
     "shells and other programs": ("completion", "agent"),
 }

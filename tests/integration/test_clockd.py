@@ -241,6 +241,10 @@ def test_the_group_that_may_connect(machine: SimulatedMachine, tmp_path: Path) -
     group = grp.getgrgid(os.getgroups()[0] if os.getgroups() else os.getgid())
     with ClockdProcess(tmp_path, environ, "--group", group.gr_name) as clockd:
         assert clockd.socket_path.stat().st_gid == group.gr_gid
+    with ClockdProcess(tmp_path, environ, "--group", str(group.gr_gid)) as clockd:
+        assert clockd.socket_path.stat().st_gid == group.gr_gid
+    with pytest.raises(ClockdError, match="there is no such group"):
+        ClockdProcess(tmp_path, environ, "--group", str(2**32 - 1)).start()
     with pytest.raises(ClockdError, match="there is no such group"):
         ClockdProcess(tmp_path, environ, "--group", "no-such-group").start()
 

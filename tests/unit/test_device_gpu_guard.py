@@ -76,6 +76,8 @@ def test_ids_of_a_containers_processes_are_translated(tmp_path: Path) -> None:
     assert translate_pids([1, 20, 21], 950, tmp_path) == (900, 950)
     assert translate_pids([1, 7], 1, tmp_path) == (1, 7)
     assert translate_pids([7], 4711, tmp_path) == (7,)  # it has ended
+    (tmp_path / "950" / "ns" / "pid").unlink()  # as of another user's process, for a daemon without CAP_SYS_PTRACE
+    assert translate_pids([1, 20], 950, tmp_path) == ()
     assert translate_pids([1], 0, tmp_path) == ()  # of a namespace that is not below ours
 
 

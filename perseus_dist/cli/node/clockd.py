@@ -37,7 +37,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--socket", metavar="PATH", help="where to listen")
-    parser.add_argument("--group", metavar="NAME", help="group whose members may connect (default: root's alone)")
+    parser.add_argument(
+        "--group", metavar="NAME", help="group whose members may connect, or its number (default: root's alone)"
+    )
     parser.add_argument(
         "--lease-s",
         type=real(0.1, 60.0, "seconds from 0.1 to 60"),

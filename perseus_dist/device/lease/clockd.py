@@ -30,6 +30,7 @@ UNBOUNDED_MHZ = (1, 100_000)
 _RESTORE_AT_START_S = 5.0
 _RESTORE_AT_END_S = 5.0
 _DRIVER_PATIENCE_S = 5.0
+_MAX_GROUP_ID = 2**32 - 2  # all ones says "unchanged" to chown(2)
 
 
 class ClockdError(PerseusError):
@@ -43,7 +44,7 @@ class ClockdConfig:
     Attributes:
         socket_path: Where it listens.
         folder: Of the lease files.
-        group: Whose members may connect; None for root's.
+        group: Whose members may connect, by name or number; None for root's.
         lease_s: A client silent for so long has lost its lease.
         bounds_mhz: Lowest and highest clock that the operator allows.
     """
@@ -169,7 +170,7 @@ def _listen(config: ClockdConfig) -> socket.socket:
             raise ClockdError(f"{path}: another process listens there already; stop it first, or name another --socket")
     listening = socket.socket(socket.AF_UNIX)
     try:
-        group_id = None if config.group is None else grp.getgrnam(config.group).gr_gid
+        group_id = None if config.group is None else _group_id(config.group)
         config.socket_path.unlink(missing_ok=True)
         before = os.umask(0o177)  # the owner alone, until the group is set
         try:
@@ -188,6 +189,20 @@ def _listen(config: ClockdConfig) -> socket.socket:
         listening.close()
         raise ClockdError(f"{path}: cannot listen there ({error.strerror}); name another --socket") from None
     return listening
+
+
+def _group_id(group: str) -> int:
+    """By name, else by number, as chown(1) has it: an image need not know the names of a node's groups.
+
+    Raises:
+        KeyError: There is no group of that name, and it is no number.
+    """
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        if not (group.isascii() and group.isdecimal() and int(group) <= _MAX_GROUP_ID):
+            raise
+        return int(group)
 
 
 async def _until_signal_or(*others: "asyncio.Future[None]") -> None:

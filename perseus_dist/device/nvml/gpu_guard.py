@@ -121,11 +121,14 @@ def translate_pids(pids: Collection[int], peer_pid: int, proc: Path = Path("/pro
         proc: Where the process file system is mounted.
 
     Returns:
-        Those found; without a namespace of the peer's own, all of them; of a peer that we cannot see, none.
+        Those found; without a namespace of the peer's own, all of them; of a peer that we cannot see, or whose
+        namespace we may not read (that takes CAP_SYS_PTRACE where it is another user's), none.
     """
     namespace = _pid_namespace(proc / str(peer_pid))
     if not peer_pid:
         return ()  # a process that we cannot see
+    if namespace is None and _is_deeper(proc / str(peer_pid), proc / "self"):
+        return ()  # its numbers would be taken for other processes'
     if namespace is None or namespace == _pid_namespace(proc / "self"):
         return tuple(pids)
     theirs = (folder for folder in proc.iterdir() if folder.name.isdecimal() and _pid_namespace(folder) == namespace)
@@ -139,13 +142,23 @@ def _pid_namespace(folder: Path) -> int | None:
         return None
 
 
+def _is_deeper(folder: Path, other: Path) -> bool:
+    """Whether a process lives in a PID namespace further down than another."""
+    return len(_pids(folder)) > len(_pids(other))
+
+
 def _innermost_pid(folder: Path) -> int:
     """A process's id in its own PID namespace; 0 if it has ended."""
+    return next(reversed(_pids(folder)), 0)
+
+
+def _pids(folder: Path) -> list[int]:
+    """A process's ids, from our PID namespace down to its own; none if it has ended."""
     try:
         lines = (folder / "status").read_text(errors="replace").splitlines()
     except OSError:
-        return 0
-    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), 0)
+        return []
+    return next(([int(pid) for pid in line.split()[1:]] for line in lines if line.startswith("NSpid:")), [])
 
 
 def _lineage(pid: int) -> Iterator[int]:

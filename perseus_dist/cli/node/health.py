@@ -1,0 +1,112 @@
+"""``perseus-dist health``: whether a planner or a lease daemon serves, as an exit code for probes."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from perseus_dist.cli.number_options import real
+from perseus_dist.errors import PerseusError
+
+_DEFAULT_PLANNER = "127.0.0.1:50151"
+_PLANNER_VARIABLE = "PERSEUS_PLANNER"
+
+_EPILOG = """\
+example:
+  perseus-dist health
+  perseus-dist health --planner planner.example:50151 --tls-ca ca.pem
+  perseus-dist health --planner 127.0.0.1:50151 --tls-ca ca.pem --tls-server-name planner.example
+  perseus-dist health --clockd /run/perseus-dist/clockd.sock
+
+Asks a planner by the standard gRPC health protocol, which needs no token, or the lease daemon at a socket, of which it
+takes no lease. For exec probes of Kubernetes, whose own gRPC probes speak no TLS, and for load balancers and monitors.
+
+The exit code is 0 if it serves; 1 if it does not, or cannot be reached; 2 if the arguments cannot be used.
+"""
+
+
+class HealthOptionsError(PerseusError):
+    """Options that do not fit together, or an address that is none."""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "health",
+        help="say whether a planner or clockd serves",
+        description="Ask whether a planner, or the lease daemon of this node, serves.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--planner", metavar="HOST:PORT", help=f"default: ${_PLANNER_VARIABLE}, else {_DEFAULT_PLANNER}")
+    which.add_argument("--clockd", metavar="SOCKET", help="ask the lease daemon that listens there")
+    parser.add_argument(
+        "--timeout-s",
+        type=real(0.1, 60.0, "seconds from 0.1 to 60"),
+        default=3.0,
+        metavar="S",
+        help="how long to wait for the answer (default: %(default)s)",
+    )
+    tls = parser.add_argument_group("TLS towards a planner")
+    tls.add_argument("--tls", action="store_true", help="speak TLS, and trust the system's authorities")
+    tls.add_argument("--tls-ca", type=Path, metavar="PEM", help="speak TLS, and trust this authority alone")
+    tls.add_argument("--tls-cert", type=Path, metavar="PEM", help="our certificate, for a planner that asks for one")
+    tls.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
+    tls.add_argument(
+        "--tls-server-name", metavar="NAME", help="the name in the planner's certificate, where it is not HOST"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, and say in one line what came of it.
+
+    Returns:
+        0 if it serves, else 1.
+
+    Raises:
+        HealthOptionsError: The options do not fit together.
+        ConnectionFileError: A certificate cannot be read.
+    """
+    speaks_tls = bool(args.tls or args.tls_ca or args.tls_cert)
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise HealthOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
+    if args.tls_server_name is not None and not speaks_tls:
+        raise HealthOptionsError("--tls-server-name needs --tls or --tls-ca")
+    if args.clockd is not None:
+        if speaks_tls:
+            raise HealthOptionsError("--clockd asks at a UNIX socket: expected no TLS options beside it")
+        from perseus_dist.device.lease.health import find_clockd_fault
+
+        subject, fault = f"clockd at {args.clockd}", find_clockd_fault(args.clockd, args.timeout_s)
+    else:
+        address = args.planner or os.environ.get(_PLANNER_VARIABLE) or _DEFAULT_PLANNER
+        subject, fault = f"planner at {address}", _find_planner_fault(address, args, speaks_tls=speaks_tls)
+    if fault:
+        print(f"{subject} does not serve: {fault}", file=sys.stderr)
+        return 1
+    print(f"{subject} serves")
+    return 0
+
+
+def _find_planner_fault(address: str, args: argparse.Namespace, *, speaks_tls: bool) -> str:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand beside our one
+    import grpc
+
+    from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, channel_credentials
+    from perseus_dist.rpc.health import find_service_fault
+
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise HealthOptionsError(f"--planner {address}: expected HOST:PORT, as in {_DEFAULT_PLANNER}")
+    options = [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)]  # whether the planner serves, not a proxy on the way
+    if not speaks_tls:
+        channel = grpc.insecure_channel(address, options)
+    else:
+        if args.tls_server_name is not None:
+            options.append(("grpc.ssl_target_name_override", args.tls_server_name))
+        credentials = channel_credentials(ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key))
+        channel = grpc.secure_channel(address, credentials, options)
+    with channel:
+        return find_service_fault(channel, args.timeout_s)

@@ -1,0 +1,119 @@
+"""``launch/kubernetes`` as kubectl renders it: valid for several versions of Kubernetes, and within the policy."""
+
+import shutil
+from functools import cache
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from manifests import FOLDER, KUSTOMIZATIONS, Document, rendered, violations, workloads, written
+
+pytestmark = pytest.mark.stress
+
+VERSIONS = ("1.28", "1.34")
+OWN_KINDS = {"ServiceMonitor", "PrometheusRule"}  # of the Prometheus Operator
+
+
+@cache
+def documents_of(kustomization: str) -> list[Document]:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed: apt-get install kubernetes-client")
+    return rendered(kubectl, kustomization)
+
+
+@pytest.fixture(params=KUSTOMIZATIONS)
+def documents(request: pytest.FixtureRequest) -> list[Document]:
+    return documents_of(request.param)
+
+
+def find(documents: list[Document], kind: str, name: str) -> Document:
+    (found,) = [one for one in documents if one["kind"] == kind and one["metadata"]["name"] == name]
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_resources_are_valid(documents: list[Document], version: str) -> None:
+    for document in documents:
+        if document["kind"] not in OWN_KINDS:
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_the_validator_sees_a_misspelled_field() -> None:
+    document = find(documents_of("overlays/production"), "StatefulSet", "perseus-planner")
+    wrong = {**document, "spec": {**document["spec"], "replica": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError, match="replica"):
+        kubernetes_validate.validate(wrong, VERSIONS[0], strict=True)
+
+
+def test_nothing_that_must_never_be(documents: list[Document]) -> None:
+    assert violations(documents) == []
+
+
+def test_everything_that_is_written_is_rendered_once(documents: list[Document]) -> None:
+    names = [(one["kind"], one["metadata"]["name"]) for one in documents]
+    assert len({*names}) == len(names)
+    assert all("namespace" in one["metadata"] for one in documents if one["kind"] not in ("Namespace", "PriorityClass"))
+    for folder in sorted(FOLDER.rglob("kustomization.yaml")):
+        listed = yaml.safe_load(folder.read_text())
+        files = {name for key in ("resources", "patchesStrategicMerge") for name in listed.get(key, ())}
+        assert files == {path.name for path in folder.parent.glob("*.yaml")} - {"kustomization.yaml"}
+
+
+def test_images_come_from_the_registry_that_is_named_once() -> None:
+    for kustomization in ("overlays/production", "examples/trainer"):
+        for workload in workloads(documents_of(kustomization)):
+            assert all(container["image"].startswith("registry.example/") for container in workload.containers)
+
+
+def test_simulated_gpus_take_no_rights_of_the_node() -> None:
+    (daemon,) = [one for one in workloads(documents_of("overlays/simulated")) if one.kind == "DaemonSet"]
+    assert not daemon.pod.get("hostPID")
+    assert not {"runtimeClassName", "nodeSelector", "initContainers"} & daemon.pod.keys()
+    (container,) = daemon.containers
+    assert not container.get("env")
+    assert "add" not in container["securityContext"]["capabilities"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_what_prometheus_reads() -> None:
+    documents = documents_of("overlays/production")
+    monitor, service = (
+        find(documents, "ServiceMonitor", "perseus-planner"),
+        find(documents, "Service", "perseus-planner"),
+    )
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["metadata"]["namespace"] == service["metadata"]["namespace"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["spec"].keys() <= {"selector", "endpoints"}
+    names = {port["name"] for port in service["spec"]["ports"]}
+    for endpoint in monitor["spec"]["endpoints"]:
+        assert endpoint["port"] in names
+        assert endpoint.keys() <= {"port", "scheme", "tlsConfig", "interval", "scrapeTimeout", "honorLabels"}
+        assert endpoint["scheme"] == "https"
+        tls = endpoint["tlsConfig"]
+        assert tls["serverName"] == f"{service['metadata']['name']}.{service['metadata']['namespace']}.svc"
+        (secret,) = [
+            volume["secret"]["secretName"]
+            for workload in workloads(documents)
+            for volume in workload.pod["volumes"]
+            if "secret" in volume
+        ]
+        assert tls["ca"]["secret"] == {"name": secret, "key": "ca.crt"}
+        assert seconds(endpoint["scrapeTimeout"]) <= seconds(endpoint["interval"])
+    for group in find(documents, "PrometheusRule", "perseus-dist")["spec"]["groups"]:
+        assert group.keys() == {"name", "rules"}
+        for rule in group["rules"]:
+            assert rule.keys() == {"alert", "expr", "for", "labels", "annotations"}
+            assert {"summary", "description"} == rule["annotations"].keys()
+
+
+def seconds(duration: Any) -> int:
+    assert duration.endswith("s")
+    return int(duration[:-1])
+
+
+def test_patches_change_what_the_base_has() -> None:
+    simulated = {(one.kind, one.name) for one in workloads(documents_of("overlays/simulated"))}
+    assert simulated == {(one.kind, one.name) for one in workloads(written("base/planner", "base/clockd"))}
