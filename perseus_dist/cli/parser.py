@@ -14,6 +14,7 @@ COMMANDS = {
     "compare": "perseus_dist.cli.planning.compare",
     "emulate": "perseus_dist.cli.planning.emulate",
     "planner": "perseus_dist.cli.node.planner",
+    "state": "perseus_dist.cli.node.state",
     "jobs": "perseus_dist.cli.jobs.jobs",
     "watch": "perseus_dist.cli.jobs.watch",
     "target": "perseus_dist.cli.jobs.target",
@@ -46,7 +47,7 @@ GROUPS = {
         *("schedule", "profile", "plan", "lookup", "compare", "emulate", "measure", "sim", "simulate"),
     ),
     "operators of a node or cluster": (
-        *("planner", "token", "audit", "clockd", "release", "doctor", "health", "straggler", "config"),
+        *("planner", "state", "token", "audit", "clockd", "release", "doctor", "health", "straggler", "config"),
     ),
     "shells and other programs": ("completion", "agent"),
 }

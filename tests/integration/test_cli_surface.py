@@ -27,6 +27,9 @@ SURFACE = {
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
     "--metrics-tls-key --metrics-password-file --stragglers --address-file --embedded "
     "--cache --job --share",
+    "state backup": "file --state-dir --json",
+    "state restore": "file --state-dir --json",
+    "state check": "file --state-dir --json",
     "jobs": f"--json {PLANNER}",
     "watch": f"job --json {PLANNER}",
     "target": f"job --t-min --slowdown --deadline-s --json {PLANNER}",

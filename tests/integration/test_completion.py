@@ -106,7 +106,7 @@ def test_every_command_has_a_page(pages: list[Path]) -> None:
     names = {path.name for path in pages}
     (commands,) = (action.choices for action in build_parser()._actions if action.dest == "command" or action.choices)
     assert commands is not None
-    for name in set(commands) - set(HIDDEN) - {"straggler", "profile", "token"}:
+    for name in set(commands) - set(HIDDEN) - {"straggler", "profile", "token", "state"}:
         assert f"perseus-dist-{name}.1" in names
     assert names >= {
         "perseus-dist.1",

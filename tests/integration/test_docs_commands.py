@@ -34,6 +34,8 @@ NOT_RUN = {
     r"perseus-dist (enable|disable) ": "changes the environment; launch/quickstart runs it",
     r"perseus-dist (clockd|release|doctor)": "is about this machine's own GPUs",
     r"perseus-dist planner": "serves until it is stopped",
+    r"install -m|systemd-": "changes the machine; test_systemd_units.py tries units, users and folders",
+    r"(systemctl|perseus-dist state) ": "needs a planner's state; test_state_commands.py runs them in order",
     r"perseus-dist measure": "measures this machine's own GPUs; its tests run it on a simulated one",
     r"docker build ": "needs a container engine; .ci/wheel runs the instructions of two of the three targets",
     r"kubectl ": "needs a cluster; the stress tier renders and validates what is applied",

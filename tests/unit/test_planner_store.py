@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import random
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -33,11 +32,10 @@ from perseus_dist.planner.job.facts import (
 )
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.lifecycle.events import Tick
-from perseus_dist.planner.lifecycle.job_status import job_status
-from perseus_dist.planner.lifecycle.lifecycle import Phase, restore, step
-from perseus_dist.planner.store.database import SCHEMA_VERSION, StoreError
+from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
+from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
+from perseus_dist.planner.store.migrations import SCHEMA_VERSION
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
@@ -281,9 +279,16 @@ def test_a_newer_schema_and_a_foreign_database_are_left_alone(path: Path) -> Non
     Store(path).close()
     with sqlite3.connect(path) as database:
         database.execute("PRAGMA user_version = 99")
+        database.execute("INSERT INTO versions VALUES (99, '7.0.1')")
     database.close()
-    with pytest.raises(StoreError, match="saw schema version 99"):
+    newer = path.read_bytes()
+    with pytest.raises(StoreError) as refused:
         Store(path)
+    assert str(refused.value) == (
+        f"{path}: saw schema version 99 (perseus-dist 7.0.1), expected 1 to {SCHEMA_VERSION}; use the perseus-dist "
+        "that wrote it, or name another state folder"
+    )
+    assert path.read_bytes() == newer
     path.unlink()
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE photos (name TEXT)")
@@ -304,7 +309,7 @@ def hundred_jobs(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "least", "most"), [("not a database", 0, 0), ("overwritten page", 90, 100), ("damaged row", 99, 100)]
+    ("damage", "least", "most"), [("not a database", 99, 100), ("overwritten page", 90, 100), ("damaged row", 99, 100)]
 )
 def test_of_a_damaged_database_what_can_be_read_goes_on(
     path: Path, damage: str, least: int, most: int, caplog: pytest.LogCaptureFixture
@@ -394,29 +399,6 @@ def test_what_is_salvaged_belongs_to_its_owner_and_uses_no_revision_twice(path: 
     others = [fact for fact in FACTS if not isinstance(fact, (JobRegistered, *PLANS))]
     assert [fact for fact in jobs["job 5"] if not isinstance(fact, JobRegistered)] == others
     assert restore("job 5", jobs["job 5"], Policy()).plan is None
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_no_damage_keeps_a_planner_from_starting(path: Path, seed: int) -> None:
-    rng = random.Random(seed)
-    hundred_jobs(path)
-    data = bytearray(path.read_bytes())
-    for _ in range(rng.choice([1, 10, 100])):
-        begin, length = rng.randrange(len(data)), rng.choice([1, 16, 4096])
-        data[begin : begin + length] = rng.randbytes(len(data[begin : begin + length]))
-    path.write_bytes(data[: rng.choice([len(data), rng.randrange(len(data))])])
-    try:
-        store = Store(path)
-    except StoreError as error:
-        if "schema version" in str(error) or "another program" in str(error):  # in bytes that nothing checks
-            return
-        raise
-    for job_id, facts in store.load().items():
-        job = restore(job_id, facts, Policy())
-        step(job, Tick(), 1.0)
-        job_status(job)
-    store.commit("a", FACTS).result(10)
-    store.close()
 
 
 def _limit(store: Store, num_pages: int) -> None:

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from perseus_dist.device import systemd
+from perseus_dist import systemd
 from perseus_dist.device.lease.file import prepare_lease_folder
 from perseus_dist.device.lease.server import LeaseServer
 from perseus_dist.device.lease.wire import MAX_LINE_BYTES
@@ -137,7 +138,8 @@ async def _serve(config: ClockdConfig) -> list[str]:
     acceptor = await asyncio.start_unix_server(server.serve, sock=listening, limit=MAX_LINE_BYTES)
     _log.info("listening on %s, lease %.1f s", config.socket_path, config.lease_s)
     systemd.notify("READY=1")
-    watchdog = asyncio.ensure_future(_keep_watchdog_quiet())
+    turns = count()  # of this loop, which grants, hears and ends leases
+    watchdog = asyncio.ensure_future(systemd.keep_watchdog_quiet(lambda: next(turns) if acceptor.is_serving() else -1))
     try:
         await _until_signal_or()
     finally:
@@ -216,10 +218,3 @@ async def _until_signal_or(*others: "asyncio.Future[None]") -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     await asyncio.wait([stopped, *others], return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _keep_watchdog_quiet() -> None:
-    interval_s = systemd.watchdog_interval_s()
-    while interval_s is not None:
-        systemd.notify("WATCHDOG=1")
-        await asyncio.sleep(interval_s)

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Iterable
 from itertools import count
+from typing import TYPE_CHECKING
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
@@ -13,12 +14,16 @@ from perseus_dist.planner.access.refusal import check_rights, not_allowed, too_m
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
+from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import new_job, restore
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.outbox import Ending, Outbox
 from perseus_dist.planner.store.store import Store
 from perseus_dist.rpc.codec import encode_planner_message
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.job.facts import Fact
 
 MAX_JOBS = 10_000
 MAX_JOBS_OF_OWNER = 1_000  # or one user's script could shut out all others for a day
@@ -32,6 +37,7 @@ class Jobs:
 
     Attributes:
         counters: The planner's.
+        num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
     """
 
@@ -44,10 +50,21 @@ class Jobs:
         self._actors: dict[str, JobActor] = {}
         self._outboxes: dict[int, Outbox] = {}
         self._stream_numbers = count(1)
+        self.num_ticks = 0
         self.is_ending = False
+        unusable: dict[str, list[Fact]] = {}
         for job_id, facts in store.load().items():
-            self._actors[job_id] = self._actor(restore(job_id, facts, policy))
+            try:
+                job = restore(job_id, facts, policy)
+                job_status(job)
+            except Exception as error:  # each fact can be read, and together they make no job
+                unusable[job_id] = facts
+                _log.error("job %s: starts afresh, since its stored facts cannot be used (%r)", job_id, error)
+                continue
+            self._actors[job_id] = self._actor(job)
             _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
+        if unusable:
+            store.set_aside(unusable)
 
     def all(self) -> list[JobActor]:
         """Every job's, by name."""
@@ -141,6 +158,7 @@ class Jobs:
             await asyncio.sleep(due - time.monotonic())
             self.counters.loop_lag_s = time.monotonic() - due
             self._tick_all(list(self._actors.values()))
+            self.num_ticks += 1
 
     def close(self) -> None:
         """End the planning that is under way."""

@@ -15,6 +15,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from perseus_dist import systemd
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
@@ -136,11 +137,15 @@ async def serve(config: ServerConfig) -> None:
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
         _tell_address(config, str(address), metrics, shared)
         ticking = asyncio.create_task(jobs.tick())
+        watchdog = asyncio.create_task(systemd.keep_watchdog_quiet(lambda: jobs.num_ticks))
+        systemd.notify(f"READY=1\nSTATUS=listening on {address}")
         is_orphan = await _until_asked_to_end(parent if config.embedded else None)
 
+        systemd.notify("STOPPING=1\nSTATUS=draining")
         _log.info("draining: agents are told to come back to whoever listens here next")
         await healthy.enter_graceful_shutdown()
         ticking.cancel()
+        watchdog.cancel()
         stopping = asyncio.create_task(server.stop(DRAIN_S))
         await asyncio.sleep(0)  # first no new streams, then an end to those there are
         jobs.end_streams(Ending(reason="the planner restarts; attach again"))

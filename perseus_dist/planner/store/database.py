@@ -12,28 +12,29 @@ from pathlib import Path
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts import Fact
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
+from perseus_dist.planner.store.migrations import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    create_schema,
+    find_version,
+    holds_facts,
+    migrate,
+)
 from perseus_dist.planner.store.salvaged_facts import salvage
 
-SCHEMA_VERSION = 2
-
-_OLDER_VERSIONS = frozenset({1})
-"""Their facts are read as they are: what these lack is not known. Such planners cannot read the newer kinds."""
-
-_APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 _COMPANIONS = ("", "-wal", "-shm")
-_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_SCHEMA = """
-CREATE TABLE facts (
-    id INTEGER PRIMARY KEY,  -- ascending in the order of storing
-    job TEXT NOT NULL,
-    key TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    body TEXT NOT NULL,
-    blob BLOB NOT NULL,
-    UNIQUE (job, key)
-);
-"""
-
+_DAMAGED = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_ERROR,  # a file format that SQLite does not know, a table that is not there
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_SCHEMA,
+        sqlite3.SQLITE_TOOBIG,
+    }
+)
+_READ_ONLY_FORMAT_AT = 18  # in the header; larger than 2: a format that SQLite may only read
 _log = logging.getLogger(__name__)
 
 
@@ -61,9 +62,9 @@ def read_serialized(path: Path, data: bytes) -> dict[str, list[Fact]]:
     try:
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.deserialize(data)
-            _check(path, database)
-            return _read(database)
-    except sqlite3.Error as error:
+            check_version(path, database)
+            return read_facts(database)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise DamagedError(error) from error
 
 
@@ -103,55 +104,99 @@ def open_database(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list
         raise StoreError(f"{path}: cannot be opened ({error}); name a writable folder as state folder") from error
     try:
         _prepare(path, database)
-        return database, _read(database)
-    except sqlite3.Error as error:
+        return database, read_facts(database)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # text that is no UTF-8 has none
-        if code in _DAMAGED:
+        if code in _DAMAGED or (code == sqlite3.SQLITE_READONLY and _is_read_only_format(path)):
             raise DamagedError(error) from error
         if code == sqlite3.SQLITE_BUSY:
             raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from error
         raise StoreError(f"{path}: cannot be opened ({error}); check the state folder and its disk") from error
-    except (DamagedError, StoreError):
+    except BaseException:
         database.close()
         raise
 
 
 def _prepare(path: Path | None, database: sqlite3.Connection) -> None:
-    """Lock it, check it, and give it a schema if it is new."""
+    """Lock it, check it, and give it the present schema."""
     database.execute("PRAGMA locking_mode = EXCLUSIVE")
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     database.execute("BEGIN EXCLUSIVE")
     (num_tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if num_tables == 0:
-        database.execute(_SCHEMA)
-        database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    elif (version := _check(path, database)) != SCHEMA_VERSION:
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    (num_pages,) = database.execute("PRAGMA page_count").fetchone()
+    if num_tables == 0 and num_pages <= 1:
+        create_schema(database)
+    elif (version := check_version(path, database)) != SCHEMA_VERSION:
+        database.execute("COMMIT")  # the lock stays
+        _keep_older(path, database, version)
+        database.execute("BEGIN EXCLUSIVE")
+        migrate(database, version)
         _log.info("%s: schema version %d becomes %d", path, version, SCHEMA_VERSION)
     database.execute("COMMIT")
 
 
-def _check(path: Path | None, database: sqlite3.Connection) -> int:
-    """The version of a database that can be read; others are refused."""
+def _is_read_only_format(path: Path | None) -> bool:
+    if path is None:
+        return False
+    with path.open("rb") as file:
+        header = file.read(_READ_ONLY_FORMAT_AT + 1)
+    return header[_READ_ONLY_FORMAT_AT:] > b"\2"
+
+
+def _keep_older(path: Path | None, database: sqlite3.Connection, version: int) -> None:
+    """Copy a database before it is migrated, for a return to the perseus-dist before this one."""
+    if path is None:
+        return
+    copy, unfinished = _beside(path, f".version-{version}"), _beside(path, f".version-{version}.tmp")
+    try:
+        unfinished.unlink(missing_ok=True)
+        unfinished.touch(mode=0o600)
+        with closing(sqlite3.connect(unfinished)) as target:
+            database.backup(target)
+        unfinished.replace(copy)
+    except (OSError, sqlite3.Error) as error:
+        _log.warning("%s: no copy is kept of schema version %d (%s)", path, version, error)
+    else:
+        _log.info("%s: what it was is kept as %s", path, copy)
+
+
+def check_version(path: Path | None, database: sqlite3.Connection) -> int:
+    """The version of a database that can be read.
+
+    Raises:
+        StoreError: It is another program's, or a newer planner's.
+        DamagedError: It is damaged.
+    """
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise DamagedError(verdict)
     (application_id,) = database.execute("PRAGMA application_id").fetchone()
-    if application_id != _APPLICATION_ID:
+    if application_id != APPLICATION_ID:
+        if holds_facts(database):
+            raise DamagedError("its header is not a planner's")
         raise StoreError(f"{path}: saw a database of another program, expected a planner's; name another state folder")
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    if version not in {*_OLDER_VERSIONS, SCHEMA_VERSION}:
+    version, program = find_version(database)
+    if version < 1:
+        raise DamagedError("its header names another schema version than its tables")
+    if version > SCHEMA_VERSION:
+        by = f" (perseus-dist {program})" if program else ""
         raise StoreError(
-            f"{path}: saw schema version {version}, expected 1 to {SCHEMA_VERSION}; use the perseus-dist that wrote "
-            "it, or name another state folder"
+            f"{path}: saw schema version {version}{by}, expected 1 to {SCHEMA_VERSION}; use the perseus-dist that "
+            "wrote it, or name another state folder"
         )
-    return int(version)
+    if not holds_facts(database):
+        raise DamagedError("its table of facts is missing")
+    return version
 
 
-def _read(database: sqlite3.Connection) -> dict[str, list[Fact]]:
+def read_facts(database: sqlite3.Connection) -> dict[str, list[Fact]]:
+    """Each job's facts, in the order in which they were stored.
+
+    Raises:
+        DamagedError: A row cannot be read.
+    """
     jobs: defaultdict[str, list[Fact]] = defaultdict(list)
     try:
         for job, *row in database.execute("SELECT job, key, kind, body, blob FROM facts ORDER BY id"):

@@ -48,6 +48,7 @@ class JobCache:
         self._has_news = False
         self._is_closing = False
         self._is_trouble_told = False
+        self._is_unusable = False
         self._thread = threading.Thread(target=self._run, name="job cache", daemon=True)
         self._thread.start()
 
@@ -84,6 +85,13 @@ class JobCache:
                 self._has_news = True
                 self._changed.notify()
 
+    def discard(self) -> None:
+        """Give up the facts of the earlier run, which no job can be made of; the file stays as ``<key>.unusable``."""
+        with self._changed:
+            self._rows.clear()
+            self._is_unusable = self._has_news = True
+            self._changed.notify()
+
     def close(self) -> None:
         """Write what is left; a folder that hangs is not waited for."""
         with self._changed:
@@ -97,6 +105,10 @@ class JobCache:
             with self._changed:
                 self._changed.wait_for(lambda: self._has_news or self._is_closing)
                 rows, self._has_news = list(self._rows.values()) if self._has_news else [], False
+                is_unusable, self._is_unusable = self._is_unusable, False
+            if is_unusable:
+                with suppress(OSError):
+                    self._path.replace(self._path.with_suffix(".unusable"))
             if any(row.key.startswith(_MEASURED) for row in rows):
                 self._write(rows)
             with self._changed:

@@ -11,9 +11,11 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from perseus_dist.planner.store.database import (
 )
 from perseus_dist.planner.store.fact_rows import FactRow, row_of_fact
 from perseus_dist.planner.store.job_cache import JobCache
+from perseus_dist.planner.store.state_lock import StateLock
 
 MAX_COMMITS_PER_TRANSACTION = 1024
 RETRY_PERIOD_S = 5.0
@@ -62,15 +65,12 @@ class Store:
         self._trouble = ""
         self._failed: defaultdict[str, list[_Commit]] = defaultdict(list)  # by job, oldest first
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._lock = _lock(path)
         try:
-            self._database, self._loaded = open_database(path)
-        except DamagedError as error:
-            assert path is not None  # memory does not rot
-            replace_damaged(path, error)
-            try:
-                self._database, self._loaded = open_database(path)
-            except DamagedError as again:
-                raise StoreError(f"{path}: a fresh database is damaged too ({again}); check the disk") from again
+            self._database, self._loaded = _open_whole(path)
+        except BaseException:
+            self._release()
+            raise
         self._cache = cache
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
@@ -108,6 +108,30 @@ class Store:
         """Commit what is waiting, then close. Nothing may be committed afterwards."""
         self._queue.put(None)
         self._thread.join()
+        self._release()
+
+    def set_aside(self, jobs: Mapping[str, Sequence[Fact]]) -> None:
+        """Forget jobs whose facts are of no use, but keep those beside the database, and the cache's beside that.
+
+        Args:
+            jobs: What ``load`` gave of them.
+        """
+        if self._path is not None:
+            aside = self._path.with_name(f"{self._path.name}.unusable-{time.strftime('%Y%m%dT%H%M%S')}")
+            with suppress(OSError, sqlite3.Error, StoreError, DamagedError):  # a copy for analysis, no more
+                database, _ = open_database(aside)
+                with closing(database), database:
+                    database.execute("BEGIN IMMEDIATE")
+                    for job_id, facts in jobs.items():
+                        write_facts(database, job_id, map(row_of_fact, facts))
+        if self._cache is not None and self._cache.job_id in jobs:
+            self._cache.discard()
+        for job_id in jobs:
+            self.forget(job_id)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     def _take_up(self, cache: JobCache) -> None:
         """Begin with the cache's job where there is none, and let it know of that which there is."""
@@ -190,3 +214,26 @@ class Store:
             *earlier, latest = commits
             self._failed[job_id] = earlier
             self._try([latest])
+
+
+def _lock(path: Path | None) -> StateLock | None:
+    if path is None:
+        return None
+    try:
+        return StateLock(path.parent)
+    except BlockingIOError:
+        raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened ({error}); name a writable folder as state folder") from error
+
+
+def _open_whole(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list[Fact]]]:
+    try:
+        return open_database(path)
+    except DamagedError as error:
+        assert path is not None  # memory does not rot
+        replace_damaged(path, error)
+    try:
+        return open_database(path)
+    except DamagedError as again:
+        raise StoreError(f"{path}: a fresh database is damaged too ({again}); check the disk") from again

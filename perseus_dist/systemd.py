@@ -1,8 +1,13 @@
-"""The two things that a service says to systemd, without a library: that it is ready, and that it is alive."""
+"""The three things that a service says to systemd, without a library: that it is ready, alive, and stopping.
 
+A watchdog is kept quiet by the service's own work: a loop that runs and gets nothing done is restarted as one that
+hangs.
+"""
+
+import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 
@@ -24,3 +29,20 @@ def watchdog_interval_s(environ: Mapping[str, str] = os.environ) -> float | None
         if int(environ.get("WATCHDOG_PID", os.getpid())) == os.getpid():
             return int(environ.get("WATCHDOG_USEC", "")) / 2e6
     return None
+
+
+async def keep_watchdog_quiet(progress: Callable[[], int], environ: Mapping[str, str] = os.environ) -> None:
+    """Say ``WATCHDOG=1`` as often as systemd asks, if there has been progress since; for ever, if it asks at all.
+
+    Args:
+        progress: A count of what the service has done, which grows several times as often as systemd asks.
+        environ: Of the process.
+    """
+    interval_s = watchdog_interval_s(environ)
+    seen = None
+    while interval_s is not None:
+        done = progress()
+        if done != seen:
+            notify("WATCHDOG=1", environ)
+        seen = done
+        await asyncio.sleep(interval_s)

@@ -1,0 +1,145 @@
+"""``perseus-dist state``: back up, restore and check what a planner keeps."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.store.backup import Contents
+
+_EPILOG = """\
+example:
+  perseus-dist state backup /var/backups/planner.sqlite --state-dir /var/lib/perseus-dist
+  perseus-dist state restore /var/backups/planner.sqlite --state-dir /var/lib/perseus-dist
+  perseus-dist state check --state-dir /var/lib/perseus-dist
+"""
+_BACKUP_EPILOG = """\
+example:
+  perseus-dist state backup planner-backup.sqlite
+
+The planner may run meanwhile: it is neither asked nor held up. The file holds jobs, profiles and plans; tokens and
+certificates beside them are not in it. It replaces an earlier backup, and no other file.
+"""
+_RESTORE_EPILOG = """\
+example:
+  perseus-dist state restore planner-backup.sqlite
+
+Refused while a planner uses the folder. What was there is kept beside it, as planner.sqlite.replaced-TIME.
+"""
+_CHECK_EPILOG = """\
+example:
+  perseus-dist state check
+  perseus-dist state check planner-backup.sqlite --json
+
+Reads a copy of it whole. The planner may run meanwhile.
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "state",
+        help="back up, restore or check a planner's state",
+        description="Back up, restore or check the state of a planner.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    backup = _add(commands, "backup", "copy the state into one file, verified", _BACKUP_EPILOG)
+    backup.add_argument("file", type=Path, metavar="FILE", help="to write, readable by its owner alone")
+    backup.set_defaults(run=run_backup)
+    restore = _add(commands, "restore", "put a backup in the place of the state", _RESTORE_EPILOG)
+    restore.add_argument("file", type=Path, metavar="FILE", help="a backup")
+    restore.set_defaults(run=run_restore)
+    check = _add(commands, "check", "read a state or a backup whole, and say what is in it", _CHECK_EPILOG)
+    check.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="a backup; default: the state folder's database"
+    )
+    check.set_defaults(run=run_check)
+    for command in (backup, restore, check):
+        command.add_argument(
+            "--state-dir",
+            type=Path,
+            metavar="DIR",
+            help="the planner's; default: $XDG_STATE_HOME/perseus-dist or ~/.local/state/perseus-dist",
+        )
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run_backup(args: argparse.Namespace) -> int:
+    """Copy.
+
+    Raises:
+        PerseusError: There is no state, or no backup could be written.
+    """
+    from perseus_dist.planner.store.backup import back_up
+
+    _tell(back_up(_state_dir(args), args.file), args, f"{args.file}: backup of {{}}")
+    return 0
+
+
+def run_restore(args: argparse.Namespace) -> int:
+    """Replace.
+
+    Raises:
+        PerseusError: A planner uses the folder, or the backup is of no use.
+    """
+    from perseus_dist.planner.store.backup import restore_backup
+
+    contents, aside = restore_backup(args.file, _state_dir(args))
+    kept = f"; what was there is kept as {aside}" if aside else ""
+    _tell(contents, args, f"{_state_dir(args)}: restored {{}}{kept}", kept=None if aside is None else str(aside))
+    return 0
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Read.
+
+    Raises:
+        PerseusError: It is missing or damaged.
+    """
+    from perseus_dist.planner.store.backup import inspect
+    from perseus_dist.planner.store.state_dir import DATABASE
+
+    path = args.file or _state_dir(args) / DATABASE
+    _tell(inspect(path), args, f"{path}: {{}}")
+    return 0
+
+
+def _add(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, epilog: str
+) -> argparse.ArgumentParser:
+    return commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _state_dir(args: argparse.Namespace) -> Path:
+    from perseus_dist.rpc.state_folder import default_state_dir
+
+    state_dir: Path | None = args.state_dir
+    return state_dir or default_state_dir()
+
+
+def _tell(contents: "Contents", args: argparse.Namespace, text: str, **more: str | None) -> None:
+    num_facts = sum(map(len, contents.jobs.values()))
+    if args.json:
+        told = {
+            "schema_version": contents.schema_version,
+            "written_by": contents.written_by,
+            "bytes": contents.num_bytes,
+            "jobs": {job: len(facts) for job, facts in sorted(contents.jobs.items())},
+            **more,
+        }
+        print(json.dumps(told))
+        return
+    jobs = "1 job" if len(contents.jobs) == 1 else f"{len(contents.jobs)} jobs"
+    version = f"schema version {contents.schema_version}"
+    if contents.written_by:
+        version += f" of perseus-dist {contents.written_by}"
+    print(text.replace("{}", f"{jobs}, {num_facts} facts, {contents.num_bytes / 1e6:.1f} MB, {version}, verified"))

@@ -1,0 +1,282 @@
+"""Backups of a planner's database: taken while a planner writes, verified, and put back.
+
+A planner locks its database for itself, so that a backup asks it for nothing: files are copied as they are, database
+first and journal second. A checkpoint writes to the database only what stands in the journal already; so a copy is as
+the last whole commit in its journal left it, if the journal has not begun anew meanwhile, which its header tells.
+"""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.store.database import DamagedError, check_version, read_facts
+from perseus_dist.planner.store.migrations import APPLICATION_ID, find_version
+from perseus_dist.planner.store.state_dir import DATABASE, make_state_dir
+from perseus_dist.planner.store.state_lock import StateLock
+
+PATIENCE_S = 30.0
+
+_JOURNAL_HEADER_BYTES = 32
+_MAGIC = b"SQLite format 3\0"
+_APPLICATION_ID_AT = 68
+_PAUSE_S = 0.05
+
+
+class BackupError(PerseusError):
+    """A backup that cannot be taken, read or put back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A database that has been read whole.
+
+    Attributes:
+        schema_version: Of its tables.
+        written_by: The perseus-dist that made the schema; empty where that is not known.
+        num_bytes: Of the database as one file.
+        jobs: Each job's facts, in the order in which they were stored.
+    """
+
+    schema_version: int
+    written_by: str
+    num_bytes: int
+    jobs: dict[str, list[Fact]]
+
+
+def back_up(state_dir: Path, target: Path) -> Contents:
+    """Copy a state folder's database into one file, which appears whole and verified or not at all.
+
+    Args:
+        state_dir: Of a planner, running or not; stays as it is.
+        target: Private to its owner (0600); an earlier backup is replaced.
+
+    Raises:
+        BackupError: There is no database, it is damaged, or the target cannot be written or is another file.
+        StoreError: The database is another program's, or a newer planner's.
+    """
+    source = state_dir / DATABASE
+    _check_target(source, target)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        contents = _copy_whole(source, unfinished)
+        unfinished.replace(target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise BackupError(f"{error.filename or target}: {error.strerror}; no backup was written") from error
+    finally:
+        _remove(unfinished)
+    return contents
+
+
+def inspect(path: Path) -> Contents:
+    """Read a backup, or a state folder's database, whole; the file stays as it is.
+
+    Raises:
+        BackupError: It is missing, damaged, or cannot be read.
+        StoreError: It is another program's, or a newer planner's.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="perseus-") as folder:
+            return _copy_whole(path, Path(folder) / path.name)
+    except OSError as error:
+        raise BackupError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
+
+
+def restore_backup(backup: Path, state_dir: Path) -> tuple[Contents, Path | None]:
+    """Put a backup in the place of a state folder's database.
+
+    Args:
+        backup: As ``back_up`` wrote it, or any other copy of a planner's database; stays as it is.
+        state_dir: Made if it is missing. Killed half-way, it has the database of before or that of the backup.
+
+    Returns:
+        The backup's contents, and where the database of before is kept; None if there was none.
+
+    Raises:
+        BackupError: A planner uses the folder, the backup is damaged, or the folder cannot be written to.
+        StoreError: The backup is another program's, or a newer planner's.
+    """
+    try:
+        with backup.open("rb"):
+            pass
+    except OSError as error:
+        raise BackupError(f"{backup}: cannot be read ({error.strerror})") from error
+    make_state_dir(state_dir)
+    path = state_dir / DATABASE
+    fresh = state_dir / f".{DATABASE}.restoring"
+    busy = BackupError(f"{state_dir}: a planner uses it; end that one first, as by 'systemctl stop perseus-planner'")
+    try:
+        lock = StateLock(state_dir)
+    except BlockingIOError:
+        raise busy from None
+    except OSError as error:
+        raise BackupError(f"{state_dir}: cannot be opened ({error.strerror})") from error
+    try:
+        if path.exists() and backup.exists() and path.samefile(backup):
+            raise BackupError(f"{backup}: is the database in use itself; name a backup of it")
+        _remove(fresh)
+        contents = _copy_whole(backup, fresh)
+        if not _fold_journal(path):
+            raise busy
+        _own_as_folder(fresh)
+        aside = _keep(path)
+        for suffix in ("-wal", "-shm"):
+            _beside(path, suffix).unlink(missing_ok=True)
+        fresh.replace(path)
+        _sync_folder(state_dir)
+    except OSError as error:
+        raise BackupError(f"{error.filename or state_dir}: {error.strerror}; nothing was restored") from error
+    finally:
+        _remove(fresh)
+        lock.release()
+    return contents, aside
+
+
+def _copy_whole(source: Path, target: Path) -> Contents:
+    """Copy a database and its journal, which may be written to meanwhile, into one file, verified and durable."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        before = _generation(source)
+        for suffix in ("", "-wal"):
+            _copy_private(_beside(source, suffix), _beside(target, suffix), may_lack=bool(suffix))
+        if before == _generation(source):
+            break
+        _remove(target)
+        if time.monotonic() > until_s:
+            raise BackupError(f"{source}: is written to faster than it can be copied; try again when jobs are fewer")
+        time.sleep(_PAUSE_S)
+    return _verify(source, target)
+
+
+def _verify(source: Path, copy: Path) -> Contents:
+    try:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")  # one file from here on
+            schema_version = check_version(source, database)
+            (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            if verdict != "ok":
+                raise DamagedError(verdict)
+            _, written_by = find_version(database)
+            jobs = read_facts(database)
+    except (DamagedError, sqlite3.Error, UnicodeDecodeError) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
+            raise BackupError(f"{copy.parent}: has no room for a copy of {source}; make room") from error
+        raise BackupError(
+            f"{source}: is damaged, or no planner's database ({error}); name a whole one. A planner that starts on a "
+            "damaged one rescues what can be read"
+        ) from error
+    descriptor = os.open(copy, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        num_bytes = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    return Contents(schema_version=schema_version, written_by=written_by, num_bytes=num_bytes, jobs=jobs)
+
+
+def _generation(source: Path) -> tuple[int, int, bytes]:
+    """Changes where a copy that began before would be neither of before nor of after."""
+    found = source.stat()
+    try:
+        with _beside(source, "-wal").open("rb") as journal:
+            return found.st_dev, found.st_ino, journal.read(_JOURNAL_HEADER_BYTES)
+    except FileNotFoundError:
+        return found.st_dev, found.st_ino, b""
+
+
+def _copy_private(source: Path, target: Path, *, may_lack: bool) -> None:
+    try:
+        with source.open("rb") as reader:
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as writer:
+                shutil.copyfileobj(reader, writer, 1 << 20)
+    except FileNotFoundError:
+        if not may_lack:
+            raise
+
+
+def _check_target(source: Path, target: Path) -> None:
+    """Refuse to replace what is no backup."""
+    try:
+        if not target.parent.is_dir():
+            raise BackupError(f"{target}: its folder is missing; name a file in one that is there")
+        if target.is_dir():
+            raise BackupError(f"{target}: is a folder; name a file in it")
+        is_there = target.exists() and target.stat().st_size > 0
+        if not source.exists():
+            raise BackupError(f"{source}: is missing; name a planner's state folder with --state-dir")
+        if not is_there:
+            return
+        with target.open("rb") as file:
+            header = file.read(_APPLICATION_ID_AT + 4)
+    except OSError as error:
+        raise BackupError(f"{error.filename or target}: cannot be looked at ({error.strerror})") from error
+    is_database = header.startswith(_MAGIC) and header[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
+    if not is_database or target.samefile(source):
+        raise BackupError(f"{target}: is there and is no backup; name another file")
+
+
+def _fold_journal(path: Path) -> bool:
+    """Make a database one file, unless it is damaged or missing; False if a process holds it."""
+    if not path.exists():
+        return True
+    try:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=0.5)) as database:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("BEGIN EXCLUSIVE")
+            database.execute("COMMIT")
+            database.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as error:
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+    return True
+
+
+def _keep(path: Path) -> Path | None:
+    """Give a database a second name, under which it stays."""
+    if not path.exists():
+        return None
+    aside = path.with_name(f"{path.name}.replaced-{time.strftime('%Y%m%dT%H%M%S')}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = aside.with_name(f"{aside.name.partition('_')[0]}_{number}")
+    for suffix in ("-wal", ""):
+        if _beside(path, suffix).exists():
+            try:
+                os.link(_beside(path, suffix), _beside(aside, suffix))
+            except OSError:  # a file system without links
+                shutil.copy2(_beside(path, suffix), _beside(aside, suffix))
+    return aside
+
+
+def _own_as_folder(path: Path) -> None:
+    """Root restores for the user that the planner runs as."""
+    if os.geteuid() == 0:
+        folder = path.parent.stat()
+        os.chown(path, folder.st_uid, folder.st_gid)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # some file systems sync no folders
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        with suppress(OSError):
+            _beside(path, suffix).unlink(missing_ok=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
