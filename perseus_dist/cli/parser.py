@@ -29,6 +29,7 @@ COMMANDS = {
     "agent": "perseus_dist.cli.node.agent",
     "enable": "perseus_dist.cli.node.enable",
     "report": "perseus_dist.cli.jobs.report",
+    "accounting": "perseus_dist.cli.jobs.accounting.command",
     "quickstart": "perseus_dist.cli.simulated.quickstart",
     "measure": "perseus_dist.cli.node.measure",
     "sim": "perseus_dist.cli.simulated.sim",
@@ -47,7 +48,19 @@ GROUPS = {
         *("schedule", "profile", "plan", "lookup", "compare", "emulate", "measure", "sim", "simulate"),
     ),
     "operators of a node or cluster": (
-        *("planner", "state", "token", "audit", "clockd", "release", "doctor", "health", "straggler", "config"),
+        *(
+            "planner",
+            "state",
+            "token",
+            "audit",
+            "clockd",
+            "release",
+            "doctor",
+            "health",
+            "straggler",
+            "accounting",
+            "config",
+        ),
     ),
     "shells and other programs": ("completion", "agent"),
 }

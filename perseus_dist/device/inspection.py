@@ -66,6 +66,7 @@ def inspect_device(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from _inspect_control(environ, uuids)
     yield from _inspect_leases(environ)
     yield _inspect_visible_devices(environ)
+    yield from _inspect_slurm(environ)
 
 
 def _inspect_gpu(gpu: Gpu, folder: Path) -> Iterator[Finding]:
@@ -207,6 +208,19 @@ def _inspect_visible_devices(environ: Mapping[str, str]) -> Finding:
         what=f"{said}; {found.trouble}",
         remedy="name whole GPUs by number or UUID",
     )
+
+
+def _inspect_slurm(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """A clock that the job has asked Slurm for: it is locked as the step begins, and reset as it ends."""
+    asked = [environ.get("SLURM_GPU_FREQ", ""), environ.get("SLURMD_TRES_FREQ", "").partition("gpu:")[2]]
+    for clock in filter(None, asked[:1] if asked[0] else asked):
+        yield Finding(
+            level=Level.WARN,
+            subject="Slurm",
+            what=f"this job has asked Slurm for GPU frequency {clock!r}: slurmstepd locks clocks as a step begins, and "
+            "resets them as it ends, which undoes what Perseus sets",
+            remedy="leave out --gpu-freq (SLURM_GPU_FREQ, SBATCH_GPU_FREQ) where a job runs under Perseus",
+        )
 
 
 def _patiently(subject: str, inspect: Callable[[], list[Finding]]) -> list[Finding]:

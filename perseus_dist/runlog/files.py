@@ -43,6 +43,7 @@ class RunFiles:
         iterations: By rank, ascending by iteration; ranks without any are left out.
         timelines: By rank.
         totals: Over all iterations of all ranks, kept or not; None where those of a rank are not known.
+        rank_totals: The same of each rank that left anything.
         profile: The profile's file; None where there is none.
         frontier: None where there is none.
         events: As they came.
@@ -54,6 +55,7 @@ class RunFiles:
     iterations: Mapping[int, tuple[IterationReport, ...]]
     timelines: Mapping[int, RankTimeline]
     totals: RunTotals | None
+    rank_totals: Mapping[int, RunTotals | None]
     profile: Path | None
     frontier: FrontierPoints | None
     events: tuple[KeptEvent, ...]
@@ -87,6 +89,7 @@ def read_run(folder: Path) -> RunFiles:
         iterations={rank: reports for rank, reports in iterations.items() if reports},
         timelines={rank: timeline for rank, timeline in timelines.items() if timeline is not None},
         totals=job_totals(totals, job.num_ranks),
+        rank_totals=totals,
         profile=profile if profile.is_file() else None,
         frontier=read_frontier(folder / FRONTIER_FILE, notes),
         events=read_events(folder / EVENTS_FILE, notes),

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.job_status import JobFigures
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json, values_of
+from perseus_dist.runlog.submission import NO_SUBMISSION, Submission
 
 _MAX_RANKS = 100_000
 _MAX_POWER_W = 10_000.0
@@ -32,6 +33,10 @@ class JobRecord(JobFigures):
         schedule: As text, a line per pp_rank.
         is_simulated: Whether the GPUs are.
         started_at, updated_at: ISO 8601 in UTC.
+        ended_at: The same; empty while it runs, and where its agent was killed.
+        ended_in_iteration: Whether rank 0's trainer had begun an iteration that it did not end.
+        framework: Such as ``deepspeed``.
+        submission: Who submitted it, and as what.
         blocking_power_w: [W] of one GPU that waits, the mean of all.
         frontier_baseline_time_s, frontier_baseline_energy_j: One pipeline at all-maximum clocks, by the profile.
     """
@@ -48,6 +53,10 @@ class JobRecord(JobFigures):
     is_simulated: bool
     started_at: str
     updated_at: str
+    ended_at: str = ""
+    ended_in_iteration: bool = False
+    framework: str = ""
+    submission: Submission = NO_SUBMISSION
     phases: tuple[PhaseEntered, ...]
     blocking_power_w: float
     frontier_baseline_time_s: float
@@ -89,6 +98,10 @@ def _job(fields: Fields) -> JobRecord:
         is_simulated=fields.flag("simulated"),
         started_at=fields.text("started_at", ""),
         updated_at=fields.text("updated_at", ""),
+        ended_at=fields.text("ended_at", ""),
+        ended_in_iteration=fields.flag("ended_in_iteration"),
+        framework=fields.text("framework", ""),
+        submission=Submission(**values_of(Submission, fields.inner("submission"))),
         phases=tuple(
             PhaseEntered(one.text("phase"), one.text("reason", ""), one.text("at", "")) for one in fields.each("phases")
         ),

@@ -147,6 +147,8 @@ def _value(fields: Fields, field: "dataclasses.Field[Any]", kind: Any) -> Any:
         return fields.real(field.name, default)
     if kind is str:
         return fields.text(field.name, default)
+    if kind == float | None:
+        return fields.real_or_none(field.name)
     if dataclasses.is_dataclass(kind):
         return _made(kind, fields.inner(field.name))
     (item, _) = get_args(kind)  # of tuple[item, ...]

@@ -1,5 +1,6 @@
 """One iteration of a rank in every detail, as ``timeline-<rank>.jsonl`` has it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,3 +46,12 @@ class TimedIteration:
     def is_planned(self) -> bool:
         """Whether it ran under a plan."""
         return self.point != NO_POINT
+
+
+def mean_clock_mhz(kept: Iterable[TimedIteration]) -> float | None:
+    """[MHz] weighted by how long each computation took, where constants have no clock; None without any."""
+    runs = [run for one in kept for run in one.runs if len(run.kind) == 1 and (run.observed_mhz or run.requested_mhz)]
+    total_ns = sum(run.end_ns - run.begin_ns for run in runs)
+    if not total_ns:
+        return None
+    return sum((run.observed_mhz or run.requested_mhz) * (run.end_ns - run.begin_ns) for run in runs) / total_ns

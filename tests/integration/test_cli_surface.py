@@ -48,6 +48,7 @@ SURFACE = {
     "enable": "framework --shim",
     "disable": "framework --shim",
     "report": "folder --losses --reference-losses --clocks-left-locked --json",
+    "accounting": "--since --until --by --records --csv --json --finish --collect",
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
     "measure": "--observe --control --seconds --layers --hidden --heads --sequence-length --microbatch-size --pp "
     "--microbatches --out --json",

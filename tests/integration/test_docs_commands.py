@@ -43,6 +43,8 @@ NOT_RUN = {
     r"perseus-dist (jobs|watch|target|straggler|fetch)": "needs a job that runs",
     r"perseus-dist (token|audit)": "needs a planner; tests/integration/test_token_commands.py runs them",
     r"perseus-dist completion": "writes into the user's home folder; its tests run it",
+    r"(sbatch|cp -r launch/slurm|mkdir -p /var/lib) ?": "needs a cluster; test_slurm.py makes one and runs it",
+    r"perseus-dist accounting": "needs the records of jobs",
     r"perseus-dist report perseus-report$": "needs the report of a job",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",

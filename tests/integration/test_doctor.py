@@ -216,3 +216,13 @@ def test_metrics_that_cannot_be_written(tmp_path: Path, name: str, told: str) ->
     done = node_metrics(tmp_path, tmp_path / name, {})
     assert done.returncode == 2
     assert told in done.stderr.splitlines()[-1]
+
+
+def test_a_clock_that_slurm_was_asked_for_is_named(machine: SimulatedMachine, tmp_path: Path) -> None:
+    """By the job, and as slurmd passes it to the step."""
+    for environ in ({"SLURM_GPU_FREQ": "low"}, {"SLURMD_TRES_FREQ": "gpu:low"}):
+        code, lines = doctor(machine, tmp_path, **environ)
+        assert code == 0
+        assert has(lines, "warn Slurm: ", "GPU frequency 'low'")
+    _, lines = doctor(machine, tmp_path, SLURM_JOB_ID="17")
+    assert not has(lines, "Slurm")

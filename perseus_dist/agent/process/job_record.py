@@ -17,6 +17,7 @@ from perseus_dist.messages.target_text import format_target
 from perseus_dist.runlog.file_names import FRONTIER_FILE, JOB_FILE, PROFILE_FILE
 from perseus_dist.runlog.frontier_csv import frontier_csv
 from perseus_dist.runlog.report_folder import ReportFolder
+from perseus_dist.runlog.submission import NO_SUBMISSION, Submission
 
 UNATTACHED = "unattached"
 """The phase of a job that no planner has told anything of."""
@@ -37,10 +38,20 @@ class JobRecordWriter:
         folder: None writes nothing.
         is_simulated: Whether the GPUs are.
         now: Aware; the start.
+        submission: Who submitted the job.
     """
 
-    def __init__(self, spec: RankSpec, folder: ReportFolder | None, *, is_simulated: bool, now: datetime) -> None:
+    def __init__(
+        self,
+        spec: RankSpec,
+        folder: ReportFolder | None,
+        *,
+        is_simulated: bool,
+        now: datetime,
+        submission: Submission = NO_SUBMISSION,
+    ) -> None:
         self._spec = spec
+        self._submission = submission
         self._folder = folder
         self._is_simulated = is_simulated
         self._started_at = now
@@ -51,6 +62,7 @@ class JobRecordWriter:
         self._phases: list[dict[str, str]] = []
         self._is_new = True
         self._written_at: datetime | None = None
+        self._ended_in_iteration = False
         self._enter(UNATTACHED, "no planner has answered yet", now)
 
     def record(self, seen: JobSeen | TableSeen, now: datetime) -> None:
@@ -70,6 +82,10 @@ class JobRecordWriter:
         if self._status is None:
             self._is_new = True
             self._enter(UNATTACHED, sentence, now)
+
+    def record_end(self, *, is_in_iteration: bool) -> None:
+        """The trainer has ended, within an iteration or after one."""
+        self._ended_in_iteration = is_in_iteration
 
     def write(self, now: datetime, *, is_over: bool = False) -> None:
         """Write what is new: once a second at most, and at the end."""
@@ -99,6 +115,9 @@ class JobRecordWriter:
             "started_at": _text(self._started_at),
             "updated_at": _text(now),
             "ended_at": _text(now) if is_over else None,
+            "ended_in_iteration": self._ended_in_iteration,
+            "framework": spec.workload.framework,
+            "submission": asdict(self._submission),
             "phases": self._phases,
             **{name: figures[name] for name in _FIGURES},
             "verdicts": figures.get("verdicts", []),

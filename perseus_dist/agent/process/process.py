@@ -174,6 +174,7 @@ class AgentProcess:
             self._num_lost = lost
         if boundaries:
             self._boundary_ns = now_ns
+            self._report.see(boundaries)
             self._do(core.on_boundaries(boundaries, now_ns, looked_ns=None if is_exact else looked_ns), now_ns)
 
     def _handle_reports(self, core: AgentCore, devices: Devices) -> None:

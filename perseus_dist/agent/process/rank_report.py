@@ -1,7 +1,9 @@
 """Output of an agent: its rank's report files, the log, the trainer's status; on rank 0 the whole job's report too."""
 
 import logging
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +15,21 @@ from perseus_dist.agent.process.devices import Devices
 from perseus_dist.agent.process.job_record import JobRecordWriter
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.boundaries.reader import BoundaryReader
+from perseus_dist.boundaries.reader import BoundaryReader, TimedBoundary
+from perseus_dist.boundaries.record import Event
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.messages.target_text import format_target
+from perseus_dist.runlog.accounting.finish import finish_if_possible
+from perseus_dist.runlog.file_names import JOB_FILE
+from perseus_dist.runlog.job import RunFilesError, read_job
 from perseus_dist.runlog.report_folder import ReportFolder, timeline_header
+from perseus_dist.runlog.submission import submission_of
 
 SeenOfJob = Unreachable | JobSeen | TableSeen
+
+_RANKS_S = 2.0
+"""How long rank 0's agent waits for the last word of the others; the job's report, or its epilog, waits longer."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +50,11 @@ class RankReport:
         self._devices: Devices | None = None
         self._job: JobRecordWriter | None = None
         self._folder: ReportFolder | None = None
+        self._started_at: datetime | None = None
+        self._is_in_iteration = False
         if spec.report is not None:
+            if spec.rank == 0:
+                self._take_over(Path(spec.report), is_continued=is_continued)
             num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
             self._folder = ReportFolder(
                 Path(spec.report), rank=spec.rank, num_ranks=num_ranks, is_continued=is_continued
@@ -54,7 +68,21 @@ class RankReport:
         if gpu.refusal and self._spec.control != "observe":
             _log.warning("clocks of GPU %s cannot be set: %s", gpu.uuid or "unknown", gpu.refusal)
         if self._spec.rank == 0:
-            self._job = JobRecordWriter(self._spec, self._folder, is_simulated=devices.is_simulated, now=_now())
+            self._job = JobRecordWriter(
+                self._spec,
+                self._folder,
+                is_simulated=devices.is_simulated,
+                now=self._started_at or _now(),
+                submission=submission_of(os.environ),
+            )
+
+    def see(self, boundaries: Iterable[TimedBoundary]) -> None:
+        """Boundaries that the trainer has passed."""
+        for timed in boundaries:
+            if timed.boundary.event is Event.ITERATION_BEGIN:
+                self._is_in_iteration = True
+            elif timed.boundary.event is Event.ITERATION_END:
+                self._is_in_iteration = False
 
     def request_clock(self, clock_mhz: int | None) -> None:
         """A clock was asked for; the trainer reads of it with the next figures."""
@@ -121,9 +149,20 @@ class RankReport:
             if isinstance(seen, SeenOfJob):
                 self.record_job(seen)
         if self._job is not None:
+            self._job.record_end(is_in_iteration=self._is_in_iteration)
             self._job.write(_now(), is_over=True)
         if self._folder is not None:
             self._folder.close()
+        if self._job is not None and self._spec.report is not None:
+            finish_if_possible(Path(self._spec.report), is_final=False, patience_s=_RANKS_S)
+
+    def _take_over(self, folder: Path, *, is_continued: bool) -> None:
+        """Write the record of an earlier run before its files go; go on with the run of an agent that was killed."""
+        if not is_continued:
+            finish_if_possible(folder, is_final=True)
+            return
+        with suppress(RunFilesError, ValueError):
+            self._started_at = datetime.fromisoformat(read_job(folder / JOB_FILE).started_at)
 
     def _tell_trainer(self, status: AgentStatus) -> None:
         self._status = status

@@ -53,10 +53,12 @@ def run(args: argparse.Namespace) -> int:
         raise ReportOptionsError("--losses and --reference-losses go together: give both or none")
     from perseus_dist.report.analysis.losses import losses_equal
     from perseus_dist.report.run_report import build_report, summary_text, write_report
+    from perseus_dist.runlog.accounting.finish import finish_if_possible
 
     equal = None if args.losses is None else losses_equal(args.losses, args.reference_losses)
     report = build_report(args.folder, losses_equal=equal, clocks_left_locked=args.clocks_left_locked)
     report = write_report(report, args.folder)
+    finish_if_possible(args.folder, is_final=False)
     if args.json:
         print(json.dumps(report.document()))
     else:

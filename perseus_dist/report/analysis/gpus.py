@@ -8,7 +8,7 @@ from typing import Any
 from perseus_dist.report.analysis.iterations import Iterations, summed_up
 from perseus_dist.runlog.files import RunFiles
 from perseus_dist.runlog.ranks import RankTimeline
-from perseus_dist.runlog.timed_iteration import TimedIteration
+from perseus_dist.runlog.timed_iteration import TimedIteration, mean_clock_mhz
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def _figures(rank: int, run: RunFiles, iterations: Mapping[int, Iterations]) -> 
         planned_j=summed_up(own, own.is_in_force).energy_j or None if own else None,
         baseline_waiting=_waiting(free),
         planned_waiting=_waiting(planned),
-        planned_clock_mhz=_mean_clock_mhz(planned),
+        planned_clock_mhz=mean_clock_mhz(planned),
     )
 
 
@@ -95,12 +95,3 @@ def _waiting(kept: Iterable[TimedIteration]) -> float | None:
         if one.end_ns > one.begin_ns
     ]
     return min(1.0, max(0.0, fmean(shares))) if shares else None
-
-
-def _mean_clock_mhz(kept: Iterable[TimedIteration]) -> float | None:
-    """Weighted by how long each computation took; constants have no clock of their own."""
-    runs = [run for one in kept for run in one.runs if len(run.kind) == 1 and (run.observed_mhz or run.requested_mhz)]
-    total_ns = sum(run.end_ns - run.begin_ns for run in runs)
-    if not total_ns:
-        return None
-    return sum((run.observed_mhz or run.requested_mhz) * (run.end_ns - run.begin_ns) for run in runs) / total_ns

@@ -1,0 +1,1 @@
+"""``perseus-dist accounting``: sums of energy records."""

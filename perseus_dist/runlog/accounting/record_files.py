@@ -1,0 +1,149 @@
+"""Files of energy records: each written once and durably, and found again below a folder.
+
+A record stands in its run's folder, ``energy-<begin>.json``, and wherever an operator collects it. It is linked into
+place after it is on the disk: a kill at any moment leaves a whole record or none, and what is there stays as it is.
+"""
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+
+from perseus_dist.errors import OutputError
+from perseus_dist.runlog.accounting.record import EnergyRecord, record_from
+from perseus_dist.runlog.file_names import JOB_FILE
+from perseus_dist.runlog.json_fields import FieldsError, read_json
+
+MAX_BYTES = 1 << 20
+"""Of one record; one of 4096 GPUs takes half of that."""
+
+_MAX_RUN_FILE_BYTES = 64 << 20
+_MAX_FOLDERS = 100_000
+_MAX_DEPTH = 8
+_NAME = re.compile(r"energy-[A-Za-z0-9._-]{1,160}\.json")
+
+
+def moment(text: str) -> datetime | None:
+    """A record's time; None where it is none, or has no zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
+    """Write a record; one that is there under this name stays as it is.
+
+    Args:
+        folder: An existing one.
+        record: Of a run that is over.
+        name: Begins the file's name, to tell records of many runs apart in one folder.
+
+    Returns:
+        The file.
+
+    Raises:
+        OutputError: The folder cannot be written to.
+    """
+    began = moment(record.began_at)
+    at = began.astimezone(UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3] if began is not None else "unknown"
+    stem = re.sub(r"[^A-Za-z0-9._-]", "_", f"{name}-{at}" if name else at)[:160]
+    path = folder / f"energy-{stem}.json"
+    temporary = folder / f".energy-{stem}.{os.getpid()}.tmp"
+    try:
+        if not path.exists():
+            with temporary.open("wb") as file:
+                file.write(json.dumps(asdict(record), indent=1).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # another node has written it
+                os.link(temporary, path)
+            _flush(folder)
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}); expected an existing, writable folder"
+        raise OutputError(f"{path}: {reason}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def read_record(path: Path) -> EnergyRecord | None:
+    """A record; None where the file is no record, is being written, or may not be read.
+
+    Folders of users are read by operators: links, devices and pipes are not opened, and no file is read without end.
+    """
+    try:
+        return record_from(read_json(_content(path)))
+    except (OSError, ValueError, FieldsError):
+        return None
+
+
+def _content(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+            raise ValueError("no file of a record's size")
+        return os.read(descriptor, MAX_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def may_be_read(folder: Path) -> bool:
+    """Whether a run's folder holds regular files alone, each of a size that agents leave.
+
+    Anything else, such as a pipe that is never written to or a link to a device, would hold up who reads the run.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return all(map(_may_be_read, entries))
+    except OSError:
+        return False
+
+
+def _may_be_read(entry: "os.DirEntry[str]") -> bool:
+    if entry.is_dir(follow_symlinks=False):
+        return True
+    is_read = entry.name == JOB_FILE or entry.name.startswith(("rank-", "totals-", "timeline-", "events"))
+    size = entry.stat(follow_symlinks=False).st_size
+    return entry.is_file(follow_symlinks=False) and (size <= _MAX_RUN_FILE_BYTES or not is_read)
+
+
+def records_in(folder: Path) -> list[EnergyRecord]:
+    """Those that stand in this folder itself, by their names."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if _NAME.fullmatch(entry.name))
+    except OSError:
+        return []
+    found = (read_record(folder / name) for name in names)
+    return [record for record in found if record is not None]
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """The folder and those below it that hold records or a run; links are not followed."""
+    for path, folders, names in islice(os.walk(root), _MAX_FOLDERS):
+        depth = len(Path(path).relative_to(root).parts)
+        if depth >= _MAX_DEPTH:
+            folders.clear()
+        folders.sort()
+        if JOB_FILE in names or any(_NAME.fullmatch(name) for name in names):
+            yield Path(path)
+
+
+def _flush(folder: Path) -> None:
+    """The folder's entry, so that a crash of the machine leaves it."""
+    with suppress(OSError):  # some file systems do not flush folders
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,167 @@
+"""Jobs under a real Slurm: opted in by a comment, killed, and accounted for; others are untouched."""
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+
+import pytest
+from embedded_job import IMBALANCE, SCHEDULE, SECONDS, WORKLOAD, seconds_of, write_profile
+from slurm_cluster import NODES, PAGE, ROOT, Cluster, SlurmJob, refusal, slurm_cluster
+from waiting import wait_until
+
+from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.runlog.accounting.record import EnergyRecord
+from perseus_dist.runlog.accounting.record_files import records_in
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
+from perseus_dist.simulator.machine import SimulatedMachine
+
+pytestmark = [
+    pytest.mark.stress,
+    pytest.mark.skipif(bool(refusal()), reason=refusal() or "possible"),
+]
+
+assert IMBALANCE > 1  # so that the plan lowers a clock
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[SimulatedMachine]:
+    """Of both nodes: the first GPU is the first node's."""
+    with SimulatedMachine("a100", count=len(NODES)) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def cluster(machine: SimulatedMachine) -> Iterator[Cluster]:
+    with slurm_cluster(machine.environment()) as cluster:
+        yield cluster
+
+
+def submit_training(cluster: Cluster, machine: SimulatedMachine, *words: str, num_iterations: int) -> SlurmJob:
+    """Two trainers, one on each node."""
+    root = cluster.root
+    write_profile(machine, root / "profile.csv")
+    for rank in range(len(NODES)):
+        spec = RankSpec(
+            job_id="job",
+            rank=rank,
+            pp_rank=rank,
+            dp_rank=0,
+            tp_rank=0,
+            pp_size=2,
+            dp_size=1,
+            tp_size=1,
+            local_rank=rank,
+            schedule=SCHEDULE,
+            gpu_uuid=machine.gpus[rank].uuid,
+            rendezvous=str(root / "rendezvous-JOB"),
+            profile=str(root / "profile.csv"),
+            report=str(root / "perseus-JOB"),
+            control="direct",
+            run_id="JOB",
+            workload=WORKLOAD,
+            options={"blocking_power_w": "83.6"},
+        )
+        times = tuple(InstructionTime(stage=rank, kind=kind, seconds=seconds_of(rank, kind)) for kind in SECONDS)
+        config = TrainerConfig(spec=spec, gpu=rank, times=times, num_iterations=num_iterations, device_ordered=False)
+        (root / f"rank-{rank}.json").write_text(config.to_json())
+    trainer = f"{shlex.quote(sys.executable)} -P -m perseus_dist.simulation.trainers.trainer"
+    (root / "train").write_text(
+        "#!/bin/bash\n"
+        '[ "${PERSEUS:-}" = 1 ] || export PERSEUS_DISABLE=1\n'
+        f'sed "s/JOB/$SLURM_JOB_ID/" rank-$SLURM_PROCID.json | sed "s/JOB/$SLURM_JOB_ID/g" | {trainer} >/dev/null\n'
+    )
+    (root / "batch").write_text("#!/bin/bash\nsrun bash train\n")
+    return cluster.submit("--nodes=2", "--ntasks-per-node=1", "--account=nlp", *words, "batch")
+
+
+def record_of(cluster: Cluster, job: SlurmJob) -> EnergyRecord:
+    (record,) = [one for one in records_in(cluster.records) if one.submission.slurm_job_id == job.number]
+    return record
+
+
+def are_unlocked(machine: SimulatedMachine) -> bool:
+    return all(gpu.state().is_unlocked for gpu in machine.gpus)
+
+
+def test_a_job_that_asks_for_perseus_runs_under_it_and_is_accounted_for(
+    cluster: Cluster, machine: SimulatedMachine
+) -> None:
+    job = submit_training(cluster, machine, "--comment=perseus", num_iterations=60)
+    assert job.wait() == "COMPLETED", job.output()
+    assert are_unlocked(machine)
+    record = record_of(cluster, job)
+    assert record.is_complete, record.reason
+    assert (record.submission.user, record.submission.project) == ("root", "nlp")
+    assert record.num_gpus == 2
+    assert record.energy_j
+    assert record.saved_j > 0
+    assert not list(cluster.opted_in.iterdir())
+    shown = cluster.call("perseus-dist", "accounting", "--records", str(cluster.records), "--json")
+    (sums,) = json.loads(shown)["sums"]
+    assert sums["name"] == "root"
+
+
+def test_a_job_that_is_killed_leaves_no_clock_locked_and_an_incomplete_record(
+    cluster: Cluster, machine: SimulatedMachine
+) -> None:
+    job = submit_training(cluster, machine, "--comment=perseus", num_iterations=100_000)
+    wait_until(lambda: not are_unlocked(machine))
+    cluster.call("scancel", "--signal=KILL", "--full", job.number)
+    assert job.wait() == "CANCELLED"
+    wait_until(lambda: are_unlocked(machine))
+    record = record_of(cluster, job)
+    assert not record.is_complete
+    assert record.submission.slurm_job_id == job.number
+
+
+def test_the_epilog_unlocks_what_no_process_accounts_for(cluster: Cluster, machine: SimulatedMachine) -> None:
+    lock = "import pynvml as n; n.nvmlInit(); n.nvmlDeviceSetGpuLockedClocks(n.nvmlDeviceGetHandleByIndex(0), 900, 900)"
+    (cluster.root / "lock").write_text(f"#!/bin/bash\n{shlex.quote(sys.executable)} -c {lock!r}\nsleep 1000\n")
+    job = cluster.submit("--nodes=1", "lock")
+    wait_until(lambda: not are_unlocked(machine))
+    cluster.call("scancel", "--signal=KILL", "--full", job.number)
+    job.wait()
+    assert are_unlocked(machine)
+
+
+def test_a_job_that_does_not_ask_is_untouched(cluster: Cluster, machine: SimulatedMachine) -> None:
+    num_sets = [gpu.state().num_sets for gpu in machine.gpus]
+    (cluster.root / "variables").write_text("#!/bin/bash\nenv\n")
+    shown = cluster.submit("--nodes=1", "variables")
+    assert shown.wait() == "COMPLETED"
+    assert "\nPERSEUS=" not in shown.output()
+    assert "\nPERSEUS_REPORT=" not in shown.output()
+    job = submit_training(cluster, machine, num_iterations=5)
+    assert job.wait() == "COMPLETED"
+    assert [gpu.state().num_sets for gpu in machine.gpus] == num_sets
+    assert not job.report.exists()
+    assert job.number not in [one.submission.slurm_job_id for one in records_in(cluster.records)]
+
+
+def test_a_node_that_is_not_fit_says_why_and_fails_no_job(cluster: Cluster) -> None:
+    (cluster.root / "true").write_text("#!/bin/bash\ntrue\n")
+    try:
+        cluster.configure(without_driver=NODES[0])
+        job = cluster.submit("--nodelist=n1", "--comment=perseus", "true")
+        assert job.wait() == "COMPLETED"
+        assert f"job {job.number} runs without Perseus: perseus: driver:" in cluster.log.read_text()
+        cluster.configure(without_driver=NODES[0], on_failure="drain")
+        job = cluster.submit("--nodelist=n1", "--comment=perseus", "true")
+        assert job.wait() == "COMPLETED"
+        assert "Reason=perseus: driver:" in cluster.call("scontrol", "show", "node", "n1")
+    finally:
+        cluster.configure()
+        cluster.call("scontrol", "update", "NodeName=n1", "State=RESUME")
+
+
+def test_the_example_for_deepspeed_trains_under_the_plan(cluster: Cluster) -> None:
+    (cluster.root / "examples").symlink_to(ROOT / "examples")
+    (line,) = re.findall(r"^sbatch (.*deepspeed.sbatch.*)$", PAGE.read_text(), flags=re.MULTILINE)
+    job = cluster.submit(*shlex.split(line))
+    assert job.wait() == "COMPLETED", job.output()
+    record = record_of(cluster, job)
+    assert (record.framework, record.submission.job_name) == ("deepspeed", "deepspeed-gpt")
+    assert record.is_complete, record.reason
+    assert record.energy_j

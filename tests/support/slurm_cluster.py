@@ -1,0 +1,210 @@
+"""A Slurm cluster of two nodes on this machine: munged, slurmctld and two slurmds, of one's own folder and ports."""
+
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from waiting import wait_for, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "launch" / "slurm"
+PAGE = ROOT / "docs" / "slurm.md"
+NODES = ("n1", "n2")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "runuser")
+_FREEZER = Path("/sys/fs/cgroup/freezer")  # of cgroup v1
+
+
+def refusal() -> str:
+    """Why there can be none here; empty if there can."""
+    missing = [name for name in _PROGRAMS if shutil.which(name, path=_path()) is None]
+    if os.geteuid() != 0:
+        return "Slurm's daemons need root"
+    return f"{', '.join(missing)} missing: apt-get install slurmctld slurmd slurm-client munge" if missing else ""
+
+
+def has_cgroups() -> bool:
+    """Whether jobs' processes can be tracked by cgroups, as clusters do; otherwise by their parents."""
+    return os.access(_FREEZER, os.W_OK) and (_FREEZER / "tasks").exists()
+
+
+class Cluster:
+    """Slurm's commands, and the folder with the settings of prolog and epilog.
+
+    Args:
+        root: Readable by all.
+        environ: Of jobs, prolog and epilog: a simulated machine's.
+    """
+
+    def __init__(self, root: Path, environ: Mapping[str, str]) -> None:
+        self.root = root
+        self.scripts = root / "perseus"
+        self.records = root / "records"
+        self.opted_in = root / "opted-in"
+        self.log = root / "perseus.log"
+        self.environ = {**os.environ, **environ, "PATH": _path(), "SLURM_CONF": str(root / "slurm.conf")}
+        self._of_prolog = dict(environ)
+        shutil.copytree(LAUNCH, self.scripts)
+        self.records.mkdir()
+        self.configure()
+
+    def configure(self, *, on_failure: str = "log", without_driver: str = "none") -> None:
+        """Write ``perseus.conf``; one node's driver may be missing."""
+        exports = "".join(f"export {name}={value!r}\n" for name, value in self._of_prolog.items())
+        (self.scripts / "perseus.conf").write_text(
+            f"PERSEUS_DIST={Path(sys.executable).parent / 'perseus-dist'}\nPERSEUS_RECORDS={self.records}\n"
+            f"PERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\nPERSEUS_LOG_FILE={self.log}\n"
+            f'if [ "${{SLURMD_NODENAME:-}}" != {without_driver} ]; then\n{exports}fi\nexport PATH={_path()}\n'
+        )
+
+    def call(self, *command: str) -> str:
+        """A command's output."""
+        done = subprocess.run(command, env=self.environ, cwd=self.root, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+        return done.stdout
+
+    def submit(self, *words: str) -> "SlurmJob":
+        """As ``sbatch`` on the command line."""
+        number = self.call("sbatch", "--parsable", f"--chdir={self.root}", "--output=out.%j", *words)
+        return SlurmJob(self, number.strip())
+
+
+class SlurmJob:
+    """A job that was submitted."""
+
+    def __init__(self, cluster: Cluster, number: str) -> None:
+        self._cluster = cluster
+        self.number = number
+        self.report = cluster.root / f"perseus-{number}"
+
+    def state(self) -> str:
+        """As ``scontrol`` has it."""
+        return self._field("JobState")
+
+    def wait(self) -> str:
+        """The state in the end, once the epilog is over on all nodes: Slurm frees nodes after that."""
+        wait_until(lambda: self.state() not in ("PENDING", "RUNNING", "CONFIGURING", "COMPLETING") and self._is_over())
+        return self.state()
+
+    def output(self) -> str:
+        """Of the batch script and its steps."""
+        path = self._cluster.root / f"out.{self.number}"
+        return path.read_text() if path.exists() else ""
+
+    def _is_over(self) -> bool:
+        states = self._cluster.call("sinfo", "--noheader", "--Node", "--format=%T").split()
+        return not any(state.startswith(("completing", "allocated", "draining", "mixed")) for state in states)
+
+    def _field(self, name: str) -> str:
+        words = self._cluster.call("scontrol", "show", "job", self.number).split()
+        return next(word.partition("=")[2] for word in words if word.startswith(f"{name}="))
+
+
+@contextmanager
+def slurm_cluster(environ: Mapping[str, str]) -> Iterator[Cluster]:
+    """Start the daemons, each as its own user, and end them."""
+    with ExitStack() as stack:
+        root = Path(tempfile.mkdtemp(prefix="perseus-slurm-"))
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        root.chmod(0o755)
+        cluster = Cluster(root, environ)
+        for name, owner in (("munge", "munge"), ("state", "slurm"), ("spool", "root")):
+            (root / name).mkdir(mode=0o755)
+            shutil.chown(root / name, owner)
+        key = root / "munge" / "key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        shutil.chown(key, "munge")
+        (root / "slurm.conf").write_text(_settings(cluster))
+        (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\n")
+        folder = root / "munge"
+        files = (("key-file", "key"), ("socket", "s"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))
+        _start(stack, cluster, ["munged", "-F", *(f"--{option}={folder / name}" for option, name in files)], "munge")
+        wait_until((folder / "s").exists)
+        _start(stack, cluster, ["slurmctld", "-D"], "slurm")
+        for node in NODES:
+            _start(stack, cluster, ["slurmd", "-D", "-N", node], "root")
+        wait_until(lambda: _idle(cluster) == len(NODES))
+        yield cluster
+
+
+def _idle(cluster: Cluster) -> int:
+    command = ["sinfo", "--noheader", "--Node", "--format=%T"]
+    done = subprocess.run(command, env=cluster.environ, capture_output=True, text=True, check=False)
+    return done.stdout.split().count("idle")
+
+
+def _start(stack: ExitStack, cluster: Cluster, command: Sequence[str], user: str) -> None:
+    entry = pwd.getpwnam(user)
+    log = stack.enter_context((cluster.root / f"{command[0]}-{command[-1]}.log".replace("/", "_")).open("wb"))
+    process = subprocess.Popen(
+        command, env=cluster.environ, cwd=cluster.root, user=entry.pw_uid, group=entry.pw_gid, stdout=log, stderr=log
+    )
+
+    def end() -> None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    stack.callback(end)
+
+
+def _settings(cluster: Cluster) -> str:
+    host, root = socket.gethostname().partition(".")[0], cluster.root
+    ports = _free_ports(1 + len(NODES))
+    nodes = "".join(
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()}\n"
+        for node, port in zip(NODES, ports[1:], strict=True)
+    )
+    return f"""\
+ClusterName=perseus
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={root}/munge/s
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool/%n
+SlurmctldPidFile={root}/state/pid
+SlurmdPidFile={root}/spool/%n.pid
+ProctrackType=proctrack/{"cgroup" if has_cgroups() else "linuxproc"}
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/linear
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+KillWait=2
+{_documented_settings(cluster)}{nodes}PartitionName=all Nodes={",".join(NODES)} Default=YES MaxTime=30 State=UP
+"""
+
+
+def _documented_settings(cluster: Cluster) -> str:
+    """What the page tells to write into ``slurm.conf``."""
+    (text,) = re.findall(r"^```text\n(PrologFlags.*?)^```", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return str(text).replace("/etc/slurm/perseus", str(cluster.scripts))
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [wait_for(one.getsockname)[1] for one in sockets]
+
+
+def _path() -> str:
+    return f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin:{os.environ.get('PATH', '')}"

@@ -1,0 +1,244 @@
+"""Energy records: written once and whole, found below a folder, summed up with their intervals, and never trusted."""
+
+import csv
+import io
+import json
+import os
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perseus_dist.cli import main
+from perseus_dist.errors import OutputError
+from perseus_dist.runlog.accounting.finish import finish_record
+from perseus_dist.runlog.accounting.record import MAX_GPUS, EnergyRecord, GpuEnergy, record_from
+from perseus_dist.runlog.accounting.record_files import MAX_BYTES, read_record, records_in, run_folders, write_record
+from perseus_dist.runlog.accounting.sums import Group, is_within, sum_up
+from perseus_dist.runlog.iteration_log import IterationTotals
+from perseus_dist.runlog.submission import MAX_TEXT, Submission, submission_of
+
+BEGAN, ENDED = "2026-11-20T08:00:00.000+00:00", "2026-11-20T09:00:00.000+00:00"
+RECORD = EnergyRecord(
+    job_id="gpt",
+    began_at=BEGAN,
+    ended_at=ENDED,
+    is_complete=True,
+    submission=Submission(user="ada", project="nlp", slurm_job_id="17"),
+    num_gpus=4,
+    num_iterations=100,
+    energy_j=9000.0,
+    saved_j=1000.0,
+    saved_low_j=800.0,
+    saved_high_j=1200.0,
+    lost_s=0.5,
+    gpus=tuple(GpuEnergy(rank=rank, uuid=f"GPU-{rank}", energy_j=2250.0, clock_mhz=1200.5) for rank in range(4)),
+)
+KILLED = replace(RECORD, job_id="killed", is_complete=False, reason="killed", energy_j=500.0)
+
+
+def job_document(**changes: object) -> str:
+    document = {"job_id": "gpt", "phase": "done", "num_ranks": 2, "started_at": BEGAN, "updated_at": ENDED}
+    submission = {"user": "ada", "project": "nlp", "slurm_job_id": "17"}
+    figures = {"saved_j": 100.0, "saved_doubt_j": 20.0, "guard": {"lost_s": 0.25}}
+    return json.dumps({**document, "ended_at": ENDED, "submission": submission, **figures, **changes})
+
+
+def leave_run(folder: Path, *, totals: int = 2, **changes: Any) -> None:
+    """Two ranks, each of 3 iterations of 10 J without a plan and 2 of 8 J under it, one of unknown energy."""
+    folder.mkdir(exist_ok=True)
+    (folder / "job.json").write_text(job_document(**changes))
+    for rank in range(2):
+        lines = [
+            {"iteration": n, "time_s": 1.0, "energy_j": None if n == 0 else 10.0 if n < 3 else 8.0, "point": p}
+            for n, p in enumerate((-1, -1, -1, 4, 4))
+        ]
+        (folder / f"rank-{rank}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if rank < totals:
+            sums = IterationTotals()
+            sums.restore(folder, rank)
+            (folder / f"totals-{rank}.json").write_text(json.dumps(sums.document()))
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    path = write_record(tmp_path, RECORD)
+    assert read_record(path) == RECORD
+    assert records_in(tmp_path) == [RECORD]
+    assert RECORD.saved_percent == pytest.approx(10.0)
+
+
+def test_a_record_is_written_once(tmp_path: Path) -> None:
+    first = write_record(tmp_path, RECORD)
+    assert write_record(tmp_path, replace(RECORD, energy_j=1.0)) == first
+    assert records_in(tmp_path) == [RECORD]
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]  # nothing temporary is left
+
+
+def test_a_record_of_very_many_gpus_is_small(tmp_path: Path) -> None:
+    gpu = GpuEnergy(rank=MAX_GPUS, uuid="GPU-" + "0" * 36, energy_j=1 / 3, clock_mhz=1 / 3)
+    gpus = (gpu,) * MAX_GPUS
+    path = write_record(tmp_path, replace(RECORD, gpus=gpus))
+    assert path.stat().st_size < MAX_BYTES
+    assert read_record(path) is not None
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_record(tmp_path / "missing", RECORD)
+
+
+def test_a_run_that_ended_gets_its_record_with_what_each_gpu_drew(tmp_path: Path) -> None:
+    leave_run(tmp_path)
+    record = finish_record(tmp_path, is_final=False)
+    assert record is not None
+    assert record.is_complete
+    assert [gpu.energy_j for gpu in record.gpus] == [46.0, 46.0]  # the unknown one counts as the mean of the others
+    assert (record.energy_j, record.without_plan_j, record.under_plan_j) == (92.0, 60.0, 32.0)
+    assert record.num_unmeasured == 1
+    assert (record.saved_low_j, record.saved_j, record.saved_high_j) == (80.0, 100.0, 120.0)
+    assert record.lost_s == 0.25
+    assert record.submission == Submission(user="ada", project="nlp", slurm_job_id="17")
+    assert finish_record(tmp_path, is_final=True) == record
+    assert records_in(tmp_path) == [record]
+
+
+def test_the_record_waits_for_every_rank(tmp_path: Path) -> None:
+    leave_run(tmp_path, totals=1)
+    assert finish_record(tmp_path, is_final=False) is None
+    record = finish_record(tmp_path, is_final=True)
+    assert record is not None
+    assert record.energy_j == 92.0  # from the lines that the rank had written
+
+
+@pytest.mark.parametrize("changes", [{"ended_at": None}, {"ended_in_iteration": True}, {"phase": "enforcing"}])
+def test_a_run_that_was_killed_is_incomplete(tmp_path: Path, changes: dict[str, Any]) -> None:
+    leave_run(tmp_path, **changes)
+    record = finish_record(tmp_path, is_final=True)
+    assert record is not None
+    assert not record.is_complete
+    assert record.reason
+    assert record.baseline_j is None
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, 200, -2])
+def test_half_a_record_is_none(tmp_path: Path, cut: int) -> None:
+    path = write_record(tmp_path, RECORD)
+    path.write_bytes(path.read_bytes()[:cut])
+    assert read_record(path) is None
+
+
+def test_no_device_link_or_giant_is_read(tmp_path: Path) -> None:
+    """An operator's command reads folders of users."""
+    os.mkfifo(tmp_path / "energy-pipe.json")
+    (tmp_path / "energy-link.json").symlink_to("/etc/passwd")
+    (tmp_path / "energy-giant.json").write_bytes(b" " * (MAX_BYTES + 1))
+    (tmp_path / "energy-folder.json").mkdir()
+    (tmp_path / "energy-deep.json").write_text("[" * 100_000)
+    assert records_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["job.json", "rank-0.jsonl", "timeline-1.jsonl"])
+@pytest.mark.parametrize("how", ["pipe", "link", "giant"])
+def test_a_run_that_would_hold_up_its_reader_is_passed_over(tmp_path: Path, name: str, how: str) -> None:
+    leave_run(tmp_path)
+    path = tmp_path / name
+    path.unlink(missing_ok=True)
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    assert finish_record(tmp_path, is_final=True) is None
+    assert main(["accounting", "--records", str(tmp_path)]) == 0
+    assert main(["accounting", "--finish", str(tmp_path)]) == 2
+
+
+def test_texts_of_users_do_nothing_to_a_terminal_or_a_spreadsheet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submission = {"user": "=cmd()", "project": "\x1b[2Jx\n" + "y" * 999}
+    record = record_from(json.loads(json.dumps({**asdict(RECORD), "submission": submission, "reason": "\x07"})))
+    assert record.submission.project.isprintable()
+    assert len(record.submission.project) == MAX_TEXT
+    write_record(tmp_path, record)
+    assert main(["accounting", "--records", str(tmp_path), "--csv"]) == 0
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out)))[1][0] == "'=cmd()"
+
+
+def test_sums_add_intervals_and_leave_out_what_killed_runs_saved() -> None:
+    other = replace(RECORD, job_id="other", submission=replace(RECORD.submission, project="vision"))
+    (one,) = sum_up([RECORD, KILLED, other], Group.USER)
+    assert (one.name, one.num_runs, one.num_incomplete) == ("ada", 3, 1)
+    assert one.energy_j == 18_500.0
+    assert (one.saved_low_j, one.saved_j, one.saved_high_j) == (1600.0, 2000.0, 2400.0)
+    assert one.saved_percent == pytest.approx(10.0)
+    assert one.gpu_s == 3 * 4 * 3600.0
+    assert [sums.name for sums in sum_up([RECORD, other], Group.PROJECT)] == ["nlp", "vision"]
+
+
+def test_an_unknown_energy_is_counted_as_unknown_and_not_as_none() -> None:
+    (one,) = sum_up([replace(RECORD, energy_j=None), RECORD], Group.USER)
+    assert (one.num_unknown, one.energy_j) == (1, 9000.0)
+    assert one.saved_percent == pytest.approx(10.0)
+
+
+def test_bounds_take_the_end_of_a_run() -> None:
+    ended = datetime(2026, 11, 20, 9, tzinfo=UTC)
+    assert is_within(RECORD, ended, None)
+    assert not is_within(RECORD, None, ended)
+    assert not is_within(replace(RECORD, ended_at=""), ended, None)
+
+
+def test_a_run_in_two_places_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_record(tmp_path / name, RECORD)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert len(list(run_folders(tmp_path))) == 2
+    assert main(["accounting", "--records", str(tmp_path), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["records"]) == 1
+
+
+def test_a_run_without_a_record_is_shown_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_run(tmp_path, ended_at=None)
+    before = sorted(tmp_path.iterdir())
+    assert main(["accounting", "--records", str(tmp_path)]) == 0
+    assert "incomplete: 17 of ada: its agents were ended" in capsys.readouterr().out
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_slurm_says_of_a_job_wins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_run(tmp_path / "run")
+    write_record(tmp_path / "run", replace(RECORD, began_at="2026-11-19T08:00:00.000+00:00"))  # of an earlier start
+    (tmp_path / "records").mkdir()
+    assert main(["accounting", "--finish", str(tmp_path / "run")]) == 0
+    text = capsys.readouterr().out.encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    for name, value in {"SLURM_JOB_USER": "eve", "SLURM_JOB_ACCOUNT": "ops", "SLURM_JOB_ID": "../../18"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["accounting", "--collect", "--records", str(tmp_path / "records")]) == 0
+    records = records_in(tmp_path / "records")
+    assert [(record.submission.user, record.submission.project) for record in records] == [("eve", "ops")] * 2
+
+
+@pytest.mark.parametrize(
+    "words", [["--records", "missing"], ["--finish", "missing"], ["--since", "1d", "--until", "2d"]], ids=str
+)
+def test_bad_input_is_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["accounting", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_submission_is_read_from_the_environment() -> None:
+    found = submission_of({"SLURM_JOB_ID": "17", "SLURM_JOB_ACCOUNT": "nlp", "SLURM_JOB_NAME": "a\x1bb"})
+    assert (found.slurm_job_id, found.project, found.job_name) == ("17", "nlp", "a?b")
+    assert submission_of({"PERSEUS_PROJECT": "x", "SLURM_JOB_ACCOUNT": "nlp"}).project == "x"
+    assert found.user
