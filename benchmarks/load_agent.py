@@ -26,7 +26,7 @@ from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTab
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
 from perseus_dist.rpc.codec import decode_planner_message, encode_agent_message
-from perseus_dist.rpc.connection import ATTACH, CHANNEL_OPTIONS
+from perseus_dist.rpc.connection import ATTACH, CHANNEL_OPTIONS, authorization
 
 CLOCKS_MHZ = tuple(range(1410, 1110, -15))
 ITERATION_S = 0.5
@@ -72,6 +72,7 @@ class LoadAgent:
         gpu: What it says of its GPU.
         ratio: Its computations' time over the profile's.
         pipeline_ratio: Its pipeline's time over the usual.
+        token: Of its job; empty for this user's.
     """
 
     job: LoadJob
@@ -85,6 +86,7 @@ class LoadAgent:
     gpu: GpuSample = _AT_MAXIMUM
     ratio: float = 1.0
     pipeline_ratio: float = 1.0
+    token: str = ""
     _switch: Switch | None = None
     _iteration: int = 0
     _sequence: int = 0
@@ -101,7 +103,7 @@ class LoadAgent:
             async with grpc.aio.insecure_channel(self.address, options=options) as channel:
                 try:
                     await asyncio.wait_for(channel.channel_ready(), 3.0)
-                    self._call = channel.stream_stream(ATTACH)()
+                    self._call = channel.stream_stream(ATTACH)(metadata=authorization(self.token))
                     await self._send(self._attach())
                     data: bytes
                     async for data in self._call:

@@ -43,18 +43,20 @@ LARGE_JOB_ID = "large"
 class PlannerProcess:
     """``perseus-dist planner`` with a state folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
+        self._options = options
         self._address_file = folder / "address.json"
         self._process: asyncio.subprocess.Process | None = None
         self.address = "127.0.0.1:0"
         self.metrics_address = ""
+        self.web_url = ""
 
     async def start(self) -> None:
         """Start it, the first time on any port and later on the same, and wait until it listens."""
         self._address_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self.address, "--metrics-port", "0"]
-        command += ["--state-dir", str(self._folder), "--address-file", str(self._address_file)]
+        command += ["--state-dir", str(self._folder), "--address-file", str(self._address_file), *self._options]
         with (self._folder / "planner.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(*command, stderr=log)
         deadline = time.monotonic() + PATIENCE_S
@@ -63,7 +65,7 @@ class PlannerProcess:
                 raise SystemExit((self._folder / "planner.log").read_text()[-2000:])
             await asyncio.sleep(0.01)
         told = json.loads(self._address_file.read_text())
-        self.address, self.metrics_address = told["address"], told["metrics_address"]
+        self.address, self.metrics_address, self.web_url = told["address"], told["metrics_address"], told["web_url"]
 
     async def end(self, number: signal.Signals) -> None:
         """Send it a signal and wait for its end."""
@@ -101,10 +103,10 @@ class PlannerProcess:
 
 
 @asynccontextmanager
-async def planner_with(jobs: Sequence[LoadJob]) -> AsyncIterator[tuple[PlannerProcess, list[LoadAgent]]]:
+async def planner_with(jobs: Sequence[LoadJob], *options: str) -> AsyncIterator[tuple[PlannerProcess, list[LoadAgent]]]:
     """A planner, and the agents of some jobs attached to it."""
     with tempfile.TemporaryDirectory() as folder:
-        planner = PlannerProcess(Path(folder))
+        planner = PlannerProcess(Path(folder), *options)
         await planner.start()
         agents = [LoadAgent(job=job, rank=rank, address=planner.address) for job in jobs for rank in job.ranks()]
         tasks = [asyncio.create_task(agent.run()) for agent in agents]

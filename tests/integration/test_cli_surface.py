@@ -25,7 +25,7 @@ SURFACE = {
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
-    "--metrics-tls-key --metrics-password-file --stragglers --address-file --embedded "
+    "--metrics-tls-key --metrics-password-file --web --stragglers --address-file --embedded "
     "--cache --job --share",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",

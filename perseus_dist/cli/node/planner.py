@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import importlib.util
 import logging
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
 if TYPE_CHECKING:
+    from perseus_dist.planner.access.address import Address
     from perseus_dist.planner.service.server import ServerConfig
 
 _log = logging.getLogger(__name__)
@@ -19,6 +21,7 @@ _log = logging.getLogger(__name__)
 _EPILOG = """\
 example:
   perseus-dist planner
+  perseus-dist planner --web 127.0.0.1:50152
   perseus-dist planner --bind 0.0.0.0:50151 --tls-cert planner.pem --tls-key planner.key \\
       --metrics 0.0.0.0:9464 --metrics-tls-cert planner.pem --metrics-tls-key planner.key
 
@@ -61,6 +64,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--insecure", action="store_true", help="serve plain text on an address that other machines can reach"
     )
     add_metrics_options(parser)
+    parser.add_argument(
+        "--web",
+        metavar="HOST:PORT",
+        help="serve a page of all jobs to browsers, with the same certificate and tokens; port 0 takes a free one",
+    )
     parser.add_argument(
         "--stragglers",
         choices=("act", "show"),
@@ -118,6 +126,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         bind = parse_address(args.bind)
     except AddressError as error:
         raise PlannerOptionsError(f"--bind: {error}") from None
+    web = None if args.web is None else _web_address(args.web)
     if (args.tls_cert is None) != (args.tls_key is None):
         raise PlannerOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
     if args.tls_client_ca is not None and args.tls_cert is None:
@@ -129,11 +138,12 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     if args.share is not None and not (args.embedded and args.state_dir):
         raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
     tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
-    if not bind.is_loopback and tls is None and not args.insecure:
-        raise PlannerOptionsError(
-            f"--bind {bind} is no loopback address: other machines could read tokens on the way. Give --tls-cert and "
-            "--tls-key, or --insecure on a network that you trust"
-        )
+    for option, address in (("--bind", bind), ("--web", web)):
+        if address is not None and not address.is_loopback and tls is None and not args.insecure:
+            raise PlannerOptionsError(
+                f"{option} {address} is no loopback address: other machines could read tokens on the way. Give "
+                "--tls-cert and --tls-key, or --insecure on a network that you trust"
+            )
     if tls is not None:
         server_credentials(tls)  # refused here, before anything is written
     metrics = metrics_endpoint(args)
@@ -156,6 +166,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         needs_token=args.embedded or not bind.is_loopback,
         tls=tls,
         metrics=metrics,
+        web=web,
         address_file=args.address_file,
         embedded=args.embedded,
         cache=args.cache,
@@ -163,3 +174,17 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         share=None if args.share is None else parse_host(args.share),
         policy=Policy(acts_on_stragglers=args.stragglers == "act"),
     )
+
+
+def _web_address(text: str) -> "Address":
+    from perseus_dist.planner.access.address import AddressError, parse_address
+
+    missing = [name for name in ("jinja2", "starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PlannerOptionsError(
+            f"--web needs {', '.join(missing)}, not installed here: run \"pip install 'perseus-dist[planner,web]'\""
+        )
+    try:
+        return parse_address(text)
+    except AddressError as error:
+        raise PlannerOptionsError(f"--web: {error}") from None

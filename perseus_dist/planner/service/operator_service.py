@@ -14,7 +14,7 @@ from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.plan import planning_request
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
-from perseus_dist.planner.service.operator_calls import Change, OperatorCalls, owner_of
+from perseus_dist.planner.runtime.operator_calls import Change, OperatorCalls, owner_of
 from perseus_dist.planner.service.operator_wire import (
     frontier_to_wire,
     profile_to_wire,

@@ -9,7 +9,7 @@ import signal
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -36,6 +36,9 @@ from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.rpc.connection import SERVICE
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.web.server import WebServer
 
 DRAIN_S = 3.0
 
@@ -77,8 +80,9 @@ class ServerConfig:
         needs_token: Whether calls without a token are refused.
         tls: None serves plain text.
         metrics: Where they are served; None for no metrics.
-        address_file: Told where the planner listens: JSON with ``address``, ``metrics_address``, ``pid`` and, if
-            ``embedded``, ``token``; what other nodes need of a ``share`` is in ``shared``.
+        web: Where the page for people is served; None for no page.
+        address_file: Told where the planner listens: JSON with ``address``, ``metrics_address``, ``web_url``, ``pid``
+            and, if ``embedded``, ``token``; what other nodes need of a ``share`` is in ``shared``.
         embedded: The planner ends with the process that started it; processes that read ``address_file`` may use it.
             If that process has died, this file and the database have no other owner: the planner removes them.
         cache: The job's profile and plans outlive the planner in this file; needs ``job_id``.
@@ -94,6 +98,7 @@ class ServerConfig:
     needs_token: bool
     tls: ServerTls | None = None
     metrics: EndpointConfig | None = None
+    web: Address | None = None
     address_file: Path | None = None
     embedded: bool = False
     cache: Path | None = None
@@ -132,10 +137,13 @@ async def serve(config: ServerConfig) -> None:
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
         metrics = _serve_metrics(config, jobs, store, cleanup)
+        page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
-        _tell_address(config, str(address), metrics, shared)
+        if page is not None:
+            page.start()
+        _tell_address(config, str(address), metrics, "" if page is None else page.url, shared)
         ticking = asyncio.create_task(jobs.tick())
         watchdog = asyncio.create_task(systemd.keep_watchdog_quiet(lambda: jobs.num_ticks))
         systemd.notify(f"READY=1\nSTATUS=listening on {address}")
@@ -208,16 +216,26 @@ def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: Asyn
     return endpoint
 
 
+def _make_page(config: ServerConfig, bind: Address, jobs: Jobs, access: Access, cleanup: AsyncExitStack) -> "WebServer":
+    from perseus_dist.planner.web.server import WebConfig, WebServer  # planners without a page need none of it
+
+    page = WebServer(WebConfig(bind=bind, access=access, needs_token=config.needs_token, tls=config.tls), jobs)
+    cleanup.push_async_callback(page.close)
+    return page
+
+
 def _tell_address(
-    config: ServerConfig, address: str, endpoint: MetricsEndpoint | None, shared: SharedPort | None
+    config: ServerConfig, address: str, endpoint: MetricsEndpoint | None, web_url: str, shared: SharedPort | None
 ) -> None:
     security = "plain text" if config.tls is None else "mTLS" if config.tls.client_ca else "TLS"
     metrics = f", metrics on {endpoint.url}" if endpoint else ""
-    _log.info("listening on %s (%s)%s", address, security, metrics)
+    page = f", page at {web_url}" if web_url else ""
+    _log.info("listening on %s (%s)%s%s", address, security, metrics, page)
     if config.address_file is not None:
         told: dict[str, Any] = {
             "address": address,
             "metrics_address": endpoint.address if endpoint else "",
+            "web_url": web_url,
             "pid": os.getpid(),
         }
         if config.embedded:

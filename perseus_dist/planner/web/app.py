@@ -1,0 +1,277 @@
+"""The page's addresses: which request is answered by which document, form or stream."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qs
+
+import grpc
+import jinja2
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.grants import Role
+from perseus_dist.planner.access.refusal import RefusalError, invalid, not_now, unauthenticated
+from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.operator_calls import OperatorCalls, owner_of
+from perseus_dist.planner.web.access import Visitor, WebAccess, may_change, may_view
+from perseus_dist.planner.web.assets import Asset
+from perseus_dist.planner.web.fragments import Fragments
+from perseus_dist.planner.web.protection import Protection
+from perseus_dist.planner.web.streams import Streams
+from perseus_dist.planner.web.targets import chosen_target
+from perseus_dist.planner.web.views.diary import Diary
+from perseus_dist.planner.web.views.fleet import MAX_ROWS
+from perseus_dist.planner.web.views.frontier_chart import choices_document
+from perseus_dist.planner.web.views.wording import target_words
+from perseus_dist.rpc.violations import InvalidMessageError
+
+_MAX_FIELDS = 8
+_STATUSES = {
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.FAILED_PRECONDITION: 409,
+    grpc.StatusCode.INVALID_ARGUMENT: 422,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+}
+
+_Handler = Callable[[Request], Awaitable[Response]]
+_log = logging.getLogger(__name__)
+
+
+class Page:
+    """Handlers of all requests."""
+
+    def __init__(
+        self,
+        *,
+        jobs: Jobs,
+        operators: OperatorCalls,
+        access: WebAccess,
+        templates: jinja2.Environment,
+        assets: dict[str, Asset],
+        diary: Diary,
+    ) -> None:
+        """Begin; ``application`` serves them."""
+        self._jobs = jobs
+        self._operators = operators
+        self._access = access
+        self._templates = templates
+        self._assets = assets
+        self._diary = diary
+        self._fragments = Fragments(templates, diary)
+        self._streams = Streams(jobs, self._fragments)
+
+    def application(self, *, is_loopback: bool) -> ASGIApp:
+        """The page as an ASGI application."""
+        routes = [
+            Route("/", self._guarded(self.fleet)),
+            Route("/jobs/{job_id}", self._guarded(self.job)),
+            Route("/jobs/{job_id}/choices", self._guarded(self.choices)),
+            Route("/jobs/{job_id}/target", self._guarded(self.set_target), methods=["POST"]),
+            Route("/events", self._guarded(self.fleet_events)),
+            Route("/jobs/{job_id}/events", self._guarded(self.job_events)),
+            Route("/login", self._guarded(self.login), methods=["GET", "POST"]),
+            Route("/logout", self._guarded(self.logout), methods=["POST"]),
+            Route("/static/{name}", self.static),
+        ]
+        app = Starlette(routes=routes, exception_handlers={HTTPException: self._http_error})
+        return Protection(app, is_loopback=is_loopback)
+
+    # ---- what is looked at -------------------------------------------------------------------------------------------
+
+    async def fleet(self, request: Request) -> Response:
+        """All jobs that the caller may see."""
+        visitor = self._known(request)
+        actors = self._visible(visitor)
+        rows = [(actor.job.job_id, self._fragments.row(actor)[1]) for actor in actors[:MAX_ROWS]]
+        return self._html("fleet.html", visitor, rows=rows, num_jobs=len(actors), max_rows=MAX_ROWS)
+
+    async def job(self, request: Request) -> Response:
+        """One job."""
+        visitor = self._known(request)
+        actor = self._viewed(visitor, request)
+        sections = await self._fragments.sections(actor)
+        return self._html(
+            "job.html",
+            visitor,
+            job_id=actor.job.job_id,
+            sections=sections,
+            may_change=may_change(visitor.caller, actor),
+            choices=choices_document(actor.job),
+        )
+
+    async def choices(self, request: Request) -> Response:
+        """The slider's positions."""
+        return JSONResponse(choices_document(self._viewed(self._known(request), request).job))
+
+    async def fleet_events(self, request: Request) -> Response:
+        """Rows as they change."""
+        visitor = self._known(request)
+
+        def visible() -> list[JobActor] | None:
+            now = self._now(request)
+            return None if now is None or not now.is_known else self._visible(now)
+
+        return self._streams.fleet(visitor.caller.owner, visible)
+
+    async def job_events(self, request: Request) -> Response:
+        """Sections as they change."""
+        visitor = self._known(request)
+        actor = self._viewed(visitor, request)
+
+        def visible() -> list[JobActor] | None:
+            now = self._now(request)
+            is_there = self._jobs.get(actor.job.job_id) is actor
+            return [actor] if is_there and now is not None and may_view(now.caller, actor) else None
+
+        return self._streams.job(visitor.caller.owner, actor.job.job_id, visible)
+
+    async def static(self, request: Request) -> Response:
+        """A style or a module."""
+        asset = self._assets.get(request.path_params["name"])
+        if asset is None:
+            return Response(status_code=404)
+        headers = {"ETag": f'"{asset.digest}"', "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+    # ---- what is changed ---------------------------------------------------------------------------------------------
+
+    async def set_target(self, request: Request) -> Response:
+        """Another target, judged as the operators' call of gRPC is."""
+        visitor = self._known(request)
+        form = await _form(request)
+        self._access.require_form(visitor, form.get("csrf", ""))
+        actor = self._viewed(visitor, request)
+        event = chosen_target(actor.job, form)
+        self._jobs.counters.calls["SetTarget"] += 1
+        self._diary.look(actor)
+        await self._operators.change(visitor.caller, actor.job.job_id, event)
+        self._diary.look(actor, visitor.label)
+        await self._fragments.sections(actor, at_once=True)
+        if _wants_json(request):
+            return JSONResponse({"accepted": True, "sentence": target_words(actor.job.target)})
+        return RedirectResponse(f"/jobs/{actor.job.job_id}", 303)
+
+    async def login(self, request: Request) -> Response:
+        """The form for a token; and the token."""
+        visitor = self._now(request) or self._access.without_token(request)
+        if request.method != "POST":
+            return self._html("login.html", visitor, refused="")
+        form = await _form(request)
+        self._access.require_form(visitor, form.get("csrf", ""))
+        token = form.get("token", "").strip()
+        caller = self._access.caller_of(token, request)
+        if not token or not self._opens_any(caller):
+            self._access.record_refusal(caller, "Login", "", "unknown token")
+            refused = "this token opens no job of this planner, and is not the operator's"
+            return self._html("login.html", visitor, status=403, refused=refused)
+        response = RedirectResponse("/", 303)
+        if visitor.session_id:
+            self._access.sessions.end(response, visitor.session_id)
+        self._access.sessions.begin(response, caller.token_sha256, self._access.uid_of(request))
+        return response
+
+    async def logout(self, request: Request) -> Response:
+        """The end of a login."""
+        visitor = self._now(request) or self._access.without_token(request)
+        form = await _form(request)
+        self._access.require_form(visitor, form.get("csrf", ""))
+        response = RedirectResponse("/login", 303)
+        self._access.sessions.end(response, visitor.session_id)
+        return response
+
+    # ---- shared ------------------------------------------------------------------------------------------------------
+
+    def _known(self, request: Request) -> Visitor:
+        visitor = self._access.visitor(request)
+        if not visitor.is_known:
+            raise unauthenticated("this planner wants a token: log in with the one of your jobs, or the operator's")
+        return visitor
+
+    def _now(self, request: Request) -> Visitor | None:
+        """The caller of a stream, which may have logged out since; None if the token counts no more."""
+        try:
+            return self._access.visitor(request)
+        except RefusalError:
+            return None
+
+    def _visible(self, visitor: Visitor) -> list[JobActor]:
+        """Jobs that the caller may see, those that are over last."""
+        actors = [actor for actor in self._jobs.all() if may_view(visitor.caller, actor)]
+        return sorted(actors, key=lambda actor: actor.job.phase == "done")
+
+    def _viewed(self, visitor: Visitor, request: Request) -> JobActor:
+        return self._operators.opened(visitor.caller, Role.VIEW, request.path_params["job_id"])
+
+    def _opens_any(self, caller: Caller) -> bool:
+        is_own = any(owner_of(actor) == caller.owner for actor in self._jobs.all())
+        return caller.is_operator or bool(caller.grants) or is_own
+
+    def _html(self, template: str, visitor: Visitor, *, status: int = 200, **context: Any) -> HTMLResponse:
+        html = self._templates.get_template(template).render(
+            visitor=visitor, csrf=self._access.csrf_token(visitor), **context
+        )
+        return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
+
+    def _guarded(self, handle: _Handler) -> _Handler:
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RefusalError as error:
+                refusal = error
+            except InvalidMessageError as error:
+                refusal = invalid(error)
+            except TimeoutError:
+                refusal = not_now("the planner's store does not answer; look at its log")
+            except Exception:
+                _log.exception("a request of the page failed")
+                return self._refused(request, 500, "the planner failed at this request; its log says how")
+            self._jobs.counters.refused[refusal.code.name] += 1
+            self._record(request, refusal)
+            status = _STATUSES.get(refusal.code, 503)
+            if status == 401 and request.method == "GET" and not _wants_json(request):
+                return RedirectResponse("/login", 303)
+            return self._refused(request, status, refusal.reason)
+
+        return guarded
+
+    def _record(self, request: Request, refusal: RefusalError) -> None:
+        """Record refused changes, and requests that were refused for want of rights."""
+        if refusal.code is grpc.StatusCode.PERMISSION_DENIED or request.method == "POST":
+            caller = (self._now(request) or self._access.without_token(request)).caller
+            action = "SetTarget" if request.method == "POST" else "WatchJob"
+            if "job_id" in request.path_params:
+                self._access.record_refusal(caller, action, request.path_params["job_id"], refusal.reason)
+
+    async def _http_error(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return self._refused(request, status, "there is nothing at this address" if status == 404 else "not allowed")
+
+    def _refused(self, request: Request, status: int, sentence: str) -> Response:
+        if _wants_json(request):
+            return JSONResponse({"accepted": False, "sentence": sentence}, status)
+        visitor = self._now(request) or self._access.without_token(request)
+        return self._html("refused.html", visitor, status=status, code=status, sentence=sentence)
+
+
+def _wants_json(request: Request) -> bool:
+    return "text/html" not in request.headers.get("accept", "")
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """A form's fields; its length was checked as it came in."""
+    try:
+        fields = parse_qs((await request.body()).decode("ascii"), max_num_fields=_MAX_FIELDS, strict_parsing=True)
+    except ValueError:
+        return {}
+    return {name: values[-1] for name, values in fields.items()}

@@ -1,0 +1,29 @@
+// The fleet: rows as they change, and a filter.
+
+import { follow } from "./live.js";
+import { parse, update } from "./morph.js";
+
+const rows = document.getElementById("rows");
+const filter = document.getElementById("filter");
+
+function show(row) {
+  const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+  row.hidden = !words.every((word) => row.dataset.search.includes(word));
+}
+
+function take({ rows: changed, gone, num_jobs: count }) {
+  for (const job of gone) document.getElementById(`job-${job}`)?.remove();
+  for (const [job, html] of Object.entries(changed)) {
+    const now = parse(html).querySelector("tr");
+    const old = document.getElementById(`job-${job}`);
+    if (old === null) rows.insertBefore(now, [...rows.children].find((row) => row.id > now.id) ?? null);
+    else update(old, now);
+    show(old ?? now);
+  }
+  document.getElementById("count").textContent = count;
+  document.getElementById("empty").hidden = count > 0;
+}
+
+filter.addEventListener("input", () => [...rows.children].forEach(show));
+[...rows.children].forEach(show);
+follow("/events", { rows: take });

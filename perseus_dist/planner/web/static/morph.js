@@ -1,0 +1,43 @@
+// Make an element look like new HTML and change nothing else: focus, selection and scrolling stay where they are.
+
+export function parse(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  return template.content;
+}
+
+export function morph(element, content) {
+  const wanted = [...content.childNodes];
+  const byId = new Map();
+  for (const child of element.children) if (child.id) byId.set(child.id, child);
+  let at = element.firstChild;
+  for (const node of wanted) {
+    const same = node.id ? byId.get(node.id) : undefined;
+    if (same !== undefined) {
+      if (same === at) at = at.nextSibling;
+      else element.insertBefore(same, at);
+      update(same, node);
+    } else if (at !== null && !(at.id && at.id !== node.id) && at.nodeType === node.nodeType && at.nodeName === node.nodeName) {
+      const next = at.nextSibling;
+      update(at, node);
+      at = next;
+    } else {
+      element.insertBefore(node, at);
+    }
+  }
+  while (at !== null) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+export function update(old, now) {
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    if (old.nodeValue !== now.nodeValue) old.nodeValue = now.nodeValue;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!now.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  morph(old, now);
+}

@@ -1,0 +1,1 @@
+"""Documents that templates show: a job's status in words, charts as coordinates."""

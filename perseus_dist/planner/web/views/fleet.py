@@ -1,0 +1,33 @@
+"""Rows of the fleet: a job in one line."""
+
+from typing import Any
+
+from perseus_dist.messages.job_status import JobStatus
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.web.views.progress import progress_of
+
+MAX_ROWS = 500
+
+
+def fleet_row(job: Job, status: JobStatus) -> dict[str, Any]:
+    """A job's row, for its template."""
+    time_s = iteration_time_s(status)
+    acted_upon = [verdict for verdict in status.verdicts if verdict.is_acted_upon and not verdict.is_muted]
+    reported = [known for known in status.stragglers if known.degree > 1]
+    degrees = [verdict.degree for verdict in acted_upon] + [known.degree for known in reported]
+    return {
+        "status": status,
+        "phase": status.phase.replace("_", " "),
+        "progress": progress_of(job),
+        "attached": job.num_attached,
+        "time_s": time_s,
+        "against_baseline": time_s / status.baseline.time_s - 1 if time_s and status.baseline.time_s else None,
+        "num_stragglers": len(degrees),
+        "worst": max(degrees, default=1.0),
+        "has_trouble": bool(status.troubles),
+    }
+
+
+def iteration_time_s(status: JobStatus) -> float:
+    """[s] of an iteration under the plan in force, else of the latest; 0 where it is not known."""
+    return status.enforced.time_s or max((pipeline.time_s for pipeline in status.pipelines), default=0.0)

@@ -1,0 +1,56 @@
+"""Progress of a job in its phase, with the time that is left where that is known."""
+
+from dataclasses import dataclass
+from statistics import median
+
+from perseus_dist.messages.terms import NO_ITERATION
+from perseus_dist.planner.job.job import Job, Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Of a phase.
+
+    Attributes:
+        text: Where the phase stands.
+        share: Of the phase that is done; None where it is not known.
+        left_s: [s] until the phase is over; None where it is not known.
+    """
+
+    text: str
+    share: float | None = None
+    left_s: float | None = None
+
+
+def progress_of(job: Job) -> Progress:
+    """A job's progress, by iterations that were reported and those that the phase still needs."""
+    now = job.progress.iteration
+    match job.phase:
+        case Phase.REGISTERING if job.num_ranks:
+            return Progress(
+                text=f"{job.num_attached} of {job.num_ranks} ranks attached", share=job.num_attached / job.num_ranks
+            )
+        case Phase.WARMING_UP if job.progress.began_at_iteration is not None:
+            needed = job.policy.num_warmup_iterations + job.policy.num_baseline_iterations
+            return _of_iterations(job, job.progress.began_at_iteration, needed, "baseline")
+        case Phase.PROFILING | Phase.REPROFILING if (sweep := job.profiling.sweep) is not None:
+            ordered = sweep.ordered
+            needed = ordered.iterations_per_clock * len(ordered.clocks_mhz)
+            if sweep.is_paused:
+                return Progress(text=f"sweep of {len(ordered.clocks_mhz)} clocks waits for ranks that are away")
+            return _of_iterations(job, ordered.first_iteration, needed, f"sweep of {len(ordered.clocks_mhz)} clocks")
+        case Phase.PLANNING:
+            return Progress(text="planning")
+        case _:
+            return Progress(text="" if now == NO_ITERATION else f"iteration {now:,}")
+
+
+def _of_iterations(job: Job, first: int, needed: int, of: str) -> Progress:
+    done = min(needed, max(0, job.progress.iteration - first))
+    times_s = job.progress.recent_times_s
+    left = max(0, first + needed - job.progress.iteration)
+    return Progress(
+        text=f"{of}, iteration {done} of {needed}",
+        share=done / needed if needed else None,
+        left_s=left * median(times_s) if times_s and left else None,
+    )

@@ -1,0 +1,175 @@
+"""The page in Chromium: a target set and in force, another's job refused, accessibility, a phone, the keyboard."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from load_jobs import load_jobs
+from planner_process import Planner, planner
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from waiting import PATIENCE_S, wait_until
+
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+
+CHROMIUM = shutil.which("chromium")
+OWN, OTHERS, TOKEN = "llama", "other-token-job", "the other job's token"
+PHONE = {"width": 390, "height": 844}
+# Runs in the page before any of its own scripts: notes what the page's policy refuses.
+NOTE_VIOLATIONS = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+
+pytestmark = [
+    pytest.mark.stress,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium: .ci/packages installs it"),
+]
+
+
+def status_of(served: Planner) -> Any:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
+        statuses = stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S).jobs
+    return next((status for status in statuses if status.job_id == OWN), None)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planner]:
+    with ExitStack() as stack:
+        running = stack.enter_context(planner(tmp_path_factory.mktemp("web"), "--web", "127.0.0.1:0"))
+        stack.enter_context(load_jobs(running.address, OWN))
+        stack.enter_context(load_jobs(running.address, OTHERS, token=TOKEN))
+        wait_until(lambda: (status := status_of(running)) is not None and status.phase == "enforcing")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(chromium: Browser, served: Planner, path: str = "", **options: Any) -> Iterator[Page]:
+    """A page, which must be without errors and violations of its policy in the end."""
+    context = chromium.new_context(base_url=served.told["web_url"], **options)
+    context.set_default_timeout(PATIENCE_S * 1e3)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.add_init_script(NOTE_VIOLATIONS)
+    page.goto(path)
+    yield page
+    assert page.evaluate("window.violations") == []
+    assert errors == []
+    context.close()
+
+
+def test_a_target_is_looked_at_and_set_from_the_fleet(chromium: Browser, served: Planner) -> None:
+    with opened(chromium, served) as page:
+        page.get_by_role("link", name=OWN, exact=True).click()
+        expect(page.locator("#live")).to_have_text("live")
+        before, in_force = status_of(served), page.locator("#target-in-force").inner_text()
+        preview = page.locator("#preview").inner_text()
+        page.get_by_role("slider").focus()
+        page.keyboard.press("End")
+        expect(page.locator("#preview")).not_to_have_text(preview)
+        expect(page.locator("#looked-at")).to_have_attribute("visibility", "visible")
+        assert page.locator("#target-in-force").inner_text() == in_force  # looked at, and not set
+        assert status_of(served).target == before.target
+        page.get_by_role("button", name="Set target").click()
+        expect(page.locator("#answer")).to_contain_text("Set:")
+        target = status_of(served).target
+        assert target.slowdown > 1
+        expect(page.locator("#target-in-force")).to_contain_text(f"{target.slowdown:g}")
+        expect(page.locator("#events")).to_contain_text(f"{target.slowdown:g}")
+
+
+def test_anothers_job_is_refused_until_its_token_is_entered(chromium: Browser, served: Planner) -> None:
+    with opened(chromium, served) as page:
+        assert OTHERS not in page.content()
+        page.goto(f"/jobs/{OTHERS}")
+        expect(page.get_by_role("heading", name="Not yours")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("another token's")
+        page.get_by_role("link", name="Log in").click()
+        page.get_by_label("Token").fill("guessed")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_contain_text("opens no job")
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("link", name=OTHERS, exact=True)).to_be_visible()
+        page.get_by_role("button", name="Log out").click()
+        page.goto(f"/jobs/{OTHERS}")
+        expect(page.get_by_role("heading", name="Not yours")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
+def test_axe_finds_no_violation_and_a_phone_scrolls_one_way(
+    chromium: Browser, served: Planner, path: str, scheme: str
+) -> None:
+    with opened(chromium, served, path, color_scheme=scheme) as page:
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_keyboard_is_enough(chromium: Browser, served: Planner) -> None:
+    with opened(chromium, served) as page:
+        press_until(page, "Tab", f"document.activeElement.textContent === '{OWN}'")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/jobs/{OWN}")
+        expect(page.locator("#live")).to_have_text("live")
+        press_until(page, "Tab", "document.activeElement.id === 'position'")
+        position = page.get_by_role("slider").input_value()
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowRight")
+        assert page.get_by_role("slider").input_value() == "1" != position
+        # Rows and sections go on changing below: focus and position stay.
+        iteration = page.locator(".progress").inner_text()
+        expect(page.locator(".progress")).not_to_have_text(iteration)
+        assert page.evaluate("document.activeElement.id") == "position"
+        assert page.get_by_role("slider").input_value() == "1"
+        press_until(page, "Tab", "document.activeElement.id === 'apply'")
+        page.keyboard.press("Enter")
+        expect(page.locator("#answer")).to_contain_text("Set:")
+        press_until(page, "Tab", "document.activeElement.name === 'quantity'")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".map.clock")).to_be_visible()
+        expect(page.locator(".map.plan")).to_be_hidden()
+
+
+def press_until(page: Page, key: str, condition: str) -> None:
+    for _ in range(40):
+        page.keyboard.press(key)
+        if page.evaluate(condition):
+            return
+    raise AssertionError(condition)
+
+
+def test_the_filter_hides_rows_and_the_page_lives_without_scripts(chromium: Browser, served: Planner) -> None:
+    with opened(chromium, served) as page:
+        row = page.locator(f"#job-{OWN}")
+        page.get_by_label("Filter").fill("enforcing nothing")
+        expect(row).to_be_hidden()
+        page.get_by_label("Filter").fill(OWN)
+        expect(row).to_be_visible()
+    with opened(chromium, served, f"jobs/{OWN}", java_script_enabled=False) as page:
+        before = status_of(served).switch_revision
+        page.get_by_role("slider").press("End")
+        page.get_by_role("button", name="Set target").click()
+        page.wait_for_url(f"**/jobs/{OWN}")
+        assert status_of(served).target.slowdown > 1
+        assert status_of(served).switch_revision > before

@@ -1,0 +1,300 @@
+"""The planner's page over HTTP: who sees which job, what is refused, a target that gRPC shows, live events."""
+
+import importlib.util
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+import trustme
+from load_jobs import load_jobs
+from planner_process import Planner, planner
+from waiting import PATIENCE_S, wait_for, wait_until
+
+from perseus_dist.cli import main
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+
+OTHERS, OWN = "other-token-job", "llama"
+TOKEN = "the other job's token"
+
+
+def perseus_dist(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "perseus_dist", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def status_of(served: Planner, job: str) -> Any:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
+        statuses = stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S).jobs
+    return next((status for status in statuses if status.job_id == job), None)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planner]:
+    """A planner with a page, a planned job of this user, and a job that came with a token."""
+    with ExitStack() as stack:
+        running = stack.enter_context(planner(tmp_path_factory.mktemp("web"), "--web", "127.0.0.1:0"))
+        stack.enter_context(load_jobs(running.address, OWN))
+        stack.enter_context(load_jobs(running.address, OTHERS, token=TOKEN))
+        wait_until(lambda: (status := status_of(running, OWN)) is not None and status.phase == "enforcing")
+        yield running
+
+
+@contextmanager
+def browser(served: Planner, **options: Any) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=served.told["web_url"], timeout=PATIENCE_S, **options) as client:
+        client.headers["Accept"] = "text/html"
+        yield client
+
+
+def form_of(client: httpx.Client, path: str) -> dict[str, str]:
+    """Hidden fields of a page."""
+    return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', client.get(path).text))
+
+
+def test_the_fleet_is_the_callers_and_gets_change_nothing(served: Planner) -> None:
+    with browser(served) as client:
+        fleet = client.get("/").text
+        assert f'href="/jobs/{OWN}"' in fleet
+        assert OTHERS not in fleet
+        for path in (f"/jobs/{OWN}", f"/jobs/{OWN}/choices", "/login", "/static/style.css", "/static/fleet.js"):
+            assert client.get(path).status_code == 200, path
+        for path in (f"/jobs/{OWN}/target", "/logout"):
+            assert client.get(path).status_code == 405
+        assert client.get("/jobs/unknown").status_code == 404
+        assert client.get("/static/../app.py").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["", "/choices", "/events"])
+def test_anothers_job_is_refused_in_a_sentence(served: Planner, path: str) -> None:
+    with browser(served) as client:
+        answer = client.get(f"/jobs/{OTHERS}{path}")
+        assert answer.status_code == 403
+        assert "another token&#39;s" in answer.text
+
+
+def test_a_target_is_set_and_in_force_for_grpc(served: Planner) -> None:
+    with browser(served) as client:
+        before = status_of(served, OWN)
+        fields = form_of(client, f"/jobs/{OWN}")
+        choices = client.get(f"/jobs/{OWN}/choices").json()["choices"]
+        answer = client.post(f"/jobs/{OWN}/target", data={**fields, "position": str(len(choices) - 1)})
+        assert answer.status_code == 303
+        after = status_of(served, OWN)
+        assert after.target.slowdown == pytest.approx(1 + choices[-1][2], abs=1e-5)
+        assert after.switch_revision > before.switch_revision
+        page = client.get(f"/jobs/{OWN}").text
+        assert f"target: {after.target.slowdown:g} \N{MULTIPLICATION SIGN} baseline" in page
+        answer = client.post(f"/jobs/{OWN}/target", data={**fields, "position": "0"}, headers={"Accept": "text/json"})
+        assert answer.json()["accepted"]
+        assert status_of(served, OWN).target.t_min
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"csrf": "guessed"}, 401),
+        ({"position": "100000"}, 422),
+        ({"position": "-1"}, 422),
+        ({"position": ""}, 422),
+        ({"revision": "77"}, 409),
+        ({"revision": "9" * 30}, 422),
+    ],
+)
+def test_a_form_that_is_wrong_sets_no_target(served: Planner, changed: dict[str, str], status: int) -> None:
+    with browser(served) as client:
+        before = status_of(served, OWN)
+        fields = {**form_of(client, f"/jobs/{OWN}"), "position": "3", **changed}
+        answer = client.post(f"/jobs/{OWN}/target", data=fields)
+        assert (answer.status_code, status_of(served, OWN).target) == (status, before.target)
+
+
+def test_another_site_sets_no_target(served: Planner) -> None:
+    with browser(served) as client:
+        fields = {**form_of(client, f"/jobs/{OWN}"), "position": "3"}
+        for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert client.post(f"/jobs/{OWN}/target", data=fields, headers=headers).status_code == 403
+        assert client.get("/", headers={"Host": "rebound.example"}).status_code == 421
+
+
+def test_anothers_target_is_refused_and_its_token_opens_it(served: Planner) -> None:
+    with browser(served) as client:
+        fields = {**form_of(client, f"/jobs/{OWN}"), "position": "1"}
+        answer = client.post(f"/jobs/{OTHERS}/target", data=fields)
+        assert (answer.status_code, "another token&#39;s" in answer.text) == (403, True)
+        header = {"Authorization": f"Bearer {TOKEN}"}
+        assert client.get(f"/jobs/{OTHERS}", headers=header).status_code == 200
+        wait_until(lambda: client.get(f"/jobs/{OTHERS}/choices", headers=header).json()["revision"])
+        revision = client.get(f"/jobs/{OTHERS}/choices", headers=header).json()["revision"]
+        target = {"position": "1", "revision": str(revision)}
+        assert client.post(f"/jobs/{OTHERS}/target", data=target, headers=header).status_code == 303
+
+
+def test_a_token_logs_in_until_it_logs_out(served: Planner) -> None:
+    with browser(served) as client:
+        fields = form_of(client, "/login")
+        wrong = client.post("/login", data={**fields, "token": "guessed"})
+        assert (wrong.status_code, "opens no job" in wrong.text) == (403, True)
+        assert not client.cookies
+        assert client.post("/login", data={**fields, "token": TOKEN}).status_code == 303
+        assert TOKEN not in str(list(client.cookies.jar))
+        fleet = client.get("/").text
+        assert (f"/jobs/{OTHERS}" in fleet, f"/jobs/{OWN}" in fleet) == (True, True)  # the token's, and the user's
+        assert client.post("/logout", data=form_of(client, "/")).status_code == 303
+        assert OTHERS not in client.get("/").text
+
+
+def test_a_named_token_that_may_look_sets_no_target_and_ends_when_it_is_revoked(served: Planner) -> None:
+    operators = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
+    made = perseus_dist("token", "create", "looker", "--role", "view", "--json", *operators)
+    assert made.returncode == 0, made.stderr
+    with browser(served) as client:
+        fields = {**form_of(client, "/login"), "token": json.loads(made.stdout)["token"]}
+        assert client.post("/login", data=fields).status_code == 303
+        page = client.get(f"/jobs/{OTHERS}")
+        assert (page.status_code, 'id="target"' in page.text) == (200, False)
+        wait_until(lambda: client.get(f"/jobs/{OTHERS}/choices").json()["revision"])
+        revision = client.get(f"/jobs/{OTHERS}/choices").json()["revision"]
+        target = {**form_of(client, "/"), "position": "0", "revision": str(revision)}
+        refused = client.post(f"/jobs/{OTHERS}/target", data=target)
+        assert (refused.status_code, "token looker may not do this" in refused.text) == (403, True)
+        with client.stream("GET", "/events") as stream:
+            assert perseus_dist("token", "revoke", "looker", *operators).returncode == 0
+            assert list(events(stream.iter_lines()))[-1] == ("end", {"why": "login"})
+        assert client.get("/").headers["location"] == "/login"
+    audit = perseus_dist("audit", "--json", *operators).stdout
+    assert "token looker may not do this" in audit
+
+
+def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    name = ""
+    for line in lines:
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+
+
+def test_events_bring_a_target_that_is_set_over_grpc(served: Planner) -> None:
+    with (
+        browser(served) as client,
+        client.stream("GET", "/events") as fleet,
+        client.stream("GET", f"/jobs/{OWN}/events") as job,
+    ):
+        assert fleet.headers["content-type"].startswith("text/event-stream")
+        rows, sections = events(fleet.iter_lines()), events(job.iter_lines())
+        name, first = next(rows)
+        assert (name, list(first["rows"]), first["num_jobs"]) == ("rows", [OWN], 1)
+        name, first = next(sections)
+        assert (name, len(first["sections"])) == ("sections", 7)
+        assert perseus_dist("target", OWN, "--slowdown", "1.07", "--planner", served.address).returncode == 0
+        assert "1.07" in next(event["rows"][OWN] for _, event in rows if "1.07" in event["rows"].get(OWN, ""))
+        found = next(event["sections"] for _, event in sections if "1.07" in event["sections"].get("figures", ""))
+        assert "1.07" in found["figures"]
+
+
+def test_streams_are_bounded_and_those_that_are_left_make_room(served: Planner) -> None:
+    with browser(served) as client:
+        with ExitStack() as stack:
+            codes = [stack.enter_context(client.stream("GET", "/events")).status_code for _ in range(25)]
+        assert codes == [200] * 24 + [429]
+
+        def is_open() -> bool:
+            with client.stream("GET", "/events") as again:
+                return again.status_code == 200
+
+        wait_until(is_open)
+
+
+# Loads what it needs before it becomes the user, who may have no access to the interpreter's folders.
+ASK_AS = """\
+import http.client, os, sys
+"localhost".encode("idna")
+os.setuid(int(sys.argv[1]))
+connection = http.client.HTTPConnection(sys.argv[2], timeout=60)
+for path in sys.argv[3:]:
+    connection.request("GET", path, headers={"Accept": "text/html"})
+    answer = connection.getresponse()
+    print(answer.status, path, "llama" in answer.read().decode())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+def test_another_user_of_the_machine_sees_nothing_of_it(served: Planner) -> None:
+    host = served.told["web_url"].split("/")[2]
+    command = [sys.executable, "-P", "-c", ASK_AS, "65534", host, "/", f"/jobs/{OWN}", f"/jobs/{OWN}/events"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert done.stdout.splitlines() == ["200 / False", f"403 /jobs/{OWN} True", f"403 /jobs/{OWN}/events True"]
+
+
+def test_tls_and_tokens_and_an_end_with_streams_open(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = ("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+    with planner(tmp_path, "--web", "0.0.0.0:0", *tls) as running:
+        trust = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+        port = running.told["web_url"].rsplit(":", 1)[1].strip("/")
+        operator = (tmp_path / "state" / "operator-token").read_text().strip()
+        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trust) as client:
+            client.headers["Accept"] = "text/html"
+            away = client.get("/")
+            assert (away.status_code, away.headers["location"]) == (303, "/login")
+            assert client.get("/events", headers={"Accept": "text/event-stream"}).status_code == 401
+            assert client.post("/login", data={**form_of(client, "/login"), "token": operator}).status_code == 303
+            assert next(iter(client.cookies.jar)).secure
+            with client.stream("GET", "/events") as stream:
+                assert stream.status_code == 200
+                assert running.end() == 0
+                wait_for(lambda: list(stream.iter_lines()))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--web", "0.0.0.0:0"], "--web 0.0.0.0:0 is no loopback address"),
+        (["--web", "nonsense"], "--web: 'nonsense' is no address"),
+        (["--web", "192.0.2.1:0", "--insecure", "--bind", "127.0.0.1:0"], "the page cannot be served there"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_in_one_line(
+    options: list[str],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert main(["planner", *options]) == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_planner_without_a_page_imports_none_of_it(tmp_path: Path) -> None:
+    script = "import sys, perseus_dist.planner.service.server; print({'starlette', 'uvicorn'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_library_that_is_not_installed_is_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else found(name))
+    assert main(["planner", "--web", "127.0.0.1:0"]) == 2
+    assert "--web needs uvicorn, not installed here: run \"pip install 'perseus-dist" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

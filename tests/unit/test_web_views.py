@@ -1,0 +1,72 @@
+"""The page's documents: targets on the slider, charts, maps, progress, words."""
+
+import zlib
+from array import array
+from dataclasses import replace
+
+import pytest
+
+from perseus_dist.messages.terms import T_MIN, Target
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
+from perseus_dist.planner.web.views import wording
+from perseus_dist.planner.web.views.frontier_chart import target_choices
+from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+MS = 10**9  # [ps]
+SUMMARY = FrontierSummary(
+    time_ps=(90 * MS, 100 * MS, 101 * MS, 102 * MS + 7, 110 * MS, 130 * MS),
+    total_uj=(50, 45, 46, 40, 30, 35),
+    lower_bound_uj=(49, 44, 43, 39, 29, 28),
+    baseline_time_ps=100 * MS,
+    baseline_uj=60,
+    total_blocking_uw=1,
+)
+
+
+def test_the_slider_offers_each_plan_that_draws_less_up_to_the_least() -> None:
+    choices = target_choices(SUMMARY, dp_size=2)
+    assert [choice.point for choice in choices] == [1, 3, 4]
+    assert choices[0].target == T_MIN
+    assert [choice.energy_j for choice in choices] == pytest.approx([90e-6, 80e-6, 60e-6])
+    assert choices[2].saved == pytest.approx(0.5)
+    for choice in choices:
+        assert SUMMARY.point_for_deadline(deadline_ps(choice.target, SUMMARY)) == choice.point
+
+
+def test_of_plans_that_no_slowdown_tells_apart_the_slider_has_the_last() -> None:
+    near = replace(SUMMARY, time_ps=(90 * MS, 100 * MS, 101 * MS, 102 * MS + 1, 102 * MS + 2, 130 * MS))
+    assert [choice.point for choice in target_choices(near, dp_size=1)] == [1, 4]
+
+
+def test_a_frontier_faster_than_full_clocks_and_one_of_a_single_plan() -> None:
+    fast = replace(SUMMARY, baseline_time_ps=200 * MS)
+    assert [choice.target for choice in target_choices(fast, dp_size=1)] == [T_MIN]
+    one = replace(SUMMARY, time_ps=(100 * MS,), total_uj=(45,), lower_bound_uj=(44,))
+    assert len(target_choices(one, dp_size=1)) == 1
+
+
+def test_planned_clocks_are_means_of_the_row_in_force() -> None:
+    clocks = array("H", [1410, 0, 1410, 1000, 0, 1100])  # two rows of three instructions, one without a clock
+    table = pb.PlanTable(num_points=2, num_instructions=3, clocks_mhz=zlib.compress(clocks.tobytes()))
+    encoded = pb.PlannerMessage(table=table).SerializeToString()
+    rows = PlanRows(key=PlanKey(()), rows=((0, (encoded,), 1), (1, (encoded,), 0), (2, (encoded,), 9)))
+    assert planned_clocks(rows) == {(0, 0): 1050.0, (1, 0): 1410.0}
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (wording.seconds(0.5), "500.0 ms"),
+        (wording.seconds(2.83653), "2.837 s"),
+        (wording.seconds(0.0), wording.NOT_KNOWN),
+        (wording.joules(1.5e6, 2e4), "1.50 ± 0.02 MJ"),
+        (wording.percent(-0.0521), "\N{MINUS SIGN}5.2 %"),
+        (wording.percent(-0.0001), "0.0 %"),
+        (wording.span(5400), "2 h"),
+        (wording.target_words(Target(deadline_s=2.5)), "2.5 s"),
+    ],
+)
+def test_numbers_have_their_unit(shown: str, expected: str) -> None:
+    assert shown == expected
