@@ -18,14 +18,16 @@ _BACKUP_EPILOG = """\
 example:
   perseus-dist state backup planner-backup.sqlite
 
-The planner may run meanwhile: it is neither asked nor held up. The file holds jobs, profiles and plans; tokens and
-certificates beside them are not in it. It replaces an earlier backup, and no other file.
+The planner may run meanwhile: it is neither asked nor held up. The file holds jobs, profiles and plans, and FILE.access
+beside it named tokens' hashes, roles and the audit record; operator-token and certificates are in neither. They replace
+an earlier backup, and no other file.
 """
 _RESTORE_EPILOG = """\
 example:
   perseus-dist state restore planner-backup.sqlite
 
-Refused while a planner uses the folder. What was there is kept beside it, as planner.sqlite.replaced-TIME.
+Refused while a planner uses the folder. FILE.access is restored too, if it is there. What was there is kept beside it,
+as planner.sqlite.replaced-TIME and access.sqlite.replaced-TIME.
 """
 _CHECK_EPILOG = """\
 example:
@@ -73,9 +75,14 @@ def run_backup(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: There is no state, or no backup could be written.
     """
+    from perseus_dist.planner.access.rights_backup import back_up_rights
     from perseus_dist.planner.store.backup import back_up
+    from perseus_dist.planner.store.state_dir import RIGHTS
 
-    _tell(back_up(_state_dir(args), args.file), args, f"{args.file}: backup of {{}}")
+    contents = back_up(_state_dir(args), args.file)
+    rights = back_up_rights(_state_dir(args) / RIGHTS, args.file)
+    beside = f"; tokens' roles and the audit record: {rights}" if rights else ""
+    _tell(contents, args, f"{args.file}: backup of {{}}{beside}", rights=None if rights is None else str(rights))
     return 0
 
 
@@ -85,9 +92,12 @@ def run_restore(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: A planner uses the folder, or the backup is of no use.
     """
+    from perseus_dist.planner.access.rights_backup import restore_rights
     from perseus_dist.planner.store.backup import restore_backup
+    from perseus_dist.planner.store.state_dir import RIGHTS
 
     contents, aside = restore_backup(args.file, _state_dir(args))
+    restore_rights(args.file, _state_dir(args) / RIGHTS)
     kept = f"; what was there is kept as {aside}" if aside else ""
     _tell(contents, args, f"{_state_dir(args)}: restored {{}}{kept}", kept=None if aside is None else str(aside))
     return 0

@@ -144,7 +144,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
         (num_tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if num_tables == 0:
             database.executescript(_SCHEMA)
-        _check(path, database)
+        check_access_database(path, database)
         read_grants(database)
     except (ValueError, sqlite3.Error, RightsDatabaseError) as error:
         with suppress(sqlite3.Error):
@@ -155,7 +155,13 @@ def _open(path: Path | None) -> sqlite3.Connection:
     return database
 
 
-def _check(path: Path | None, database: sqlite3.Connection) -> None:
+def check_access_database(path: Path | None, database: sqlite3.Connection) -> None:
+    """Refuse what this version cannot use.
+
+    Raises:
+        RightsDatabaseError: It is another program's, or of another version.
+        sqlite3.Error: It is damaged.
+    """
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise sqlite3.DatabaseError(verdict)
