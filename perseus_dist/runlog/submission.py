@@ -38,7 +38,7 @@ def submission_of(environ: Mapping[str, str]) -> Submission:
         environ: Of this process; Slurm sets ``SLURM_JOB_ID`` and others in each task.
     """
     return Submission(
-        user=plain(_user()),
+        user=plain(environ.get("SLURM_JOB_USER") or _user()),
         project=plain(environ.get("PERSEUS_PROJECT") or environ.get("SLURM_JOB_ACCOUNT", "")),
         cluster=plain(environ.get("SLURM_CLUSTER_NAME", "")),
         slurm_job_id=plain(environ.get("SLURM_JOB_ID", "")),

@@ -25,7 +25,7 @@ SURFACE = {
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
-    "--metrics-tls-key --metrics-password-file --web --stragglers --address-file --embedded "
+    "--metrics-tls-key --metrics-password-file --web --stragglers --log-format --address-file --embedded "
     "--cache --job --share",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",
@@ -40,7 +40,7 @@ SURFACE = {
     "token list": f"--json {PLANNER}",
     "token revoke": f"name --json {PLANNER}",
     "audit": f"--since --job --json {PLANNER}",
-    "clockd": "--socket --group --lease-s --min-mhz --max-mhz --lease-dir",
+    "clockd": "--socket --group --lease-s --min-mhz --max-mhz --log-format --lease-dir",
     "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": f"--json --metrics {PLANNER}",
     "health": "--planner --clockd --timeout-s --tls --tls-ca --tls-cert --tls-key --tls-server-name",

@@ -13,15 +13,17 @@ import trustme
 from waiting import PATIENCE_S
 
 from perseus_dist.messages.from_agent import Attach
-from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.messages.terms import Gpu, Rank, Target
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
 from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.events import TargetSet
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.operator_calls import OperatorCalls
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.server import make_server
 from perseus_dist.planner.store.store import Store
@@ -104,6 +106,7 @@ class Served:
     """A planner with a job, and everybody's way to it."""
 
     access: Access
+    jobs: Jobs
     address: str
     folder: Path
     ca: trustme.CA
@@ -158,7 +161,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
     tls = ServerTls(cert=folder / "cert.pem", key=folder / "key.pem", client_ca=folder / "ca.pem")
     port = server.add_secure_port("localhost:0", server_credentials(tls))
     await server.start()
-    running = Served(access, f"localhost:{port}", folder, ca, tokens)
+    running = Served(access, jobs, f"localhost:{port}", folder, ca, tokens)
     try:
         yield running
     finally:
@@ -169,10 +172,10 @@ async def served(folder: Path) -> AsyncIterator[Served]:
         access.close()
 
 
-def attach_message(incarnation: int) -> bytes:
-    rank = Rank(
+def attach_message(incarnation: int, rank: int = 0) -> bytes:
+    of_job = Rank(
         job_id=JOB,
-        rank=0,
+        rank=rank,
         pp_rank=0,
         dp_rank=0,
         tp_rank=0,
@@ -182,7 +185,7 @@ def attach_message(incarnation: int) -> bytes:
         schedule_digest=one_f_one_b(pp=1, microbatches=2).digest(),
     )
     gpu = Gpu(uuid="GPU-1", name="A100", driver_version="570", clocks_mhz=(1410, 1200), control="clockd")
-    return encode_agent_message(Attach(rank=rank, gpu=gpu, incarnation=incarnation, has_profile=False))
+    return encode_agent_message(Attach(rank=of_job, gpu=gpu, incarnation=incarnation, has_profile=False))
 
 
 def unary(channel: grpc.aio.Channel, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
@@ -276,6 +279,48 @@ def test_a_change_is_recorded_with_what_was_before(tmp_path: Path) -> None:
                 ("ReportStraggler", "no straggler rack7", straggler),
                 ("ClearStraggler", straggler, "no straggler rack7"),
             ]
+
+    asyncio.run(test())
+
+
+def test_a_change_is_recorded_though_its_caller_leaves(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            served(tmp_path) as running,
+            running.channel("owner") as owner,
+        ):
+            assert await call(owner, "Attach", running.tokens["owner"]) == OPEN
+            actor = running.jobs.get(JOB)
+            assert actor is not None
+            calls = OperatorCalls(running.jobs, running.access.audit)
+            caller = Caller(token_sha256="", is_operator=True)
+            changing = asyncio.create_task(calls.change(caller, JOB, TargetSet(target=Target(slowdown=1.5))))
+            while actor.job.target != Target(slowdown=1.5):
+                await asyncio.sleep(0)
+            changing.cancel()
+            while running.records()[-1].action != "SetTarget":
+                await asyncio.sleep(0.01)
+            assert running.records()[-1].after == "slowdown=1.5"
+
+    asyncio.run(test())
+
+
+def test_a_job_that_was_refused_has_not_started(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            served(tmp_path) as running,
+            running.channel("owner") as channel,
+        ):
+            known = len(running.records())
+            attach: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(ATTACH)
+            stream = attach(metadata=authorization("any token"), timeout=PATIENCE_S)
+            await stream.write(attach_message(7, rank=5))
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+            assert running.jobs.get(JOB) is None
+            assert len(running.records()) == known
 
     asyncio.run(test())
 

@@ -183,6 +183,25 @@ def test_refusals_without_end_do_not_fill_the_disk() -> None:
         assert len(records(access)) == 64
 
 
+def test_what_callers_send_reaches_no_terminal_as_it_is() -> None:
+    with opened() as access:
+        access.audit.refused("unknown", "peer", "SetTarget", job="\x1b]0;x\x1b\\\nforged", reason="\x1b[2J")
+        (record,) = records(access)
+        assert (record.job + record.outcome).isprintable()
+
+
+def test_a_revocation_that_cannot_be_stored_counts_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        token = create(access, "t", Role.ADMIN)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(RefusalError, match="counts no more until the planner restarts"):
+                access.revoke(OPERATOR, "t")
+        with pytest.raises(RefusalError, match="was revoked"):
+            access.caller(authorization(token))
+
+
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0", b"\0" * 5000])
 def test_a_damaged_database_is_set_aside_and_gives_no_rights(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
@@ -201,6 +220,16 @@ def test_a_damaged_database_is_set_aside_and_gives_no_rights(
         create(access, "again", Role.VIEW)
     with opened(path) as access:
         assert "again" in {grant.name for grant in access.grants()}
+
+
+def test_a_disk_that_does_not_let_it_be_opened_ends_no_planner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path / "missing" / "access.sqlite") as access:
+        assert "named tokens do not count" in caplog.text
+        assert access.caller(authorization("operator")).is_operator
+        token = create(access, "t", Role.VIEW)
+        assert access.caller(authorization(token)).may(Role.VIEW, OTHERS_JOB, SOMEONE)
 
 
 @pytest.mark.parametrize("pragma", [f"user_version = {SCHEMA_VERSION + 1}", "application_id = 7"])

@@ -55,6 +55,10 @@ class Endpoint:
 _WHICH = f"default: ${PLANNER_VARIABLE}; else the job's own planner if it runs on this node, or {DEFAULT_PLANNER}"
 
 
+NODE_PLANNER = f"default: ${PLANNER_VARIABLE}, else {DEFAULT_PLANNER}"
+"""The help of ``--planner`` where a command is about no job."""
+
+
 def add_planner_arguments(parser: argparse.ArgumentParser, which: str = _WHICH) -> None:
     """Add the options that find the planner; ``which`` is the help of ``--planner``."""
     group = parser.add_argument_group("planner")

@@ -6,7 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from perseus_dist.cli.jobs.job_arguments import name
-from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, add_planner_arguments, node_planner, planner_calls
+from perseus_dist.cli.jobs.planner_client import (
+    NODE_PLANNER,
+    TIMEOUT_S,
+    add_planner_arguments,
+    node_planner,
+    planner_calls,
+)
 from perseus_dist.cli.node.duration_option import duration_s
 from perseus_dist.cli.node.token import local_time
 
@@ -51,7 +57,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--since", type=duration_s, metavar="TIME", help="only the last 12h, 30d, ...; default: all")
     parser.add_argument("--job", dest="about", type=name, metavar="JOB", help="only what concerns this job")
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
-    add_planner_arguments(parser)
+    add_planner_arguments(parser, NODE_PLANNER)
     parser.set_defaults(run=run)
 
 

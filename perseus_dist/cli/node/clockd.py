@@ -5,6 +5,7 @@ import logging
 import os
 from pathlib import Path
 
+from perseus_dist.cli.node.log_format import add_log_option, begin_log
 from perseus_dist.cli.number_options import real, whole
 from perseus_dist.device.lease.clockd import DEFAULT_LEASE_S, UNBOUNDED_MHZ, ClockdConfig, check_usable, run_clockd
 from perseus_dist.device.lease.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
@@ -51,6 +52,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     clock_mhz = whole(low_mhz, high_mhz, f"MHz from {low_mhz} to {high_mhz}")
     parser.add_argument("--min-mhz", type=clock_mhz, default=low_mhz, metavar="MHZ", help="lowest clock ever set")
     parser.add_argument("--max-mhz", type=clock_mhz, default=high_mhz, metavar="MHZ", help="highest clock ever set")
+    add_log_option(parser)
     parser.add_argument("--lease-dir", type=Path, metavar="DIR", help="where lease files are kept")
     parser.set_defaults(run=run)
 
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from perseus_dist.cli.settings.defaults import log_sources
 
-    logging.basicConfig(format="%(asctime)s clockd: %(message)s", level=logging.INFO)
+    begin_log(args.log_format, text="%(asctime)s clockd: %(message)s")
     log_sources(args, _log)
     config = ClockdConfig(
         socket_path=Path(args.socket or clockd_socket(os.environ)),

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseus_dist.cli.node.log_format import add_log_option, begin_log
 from perseus_dist.cli.node.metrics_options import add_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
@@ -76,6 +77,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="act: pipelines wait for stragglers that are detected; show: stragglers are detected and told of, and "
         "pipelines wait for reported ones alone (default: %(default)s)",
     )
+    add_log_option(parser)
     parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")
     parser.add_argument(
         "--embedded",
@@ -106,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
     # An embedded one writes into its job's log, where the agent of rank 0 tells the job's phases.
     level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+    begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s", level=level)
     log_sources(args, _log)
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every stranger's failed handshake is a line
     asyncio.run(serve(_config(args)))

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseus_dist.cli.jobs.job_arguments import name
-from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, add_planner_arguments, node_planner, planner_calls
+from perseus_dist.cli.jobs.planner_client import (
+    NODE_PLANNER,
+    TIMEOUT_S,
+    add_planner_arguments,
+    node_planner,
+    planner_calls,
+)
 from perseus_dist.cli.node.duration_option import duration_s
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planning.output_file import check_writable
@@ -97,7 +103,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     revoke.set_defaults(run=run_revoke)
     for action in (create, listing, revoke):
         action.add_argument("--json", action="store_true", help="print one JSON object")
-        add_planner_arguments(action)
+        add_planner_arguments(action, NODE_PLANNER)
 
 
 def run_create(args: argparse.Namespace) -> int:

@@ -128,8 +128,7 @@ class Access:
         """Take a right back; at once, and for ever.
 
         Raises:
-            RefusalError: There is no such name.
-            sqlite3.Error: It cannot be stored.
+            RefusalError: There is no such name, or it cannot be stored: then it counts no more until a restart.
         """
         grant = self._grants.get(name)
         if grant is None:
@@ -137,7 +136,14 @@ class Access:
         if grant.revoked_s is not None:
             return grant
         revoked = replace(grant, revoked_s=self._clock(), revoked_by=caller.identity)
-        self._store(caller, revoked, "RevokeToken", before=_text(grant))
+        try:
+            self._store(caller, revoked, "RevokeToken", before=_text(grant))
+        except sqlite3.Error as error:
+            self._grants[name] = revoked
+            self._index()
+            raise not_now(
+                f"{name} counts no more until the planner restarts, and this cannot be stored: {error}"
+            ) from error
         return revoked
 
     def grants(self) -> list[Grant]:
@@ -151,6 +157,7 @@ class Access:
             write_grant(self._database, grant)
             self.audit.done(caller.identity, caller.peer, action, before=before, after=after)
             self._database.execute("COMMIT")
+            self._database.execute("PRAGMA wal_checkpoint(FULL)")  # on the disk before it is acknowledged
         except sqlite3.Error:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")

@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 _APPLICATION_ID = 0x50724163  # "PrAc"
 _COMPANIONS = ("", "-wal", "-shm")
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PATIENCE_S = 0.05  # the planner's loop waits for a lock that another program holds
 _SEPARATOR = ","  # no pattern of job names holds one
 _SCHEMA = f"""
 BEGIN EXCLUSIVE;
@@ -59,20 +60,28 @@ class RightsDatabaseError(PerseusError):
 def open_access_database(path: Path | None) -> sqlite3.Connection:
     """Open it, made if it is missing; one that cannot be read is set aside, and rights have to be given again.
 
+    A planner serves its jobs without it: where the disk does not let it be opened, it is one in memory.
+
     Args:
         path: None is one in memory.
 
     Raises:
-        RightsDatabaseError: The folder cannot be used, another planner holds the database, or it is of a newer version.
+        RightsDatabaseError: It is of another version, or another program's.
     """
     try:
         return _open(path)
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        if path is None or code not in _DAMAGED:
-            raise RightsDatabaseError(
-                f"{path}: cannot be opened ({error}); check the state folder and its disk"
-            ) from error
+        if path is not None and code not in _DAMAGED:
+            _log.error(
+                "%s: cannot be opened (%s): named tokens do not count, and the audit record is kept in memory alone, "
+                "until the planner starts again; check the state folder and its disk",
+                path,
+                error,
+            )
+            return _open(None)
+        if path is None:
+            raise RightsDatabaseError(f"rights cannot be kept ({error})") from error
         aside = _set_aside(path)
         _log.error(
             "%s is damaged (%s): moved to %s; named tokens count no more, make them again with "
@@ -133,14 +142,16 @@ def _open(path: Path | None) -> sqlite3.Connection:
     try:
         if path is not None:
             path.touch(mode=0o600)
-        database = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False, timeout=1.0)
     except OSError as error:
-        raise RightsDatabaseError(
-            f"{path}: cannot be opened ({error}); name a writable folder as state folder"
-        ) from error
+        unopened = sqlite3.OperationalError(str(error))
+        unopened.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise unopened from error
+    name = path or ":memory:"
+    database = sqlite3.connect(name, isolation_level=None, check_same_thread=False, timeout=_PATIENCE_S)
     try:
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
+        # Without a flush at each commit, which would hold up the planner's loop: the planner's end loses nothing.
+        database.execute("PRAGMA synchronous = NORMAL")
         (num_tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if num_tables == 0:
             database.executescript(_SCHEMA)

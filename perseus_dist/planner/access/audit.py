@@ -5,6 +5,8 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from perseus_dist.rpc.fields import sentence
+
 DONE = "done"
 
 _REFUSALS_AT_ONCE = 60
@@ -102,5 +104,5 @@ class Audit:
         self._database.execute(
             "INSERT INTO audit (time_s, identity, peer, action, job, before, after, outcome) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._clock(), *(text[:_MAX_TEXT] for text in texts)),
+            (self._clock(), *(sentence(text, _MAX_TEXT) for text in texts)),
         )

@@ -119,9 +119,13 @@ class JobActor:
 
     async def ask(self, event: JobEvent) -> Answer:
         """Put an operator's event to the job; its answer comes when what it led to is durable."""
+        return await self.begin(event)
+
+    def begin(self, event: JobEvent) -> "asyncio.Future[Answer]":
+        """The same; the job has the event when this returns, and the answer comes later."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self.tell(event, answer)
-        return await answer
+        return answer
 
     def close(self) -> None:
         """End the planning that is under way."""

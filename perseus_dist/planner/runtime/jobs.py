@@ -57,6 +57,8 @@ class Jobs:
             try:
                 job = restore(job_id, facts, policy)
                 job_status(job)
+            except MemoryError:
+                raise
             except Exception as error:  # each fact can be read, and together they make no job
                 unusable[job_id] = facts
                 _log.error("job %s: starts afresh, since its stored facts cannot be used (%r)", job_id, error)

@@ -1,6 +1,8 @@
 """Operators' calls on a job: rights, the change itself, and its record."""
 
 import asyncio
+import logging
+import sqlite3
 
 from perseus_dist.messages.target_text import format_target
 from perseus_dist.planner.access.audit import Audit
@@ -14,6 +16,8 @@ from perseus_dist.planner.runtime.jobs import Jobs
 
 ANSWER_TIMEOUT_S = 30.0
 
+_log = logging.getLogger(__name__)
+
 Change = TargetSet | StragglerReported | StragglerCleared
 
 _ACTIONS = {TargetSet: "SetTarget", StragglerReported: "ReportStraggler", StragglerCleared: "ClearStraggler"}
@@ -25,6 +29,7 @@ class OperatorCalls:
     def __init__(self, jobs: Jobs, audit: Audit) -> None:
         self._jobs = jobs
         self._audit = audit
+        self._making: set[asyncio.Task[None]] = set()
 
     def opened(self, caller: Caller, role: Role, job_id: str) -> JobActor:
         """A job for a call.
@@ -46,19 +51,38 @@ class OperatorCalls:
     async def change(self, caller: Caller, job_id: str, change: Change) -> JobActor:
         """Change something of a job; it is durable, and recorded, when this returns.
 
+        A caller who leaves meanwhile, or does not wait, changes nothing of that.
+
         Raises:
             RefusalError: There is no such job, the caller may not, or the job's state does not allow it.
             TimeoutError: The job has not answered.
         """
         actor = self.opened(caller, Role.OPERATE, job_id)
-        before = _text(actor.job, change)
+        making = asyncio.create_task(self._make(actor, caller, change))
+        self._making.add(making)
+        making.add_done_callback(self._end)
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            answer = await actor.ask(change)
-        if not answer.accepted:
-            raise not_now(answer.reason, job_id)
-        after = _text(actor.job, change)
-        self._audit.done(caller.identity, caller.peer, _ACTIONS[type(change)], job=job_id, before=before, after=after)
+            await asyncio.shield(making)
         return actor
+
+    async def _make(self, actor: JobActor, caller: Caller, change: Change) -> None:
+        job, action = actor.job, _ACTIONS[type(change)]
+        before = _text(job, change)
+        answering = actor.begin(change)
+        after = _text(job, change)
+        answer = await answering
+        if not answer.accepted:
+            raise not_now(answer.reason, job.job_id)
+        try:
+            self._audit.done(caller.identity, caller.peer, action, job=job.job_id, before=before, after=after)
+        except sqlite3.Error as error:  # the change is in force all the same
+            changed = f"{action} of job {job.job_id} from {before} to {after} by {caller.identity} at {caller.peer}"
+            _log.error("the audit record cannot be written (%s): %s", error, changed)
+
+    def _end(self, making: "asyncio.Task[None]") -> None:
+        self._making.discard(making)
+        if not making.cancelled():
+            making.exception()  # of a caller who has left: seen
 
 
 def owner_of(actor: JobActor) -> str:

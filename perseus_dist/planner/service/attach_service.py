@@ -67,7 +67,7 @@ class AttachService:
         job_id = attach.rank.job_id
         is_new = self._jobs.get(job_id) is None
         stream = self._jobs.attach(attach, caller, outbox)
-        if is_new:
+        if is_new and self._jobs.get(job_id) is not None:  # else it was refused
             self._record_start(caller, job_id)
         received = self._jobs.counters.received
         received["Attach"] += 1

@@ -145,15 +145,20 @@ async def serve(config: ServerConfig) -> None:
             page.start()
         _tell_address(config, str(address), metrics, "" if page is None else page.url, shared)
         ticking = asyncio.create_task(jobs.tick())
-        watchdog = asyncio.create_task(systemd.keep_watchdog_quiet(lambda: jobs.num_ticks))
-        systemd.notify(f"READY=1\nSTATUS=listening on {address}")
+        is_service = not config.embedded  # else systemd would take an embedded planner's end for its job's
+        watchdog = None
+        if is_service:
+            watchdog = asyncio.create_task(systemd.keep_watchdog_quiet(lambda: jobs.num_ticks))
+            systemd.notify(f"READY=1\nSTATUS=listening on {address}")
         is_orphan = await _until_asked_to_end(parent if config.embedded else None)
 
-        systemd.notify("STOPPING=1\nSTATUS=draining")
+        if is_service:
+            systemd.notify("STOPPING=1\nSTATUS=draining")
         _log.info("draining: agents are told to come back to whoever listens here next")
         await healthy.enter_graceful_shutdown()
         ticking.cancel()
-        watchdog.cancel()
+        if watchdog is not None:
+            watchdog.cancel()
         stopping = asyncio.create_task(server.stop(DRAIN_S))
         await asyncio.sleep(0)  # first no new streams, then an end to those there are
         jobs.end_streams(Ending(reason="the planner restarts; attach again"))

@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -118,12 +118,14 @@ class Store:
         """
         if self._path is not None:
             aside = self._path.with_name(f"{self._path.name}.unusable-{time.strftime('%Y%m%dT%H%M%S')}")
-            with suppress(OSError, sqlite3.Error, StoreError, DamagedError):  # a copy for analysis, no more
+            try:
                 database, _ = open_database(aside)
                 with closing(database), database:
                     database.execute("BEGIN IMMEDIATE")
                     for job_id, facts in jobs.items():
                         write_facts(database, job_id, map(row_of_fact, facts))
+            except (OSError, sqlite3.Error, StoreError, DamagedError) as error:
+                _log.error("%s: cannot be written (%s); these jobs start afresh without a copy", aside, error)
         if self._cache is not None and self._cache.job_id in jobs:
             self._cache.discard()
         for job_id in jobs:

@@ -1,5 +1,6 @@
 """The page's addresses: which request is answered by which document, form or stream."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -33,6 +34,7 @@ from perseus_dist.planner.web.views.wording import target_words
 from perseus_dist.rpc.violations import InvalidMessageError
 
 _MAX_FIELDS = 8
+_FORM_S = 10.0
 _STATUSES = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
@@ -269,9 +271,11 @@ def _wants_json(request: Request) -> bool:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """A form's fields; its length was checked as it came in."""
+    """A form's fields; its length was checked as it came in, and it comes in soon."""
     try:
-        fields = parse_qs((await request.body()).decode("ascii"), max_num_fields=_MAX_FIELDS, strict_parsing=True)
-    except ValueError:
+        async with asyncio.timeout(_FORM_S):
+            body = await request.body()
+        fields = parse_qs(body.decode("ascii"), max_num_fields=_MAX_FIELDS, strict_parsing=True)
+    except (TimeoutError, ValueError):
         return {}
     return {name: values[-1] for name, values in fields.items()}

@@ -96,18 +96,20 @@ class Fragments:
             is_due = at_once or time.monotonic() >= made.page_at_s + _min_age_s(actor)
             if made.page_changes == job.num_changes or not is_due:
                 return made.sections
-            made.page_changes, made.page_at_s = job.num_changes, time.monotonic()
+            num_changes, now_s = job.num_changes, time.monotonic()
             rows = plan_rows(job)
             if rows is None:
                 made.plan_key, made.planned = None, {}
             elif rows.key != made.plan_key:
                 made.plan_key, made.planned = rows.key, await asyncio.to_thread(planned_clocks, rows)
             document = job_document(job, job_status(job), made.planned, self._diary.entries(actor))
-            made.sections = {}
+            sections: dict[str, str] = {}
             for name, template in self._sections.items():
-                made.sections[name] = template.render(document)
+                sections[name] = template.render(document)
                 await asyncio.sleep(0)  # agents first
-            return made.sections
+            # Whole or not at all: the browser that waits for them may leave.
+            made.sections, made.page_changes, made.page_at_s = sections, num_changes, now_s
+            return sections
 
     def _of(self, actor: JobActor) -> _Made:
         made = self._made.get(actor)

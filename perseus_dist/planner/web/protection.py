@@ -62,7 +62,9 @@ class Protection:
         if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc != host):
             return _refused(403, "a request of another site was seen, expected one of this page")
         length = headers.get("content-length", "")
-        if not (length.isascii() and length.isdigit() and int(length) <= MAX_BODY_BYTES):
+        if "transfer-encoding" in headers or not (
+            length.isascii() and length.isdigit() and int(length) <= MAX_BODY_BYTES
+        ):
             return _refused(413, f"a form of a stated length up to {MAX_BODY_BYTES} bytes is expected")
         return None
 

@@ -4,7 +4,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from perseus_dist.errors import OutputError
 from perseus_dist.runlog.accounting.record import EnergyRecord
 from perseus_dist.runlog.accounting.record_files import may_be_read, records_in, write_record
 from perseus_dist.runlog.accounting.run_record import record_of_run
@@ -46,7 +45,7 @@ def finish_record(folder: Path, *, is_final: bool) -> EnergyRecord | None:
 
 
 def finish_if_possible(folder: Path, *, is_final: bool, patience_s: float = 0.0) -> None:
-    """As ``finish_record``, without a word where it cannot be written now: another will, or say why.
+    """As ``finish_record``, without a word where it cannot be written now: another will, or say why. Never raises.
 
     Args:
         folder: The report's.
@@ -54,7 +53,7 @@ def finish_if_possible(folder: Path, *, is_final: bool, patience_s: float = 0.0)
         patience_s: How long to wait for the other ranks.
     """
     until_s = time.monotonic() + patience_s
-    with suppress(OutputError, RunFilesError):
+    with suppress(Exception):  # whatever a folder holds, the job ends as it would have
         while finish_record(folder, is_final=is_final) is None and time.monotonic() < until_s:
             time.sleep(_POLL_S)
 

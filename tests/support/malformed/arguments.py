@@ -267,6 +267,7 @@ ARGUMENTS = (
     Argument(commands=("planner",), name="--metrics-password-file", wrong=source, beside=("--metrics", "127.0.0.1:0")),
     Argument(commands=("planner",), name="--web", wrong=address),
     Argument(commands=("planner",), name="--metrics-port", wrong=whole(0, 65_535, "9000")),
+    Argument(commands=("planner", "clockd"), name="--log-format", wrong=among("text", "json")),
     Argument(commands=("planner",), name="--stragglers", wrong=among("act", "show")),
     Argument(commands=("planner",), name="--state-dir", wrong=place),
     Argument(
