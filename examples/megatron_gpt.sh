@@ -7,8 +7,8 @@
 # --dry-run, in front, prints the command instead. What follows goes to the training script and comes last, so that
 # `--train-iters 1000` or `--perseus-target slowdown=1.05` replaces what is said here.
 #
-# Several nodes: start one planner where all nodes reach it, `perseus-dist planner`, and give all nodes
-# `--perseus-planner HOST:50151`. Under Slurm, with one task a node (#SBATCH --ntasks-per-node=1):
+# Several nodes find each other through the planner of rank 0; docs/cluster.md sets up one for many jobs, which all nodes
+# name with `--perseus-planner`. Under Slurm, with one task a node (#SBATCH --ntasks-per-node=1):
 #
 #   export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 #   srun examples/megatron_gpt.sh --perseus-planner planner.cluster:50151

@@ -19,7 +19,7 @@ OLDER = ROOT / "tests/unit/data/planner_v2.sql"
 
 def commands() -> list[str]:
     page = (ROOT / "docs/operations.md").read_text()
-    sections = re.search(r"^## Back up and restore\n(.*?)^## As systemd", page, flags=re.DOTALL | re.MULTILINE)
+    sections = re.search(r"^## Back up and restore\n(.*?)^## (?!Upgrade)", page, flags=re.DOTALL | re.MULTILINE)
     assert sections
     blocks = re.findall(r"^```sh\n(.*?)^```", sections[1], flags=re.DOTALL | re.MULTILINE)
     return [line for block in blocks for line in block.splitlines()]

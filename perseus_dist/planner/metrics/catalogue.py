@@ -1,4 +1,4 @@
-"""Every metric of the planner: its name, type, labels and meaning. ``docs/operations.md`` shows this table.
+"""Every metric of the planner: its name, type, labels and meaning. ``docs/metrics.md`` shows this table.
 
 Series of a job carry the label ``perseus_job``, the job's name. It is not ``job``, which Prometheus gives to all that
 it scrapes, and not ``job_id``, which exporters of batch systems use for numbers of their own; so it can be joined on
