@@ -173,8 +173,11 @@ def test_a_named_token_that_may_look_sets_no_target_and_ends_when_it_is_revoked(
             assert perseus_dist("token", "revoke", "looker", *operators).returncode == 0
             assert list(events(stream.iter_lines()))[-1] == ("end", {"why": "login"})
         assert client.get("/").headers["location"] == "/login"
+        again = {**form_of(client, "/login"), "token": fields["token"]}
+        assert client.post("/login", data=again).status_code == 401
     audit = perseus_dist("audit", "--json", *operators).stdout
     assert "token looker may not do this" in audit
+    assert [json.loads(line)["action"] for line in audit.splitlines()][-2:].count("Login") == 1
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:

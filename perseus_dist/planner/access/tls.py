@@ -82,7 +82,8 @@ def _signature(tls: ServerTls) -> tuple[tuple[int, int, int], ...]:
 
 def _read(tls: ServerTls) -> grpc.ServerCertificateConfiguration:
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key)  # gRPC would fail without a reason
+        # gRPC would fail without a reason, and a key with a pass phrase would be asked for on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.cert, tls.key, password="")
         if tls.client_ca is not None:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(tls.client_ca)
         key, cert = tls.key.read_bytes(), tls.cert.read_bytes()

@@ -100,6 +100,8 @@ class MetricsEndpoint:
 
 
 def _guarded(scrape: "WSGIApplication", admits: Callable[[str], bool] | None) -> "WSGIApplication":
+    making = threading.Lock()
+
     def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         def answer(status: str, text: str, *headers: tuple[str, str]) -> list[bytes]:
             start_response(status, [("Content-Type", "text/plain; charset=utf-8"), *headers])
@@ -112,10 +114,15 @@ def _guarded(scrape: "WSGIApplication", admits: Callable[[str], bool] | None) ->
             return answer("405 Method Not Allowed", "metrics are read with GET", ("Allow", "GET"))
         if environ["PATH_INFO"] != PATH:
             return answer("404 Not Found", f"metrics are at {PATH}")
+        # One page at a time: pages made in several threads would take the planner's loop its turns.
+        if not making.acquire(timeout=_TIMEOUT_S):
+            return answer("503 Service Unavailable", "others scrape; try again later")
         try:
             return scrape(environ, start_response)
         except (TimeoutError, RuntimeError, CancelledError):  # the loop has ended, or is busy for too long
             return answer("503 Service Unavailable", "the planner is busy, or ends")
+        finally:
+            making.release()
 
     return app
 

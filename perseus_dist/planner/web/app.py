@@ -34,6 +34,7 @@ from perseus_dist.planner.web.views.wording import target_words
 from perseus_dist.rpc.violations import InvalidMessageError
 
 _MAX_FIELDS = 8
+_ROWS_AT_ONCE = 16
 _FORM_S = 10.0
 _STATUSES = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
@@ -93,7 +94,11 @@ class Page:
         """All jobs that the caller may see."""
         visitor = self._known(request)
         actors = self._visible(visitor)
-        rows = [(actor.job.job_id, self._fragments.row(actor)[1]) for actor in actors[:MAX_ROWS]]
+        rows: list[tuple[str, str]] = []
+        for actor in actors[:MAX_ROWS]:
+            rows.append((actor.job.job_id, self._fragments.row(actor)[1]))
+            if len(rows) % _ROWS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # agents first
         return self._html("fleet.html", visitor, rows=rows, num_jobs=len(actors), max_rows=MAX_ROWS)
 
     async def job(self, request: Request) -> Response:
@@ -251,9 +256,9 @@ class Page:
         """Record refused changes, and requests that were refused for want of rights."""
         if refusal.code is grpc.StatusCode.PERMISSION_DENIED or request.method == "POST":
             caller = (self._now(request) or self._access.without_token(request)).caller
-            action = "SetTarget" if request.method == "POST" else "WatchJob"
-            if "job_id" in request.path_params:
-                self._access.record_refusal(caller, action, request.path_params["job_id"], refusal.reason)
+            is_of_job = "job_id" in request.path_params
+            action = ("SetTarget" if is_of_job else "Login") if request.method == "POST" else "WatchJob"
+            self._access.record_refusal(caller, action, request.path_params.get("job_id", ""), refusal.reason)
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500

@@ -151,15 +151,17 @@ class WebServer:
             return
         self._seen = seen
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._tls.cert, self._tls.key)
-            context.load_cert_chain(self._tls.cert, self._tls.key)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._tls.cert, self._tls.key, password="")
+            context.load_cert_chain(self._tls.cert, self._tls.key, password="")
+            if self._tls.client_ca is not None:
+                context.load_verify_locations(self._tls.client_ca)  # beside those of before, until a restart
         except (OSError, ssl.SSLError) as error:
             _log.error("the page's certificate before stays in use: %s: %s", self._tls.cert, error)
 
     def _signature(self) -> tuple[tuple[int, int, int], ...]:
         """Of the certificate's files; empty while one of them is missing."""
         with contextlib.suppress(OSError):
-            stats = [] if self._tls is None else [path.stat() for path in (self._tls.cert, self._tls.key)]
+            stats = [] if self._tls is None else [path.stat() for path in self._tls.files]
             return tuple((stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
         return ()
 

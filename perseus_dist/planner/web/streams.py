@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -23,6 +24,7 @@ WATCH_INTERVAL_S = 0.5
 WRITE_TIMEOUT_S = 30.0
 SIGN_OF_LIFE_S = 15.0
 _AT_ONCE = 16  # rows that are made without letting agents' messages in between
+_SHARE = 0.05  # of the loop's time, for all streams together, that looking for jobs may take
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Streams:
         Raises:
             RefusalError: Too many streams are open.
         """
-        return _EventStream(self._bounded(owner, self._rows(visible)))
+        return self._bounded(owner, self._rows(visible))
 
     def job(self, owner: str, job_id: str, visible: Visible) -> Response:
         """Every section of a job's page that has changed.
@@ -57,31 +59,28 @@ class Streams:
         Raises:
             RefusalError: Too many streams are open.
         """
-        return _EventStream(self._bounded(owner, self._sections(job_id, visible)))
+        return self._bounded(owner, self._sections(job_id, visible))
 
-    def _bounded(self, owner: str, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    def _bounded(self, owner: str, events: AsyncGenerator[bytes, None]) -> Response:
         if self.num_open >= MAX_STREAMS:
             raise too_many(f"{MAX_STREAMS} pages are open already; close one")
         if self._open[owner] >= MAX_STREAMS_OF_CALLER:
             raise too_many(f"{MAX_STREAMS_OF_CALLER} of your pages are open already; close one")
+        self._open[owner] += 1
+        return _EventStream(events, lambda: self._close(owner))
 
-        async def counted() -> AsyncGenerator[bytes, None]:
-            self._open[owner] += 1
-            try:
-                yield b"retry: 1000\n\n"
-                async with aclosing(events):
-                    async for event in events:
-                        yield event
-            finally:
-                self._open[owner] -= 1
-
-        return counted()
+    def _close(self, owner: str) -> None:
+        self._open[owner] -= 1
+        if not self._open[owner]:
+            del self._open[owner]
 
     async def _rows(self, visible: Visible) -> AsyncGenerator[bytes, None]:
         sent: dict[str, tuple[JobActor, int]] = {}
         silent_s = 0.0
         while not self._jobs.is_ending:
+            began_s = time.perf_counter()
             actors = visible()
+            pause_s = max(WATCH_INTERVAL_S, (time.perf_counter() - began_s) * self.num_open / _SHARE)
             if actors is None:
                 break
             rows: dict[str, str] = {}
@@ -101,8 +100,8 @@ class Streams:
             elif silent_s >= SIGN_OF_LIFE_S:
                 silent_s = 0.0
                 yield b":\n\n"
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            silent_s += WATCH_INTERVAL_S
+            await asyncio.sleep(pause_s)
+            silent_s += pause_s
         yield _event("end", {"why": "restart" if self._jobs.is_ending else "login"})
 
     async def _sections(self, job_id: str, visible: Visible) -> AsyncGenerator[bytes, None]:
@@ -135,14 +134,22 @@ class _EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], end: Callable[[], None]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
+        self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Serve."""
+        try:
+            await self._answer(receive, send)
+        finally:
+            self._end()
+
+    async def _answer(self, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
         listener = asyncio.create_task(_until_left(receive))
         serving = asyncio.create_task(self._serve(send))
         try:
