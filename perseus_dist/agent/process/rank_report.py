@@ -28,6 +28,9 @@ from perseus_dist.runlog.submission import submission_of
 
 SeenOfJob = Unreachable | JobSeen | TableSeen
 
+_TAKEN_OVER_RANKS = 64
+"""Ranks of an earlier run that is read here, some 20 ms each: larger ones wait for their report or epilog."""
+
 _RANKS_S = 2.0
 """How long rank 0's agent waits for the last word of the others; the job's report, or its epilog, waits longer."""
 
@@ -158,11 +161,12 @@ class RankReport:
 
     def _take_over(self, folder: Path, *, is_continued: bool) -> None:
         """Write the record of an earlier run before its files go; go on with the run of an agent that was killed."""
-        if not is_continued:
-            finish_if_possible(folder, is_final=True)
-            return
-        with suppress(RunFilesError, ValueError):
-            self._started_at = datetime.fromisoformat(read_job(folder / JOB_FILE).started_at)
+        with suppress(RunFilesError, ValueError, OverflowError):
+            job = read_job(folder / JOB_FILE)
+            if is_continued:
+                self._started_at = datetime.fromisoformat(job.started_at)
+            elif job.num_ranks <= _TAKEN_OVER_RANKS:
+                finish_if_possible(folder, is_final=True)
 
     def _tell_trainer(self, status: AgentStatus) -> None:
         self._status = status
