@@ -59,8 +59,8 @@ def test_the_next_start_of_the_same_script_is_under_the_plan_at_once(
     assert again.train() == 0
     report = build_report(tmp_path)
     assert report.is_planned, report.job.reason
-    phases = [phase.phase for phase in report.job.phases]
-    assert not {"profiling", "planning"} & set(phases)
+    phases = [phase.phase for phase in report.job.phases]  # later its transfers may be others, and it is planned again
+    assert not {"profiling", "planning"} & set(phases[: phases.index("enforcing")]), report.job.phases
 
 
 @pytest.mark.stress

@@ -64,9 +64,10 @@ def check_tensor_parallel_clocks(timelines: dict[int, RankTimeline]) -> None:
             assert common
             for iteration in common:
                 assert first[iteration].planned_clocks_mhz == other[iteration].planned_clocks_mhz
-                assert [one.requested_mhz for one in first[iteration].runs] == [
-                    one.requested_mhz for one in other[iteration].runs
-                ]
+                # 0: its agent, on a busy machine, has not asked for a clock yet
+                requested = zip(first[iteration].runs, other[iteration].runs, strict=True)
+                pairs = [(one.requested_mhz, peer.requested_mhz) for one, peer in requested]
+                assert all(mhz == peer_mhz for mhz, peer_mhz in pairs if mhz and peer_mhz), pairs
 
 
 def check_work(run: MegatronRun) -> None:

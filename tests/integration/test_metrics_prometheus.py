@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -111,6 +112,16 @@ def fetch(url: str) -> Any:
         return json.load(answer)
 
 
+def is_ready(url: str) -> bool:
+    """Whether a Prometheus answers queries: for a while after it listens it reads its log and answers 503."""
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=PATIENCE_S):
+            return True
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+
+
 class World:
     """Planner, node, Prometheus and jobs."""
 
@@ -130,6 +141,7 @@ class World:
         self.scraped = self.planner.told["metrics_address"]
         self.node = self._node(stack)
         self.url = "http://" + stack.enter_context(self._prometheus())
+        wait_for(lambda: is_ready(self.url))
         wait_for(lambda: self.query("perseus_planning_seconds_count == 0"))  # from here on it is seen to grow
         stack.enter_context(three_jobs(self.planner.address))
 
