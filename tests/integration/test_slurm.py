@@ -140,6 +140,17 @@ def test_a_job_that_does_not_ask_is_untouched(cluster: Cluster, machine: Simulat
     assert job.number not in [one.submission.slurm_job_id for one in records_in(cluster.records)]
 
 
+def test_gpus_are_written_down_for_dcgm_exporter_as_long_as_a_job_has_them(cluster: Cluster) -> None:
+    (cluster.root / "mapped").write_text("#!/bin/bash\ngrep -H . dcgm/*\n")
+    cluster.dcgm_jobs.mkdir(exist_ok=True)
+    (cluster.dcgm_jobs / "1").write_text("a job that shares it\n")
+    job = cluster.submit("--nodes=1", "--gres=gpu:2", "mapped")
+    assert job.wait() == "COMPLETED"
+    assert job.output() == f"dcgm/0:{job.number}\ndcgm/1:a job that shares it\ndcgm/1:{job.number}\n"
+    assert [path.name for path in cluster.dcgm_jobs.iterdir()] == ["1"]
+    assert (cluster.dcgm_jobs / "1").read_text() == "a job that shares it\n"
+
+
 def test_a_node_that_is_not_fit_says_why_and_fails_no_job(cluster: Cluster) -> None:
     (cluster.root / "true").write_text("#!/bin/bash\ntrue\n")
     try:

@@ -50,6 +50,7 @@ class Cluster:
         self.records = root / "records"
         self.opted_in = root / "opted-in"
         self.log = root / "perseus.log"
+        self.dcgm_jobs = root / "dcgm"
         self.environ = {**os.environ, **environ, "PATH": _path(), "SLURM_CONF": str(root / "slurm.conf")}
         self._of_prolog = dict(environ)
         shutil.copytree(LAUNCH, self.scripts)
@@ -61,7 +62,7 @@ class Cluster:
         exports = "".join(f"export {name}={value!r}\n" for name, value in self._of_prolog.items())
         (self.scripts / "perseus.conf").write_text(
             f"PERSEUS_DIST={Path(sys.executable).parent / 'perseus-dist'}\nPERSEUS_RECORDS={self.records}\n"
-            f"PERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\nPERSEUS_LOG_FILE={self.log}\n"
+            f"PERSEUS_DCGM_JOBS={self.dcgm_jobs}\nPERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\nPERSEUS_LOG_FILE={self.log}\n"
             f'if [ "${{SLURMD_NODENAME:-}}" != {without_driver} ]; then\n{exports}fi\nexport PATH={_path()}\n'
         )
 
@@ -124,6 +125,7 @@ def slurm_cluster(environ: Mapping[str, str]) -> Iterator[Cluster]:
         key.chmod(0o600)
         shutil.chown(key, "munge")
         (root / "slurm.conf").write_text(_settings(cluster))
+        (root / "gres.conf").write_text("Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n")
         (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\n")
         folder = root / "munge"
         files = (("key-file", "key"), ("socket", "s"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))
@@ -164,7 +166,7 @@ def _settings(cluster: Cluster) -> str:
     host, root = socket.gethostname().partition(".")[0], cluster.root
     ports = _free_ports(1 + len(NODES))
     nodes = "".join(
-        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()}\n"
+        f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={os.cpu_count()} Gres=gpu:2\n"
         for node, port in zip(NODES, ports[1:], strict=True)
     )
     return f"""\
@@ -183,12 +185,14 @@ ProctrackType=proctrack/{"cgroup" if has_cgroups() else "linuxproc"}
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-SelectType=select/linear
+SelectType=select/cons_tres
+GresTypes=gpu
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 KillWait=2
-{_documented_settings(cluster)}{nodes}PartitionName=all Nodes={",".join(NODES)} Default=YES MaxTime=30 State=UP
+{_documented_settings(cluster)}{nodes}\
+PartitionName=all Nodes={",".join(NODES)} Default=YES MaxTime=30 OverSubscribe=EXCLUSIVE
 """
 
 
