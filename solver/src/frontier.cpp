@@ -438,7 +438,7 @@ void Trace::take_sample(TimePs time_ps) {
   const std::size_t n = latest_end_ps_.size();
   if (visit_) values.clear();
   const std::size_t begin = values.size();  // memory was reserved: the spans of earlier samples stay valid
-  values.resize(begin + 3 * n);
+  values.resize(begin + 3 * n + dag_.predecessors.size());
   std::int64_t* const start = values.data() + begin;
   std::int64_t* const end = start + n;
   std::int64_t* const price = end + n;
@@ -450,8 +450,20 @@ void Trace::take_sample(TimePs time_ps) {
     end[i] = when(nodes_[begin_vertex + 1]);
     price[i] = graph_.bundle(begin_vertex).flow;
   }
-  const Sample sample{
-      .time_ps = time_ps, .start_ps = {start, n}, .end_ps = {end, n}, .price_uw = {price, n}, .slope_uw = flow_value_};
+  std::int64_t* const flow = price + n;
+  for (std::int32_t i = 0; i < dag_.size(); ++i) {
+    for (std::int32_t k = dag_.predecessor_begin[i]; k < dag_.predecessor_begin[i + 1]; ++k) {
+      const Vertex from = graph_.begin_of(dag_.predecessors[k]) + 1;
+      const auto links = graph_.links(graph_.begin_of(i));
+      flow[k] = graph_.flow(std::ranges::find(links, from, &ResidualGraph::Link::other)->arc);
+    }
+  }
+  const Sample sample{.time_ps = time_ps,
+                      .start_ps = {start, n},
+                      .end_ps = {end, n},
+                      .price_uw = {price, n},
+                      .slope_uw = flow_value_,
+                      .flow_uw = {flow, dag_.predecessors.size()}};
   if (!visit_) {
     result_.samples.push_back(sample);
   } else if (!visit_(sample)) {
@@ -472,7 +484,7 @@ bool Trace::cancelled() {
 FrontierResult Trace::run() {
   const std::size_t most_samples = sampling_.extra_ps.size() + static_cast<std::size_t>(sampling_.num_to_t_star) +
                                    static_cast<std::size_t>(sampling_.num_beyond) + 1;
-  result_.sample_values.reserve(3 * latest_end_ps_.size() * (visit_ ? 1 : most_samples));
+  result_.sample_values.reserve((3 * latest_end_ps_.size() + dag_.predecessors.size()) * (visit_ ? 1 : most_samples));
   next_sample_ps_ = sampling_.num_beyond > 0 ? t_max_ps_ : kNoTime;
   for_arcs_from(graph_.source(), [&](Vertex to, Arc, TimePs slack) {
     expect_conflict(to, fallen_ + slack);

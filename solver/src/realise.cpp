@@ -1,11 +1,13 @@
 #include "perseus/realise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <random>
 #include <stdexcept>
 
 #include "annealing.hpp"
+#include "beam.hpp"
 #include "bound.hpp"
 #include "candidates.hpp"
 #include "choices.hpp"
@@ -22,18 +24,36 @@ namespace {
 constexpr double kCloseEnough = 0.002;
 constexpr double kFarOff = 0.0025;
 constexpr double kSearched = 0.001;
-// Rounds of joining, where the first puts new plans on the hull, and of searching; trials of a search in one round (few where there
-// is little to try, and where each costs much), and to how many samples on either side it looks.
+// Relaxed solutions that a plan is rounded from: its own, and those for the next shorter times, later by the difference.
+constexpr std::size_t kRoundedFrom = 4;
+// Rounds of joining, where the first puts new plans on the hull, and of crossing; while the mean gap is wider than a share, there are
+// more of these. Crossings of a plan in one round, how many partial plans and results of each are kept, how many instructions all
+// crossings of a plan may take, and to how many samples and hull plans on either side they look.
 constexpr int kJoinRounds = 2;
+constexpr int kCrossRounds = 4;
+constexpr int kMoreCrossRounds = 12;
+constexpr double kMeanFarOff = 0.0015;
+constexpr int kCrossings = 4;
+constexpr std::int32_t kBeamWidth = 8;
+constexpr std::size_t kCrossed = 2;
+constexpr std::int64_t kMostCrossed = 12'000;
+constexpr std::size_t kReach = 40;
+constexpr std::size_t kHullReach = 4;
+// The same without edges' flows, in trials (few where there is little to try, and where each costs much).
 constexpr int kSearchRounds = 12;
 constexpr std::size_t kFewTrials = 200;
 constexpr std::size_t kTrialsPerInstruction = 3;
 constexpr std::size_t kTrialsTimesInstructions = 80'000;
-constexpr std::size_t kReach = 40;
-// Moves of an annealing run, likewise.
-constexpr std::int64_t kMovesPerInstruction = 50;
-constexpr std::int64_t kMovesTimesInstructions = 1'000'000;
-constexpr std::int64_t kMoreMovesWhereWanted = 250;
+// Where changes take time: dynamic programmes are made for every so-manieth sample; annealing runs in so many chains, each from its
+// shortest time to its longest, with so many moves an instruction, and more of them where a chain begins and at wanted times.
+constexpr std::size_t kSmoothedOf = 4;
+constexpr std::size_t kChains = 4;
+constexpr std::int64_t kMovesPerInstruction = 5;
+constexpr std::int64_t kMostMoves = 20'000;
+constexpr std::int64_t kMoreMovesAtFirst = 8;
+constexpr std::int64_t kMoreMovesWhereWanted = 400;
+constexpr double kFromNearby = 0.01,
+                 kFromAnywhere = 0.03;  // first temperatures, of runs that go on from a neighbour and of long ones
 
 // Times at which plans are wanted, the relaxed solution at each, and what they are judged by.
 struct Task {
@@ -49,6 +69,11 @@ struct Task {
   [[nodiscard]] TimePs deadline_ps(std::size_t s) const { return frontier.samples[s].time_ps; }
   [[nodiscard]] double gap(const std::vector<Candidate>& candidates, std::size_t s) const {
     return bound.gap(candidates[s].outcome.effective_uj, deadline_ps(s));
+  }
+  [[nodiscard]] double mean_gap(const std::vector<Candidate>& candidates) const {
+    double sum = 0;
+    for (std::size_t s = 0; s < size(); ++s) sum += gap(candidates, s);
+    return sum / static_cast<double>(size());
   }
   [[nodiscard]] bool is_any_far_off(const std::vector<Candidate>& candidates) const {
     for (std::size_t s = 0; s < size(); ++s) {
@@ -91,10 +116,7 @@ const Candidate& best_within(const std::vector<Candidate>& ladder, TimePs deadli
   return after == ladder.begin() ? *after : after[-1];
 }
 
-std::int64_t num_moves(const Task& task) {
-  const std::int64_t n = task.graph.size();
-  return std::max<std::int64_t>(500, std::min(kMovesPerInstruction * n, kMovesTimesInstructions / n));
-}
+std::int64_t num_moves(const Task& task) { return std::min(kMovesPerInstruction * task.graph.size(), kMostMoves); }
 
 // Improves every candidate (one per sample) that is not close enough, by joining its neighbours on the hull.
 // finish(worker, joint, sample) may improve a joint. Returns false if progress cancels.
@@ -197,14 +219,71 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
   return true;
 }
 
+// Where a plan is still far off: a beam search over the clocks that it has, and those of two others. These are neighbours on the
+// hull of all plans at first, then one neighbour or two are any plans for similar deadlines.
+bool breed_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
+  const std::int64_t most_crossings = std::max<std::int64_t>(1, kMostCrossed / task.graph.size());
+  const auto num_crossings = static_cast<int>(std::min<std::int64_t>(kCrossings, most_crossings));
+  const int rounds =
+      static_cast<int>(std::min<std::int64_t>(kMoreCrossRounds, std::max<std::int64_t>(2, most_crossings / kCrossings)));
+  for (int round = 0; round < rounds && task.is_any_far_off(candidates); ++round) {
+    if (round >= kCrossRounds && task.mean_gap(candidates) < kMeanFarOff) return true;
+    const std::vector<Candidate> others = candidates;
+    std::vector<Candidate> hull;
+    for (const std::size_t k : lower_hull(others)) hull.push_back(others[k]);
+    Reporter reporter(progress, task.size());
+    parallel_for(task.size(), [&] {
+      return [&, rounding = Rounding(task.graph, task.menu, task.choices),
+              beam = Beam(task.graph, task.menu, task.choices, kBeamWidth), random = std::mt19937(),
+              fast_ps = std::vector<TimePs>(task.microbatch.size())](std::size_t s, bool is_caller) mutable {
+        if (!reporter.go_on(s, is_caller)) return false;
+        const TimePs deadline = task.deadline_ps(s);
+        if (task.gap(candidates, s) < kSearched) return true;
+        const auto slow = static_cast<std::size_t>(std::ranges::upper_bound(hull, deadline, {}, kTime) - hull.begin());
+        if (slow == 0 || slow == hull.size()) return true;
+        random.seed(static_cast<std::uint32_t>(s + task.size() * static_cast<std::size_t>(round + 1)));
+        const auto draw = [&](std::size_t from, std::size_t to) { return from + random() % (to - from); };
+        const std::size_t first = s - std::min(s, kReach), last = std::min(s + kReach, others.size());
+        for (int crossing = 0; crossing < num_crossings; ++crossing) {
+          const std::size_t away = crossing == 0 ? 0 : draw(0, kHullReach);
+          const Plan& fast = hull[slow - 1 - std::min(away, slow - 1)].plan;
+          std::array<const Plan*, 3> parents{&candidates[s].plan, &fast, &hull[slow].plan};
+          if (crossing > 0) parents[2] = &others[draw(first, last)].plan;
+          if (crossing > 1) parents[1] = &others[draw(first, last)].plan;
+          for (std::size_t i = 0; i < fast.size(); ++i) {
+            fast_ps[i] = task.choices.duration_ps(task.menu.curve_of[i])[fast[i]];
+          }
+          const Sample& sample = task.frontier.samples[s];
+          for (Plan& plan : beam.cross(sample, latest_ends(task.graph, fast_ps, deadline), parents, kCrossed)) {
+            const Outcome outcome = rounding.fill(plan, deadline, sample.price_uw);
+            if (outcome.effective_uj >= candidates[s].outcome.effective_uj) continue;
+            candidates[s] = {.plan = plan, .outcome = outcome};
+          }
+        }
+        return true;
+      };
+    });
+    if (reporter.cancelled) return false;
+    fill_from_faster(task, candidates);
+  }
+  return true;
+}
+
 std::vector<Candidate> realise_without_latency(const Task& task, const Progress& progress) {
   const auto& samples = task.frontier.samples;
   std::vector<Candidate> candidates(task.size());
   const auto make_worker = [&] { return Rounding(task.graph, task.menu, task.choices); };
   parallel_for(task.size(), [&] {
-    return [&, rounding = make_worker()](std::size_t s, bool) mutable {
-      rounding.round(samples[s], candidates[s].plan);
-      candidates[s].outcome = rounding.fill(candidates[s].plan, task.deadline_ps(s), samples[s].price_uw);
+    return [&, rounding = make_worker(), plan = Plan()](std::size_t s, bool) mutable {
+      const TimePs deadline = task.deadline_ps(s);
+      for (std::size_t from = s; from < std::min(s + kRoundedFrom, task.size()); ++from) {
+        rounding.round(samples[from], plan, deadline - task.deadline_ps(from));
+        const Outcome outcome = rounding.fill(plan, deadline, samples[s].price_uw);
+        if (from == s || outcome.effective_uj < candidates[s].outcome.effective_uj) {
+          candidates[s] = {.plan = plan, .outcome = outcome};
+        }
+        if (task.gap(candidates, s) < kSearched) break;
+      }
       return true;
     };
   });
@@ -214,7 +293,8 @@ std::vector<Candidate> realise_without_latency(const Task& task, const Progress&
   };
   if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
   fill_from_faster(task, candidates);
-  if (!cross_candidates(task, candidates, progress)) return {};
+  const bool has_flows = !samples.front().flow_uw.empty();
+  if (!(has_flows ? breed_candidates : cross_candidates)(task, candidates, progress)) return {};
   Rounding rounding = make_worker();
   for (Candidate& candidate : candidates) candidate.plan = rounding.clocks(candidate.plan);
   return candidates;
@@ -236,12 +316,14 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   const std::vector<Candidate> unhindered = realise_without_latency(task, progress);
   if (unhindered.empty()) return {};
   std::vector<Candidate> pool(2 * task.size(), all_max);
+  const auto is_wanted = [&](std::size_t s) { return std::ranges::find(wanted_ps, task.deadline_ps(s)) != wanted_ps.end(); };
   const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
   Reporter reporter(progress, task.size());
   parallel_for(task.size(), [&] {
     return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, 0)](std::size_t s,
                                                                                                 bool is_caller) mutable {
       if (!reporter.go_on(s, is_caller)) return false;
+      if (s % kSmoothedOf != 0 && !is_wanted(s)) return true;
       unhindered_replay.play(unhindered[s].plan);
       const auto& start_ps = unhindered_replay.start_ps;
       const auto add = [&](std::size_t k, const Smoothing::Windows& windows) {
@@ -266,25 +348,34 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   const auto finish = [](Smoothing&, Candidate&, std::size_t) {};
   if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
   const double worth_of_change_uj = make_worker().worth_of_change_uj();
+  // Neighbours in time are nearly alike: each run goes on from the plan for the next shorter time, where that is the better one.
   Reporter improvement(progress, task.size());
-  parallel_for(task.size(), [&] {
-    return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t s,
-                                                                                             bool is_caller) mutable {
-      if (!improvement.go_on(s, is_caller)) return false;
+  const std::size_t num_chains = std::min(kChains, task.size());
+  const auto improve = [&](std::size_t chain, bool is_caller) {
+    Annealing annealing(task.graph, task.menu, latency_ps, worth_of_change_uj);
+    const std::size_t begin = task.size() * chain / num_chains, end = task.size() * (chain + 1) / num_chains;
+    for (std::size_t s = end; s-- > begin;) {
+      if (!improvement.go_on(end - s, is_caller)) return false;
       const TimePs deadline = task.deadline_ps(s);
-      const bool is_wanted = std::ranges::find(wanted_ps, deadline) != wanted_ps.end();
-      // Two ways down: from a plan that is on time, and from one at the right prices that may be late.
-      for (const Candidate& start : {candidates[s], priced[s]}) {
-        Candidate found = annealing.run(start, deadline, task.bound.slope_at(deadline),
-                                        is_wanted ? kMoreMovesWhereWanted * num_moves(task) : num_moves(task));
-        if (found.outcome.time_ps > deadline) continue;
+      const auto keep_better = [&](const Candidate& found) {
+        if (found.outcome.time_ps > deadline) return;
         if (candidates[s].outcome.time_ps > deadline || annealing.cost(found.outcome) < annealing.cost(candidates[s].outcome)) {
-          candidates[s] = std::move(found);
+          candidates[s] = found;
         }
-      }
-      return true;
-    };
-  });
+      };
+      const auto run = [&](const Candidate& start, std::int64_t times) {
+        keep_better(annealing.run(start, deadline, task.bound.slope_at(deadline), times * num_moves(task),
+                                  times > 1 ? kFromAnywhere : kFromNearby));
+      };
+      if (s + 1 < end) keep_better(candidates[s + 1]);
+      const std::int64_t times = is_wanted(s) ? kMoreMovesWhereWanted : s + 1 == end ? kMoreMovesAtFirst : 1;
+      run(Candidate(candidates[s]), times);
+      // Another way down, from a plan at the right prices that may be late.
+      if (times > 1) run(priced[s], times);
+    }
+    return true;
+  };
+  parallel_for(num_chains, [&] { return improve; }, 1);
   if (improvement.cancelled) return {};
   return candidates;
 }

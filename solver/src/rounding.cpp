@@ -33,11 +33,11 @@ Outcome Rounding::play(std::span<const std::int32_t> plan) {
   return outcome(plan);
 }
 
-Outcome Rounding::round(const Sample& sample, Plan& plan) {
+Outcome Rounding::round(const Sample& sample, Plan& plan, TimePs later_ps) {
   plan.resize(graph_.size());
   for (const std::int32_t i : graph_.order) {
     const TimePs from = start(i);
-    plan[i] = choices_.cheapest(rows_[i].curve, sample.end_ps[i] - from, sample.price_uw[i]);
+    plan[i] = choices_.cheapest(rows_[i].curve, sample.end_ps[i] + later_ps - from, sample.price_uw[i]);
     end_ps_[i] = from + rows_[i].duration_ps[plan[i]];
   }
   return outcome(plan);

@@ -19,7 +19,7 @@ class Rounding {
 
   // Every instruction gets the cheapest choice that ends within the relaxed solution's window. It may use the time that its
   // predecessors left over, so that rounding errors cancel along a path and do not add up.
-  Outcome round(const Sample& sample, Plan& plan);
+  Outcome round(const Sample& sample, Plan& plan, TimePs later_ps = 0);
 
   // Slows instructions down as far as the deadline allows: those first that save what their time is worth, and of these the
   // early ones, or the late ones.

@@ -312,8 +312,12 @@ void Refinement::take_sample(const Sandwich& sandwich, TimePs time_ps) {
     values.push_back(static_cast<std::int64_t>((slow.values[k] * (kAll - faster) + fast.values[k] * faster) / kAll));
   }
   const std::int64_t* const start = values.data() + begin;
-  result_.samples.push_back(
-      {.time_ps = time_ps, .start_ps = {start, n}, .end_ps = {start + n, n}, .price_uw = {start + 2 * n, n}, .slope_uw = 0});
+  result_.samples.push_back({.time_ps = time_ps,
+                             .start_ps = {start, n},
+                             .end_ps = {start + n, n},
+                             .price_uw = {start + 2 * n, n},
+                             .slope_uw = 0,
+                             .flow_uw = {}});
 }
 
 // Sums over the solutions of a mean fit into 64 bits where those over all instructions, which check() bounds, are less by this.

@@ -46,6 +46,7 @@ struct Sample {
   std::span<const TimePs> end_ps;     // (num_instructions): the instruction may use all the time between start and end
   std::span<const PowerUw> price_uw;  // (num_instructions): what its time is worth: energy the iteration saves per unit of it
   PowerUw slope_uw = 0;               // of the frontier: the prices are a flow of this value through the DAG
+  std::span<const PowerUw> flow_uw;   // (num_edges): the same on each edge, as Graph::predecessors has them; exact traces only
 };
 
 struct FrontierResult {
