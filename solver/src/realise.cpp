@@ -47,6 +47,7 @@ constexpr std::size_t kTrialsTimesInstructions = 80'000;
 // Where changes take time: dynamic programmes are made for every so-manieth sample; annealing runs in so many chains, each from its
 // shortest time to its longest, with so many moves an instruction, and more of them where a chain begins and at wanted times.
 constexpr std::size_t kSmoothedOf = 4;
+constexpr std::size_t kManySamples = 128;
 constexpr std::size_t kChains = 4;
 constexpr std::int64_t kMovesPerInstruction = 5;
 constexpr std::int64_t kMostMoves = 20'000;
@@ -316,6 +317,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   const std::vector<Candidate> unhindered = realise_without_latency(task, progress);
   if (unhindered.empty()) return {};
   std::vector<Candidate> pool(2 * task.size(), all_max);
+  const bool are_close = task.size() >= kManySamples;  // in time, so that one's plan is nearly that of the next
   const auto is_wanted = [&](std::size_t s) { return std::ranges::find(wanted_ps, task.deadline_ps(s)) != wanted_ps.end(); };
   const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
   Reporter reporter(progress, task.size());
@@ -323,7 +325,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
     return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, 0)](std::size_t s,
                                                                                                 bool is_caller) mutable {
       if (!reporter.go_on(s, is_caller)) return false;
-      if (s % kSmoothedOf != 0 && !is_wanted(s)) return true;
+      if (are_close && s % kSmoothedOf != 0 && !is_wanted(s)) return true;
       unhindered_replay.play(unhindered[s].plan);
       const auto& start_ps = unhindered_replay.start_ps;
       const auto add = [&](std::size_t k, const Smoothing::Windows& windows) {
@@ -368,7 +370,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
                                   times > 1 ? kFromAnywhere : kFromNearby));
       };
       if (s + 1 < end) keep_better(candidates[s + 1]);
-      const std::int64_t times = is_wanted(s) ? kMoreMovesWhereWanted : s + 1 == end ? kMoreMovesAtFirst : 1;
+      const std::int64_t times = is_wanted(s) ? kMoreMovesWhereWanted : s + 1 == end || !are_close ? kMoreMovesAtFirst : 1;
       run(Candidate(candidates[s]), times);
       // Another way down, from a plan at the right prices that may be late.
       if (times > 1) run(priced[s], times);
