@@ -122,7 +122,8 @@ def main() -> None:
     print_table(COLUMNS, rows)
     if args.record:
         against = " --against SOLVER" if args.against else ""
-        command = f"python benchmarks/realised_gaps.py --seeds {args.seeds}{against} --record"
+        only = f" --only '{args.only}'" if args.only else ""
+        command = f"python benchmarks/realised_gaps.py --seeds {args.seeds}{only}{against} --record"
         record_result("realised_gaps", command=command, columns=COLUMNS, rows=rows)
 
 
