@@ -208,7 +208,7 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
           if (outcome.effective_uj >= best.outcome.effective_uj) continue;
           best = {.plan = plan, .outcome = outcome};
           is_any_better = true;
-          if (task.gap(candidates, s) < kSearched) break;
+          if (task.gap(candidates, s) < kCloseEnough) break;
         }
         return true;
       };
@@ -283,7 +283,7 @@ std::vector<Candidate> realise_without_latency(const Task& task, const Progress&
         if (from == s || outcome.effective_uj < candidates[s].outcome.effective_uj) {
           candidates[s] = {.plan = plan, .outcome = outcome};
         }
-        if (task.gap(candidates, s) < kSearched) break;
+        if (task.gap(candidates, s) < kCloseEnough) break;
       }
       return true;
     };
