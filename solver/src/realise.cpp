@@ -208,7 +208,7 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
           if (outcome.effective_uj >= best.outcome.effective_uj) continue;
           best = {.plan = plan, .outcome = outcome};
           is_any_better = true;
-          if (task.gap(candidates, s) < kCloseEnough) break;
+          if (task.gap(candidates, s) < kSearched) break;
         }
         return true;
       };
