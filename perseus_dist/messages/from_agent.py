@@ -94,7 +94,8 @@ class IterationReport:
         time_s: From its begin to the next one's.
         pipeline_time_s: From its begin until this rank waits for gradient synchronisation.
         energy_j: None where it is not known.
-        kind_times: One for each kind of computation; empty where no plan was followed, or the profile is not known.
+        kind_times: One for each kind of computation; empty where neither a plan nor a probe was followed, or the
+            profile is not known.
         tokens: Work done, as in ``Hook.work``; 0 where the framework does not say.
         input_wait_s: Waited for input data; None where the framework does not say.
         is_live: Whether the agent saw it begin and end as that happened. Otherwise its figures say nothing.

@@ -133,6 +133,8 @@ def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | 
     """
     assert job.plan is not None
     summary = job.plan.summary
+    if job.enforcement.guard.guard.is_probed(report.iteration) and report.point == NO_POINT:
+        return summary.baseline_time_ps / PS_PER_S
     if report.point == NO_POINT or report.table_revision < job.plan.revision:
         return None
     if report.table_revision == job.plan.revision:
