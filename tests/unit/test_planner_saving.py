@@ -203,7 +203,7 @@ def test_one_iteration_of_a_counter_that_ticks_rarely_is_no_measure_of_what_othe
 
 
 def test_what_others_under_a_slower_plan_saved_is_all_in_doubt_once_iterations_take_another_time() -> None:
-    """Clocks that heat holds may be lower than the plan asks for: then full clocks take as long, and draw little more."""
+    """Heat may hold clocks that are lower than the plan's: then full clocks take as long, and draw little more."""
     saving = begun()
     plan(saving, 10, 2.4, 850.0, number=0, plan=SLOWER)
     doubt_j = saving.doubt_j
