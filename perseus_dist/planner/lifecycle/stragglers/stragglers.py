@@ -34,7 +34,9 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
             return
     rank = state.rank.rank
     # In a probe a rank may be at a power cap that its peers, who have not begun it, are not seen to reach.
-    if message.gpu.clock_mhz and not job.enforcement.guard.guard.is_probed(message.iteration):
+    if job.enforcement.guard.guard.is_probed(message.iteration):
+        watch.note_alive(rank, now_s)
+    elif message.gpu.clock_mhz:
         watch.observe_gpu(rank, message.gpu, message.iteration, now_s)
     if job.phase in (Phase.REPROFILING, Phase.PLANNING):
         return  # where some ranks are swept, the times of all in their pipeline say nothing about it
