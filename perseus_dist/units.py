@@ -8,11 +8,11 @@ in microwatts, so that slopes are integers too (1 uJ / 1 ps = 1e12 uW).
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-PS_PER_S = 10**12
-PS_PER_NS = 10**3
-PS_PER_MS = 10**9
-UJ_PER_J = 10**6
-UW_PER_W = 10**6
+from perseus_dist.unit_scales import PS_PER_MS as PS_PER_MS
+from perseus_dist.unit_scales import PS_PER_NS as PS_PER_NS
+from perseus_dist.unit_scales import PS_PER_S as PS_PER_S
+from perseus_dist.unit_scales import UJ_PER_J as UJ_PER_J
+from perseus_dist.unit_scales import UW_PER_W as UW_PER_W
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
