@@ -8,11 +8,13 @@ in microwatts, so that slopes are integers too (1 uJ / 1 ps = 1e12 uW).
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perseus_dist.unit_scales import PS_PER_MS as PS_PER_MS
-from perseus_dist.unit_scales import PS_PER_NS as PS_PER_NS
-from perseus_dist.unit_scales import PS_PER_S as PS_PER_S
-from perseus_dist.unit_scales import UJ_PER_J as UJ_PER_J
-from perseus_dist.unit_scales import UW_PER_W as UW_PER_W
+from perseus_dist import unit_scales
+
+PS_PER_S = unit_scales.PS_PER_S
+PS_PER_NS = unit_scales.PS_PER_NS
+PS_PER_MS = unit_scales.PS_PER_MS
+UJ_PER_J = unit_scales.UJ_PER_J
+UW_PER_W = unit_scales.UW_PER_W
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -266,7 +266,7 @@ def test_a_status_travels_and_is_checked() -> None:
 def test_quarters_of_a_long_phase_are_told_once_with_the_time_left(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     writer = JobRecordWriter(SPEC, None, is_simulated=False, now=BEGIN)
-    for done in range(0, 21):
+    for done in range(21):
         sweep = f"sweep of 4 clocks, iteration {done} of 20"
         share, left_s = done / 20, 12.0 * (20 - done)
         told = replace(STATUS, phase="profiling", progress=sweep, progress_share=share, phase_left_s=left_s)
