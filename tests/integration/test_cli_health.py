@@ -43,7 +43,7 @@ def test_a_planner_that_serves_and_one_that_has_ended(
         assert main(["health", "--tls"]) == 1  # it speaks none
         planner.end()
         assert main(["health", "--planner", planner.address]) == 1
-    assert "does not serve: UNAVAILABLE" in capsys.readouterr().err
+    assert "does not serve: no planner answers (Connection refused)" in capsys.readouterr().err
 
 
 def test_tls_with_the_authority_and_the_name_of_the_certificate(tmp_path: Path) -> None:

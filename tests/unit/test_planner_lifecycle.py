@@ -61,9 +61,9 @@ from perseus_dist.planner.lifecycle.events import (
     Tick,
     without_acknowledgement,
 )
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase, Policy, new_job, restore, step
 from perseus_dist.planner.lifecycle.plan import planning_request
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult

@@ -4,6 +4,7 @@ import argparse
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from perseus_dist.cli.jobs.job_arguments import name
 from perseus_dist.cli.jobs.planner_client import (
@@ -72,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
     elif records:
         from perseus_dist.library.tables import format_table
 
-        print(format_table(_COLUMNS, [{**_document(r), "time": local_time(r.time_s)} for r in records]), end="")
+        rows = [{**_document(r), "time": local_time(r.time_s), "peer": _address(r.peer)} for r in records]
+        print(format_table(_COLUMNS, rows), end="")
     else:
         print("no records")
     return 0
@@ -91,6 +93,12 @@ def _records(
         if len(records) < _AT_ONCE:
             return
         after_id = records[-1].id
+
+
+def _address(peer: str) -> str:
+    """Of a call, without what gRPC adds: ``ipv6:%5B::1%5D:40000`` is ``[::1]:40000``; the page writes none of it."""
+    family, _, rest = peer.partition(":")
+    return unquote(rest) if family in ("ipv4", "ipv6") else peer
 
 
 def _document(record: "pb.AuditRecord") -> dict[str, Any]:
