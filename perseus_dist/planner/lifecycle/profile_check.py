@@ -53,13 +53,13 @@ def doubt(job: Job) -> str:
 def step_in_sweep(job: Job) -> str:
     """Why a profile must be measured again that was swept while all GPUs of a stage were slow for a while; else empty.
 
-    Plans of such a profile may be on time, and save little. Each profile is looked at once; where the next sweep has a
-    step as well, GPUs come and go, and the profile is taken as it is.
+    Plans of such a profile may be on time, and save little. Each sweep of the run is looked at once; where the next one
+    has a step as well, GPUs come and go, and the profile is taken as it is.
     """
     profiling, plan = job.profiling, job.plan
-    if plan is None or plan.revision == profiling.checked_revision or job.num_attached < job.num_ranks:
+    if plan is None or not profiling.is_unchecked or job.num_attached < job.num_ranks:
         return ""
-    profiling.checked_revision = plan.revision
+    profiling.is_unchecked = False
     if profiling.num_step_sweeps >= _MAX_STEP_SWEEPS or job.members.ranks[0].has_profile:
         return ""
     times: defaultdict[tuple[int, str], list[ClockTime]] = defaultdict(list)

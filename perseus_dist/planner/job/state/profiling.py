@@ -74,7 +74,7 @@ class Profiling:
         acked_samples: By (rank, incarnation), the highest sequence ever accepted.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
-        checked_revision: Of the newest table whose profile has been looked at for steps.
+        is_unchecked: A sweep has ended whose profile has not been looked at for steps.
         num_step_sweeps: Sweeps that steps gave cause to.
     """
 
@@ -86,7 +86,7 @@ class Profiling:
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
     is_unplannable: bool = False
     reprofiled_at_s: float | None = None
-    checked_revision: int = 0
+    is_unchecked: bool = False
     num_step_sweeps: int = 0
 
     def of_other_work(self) -> "Profiling":
