@@ -14,6 +14,7 @@ class Attach:
         run_id: The same on all ranks of one start of the trainers, and another one at each start; empty where the
             trainer does not say.
         workload: What the trainer knows of it.
+        host: Name of the node; empty where it is not known.
     """
 
     rank: Rank
@@ -26,6 +27,7 @@ class Attach:
     has_profile: bool = False
     run_id: str = ""
     workload: Workload = UNKNOWN_WORKLOAD
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

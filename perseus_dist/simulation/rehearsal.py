@@ -261,7 +261,7 @@ class _Run:
     def _start_node(self, number: int, environment: Mapping[str, str], stack: ExitStack) -> ClockdProcess:
         folder = self._folder / f"node{number}"
         folder.mkdir()
-        return stack.enter_context(ClockdProcess(folder, environment))
+        return stack.enter_context(ClockdProcess(folder, {**environment, "PERSEUS_NODE": f"node{number}"}))
 
     def _log_path(self, job_id: str) -> Path:
         return self._folder / f"{job_id}.log"

@@ -95,7 +95,7 @@ class Workload(_message.Message):
     def __init__(self, framework: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ..., microbatch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., stage_parameters: _Optional[_Iterable[int]] = ..., tp_size: _Optional[int] = ..., cp_size: _Optional[int] = ..., ep_size: _Optional[int] = ...) -> None: ...
 
 class Attach(_message.Message):
-    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload")
+    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload", "host")
     RANK_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,7 @@ class Attach(_message.Message):
     HAS_PROFILE_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     rank: Rank
     gpu: Gpu
     incarnation: int
@@ -116,7 +117,8 @@ class Attach(_message.Message):
     has_profile: bool
     run_id: str
     workload: Workload
-    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...
+    host: str
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., host: _Optional[str] = ...) -> None: ...
 
 class ScheduleText(_message.Message):
     __slots__ = ("text",)
