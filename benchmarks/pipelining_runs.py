@@ -21,7 +21,7 @@ from perseus_dist.simulation.frameworks.training_run import TrainingFailedError
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "pipelining_gpt.py"
 SCHEDULES = ("GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 PP_SIZE, NUM_MICROBATCHES = 2, 4
-FORWARD_S, BACKWARD_S = 0.06, 0.12  # of a rank, long beside the host's real work
+FORWARD_S, BACKWARD_S = 0.16, 0.32  # of a rank, long beside the host's real work
 IMBALANCE = 0.3
 MAX_SLOWDOWN, MAX_ERROR = 1.0, 1.0  # percent, points
 COLUMNS = ("schedule", "full clocks [s]", "[J]", "plan [s]", "[J]", "slowdown [%]", "saving [%]", "predicted [%]")
@@ -31,7 +31,7 @@ def main() -> int:
     """Print the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schedule", action="append", choices=SCHEDULES, help="only this one; again for more")
-    parser.add_argument("--steps", type=int, default=75, help="iterations of each run (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=60, help="iterations of each run (default: %(default)s)")
     parser.add_argument("--record", action="store_true", help="write the table that the documentation shows")
     args = parser.parse_args()
     print(f"{conditions()}\n", flush=True)
