@@ -20,7 +20,7 @@ PLANNER = "--planner --token-file --tls --tls-ca --tls-cert --tls-key"
 SURFACE = {
     "schedule": f"{SCHEDULE} --json --grid",
     "profile show": "profile --blocking-power-w --stage --out --json",
-    "plan": f"{PROBLEM} {DEADLINE} --fastest --out --json",
+    "plan": f"{PROBLEM} {DEADLINE} --fastest --granularity --out --json",
     "lookup": f"frontier {DEADLINE} --fastest --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",

@@ -118,6 +118,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "schedule_digest": problem.dag.schedule.digest(),
         "switch_latency_ms": float(ms_from_ps(plan.frontier.switch_latency_ps)),
         "tensor_parallel": problem.tensor_parallel,
+        "granularity": plan.frontier.granularity,
         "blocking_power_w": w_from_uw(problem.blocking_uw // problem.tensor_parallel).tolist(),
         "ranks": [
             {
