@@ -159,8 +159,9 @@ def run_rehearsal(
             statuses |= {job_id: status for job_id, status in read_jobs().items() if job_id in wanted}
             watch(statuses)
             if time.monotonic() - began_s > _ATTACHED_S and statuses.keys() != wanted:
+                jobs = run.judge(statuses)
                 run.abandon()
-                return run.judge(statuses)
+                return jobs
         until_s = time.monotonic() + _ENDED_S
         while time.monotonic() < until_s and not _have_ended(statuses, wanted, run):
             time.sleep(_LOOK_S)
@@ -242,7 +243,7 @@ class _Run:
         )
 
     def _fault(self, job_id: str, status: pb.JobStatus | None) -> str:
-        failed = [rank for rank, trainer in enumerate(self._trainers[job_id]) if (trainer.poll() or 0) > 0]
+        failed = [rank for rank, trainer in enumerate(self._trainers[job_id]) if trainer.poll()]
         if failed:
             return f"trainers of ranks {failed} failed; read {self._log_path(job_id)}"
         if status is None:

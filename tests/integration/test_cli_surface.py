@@ -43,7 +43,7 @@ SURFACE = {
     "clockd": "--socket --group --lease-s --min-mhz --max-mhz --log-format --lease-dir",
     "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": f"--json --metrics {PLANNER}",
-    "health": "--planner --clockd --timeout-s --tls --tls-ca --tls-cert --tls-key --tls-server-name",
+    "health": "--planner --clockd --timeout-s --json --tls --tls-ca --tls-cert --tls-key --tls-server-name",
     "agent": "",
     "enable": "framework --shim",
     "disable": "framework --shim",

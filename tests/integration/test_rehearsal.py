@@ -110,6 +110,9 @@ def fleet_in_browser(url: str, token: str, job: str) -> str:
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=job, exact=True))
         expect(row).to_contain_text("enforcing", timeout=300_000)
         text = row.inner_text()
+        page.get_by_role("link", name="Nodes").click()
+        for node in ("node0", "node1", "node2"):
+            expect(page.get_by_role("heading", name=node, exact=True)).to_be_visible()
         browser.close()
         return text
 
@@ -119,7 +122,19 @@ def test_jobs_on_several_nodes_with_prometheus_and_the_page(files: Path, served:
     operator = Operator(files, served)
     token = operator.token("rehearse", "--role", "operate", "--job", "rehearsal-*")
     done: list[subprocess.CompletedProcess[str]] = []
-    options = ["--jobs", "2", "--nodes", "3", "--pp", "2", "--microbatches", "4", "--iterations", "70", "--json"]
+    options = [
+        "--jobs",
+        "2",
+        "--nodes",
+        "3",
+        "--pp",
+        "2",
+        "--microbatches",
+        "4",
+        "--iterations",
+        "130",
+        "--json",
+    ]  # planned late where busy
     options += ["--job", "rehearsal-test"]
     with ExitStack() as stack:
         url = prometheus(files, served.told["metrics_address"], stack) if PROMETHEUS else None

@@ -1,6 +1,7 @@
 """``perseus-dist health``: whether a planner or a lease daemon serves, as an exit code for probes."""
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -48,6 +49,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="S",
         help="how long to wait for the answer (default: %(default)s)",
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     tls = parser.add_argument_group("TLS towards a planner")
     tls.add_argument("--tls", action="store_true", help="speak TLS, and trust the system's authorities")
     tls.add_argument("--tls-ca", type=Path, metavar="PEM", help="speak TLS, and trust this authority alone")
@@ -83,11 +85,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         address = args.planner or os.environ.get(_PLANNER_VARIABLE) or _DEFAULT_PLANNER
         subject, fault = f"planner at {address}", _find_planner_fault(address, args, speaks_tls=speaks_tls)
-    if fault:
+    if args.json:
+        print(json.dumps({"subject": subject, "serves": not fault, "fault": fault}))
+    elif fault:
         print(f"{subject} does not serve: {fault}", file=sys.stderr)
-        return 1
-    print(f"{subject} serves")
-    return 0
+    else:
+        print(f"{subject} serves")
+    return 1 if fault else 0
 
 
 def _find_planner_fault(address: str, args: argparse.Namespace, *, speaks_tls: bool) -> str:
