@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 
 _CLASSES = ("PipelineScheduleSingle", "PipelineScheduleMulti")
 _ATTACHES = "_perseus_attaches"  # of the function in the place of step
+_HAS_TRAINED = "_perseus_has_trained"  # of a schedule; one that its script detaches later stays so
 
 _WITH_OWN_ADAPTER = ("deepspeed", "megatron.core")
 _has_pipeline = False  # this process: a schedule has begun to train
@@ -34,8 +35,11 @@ def patch_schedules(module: ModuleType, options: PerseusOptions | None) -> None:
 
     def attach_once(schedule: Any) -> None:
         global _has_pipeline  # noqa: PLW0603 - of this process
-        _has_pipeline = True
-        if is_attached(schedule) or not getattr(schedule, "_has_backward", True):  # eval() runs step() without
+        attributes = schedule.__dict__
+        if _HAS_TRAINED in attributes or not getattr(schedule, "_has_backward", True):  # eval() runs step() without
+            return
+        _has_pipeline = attributes[_HAS_TRAINED] = True
+        if is_attached(schedule):
             return
         trainer = trainer_of(schedule)
         if trainer is None:
@@ -75,7 +79,10 @@ def watch_optimizers(module: ModuleType) -> None:
 def _attaching(step: Any, attach_once: Any) -> Any:
     @functools.wraps(step)
     def attach_and_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        attach_once(self)
+        try:
+            attach_once(self)
+        except Exception as error:
+            _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
         return step(self, *args, **kwargs)
 
     setattr(attach_and_step, _ATTACHES, True)

@@ -60,7 +60,7 @@ def patch_trainer(module: ModuleType) -> None:
     def init_and_remember(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         schedule = getattr(self, "pp_schedule", None)
-        if schedule is not None:
+        if hasattr(schedule, "__dict__"):
             schedule.__dict__[_TRAINER] = weakref.ref(self)
 
     setattr(init_and_remember, _REMEMBERS, True)

@@ -55,7 +55,7 @@ NOT_RUN = {
     r"perseus-dist report perseus-report$": "needs the report of a job",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",
-    r"((DS_ACCELERATOR=cpu )?perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
+    r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
 }
 OPTION = re.compile(r"--[a-z][a-z-]+")
 
