@@ -1,11 +1,16 @@
 """Plans with shared clocks: what holds for every frontier of them, on time, with energies as they are replayed."""
 
+import math
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_baselines import problems
 
 import perseus_dist
 from perseus_dist.errors import ArgumentError, FrontierFileError, PlanningError
@@ -28,6 +33,7 @@ SCHEDULES = {
     "gpipe": gpipe(pp=4, microbatches=3),
     "interleaved": interleaved(pp=2, microbatches=4, chunks=2),
 }
+MOST_PLANS = 800
 COARSE = [Granularity.PHASE, Granularity.RANK]
 
 
@@ -77,15 +83,44 @@ def test_finer_is_no_worse() -> None:
         assert len(set(energies)) == 3
 
 
-def test_a_rank_alone_by_hand() -> None:
-    """One rank: each of its clocks is a plan, and those on the time-energy frontier are found."""
-    problem = problem_of(one_f_one_b(pp=1, microbatches=2), _stages(read_profile(EXAMPLE), 1))
-    frontier = plan_coarse_frontier(problem, Granularity.RANK)
-    num_clocks = len(problem.curves[0].clocks_mhz)
-    plans = [replay(problem, np.full(4, clock)) for clock in range(num_clocks)]
-    for point, time_ps in enumerate(frontier.time_ps.tolist()):
-        least = min(plan.effective_uj for plan in plans if plan.time_ps <= time_ps)
-        assert frontier.effective_uj[point] == least
+def every_plan(problem: PlanningProblem, granularity: Granularity) -> list[tuple[int, int]]:
+    """Time [ps] and effective energy [uJ] of each plan with shared clocks."""
+    groups = sharing(problem.dag.schedule, granularity)
+    clocks_of = [problem.curves[curve].clocks_mhz.tolist() for curve in problem.curve_of.tolist()]
+    common = [sorted(set.intersection(*(set(clocks_of[one]) for one in group))) for group in groups]
+    if math.prod(map(len, common)) > MOST_PLANS:
+        return []
+    plans = []
+    for clocks_mhz in product(*common):
+        indices = np.zeros(problem.num_instructions, dtype=np.int32)
+        for group, clock_mhz in zip(groups, clocks_mhz, strict=True):
+            indices[group] = [clocks_of[one].index(clock_mhz) for one in group]
+        execution = replay(problem, indices)
+        plans.append((execution.time_ps, execution.effective_uj))
+    return plans
+
+
+@settings(max_examples=60)
+@given(problems(), st.sampled_from(COARSE), st.sampled_from([1.0, 1.003, 1.05, 1.2, 1.5]))
+def test_against_every_plan_there_is(problem: PlanningProblem, granularity: Granularity, slowdown: float) -> None:
+    """On curves of pure noise."""
+    deadline_ps = round(slowdown * replay_all_max(problem).time_ps)
+    plans = every_plan(problem, granularity)
+    if plans:
+        frontier = plan_coarse_frontier(problem, granularity, deadlines_ps=[deadline_ps], is_whole=False)
+        best_uj = min(effective_uj for time_ps, effective_uj in plans if time_ps <= deadline_ps)
+        assert frontier.effective_uj[frontier.point_for_straggler(deadline_ps)] == best_uj
+
+
+@settings(max_examples=30)
+@given(problems(), st.sampled_from(COARSE), st.sampled_from([10, 200, 10_000]))
+def test_late_changes_on_any_problem(problem: PlanningProblem, granularity: Granularity, latency_ms: int) -> None:
+    latency_ps = latency_ms * PS_PER_MS
+    frontier = plan_coarse_frontier(problem, granularity, switch_latency_ps=latency_ps, is_whole=False)
+    assert frontier.fastest_ps <= frontier.baseline.time_ps
+    assert all(reaches_all(problem, frontier.execution(at), latency_ps) for at in range(len(frontier.time_ps)))
+    loaded = frontier_from_npz(frontier_npz(frontier), "saved")
+    np.testing.assert_array_equal(loaded.clock_indices, frontier.clock_indices)
 
 
 def test_the_bound_covers_changes_of_clocks_that_take_time() -> None:
@@ -93,7 +128,7 @@ def test_the_bound_covers_changes_of_clocks_that_take_time() -> None:
     problem = problem_of(SCHEDULES["1f1b"])
     strict = plan_coarse_frontier(problem, Granularity.PHASE, is_whole=False)
     late = plan_coarse_frontier(problem, Granularity.PHASE, switch_latency_ps=12 * PS_PER_MS, is_whole=False)
-    at_ps = np.array([problem.dag.num_scheduled and strict.baseline.time_ps])
+    at_ps = np.array([strict.baseline.time_ps])
     assert late.bound.total_uj(at_ps)[0] < strict.bound.total_uj(at_ps)[0]
 
 
@@ -206,8 +241,3 @@ def test_choices_of_a_group_are_those_worth_choosing() -> None:
         beats = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)
         assert beats.sum() == number
         assert (groups.choice_uj[group, number:] == groups.choice_uj[group, number - 1]).all()
-
-
-def _stages(profile: Profile, number: int) -> Profile:
-    kept = {key: found for key, found in profile.measurements.items() if key[0] < number}
-    return replace(profile, measurements=kept)

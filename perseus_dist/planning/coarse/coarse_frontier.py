@@ -99,7 +99,12 @@ def plan_coarse_frontier(
 
 
 class _Planner:
-    """Plans found so far, and lines below the frontier."""
+    """Plans found so far, and lines below the frontier.
+
+    Attributes:
+        played: The plans, in the order in which they were found; with ranks that share clocks the last one is that for
+            the deadline planned last.
+    """
 
     def __init__(self, problem: PlanningProblem, granularity: Granularity, switch_latency_ps: int) -> None:
         self._problem, self._granularity, self._latency_ps = problem, granularity, switch_latency_ps
@@ -109,13 +114,17 @@ class _Planner:
             self._of_bound = Relaxation(clock_groups(problem, granularity, is_first_free=True))
         self._search = Search(self._relaxation)
         groups = self._groups = self._relaxation.groups
-        self._found = [self._search.found(groups.fastest.astype(np.int64))]
+        at_max = self._search.found(groups.fastest.astype(np.int64))
+        self._found = [at_max, self._search.fastest()]
         self._least = self._search.found(groups.choice_uj.argmin(axis=1))
-        self._fastest_ps, self._slowest_ps = self._time_ps(self._found[0]), self._time_ps(self._least)
-        self._played = [self._play(one) for one in (self._found[0], self._least) if self._reaches(self._play(one))]
+        self._fastest_ps, self._slowest_ps = self._time_ps(self._found[-1]), self._time_ps(self._least)
+        self.played = [one for one in map(self._play, (*self._found, self._least)) if self._reaches(one)]
         of_bound = self._of_bound.groups
         self._lines = [Line(float(of_bound.choice_uj.min(axis=1).sum() + of_bound.constant_uj), 0.0)]
         self._by_ranks: _Planner | None = None
+        if self._of_bound is not self._relaxation:
+            self._by_ranks = _Planner(problem, Granularity.RANK, switch_latency_ps)
+            self.played += self._by_ranks.played
         self._solve_s = self._search_s = 0.0
 
     def plan_along(self, deadlines_ps: Sequence[int], *, is_whole: bool) -> Iterator[float]:
@@ -138,7 +147,7 @@ class _Planner:
     def frontier(self) -> Frontier:
         """All plans that no other one beats in both time and energy."""
         kept: list[_Played] = []
-        for one in sorted(self._played, key=lambda one: (one.execution.time_ps, one.execution.effective_uj)):
+        for one in sorted(self.played, key=lambda one: (one.execution.time_ps, one.execution.effective_uj)):
             if not kept or one.execution.effective_uj < kept[-1].execution.effective_uj:
                 kept.append(one)
         return Frontier(
@@ -163,12 +172,12 @@ class _Planner:
         self._lines.append(line)
         solved = time.perf_counter()
         self._solve_s += solved - began
-        if not self._plan_within(deadline_ps):
+        if not self.plan_within(deadline_ps):
             self._play_by_ranks(deadline_ps)
         self._search_s += time.perf_counter() - solved
         return line
 
-    def _plan_within(self, deadline_ps: int) -> bool:
+    def plan_within(self, deadline_ps: int) -> bool:
         """Add a plan that is on time with its changes of clocks; False where none was found."""
         target_ps = deadline_ps
         for _ in range(_MOST_TRIES):
@@ -183,7 +192,7 @@ class _Planner:
             played = self._play(found)
             if not self._reaches(played):
                 return False
-            self._played.append(played)
+            self.played.append(played)
             late_ps = played.execution.time_ps - deadline_ps
             if late_ps <= 0:
                 return True
@@ -191,13 +200,9 @@ class _Planner:
         return False
 
     def _play_by_ranks(self, deadline_ps: int) -> None:
-        if self._granularity == Granularity.RANK:
-            return
-        if self._by_ranks is None:
-            self._by_ranks = _Planner(self._problem, Granularity.RANK, self._latency_ps)
-        self._by_ranks._plan_within(deadline_ps)  # noqa: SLF001 - another of this class
-        self._played += self._by_ranks._played  # noqa: SLF001
-        self._by_ranks._played.clear()  # noqa: SLF001
+        if self._by_ranks is not None:
+            self._by_ranks.plan_within(deadline_ps)
+            self.played += self._by_ranks.played[-1:]
 
     def _play(self, found: Found) -> _Played:
         clock_indices = self._groups.clock_indices(found.chosen)

@@ -66,6 +66,7 @@ class Relaxation:
         longest: Finds paths.
         counts: (num_paths, num_groups, num_classes_of_each) instructions of each class on the paths known.
         constants_ps: (num_paths) [ps] of constants on them.
+        fastest: (num_groups) the choices that shares on time begin at.
     """
 
     def __init__(self, groups: ClockGroups) -> None:
@@ -79,12 +80,13 @@ class Relaxation:
         self._is_active = np.zeros(0, dtype=np.bool_)  # (num_paths) whether it is in the programme
         self._cost_uj = (groups.choice_uj - groups.choice_uj.min(axis=1, keepdims=True)).astype(np.float64)
         self._spread_uj = max(float(self._cost_uj.max(axis=1).sum()), 1.0)
-        chosen = groups.fastest.astype(np.int64)
+        self.fastest: IntArray = groups.fastest.astype(np.int64)
+        chosen = self.fastest.copy()
         self.add(self.longest.critical(groups.chosen_ps(chosen)))
         for group in range(num_groups):
             chosen[group] = num_choices - 1
             self.add(self.longest.critical(groups.chosen_ps(chosen)))
-            chosen[group] = groups.fastest[group]
+            chosen[group] = self.fastest[group]
 
     def solve(self, deadline_ps: int) -> Relaxed:
         """Bound and shares at a deadline that the fastest clocks meet.
@@ -93,7 +95,7 @@ class Relaxation:
         they are few.
         """
         on_time = np.zeros_like(self._cost_uj)
-        on_time[np.arange(self.groups.num_groups), self.groups.fastest] = 1.0
+        on_time[np.arange(self.groups.num_groups), self.fastest] = 1.0
         best: Relaxed | None = None
         for _ in range(_MAX_ROUNDS):
             relaxed = self._relaxed(deadline_ps)
