@@ -71,7 +71,8 @@ from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
 
 SCHEDULE = one_f_one_b(pp=2, microbatches=2)
-POLICY = Policy(max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
+WHOLE_MENU = Policy(num_first_clocks=24, max_sweep_rounds=1, shares_sweep=False, num_energy_periods=100)
+POLICY = replace(WHOLE_MENU, max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
 CLOCKS_MHZ = tuple(range(1400, 700, -100))  # 7: a stride of 2 makes 4 of them
 S = 10**12  # picoseconds
 DRIFT = Drift(sequence=1, chunk=0, kind="F", clock_mhz=1000, profile_time_s=0.1, measured_time_s=0.2, num_runs=9)

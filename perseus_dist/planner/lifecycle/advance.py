@@ -22,7 +22,8 @@ from perseus_dist.planner.lifecycle.plan import (
 )
 from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow
 from perseus_dist.planner.lifecycle.reset import cancel_planning
-from perseus_dist.planner.lifecycle.sweep import advance_sweep, begin_series, common_clocks_mhz, resume_series
+from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_have_moved
 
 _MIN_CLOCKS = 2  # less is no choice
