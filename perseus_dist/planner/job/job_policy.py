@@ -20,7 +20,8 @@ class Policy:
         max_sweep_rounds: Each chooses its clocks by what those before have measured.
         max_saving_doubt: Share of the energy at the maximum clock that a plan may lose between two measured clocks.
         shares_sweep: Whether replicas of a stage measure different clocks.
-        num_energy_periods: Publishing periods of the energy counter that one clock is held for.
+        num_energy_periods: Publishing periods of the energy counter that a clock is held for, to measure blocking power.
+        num_profile_periods: The same, to measure a profile, of which one clock is one point of several.
         max_iterations_per_clock: However short an iteration is.
         num_rises_to_stop: Clocks in a row at which every instruction drew more than at its best one: the sweep stops.
         max_sweep_attempts: Sweeps of one series, where samples are missing.
@@ -55,10 +56,11 @@ class Policy:
     max_sweep_clocks: int = 24
     num_first_clocks: int = 5
     max_measured_clocks: int = 8
-    max_sweep_rounds: int = 3
-    max_saving_doubt: float = 0.008
+    max_sweep_rounds: int = 4
+    max_saving_doubt: float = 0.007
     shares_sweep: bool = True
-    num_energy_periods: int = 60
+    num_energy_periods: int = 100
+    num_profile_periods: int = 50
     max_iterations_per_clock: int = 200
     num_rises_to_stop: int = 3
     max_sweep_attempts: int = 3

@@ -142,7 +142,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
     elif not has_profile(job):
-        job.enter(Phase.PROFILING, f"sweeping {len(clocks_mhz)} clocks from {clocks_mhz[0]} MHz down")
+        job.enter(Phase.PROFILING, f"sweeping clocks from {clocks_mhz[0]} MHz down")
         effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job):
         job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")

@@ -19,6 +19,7 @@ from perseus_dist.planner.job.state.measured import Measured
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.progress import Iteration
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
+from perseus_dist.planner.lifecycle.sweeping.cost import count_swept
 
 _ORDINARY_SHARE = 0.02
 _FASTER_SHARE = 0.005  # less, and what doubt there is, replaces no baseline
@@ -32,6 +33,7 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
     """An iteration that every rank has reported: warm-up, baseline, probe, or one under a plan."""
     if not iteration.is_live:
         return
+    count_swept(job, iteration)
     if iteration.is_planned:
         _count_saving(job, iteration)
     if iteration.is_enforced and job.switch is not None:
@@ -200,7 +202,7 @@ def _is_swept(job: Job, number: int) -> bool:
 
 
 def _first_lower(ordered: SweepBegun) -> int:
-    """The first iteration that may hold a lower clock than the highest, with which the first sweep of a series begins."""
+    """The first iteration that may hold a lower clock than the highest, with which a series begins."""
     is_highest = ordered.sweep_id == ordered.series
     return ordered.first_iteration + (ordered.iterations_per_clock if is_highest else 0)
 

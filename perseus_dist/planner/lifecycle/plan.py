@@ -15,8 +15,9 @@ from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
+from perseus_dist.planner.lifecycle.sweeping.cost import tell_cost
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
-from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks
+from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, of_newest_state
 from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.schedule.instruction import Kind
@@ -123,6 +124,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     )
     if result.is_first:
         why += "; the whole frontier follows"
+    tell_cost(job, now_s)
     job.enter(Phase.ENFORCING, why)
     return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
 
@@ -243,7 +245,7 @@ def _newest(profiling: Profiling, rank: int) -> list[TakenSamples]:
 
 def _contributions(job: Job) -> tuple[Contribution, ...]:
     saved = job.profiling.samples.get(SAVED_PROFILE, {})
-    measured = {rank: _newest(job.profiling, rank) for rank in job.members.places}
+    measured = of_newest_state({rank: _newest(job.profiling, rank) for rank in job.members.places})
     believed = believed_ranks(measured, job.members.places)
     contributions = []
     for rank, place in job.members.places.items():

@@ -50,19 +50,30 @@ def irregular_intervals(clocks_mhz: Sequence[int], times_s: Sequence[float], err
         times_s: (num_clocks) [s] measured.
         errors_s: (num_clocks) [s] standard errors.
     """
-    irregular: set[int] = set()
+    return {i for k in slow_points(clocks_mhz, times_s, errors_s) for i in (k - 1, k) if 0 <= i < len(clocks_mhz) - 1}
+
+
+def slow_points(clocks_mhz: Sequence[int], times_s: Sequence[float], errors_s: Sequence[float]) -> set[int]:
+    """Indices of clocks at which a computation is slower than its times at other clocks allow.
+
+    A clock takes no longer than a lower one, nor than a higher one in proportion to the clocks, nor than the chord of
+    its neighbours. Arguments as of ``irregular_intervals``.
+    """
+    slow: set[int] = set()
     for i in range(len(clocks_mhz) - 1):
         doubt_s = 2 * (errors_s[i] + errors_s[i + 1])
-        fastest_s, slowest_s = (1 - _FASTER_SHARE) * times_s[i], times_s[i] * clocks_mhz[i] / clocks_mhz[i + 1]
-        if not fastest_s - doubt_s <= times_s[i + 1] <= (1 + _ABOVE_CHORD_SHARE) * slowest_s + doubt_s:
-            irregular.add(i)
+        if times_s[i + 1] < (1 - _FASTER_SHARE) * times_s[i] - doubt_s:
+            slow.add(i)
+        slowest_s = times_s[i] * clocks_mhz[i] / clocks_mhz[i + 1]
+        if times_s[i + 1] > (1 + _ABOVE_CHORD_SHARE) * slowest_s + doubt_s:
+            slow.add(i + 1)
     for i in range(1, len(clocks_mhz) - 1):
         share = (clocks_mhz[i - 1] - clocks_mhz[i]) / (clocks_mhz[i - 1] - clocks_mhz[i + 1])
         chord_s = times_s[i - 1] + share * (times_s[i + 1] - times_s[i - 1])
         doubt_s = 2 * (errors_s[i] + (1 - share) * errors_s[i - 1] + share * errors_s[i + 1])
         if times_s[i] > (1 + _ABOVE_CHORD_SHARE) * chord_s + doubt_s:
-            irregular |= {i - 1, i}
-    return irregular
+            slow.add(i)
+    return slow
 
 
 def _parabola(clocks_mhz: Sequence[int], values: Sequence[float], first: int, clock_mhz: int) -> float | None:

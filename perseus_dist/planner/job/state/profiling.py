@@ -61,6 +61,14 @@ class TakenSamples:
     samples: ProfileSamples
 
 
+@dataclass(slots=True)
+class SweepCost:
+    """Iterations of a series so far, and how much longer [s] they were than at full clocks."""
+
+    num_iterations: int = 0
+    longer_s: float = 0.0
+
+
 @dataclass(slots=True, kw_only=True)
 class Profiling:
     """Measurements of instructions, and the sweep that takes them.
@@ -74,6 +82,7 @@ class Profiling:
         acked_samples: By (rank, incarnation), the highest sequence ever accepted.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
+        cost: Of the newest series, until a plan is made of it.
     """
 
     sweep_id: int = 0
@@ -84,6 +93,7 @@ class Profiling:
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
     is_unplannable: bool = False
     reprofiled_at_s: float | None = None
+    cost: SweepCost | None = None
 
     def of_other_work(self) -> "Profiling":
         """The state without samples; numbers that are used up stay so."""

@@ -1,18 +1,21 @@
 """The rounds of a series: the clocks of the first, and then those where the curves are still uncertain."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
 from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
-from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, curves, witnesses
-from perseus_dist.planning.profile.between_clocks import irregular_intervals
+from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, curves, of_newest_state, witnesses
+from perseus_dist.planning.profile.between_clocks import slow_points
 
 Steps = dict[int, tuple[int, ...]]
 """By rank, its clock [MHz] in each step, descending."""
+
+_UNSTEADY_SHARE = 0.003  # of a time, as its standard error
+_UNSTEADY_TIMES = 3.0
 
 
 def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
@@ -47,15 +50,15 @@ def first_round(job: Job, menu_mhz: Sequence[int], ranks: Iterable[int]) -> Step
 def next_round(job: Job, series: int) -> Steps:
     """Who measures what next, of those that are attached; nothing where the profile is good enough.
 
-    What a replica measured that is not believed, or left out, is measured again by others; so are clocks that a single
-    replica has measured and that do not fit the others.
+    What a replica measured that is not believed, or left out, is measured again by others; so are clocks at which a
+    single measurement was disturbed. All begin with the maximum clock, which shows whether they are what they were.
 
     Args:
         job: With all the samples that were asked for.
         series: Of the sweep.
     """
     of_series = [ordered for ordered in job.profiling.sweeps.values() if ordered.series == series]
-    places, taken = job.members.places, job.profiling.samples.get(series, {})
+    places, taken = job.members.places, of_newest_state(job.profiling.samples.get(series, {}))
     setters = [
         rank
         for rank in job.profiling.sweeps[series].ranks
@@ -77,10 +80,12 @@ def next_round(job: Job, series: int) -> Steps:
     asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
     wanted = {
         pp_rank: {clock for clock in asked_mhz if clock not in seen.get(pp_rank, {})}
-        | _alone_and_odd(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}), len(replicas[pp_rank]))
+        | _disturbed_once(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}))
         for pp_rank in replicas
     }
-    return _shared(replicas, wanted, seen)
+    highest_mhz = max(ordered_mhz)
+    steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
+    return {rank: (highest_mhz, *own) for rank, own in steps.items()}
 
 
 def _replicas(job: Job, ranks: Iterable[int]) -> dict[int, dict[int, list[int]]]:
@@ -104,14 +109,21 @@ def _shared(
     return steps
 
 
-def _alone_and_odd(
-    of_stage: Iterable[MeasuredCurve], seen: Mapping[int, Collection[int]], num_replicas: int
-) -> set[int]:
-    """Clocks [MHz] that one replica alone has measured, beside which times do not follow the clock."""
-    if num_replicas < 2:
-        return set()
-    odd: set[int] = set()
-    for curve in of_stage:
-        for i in irregular_intervals(curve.clocks_mhz, curve.times_s, curve.time_errors_s):
-            odd |= {curve.clocks_mhz[i], curve.clocks_mhz[i + 1]}
-    return {clock for clock in odd if len(seen.get(clock, ())) == 1}
+def _disturbed_once(of_stage: Iterable[MeasuredCurve], seen: Mapping[int, Counter[int]]) -> set[int]:
+    """Clocks [MHz] measured once, where a computation was slower than its times at other clocks allow, or unsteady.
+
+    A second measurement of the same replica says as much as one of another: a disturbance may be over.
+    """
+    disturbed = {
+        curve.clocks_mhz[i]
+        for curve in of_stage
+        for i in slow_points(curve.clocks_mhz, curve.times_s, curve.time_errors_s) | _unsteady(curve)
+    }
+    return {clock for clock in disturbed if sum(seen.get(clock, {}).values()) == 1}
+
+
+def _unsteady(curve: MeasuredCurve) -> set[int]:
+    """Indices of clocks at which runs scattered much more than at others: some of them were disturbed."""
+    shares = [error_s / time_s for error_s, time_s in zip(curve.time_errors_s, curve.times_s, strict=True)]
+    usual = median(shares)
+    return {i for i, share in enumerate(shares) if share > max(_UNSTEADY_SHARE, _UNSTEADY_TIMES * usual)}

@@ -23,17 +23,19 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
     iteration_time_s,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
+from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
 from perseus_dist.planner.lifecycle.sweeping.rounds import first_round, next_round
 from perseus_dist.planning.schedule.instruction import Kind
 
 _COMPUTATIONS = frozenset(Kind)
 
 
-def iterations_per_clock(job: Job) -> int:
+def iterations_per_clock(job: Job, *, is_profile: bool) -> int:
     """Iterations that a clock is held for, so that the energy counter's steps are small beside the window."""
     policy = job.policy
+    num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
     period_s = max((state.gpu.energy_period_s for state in job.members.ranks.values()), default=0.0)
-    window_s = policy.num_energy_periods * period_s + 2 * policy.default_switch_latency_s
+    window_s = num_periods * period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
     assert time_s is not None  # no sweep before the baseline
     return min(max(math.ceil(window_s / max(time_s, 1e-6)), 1), policy.max_iterations_per_clock)
@@ -61,7 +63,10 @@ def begin_series(
     steps = first_round(job, clocks_mhz, ranks) | dict.fromkeys(first_only, tuple(clocks_mhz[:1]))
     first_iteration = effective_iteration(job, now_s)
     series = job.profiling.sweep_id + 1
-    return _order(job, steps, first_iteration, series=series, num_round=1, attempts=1, is_profile=is_profile)
+    effects = _order(job, steps, first_iteration, series=series, num_round=1, attempts=1, is_profile=is_profile)
+    if is_profile:
+        tell_estimate(job, job.profiling.sweeps[series], len(clocks_mhz), now_s)
+    return effects
 
 
 def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]:
@@ -305,7 +310,7 @@ def _order(
         sweep_id=job.profiling.sweep_id,
         series=series,
         first_iteration=first_iteration,
-        iterations_per_clock=iterations_per_clock(job),
+        iterations_per_clock=iterations_per_clock(job, is_profile=is_profile),
         clocks_mhz=clocks_mhz,
         ranks=ranks,
         first_only=tuple(sorted(first_only)),

@@ -9,7 +9,6 @@ from perseus_dist.simulation.job import FULL_STAGE_S
 from perseus_dist.simulator.presets import find_preset
 
 _SWEPT_CLOCKS = {"a100": 11, "a40": 16, "h100": 14, "h200": 14}  # until energy has risen three times; by running
-_ENERGY_PERIODS = 100  # a clock is held for; with this and the line above, seeds draw what they always have
 _PLANNING_S = 4.0  # samples on their way, and the planning worker
 
 
@@ -40,7 +39,7 @@ def estimated_phases(job: ScenarioJob, begin: int = 0) -> Phases:
         begin: Its first iteration.
     """
     policy, time_s = Policy(), estimated_time_s(job)
-    window_s = _ENERGY_PERIODS * find_preset(job.gpu).timing.energy_period_s
+    window_s = policy.num_energy_periods * find_preset(job.gpu).timing.energy_period_s
     per_clock = min(math.ceil(window_s / time_s), policy.max_iterations_per_clock)
     num_clocks = 1 if job.profile == SAVED else _SWEPT_CLOCKS[job.gpu]
     sweep = begin + policy.num_warmup_iterations + policy.num_baseline_iterations + math.ceil(1 / time_s)
