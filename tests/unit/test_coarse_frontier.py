@@ -170,7 +170,7 @@ def test_refuses_computations_of_other_maximum_clocks() -> None:
     )
     problem = problem_of(SCHEDULES["1f1b"], replace(profile, measurements={**profile.measurements, (1, "B"): cut}))
     with pytest.raises(
-        PlanningError, match="saw 1 backward 1395 MHz, 1 forward 1410 MHz, expected one clock"
+        PlanningError, match="saw stage 1 backward 1395 MHz, stage 1 forward 1410 MHz, expected one clock"
     ) as caught:
         plan_coarse_frontier(problem, Granularity.RANK)
     assert "\n" not in str(caught.value)
