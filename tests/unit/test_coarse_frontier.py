@@ -170,7 +170,7 @@ def test_refuses_computations_of_other_maximum_clocks() -> None:
     )
     problem = problem_of(SCHEDULES["1f1b"], replace(profile, measurements={**profile.measurements, (1, "B"): cut}))
     with pytest.raises(
-        PlanningError, match="saw 1 backward 1395 MHz, 1 forward 1410 MHz, expected one clock"
+        PlanningError, match="saw stage 1 backward 1395 MHz, stage 1 forward 1410 MHz, expected one clock"
     ) as caught:
         plan_coarse_frontier(problem, Granularity.RANK)
     assert "\n" not in str(caught.value)
@@ -186,7 +186,19 @@ def test_a_saved_frontier_gives_back_the_same(granularity: Granularity, tmp_path
     np.testing.assert_array_equal(loaded.bound.effective_uj, frontier.bound.effective_uj)
     assert frontier_npz(loaded) == frontier_npz(frontier)
     deadline_ps = round(1.05 * frontier.baseline.time_ps)
-    assert plan_document(plan_for_deadline(loaded, deadline_ps))["granularity"] == granularity
+    document = plan_document(plan_for_deadline(loaded, deadline_ps))
+    assert document["granularity"] == granularity
+    execution = plan_for_deadline(frontier, deadline_ps).execution
+    for pp_rank, rank in enumerate(document["ranks"]):
+        own = execution.dag.pp_rank == pp_rank
+        clocks_mhz = [clock["clock_mhz"] for clock in rank["clocks"]]
+        assert len(clocks_mhz) == (1 if granularity == Granularity.RANK else 3)
+        assert set(clocks_mhz) == set(execution.clocks_mhz[own].tolist())
+        begins_ps = [round(clock["begin_s"] * 1e12) for clock in rank["clocks"]]
+        assert begins_ps[0] == 0
+        assert set(begins_ps[1:]) <= set(execution.end_ps[own].tolist())
+        of_first = execution.start_ps[own][-1] if granularity == Granularity.PHASE else 0
+        assert begins_ps[-1] <= of_first
 
 
 def test_a_file_that_shares_no_clocks_as_it_says_is_refused() -> None:

@@ -144,7 +144,7 @@ def _choices(curves: Sequence[CostCurve], counts: IntArray) -> list[IntArray]:
     """By curve, the indices of the clocks that the group can choose from."""
     highest = {int(curve.clocks_mhz[0]) for curve in curves}
     if len(highest) > 1:
-        seen = ", ".join(f"{c.stage} {profile_name(c.kind)} {int(c.clocks_mhz[0])} MHz" for c in curves)
+        seen = ", ".join(f"stage {c.stage} {profile_name(c.kind)} {int(c.clocks_mhz[0])} MHz" for c in curves)
         raise PlanningError(
             f"maximum clocks of one rank's stages: saw {seen}, expected one clock that all of them were measured at; "
             "profile them at the same clocks, or plan a clock for each instruction"

@@ -16,7 +16,7 @@ import numpy as np
 
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.coarse.clock_groups import clock_groups
-from perseus_dist.planning.coarse.relaxation import Line, Relaxation
+from perseus_dist.planning.coarse.relaxation import Line, Relaxation, Relaxed
 from perseus_dist.planning.coarse.search import Found, Search
 from perseus_dist.planning.frontier.frontier import Bound, Frontier, Progress, plan_frontier
 from perseus_dist.planning.frontier.problem import PlanningProblem
@@ -114,11 +114,11 @@ class _Planner:
             self._of_bound = Relaxation(clock_groups(problem, granularity, is_first_free=True))
         self._search = Search(self._relaxation)
         groups = self._groups = self._relaxation.groups
-        at_max = self._search.found(groups.fastest.astype(np.int64))
-        self._found = [at_max, self._search.fastest()]
+        at_max, fastest = self._search.found(groups.fastest.astype(np.int64)), self._search.fastest()
+        self._found = [(one, self._time_ps(one)) for one in (at_max, fastest)]
         self._least = self._search.found(groups.choice_uj.argmin(axis=1))
-        self._fastest_ps, self._slowest_ps = self._time_ps(self._found[-1]), self._time_ps(self._least)
-        self.played = [one for one in map(self._play, (*self._found, self._least)) if self._reaches(one)]
+        self._fastest_ps, self._slowest_ps = self._time_ps(fastest), self._time_ps(self._least)
+        self.played = [one for one in map(self._play, (at_max, fastest, self._least)) if self._reaches(one)]
         of_bound = self._of_bound.groups
         self._lines = [Line(float(of_bound.choice_uj.min(axis=1).sum() + of_bound.constant_uj), 0.0)]
         self._by_ranks: _Planner | None = None
@@ -172,23 +172,30 @@ class _Planner:
         self._lines.append(line)
         solved = time.perf_counter()
         self._solve_s += solved - began
-        if not self.plan_within(deadline_ps):
+        if not self.plan_within(deadline_ps, relaxed):
             self._play_by_ranks(deadline_ps)
         self._search_s += time.perf_counter() - solved
         return line
 
-    def plan_within(self, deadline_ps: int) -> bool:
-        """Add a plan that is on time with its changes of clocks; False where none was found."""
+    def plan_within(self, deadline_ps: int, relaxed: Relaxed | None = None) -> bool:
+        """Add a plan that is on time with its changes of clocks; False where none was found.
+
+        Args:
+            deadline_ps: [ps].
+            relaxed: The relaxation there, where it is solved already.
+        """
         target_ps = deadline_ps
         for _ in range(_MOST_TRIES):
             if target_ps < self._fastest_ps:
                 return False
-            start = min(
-                (one for one in self._found if self._time_ps(one) <= target_ps), key=lambda one: one.effective_uj
-            )
-            found = self._search.best(target_ps, self._relaxation.solve(target_ps), start)
+            if relaxed is None:
+                relaxed = self._relaxation.solve(target_ps)
+            on_time = [one for one, time_ps in self._found if time_ps <= target_ps]
+            start = min(on_time, key=lambda one: one.effective_uj)
+            found = self._search.best(target_ps, relaxed, start)
+            relaxed = None
             if found is not start:
-                self._found.append(found)
+                self._found.append((found, self._time_ps(found)))
             played = self._play(found)
             if not self._reaches(played):
                 return False
