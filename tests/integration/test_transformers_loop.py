@@ -23,7 +23,7 @@ needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="Dee
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NUM_STEPS = 40
-CONSTANTS_S = {"LOAD": 0.0005, "REDUCE": 0.004, "STEP": 0.008}
+CONSTANTS_S = {"LOAD": 0.0005, "TIED": 0.00002, "REDUCE": 0.004, "STEP": 0.008}
 
 
 def pipelining_run(folder: Path, model: str) -> TrainingRun:
