@@ -1,9 +1,9 @@
 """Time and energy at clocks between those that were measured.
 
 Times and energies are convex in the clock, so that the chord between two neighbours lies above what is true, and a
-parabola through three may lie below. An energy is likely to lie halfway; of a time the chord counts, because a plan must
-not be late. What the two differ by says how much is not known there. Where times are not convex, a library has picked
-another kernel at some clock in between: nothing is said of clocks there.
+parabola through three may lie below. An energy is likely to lie halfway; of a time the chord counts, because a plan
+must not be late. What the two differ by says how much is not known there. Where times are not convex, a library has
+picked another kernel at some clock in between: nothing is said of clocks there.
 """
 
 from collections.abc import Sequence
