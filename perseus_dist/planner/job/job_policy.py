@@ -20,7 +20,7 @@ class Policy:
         max_sweep_rounds: Each chooses its clocks by what those before have measured.
         max_saving_doubt: Share of the energy at the maximum clock that a plan may lose between two measured clocks.
         shares_sweep: Whether replicas of a stage measure different clocks.
-        num_energy_periods: Periods of the energy counter that a clock is held for, to measure blocking power alone.
+        num_energy_periods: Publishing periods of the energy counter that a clock is held for, for blocking power.
         num_profile_periods: The same, to measure a profile, of which one clock is one point of several.
         max_iterations_per_clock: However short an iteration is.
         num_rises_to_stop: Clocks in a row at which every instruction drew more than at its best one: the sweep stops.

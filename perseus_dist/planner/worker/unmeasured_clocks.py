@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perseus_dist.planning.profile.between_clocks import Between, between, irregular_intervals
+from perseus_dist.planning.profile.between_clocks import between, irregular_intervals
 from perseus_dist.planning.profile.profile import Measurements
 from perseus_dist.units import FloatArray
 
@@ -38,17 +38,15 @@ def with_clocks_between(measured: Measurements, menu_mhz: Sequence[int]) -> Meas
         together: FloatArray = np.concatenate([known, rows], axis=1)[:, order]
         return together
 
-    def found(values: FloatArray) -> list[list[Between]]:
-        return [[between(clocks_mhz, of_gpu, clock) for clock in added] for of_gpu in values.tolist()]
+    def likely(values: FloatArray) -> FloatArray:
+        return np.array([[between(clocks_mhz, of_gpu, clock).value for clock in added] for of_gpu in values.tolist()])
 
-    times_s = np.array([[one.most for one in of_gpu] for of_gpu in found(measured.times_s)])
-    energies_j = np.array([[one.likely for one in of_gpu] for of_gpu in found(measured.energies_j)])
     unknown = np.full((len(measured.gpus), len(added)), np.nan)
     return Measurements(
         clocks_mhz=np.array([*clocks_mhz, *added], dtype=np.int64)[order],
         gpus=measured.gpus,
-        times_s=joined(measured.times_s, times_s),
-        energies_j=joined(measured.energies_j, energies_j),
+        times_s=joined(measured.times_s, likely(measured.times_s)),
+        energies_j=joined(measured.energies_j, likely(measured.energies_j)),
         num_samples=joined(measured.num_samples, np.ones_like(unknown)),
         time_std_s=joined(measured.time_std_s, unknown),
         energy_std_j=joined(measured.energy_std_j, unknown),

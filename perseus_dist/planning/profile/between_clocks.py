@@ -1,9 +1,8 @@
 """Time and energy at clocks between those that were measured.
 
-Times and energies are convex in the clock, so that the chord between two neighbours lies above what is true, and a
-parabola through three may lie below. An energy is likely to lie halfway; of a time the chord counts, because a plan
-must not be late. What the two differ by says how much is not known there. Where times are not convex, a library has
-picked another kernel at some clock in between: nothing is said of clocks there.
+Halfway between the chord and the parabolas through the neighbours: times and energies are convex in the clock, so that
+the chord lies above and a parabola may lie below. What the two differ by says how much is not known there. Where times
+are not convex, a library has picked another kernel at some clock in between: nothing is said of clocks there.
 """
 
 from collections.abc import Sequence
@@ -14,11 +13,10 @@ _FASTER_SHARE = 0.005  # the same, by which a lower clock may seem faster
 
 
 class Between(NamedTuple):
-    """An unmeasured value: the likely one, by how much it may be wrong, and the greatest."""
+    """What is not measured: the likely value, and by how much it may be wrong."""
 
-    likely: float
+    value: float
     doubt: float
-    most: float
 
 
 def between(clocks_mhz: Sequence[int], values: Sequence[float], clock_mhz: int) -> Between:
@@ -35,13 +33,13 @@ def between(clocks_mhz: Sequence[int], values: Sequence[float], clock_mhz: int) 
     chord = values[i] + share * (values[i + 1] - values[i])
     above, below = (_parabola(clocks_mhz, values, first, clock_mhz) for first in (i - 1, i))
     if above is None and below is None:
-        return Between(chord, 0.0, chord)
+        return Between(chord, 0.0)
     if above is None or below is None:
         curved = above if below is None else below
         assert curved is not None
     else:
         curved = (1 - share) * above + share * below
-    return Between((chord + curved) / 2, abs(chord - curved) / 2, chord)
+    return Between((chord + curved) / 2, abs(chord - curved) / 2)
 
 
 def irregular_intervals(clocks_mhz: Sequence[int], times_s: Sequence[float], errors_s: Sequence[float]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Cost of a sweep: estimated as it is ordered, and measured once its plan is there."""
+"""What a sweep costs: estimated as it is ordered, and measured once its plan is there."""
 
 from perseus_dist.planner.job.facts import SweepBegun
 from perseus_dist.planner.job.job import Job, Phase

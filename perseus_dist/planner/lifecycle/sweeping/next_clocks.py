@@ -114,7 +114,7 @@ def _middle(menu_mhz: Sequence[int], high_mhz: int, low_mhz: int) -> int:
 
 
 def _doubt(menu_mhz: Sequence[int], measured: Sequence[int], curves: Sequence[MeasuredCurve], i: int) -> float:
-    """Loss of plans in an interval at most, as a share of all energy at the maximum clock; 1 for all of it."""
+    """What plans may lose in an interval, as a share of all energy at the maximum clock; 1 for all of it."""
     doubt_j = 0.0
     middle = _middle(menu_mhz, measured[i], measured[i + 1])
     for curve in curves:
@@ -125,8 +125,8 @@ def _doubt(menu_mhz: Sequence[int], measured: Sequence[int], curves: Sequence[Me
         longer_s = times_s[i + 1] - times_s[i]
         saved_w = max(0.0, effective_j[i] - effective_j[i + 1]) / longer_s if longer_s > 0 else 0.0
         energy, time = between(measured, effective_j, middle), between(measured, times_s, middle)
-        noise_j = (curve.energy_errors_j[i] + curve.energy_errors_j[i + 1]) / 4
-        noise_s = (curve.time_errors_s[i] + curve.time_errors_s[i + 1]) / 4
+        noise_j = (curve.energy_errors_j[i] + curve.energy_errors_j[i + 1]) / 2
+        noise_s = (curve.time_errors_s[i] + curve.time_errors_s[i + 1]) / 2
         doubt_j += max(0.0, energy.doubt - noise_j) + saved_w * max(0.0, time.doubt - noise_s)
     return doubt_j / sum(curve.energies_j[0] for curve in curves)
 

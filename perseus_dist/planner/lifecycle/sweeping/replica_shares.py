@@ -24,12 +24,10 @@ def shares(
         replicas: Who can measure.
         seen_by: By clock, the replicas that have measured it: others take it where that can be.
     """
-    if not replicas:
-        return {}
     clocks = sorted(set(clocks_mhz), reverse=True)
     width = clocks_of_a_step(len(replicas))
     found: dict[int, list[int]] = {replica: [] for replica in replicas}
-    for first in range(0, len(clocks), width):
+    for first in range(0, len(clocks), max(width, 1)):
         step = clocks[first : first + width]
         turns = [[step[(k + turn) % len(step)] for k in range(len(replicas))] for turn in range(len(step))]
         best = max(turns, key=lambda turn: _num_fresh(turn, replicas, seen_by))

@@ -1,4 +1,4 @@
-"""Samples of a series by stage, and which ranks are believed.
+"""What a series has measured of each stage, and whom it believes.
 
 All replicas of a stage measure the maximum clock. One that is slower there than the fastest was disturbed, or is a
 straggler: what it measures at other clocks, perhaps alone, is not believed either. Each round measures the maximum
