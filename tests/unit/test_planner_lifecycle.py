@@ -71,8 +71,7 @@ from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
 
 SCHEDULE = one_f_one_b(pp=2, microbatches=2)
-WHOLE_MENU = Policy(num_first_clocks=24, max_sweep_rounds=1, shares_sweep=False, num_profile_periods=100)
-POLICY = replace(WHOLE_MENU, max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
+POLICY = Policy(max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
 CLOCKS_MHZ = tuple(range(1400, 700, -100))  # 7: a stride of 2 makes 4 of them
 S = 10**12  # picoseconds
 DRIFT = Drift(sequence=1, chunk=0, kind="F", clock_mhz=1000, profile_time_s=0.1, measured_time_s=0.2, num_runs=9)
@@ -645,7 +644,7 @@ def test_constants_have_no_say_in_when_a_sweep_stops() -> None:
 
 
 def test_a_sweep_stops_once_nobody_has_been_able_to_set_clocks_for_a_while() -> None:
-    fleet = Fleet(policy=replace(POLICY, rights_grace_s=5, num_profile_periods=500)).to_profiling()
+    fleet = Fleet(policy=replace(POLICY, rights_grace_s=5, num_energy_periods=500)).to_profiling()
     fleet.clocks_mhz, fleet.reached_mhz = (), range(0)
     fleet.iterate(4)
     assert fleet.phase() is Phase.PROFILING
