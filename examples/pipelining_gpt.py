@@ -10,7 +10,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
@@ -87,6 +87,17 @@ def build_stage(args: argparse.Namespace, stage: int, num_stages: int) -> nn.Mod
     return nn.Sequential(*layers)
 
 
+@torch.no_grad()
+def clip_norm(parameters: Iterable[Tensor], max_norm: float) -> None:
+    """Scale gradients so that their norm over all stages is at most this: all ranks wait for one another here."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    total = torch.stack([gradient.float().square().sum() for gradient in gradients]).sum()
+    dist.all_reduce(total)
+    scale = (max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(scale)
+
+
 def stages_of(schedule: str, rank: int, num_ranks: int) -> list[int]:
     """The stages of a rank."""
     if schedule in ONE_STAGE:
@@ -113,6 +124,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--hidden", type=int, default=64, help="hidden size")
     parser.add_argument("--heads", type=int, default=4, help="attention heads")
     parser.add_argument("--sequence-length", type=int, default=32, help="tokens in a sequence")
+    parser.add_argument("--clip-norm", type=float, metavar="NORM", help="clip gradients by their norm over all stages")
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--losses", type=Path, metavar="FILE", help="write each step's exact loss, a JSON line a step")
     add_options(parser)  # --perseus and its options
@@ -157,6 +169,8 @@ def main() -> None:
                 **({"target": sequences[:, 1:], "losses": of_microbatches} if has_last else {}),
                 return_outputs=False,
             )
+            if args.clip_norm is not None:
+                clip_norm(modules.parameters(), args.clip_norm)
             optimizer.step()
             optimizer.zero_grad()
             if has_last:

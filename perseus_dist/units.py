@@ -8,11 +8,13 @@ in microwatts, so that slopes are integers too (1 uJ / 1 ps = 1e12 uW).
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-PS_PER_S = 10**12
-PS_PER_NS = 10**3
-PS_PER_MS = 10**9
-UJ_PER_J = 10**6
-UW_PER_W = 10**6
+from perseus_dist import unit_scales
+
+PS_PER_S = unit_scales.PS_PER_S
+PS_PER_NS = unit_scales.PS_PER_NS
+PS_PER_MS = unit_scales.PS_PER_MS
+UJ_PER_J = unit_scales.UJ_PER_J
+UW_PER_W = unit_scales.UW_PER_W
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -44,7 +44,11 @@ class ComparedPlan(NamedTuple):
 
 
 class Comparison:
-    """All-max, Zeus-global, Zeus-per-stage, EnvPipe and perseus-dist. ``compare`` gives one.
+    """All-max, Zeus-global, Zeus-per-stage, EnvPipe, and perseus-dist by rank, phase and instruction.
+
+    ``compare`` gives one. Plans by rank and by phase (``perseus_rank_deadline``, ``perseus_phase_t_star``, ...) are
+    those with the least energy no later than the deadline, and than T*; they are left out where computations of a rank
+    were measured at other maximum clocks.
 
     Zeus-global has one clock for all GPUs, Zeus-per-stage one for each stage; both are shown with the least energy no
     later than the deadline (``, fastest`` where nothing meets it), and with the least energy at any time.
@@ -70,7 +74,7 @@ class Comparison:
 
         Example:
             >>> print(perseus_dist.compare(frontier).summary().splitlines()[2])
-            all-max                       1.464470    +0.000  1645.78    0.00  1123.8              0
+            all-max                         1.464470    +0.000  1645.78    0.00  1123.8              0
         """
         return format_table(COLUMNS, (plan._asdict() for plan in self.plans), is_plain=True).rstrip("\n")
 

@@ -39,6 +39,11 @@ class Frontier:
         self._planned = arguments.instance("planned", planned, core.Frontier, expected=expected)
 
     @property
+    def granularity(self) -> str:
+        """Which instructions share a clock: ``instruction`` for none, ``phase`` or ``rank``."""
+        return str(self._planned.granularity)
+
+    @property
     def t_min_s(self) -> float:
         """[s] the iteration time with every computation at the maximum clock."""
         return float(s_from_ps(self._planned.baseline.time_ps))
@@ -182,7 +187,7 @@ class Frontier:
         return f"<p>{self._title()}</p>{table}<p>{gap_text(self._planned)}</p>{picture}"
 
     def _title(self) -> str:
-        return problem_text(self._planned.problem, self._planned.switch_latency_ps)
+        return problem_text(self._planned.problem, self._planned.switch_latency_ps, self._planned.granularity)
 
 
 def _unpickled(data: bytes) -> Frontier:

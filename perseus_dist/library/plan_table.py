@@ -9,8 +9,10 @@ from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.plan import Plan, plan_for_deadline
 from perseus_dist.planning.frontier.problem import PlanningProblem
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import j_from_uj, ms_from_ps, s_from_ps
 
+_SHARING = {Granularity.PHASE: "rank and phase", Granularity.RANK: "rank"}
 FASTEST, AT_T_MIN = "fastest", "at T_min"
 
 _COLUMNS: tuple[Column, ...] = (
@@ -34,11 +36,15 @@ def html_plans(plans: Mapping[str, Plan]) -> str:
     return html_table(_COLUMNS, _records(plans))
 
 
-def problem_text(problem: PlanningProblem, switch_latency_ps: int) -> str:
+def problem_text(
+    problem: PlanningProblem, switch_latency_ps: int, granularity: Granularity = Granularity.INSTRUCTION
+) -> str:
     """The planning problem, in a line."""
     parts = [shape_text(problem.dag.schedule)]
     if problem.tensor_parallel > 1:
         parts.append(f"tensor parallel {problem.tensor_parallel}")
+    if granularity != Granularity.INSTRUCTION:
+        parts.append(f"one clock for each {_SHARING[granularity]}")
     if switch_latency_ps:
         parts.append(f"{ms_from_ps(switch_latency_ps):g} ms per clock change")
     return ", ".join(parts)
@@ -70,6 +76,8 @@ def gap_text(frontier: Frontier) -> str:
 
 
 def _bound_text(frontier: Frontier) -> str:
+    if frontier.granularity != Granularity.INSTRUCTION:
+        return f"lower bound of all plans with one clock for each {_SHARING[frontier.granularity]},"
     if not frontier.bound.tolerance:
         return "exact lower bound"
     return f"lower bound, itself at most {100 * frontier.bound.tolerance:.2g} % below the exact one,"

@@ -8,10 +8,11 @@ from perseus_dist.library import arguments
 from perseus_dist.library.frontier import Frontier
 from perseus_dist.library.profile import Profile, as_profile
 from perseus_dist.library.schedule import Schedule, as_schedule
-from perseus_dist.planning.frontier import frontier as core
+from perseus_dist.planning.coarse.coarse_frontier import plan_by
 from perseus_dist.planning.frontier.frontier_file import load_frontier as load_core
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
 
 _WATTS = f"watts from 0 to {arguments.MAX_POWER_W:g} that one GPU draws while it waits, such as 80"
@@ -26,6 +27,7 @@ def plan(
     switch_latency_s: float = 0.0,
     slowdowns: float | Iterable[float] = (),
     deadlines_s: float | Iterable[float] = (),
+    granularity: str = "instruction",
     progress: Callable[[str, float], bool | None] | None = None,
 ) -> Frontier:
     """Trace the time-energy frontier of one training iteration.
@@ -41,6 +43,9 @@ def plan(
         slowdowns: Multiples of the time of all-max at which a plan of its own is wanted. Plans along the frontier lie
             about 0.1 % apart, and ``Frontier.at`` chooses among them.
         deadlines_s: [s] the same as times.
+        granularity: ``"instruction"``, or ``"phase"`` or ``"rank"`` where instructions cannot be seen while training
+            runs: one clock for each pp_rank in warm-up, steady state and cool-down, or for all its iteration. The bound
+            is then that of all such plans.
         progress: Called a few times a second with the phase and the share of it that is done; False cancels.
 
     Raises:
@@ -81,8 +86,9 @@ def plan(
     }
     if progress is not None and not callable(progress):
         raise arguments.refusal("progress", progress, "a function of the phase and the share done, or None")
-    frontier = core.plan_frontier(
+    frontier = plan_by(
         problem,
+        _granularity(granularity),
         switch_latency_ps=int(ps_from_s(latency_s)),
         deadlines_ps=tuple(deadlines_ps.values()),
         progress=lambda phase, done: progress is None or progress(phase, done) is not False,
@@ -91,6 +97,17 @@ def plan(
         with arguments.naming(name):
             frontier.point_for_deadline(deadline_ps)
     return Frontier(frontier)
+
+
+def _granularity(value: object) -> Granularity:
+    """The argument ``granularity``.
+
+    Raises:
+        ArgumentError: It is none of them.
+    """
+    if not isinstance(value, str) or value not in set(Granularity):
+        raise arguments.refusal("granularity", value, "'instruction', 'phase' or 'rank'")
+    return Granularity(value)
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:

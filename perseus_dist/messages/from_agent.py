@@ -14,6 +14,7 @@ class Attach:
         run_id: The same on all ranks of one start of the trainers, and another one at each start; empty where the
             trainer does not say.
         workload: What the trainer knows of it.
+        host: Name of the node; empty where it is not known.
     """
 
     rank: Rank
@@ -26,6 +27,7 @@ class Attach:
     has_profile: bool = False
     run_id: str = ""
     workload: Workload = UNKNOWN_WORKLOAD
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,8 @@ class IterationReport:
         time_s: From its begin to the next one's.
         pipeline_time_s: From its begin until this rank waits for gradient synchronisation.
         energy_j: None where it is not known.
-        kind_times: One for each kind of computation; empty where no plan was followed, or the profile is not known.
+        kind_times: One for each kind of computation; empty where neither a plan nor a probe was followed, or the
+            profile is not known.
         tokens: Work done, as in ``Hook.work``; 0 where the framework does not say.
         input_wait_s: Waited for input data; None where the framework does not say.
         is_live: Whether the agent saw it begin and end as that happened. Otherwise its figures say nothing.

@@ -198,6 +198,9 @@ class JobStatus(JobFigures):
         messages: That its agents sent.
         verdicts: The detector's.
         events: The newest ones, ascending.
+        progress: Where the phase stands, in a few words; empty where there is nothing to say.
+        progress_share: Of the phase that is done; 0 where it is not known.
+        phase_left_s: [s] until the phase is over; 0 where it is not known.
     """
 
     job_id: str
@@ -210,6 +213,9 @@ class JobStatus(JobFigures):
     messages: int
     verdicts: tuple[StragglerVerdict, ...] = ()
     events: tuple[JobEvent, ...] = ()
+    progress: str = ""
+    progress_share: float = 0.0
+    phase_left_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,14 @@
 """How a schedule of ``torch.distributed.pipelining`` comes under Perseus: by ``attach``, until ``detach``."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from perseus_dist.pipelining.attachment import Attachment
+from perseus_dist.pipelining.place import place_by_groups
 from perseus_dist.training.disabled import is_disabled
 from perseus_dist.training.options import PerseusOptions, options_from_environment
+from perseus_dist.training.rank.job_member import RankIdentity
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +38,24 @@ def attach(
         dp_group: The process group of the ranks that hold the same stages in other pipelines.
         tp_group: The process group of the ranks that compute the same stages together with this one.
     """
+    return attach_by(schedule, options, optimizer=optimizer, read_place=place_by_groups(dp_group, tp_group))
+
+
+def attach_by(
+    schedule: Any,
+    options: PerseusOptions | None,
+    *,
+    optimizer: Any,
+    read_place: Callable[[list[Any]], RankIdentity],
+) -> Attachment:
+    """As ``attach``, where something else than process groups says how ranks are arranged.
+
+    Args:
+        schedule: As there.
+        options: As there.
+        optimizer: As there.
+        read_place: This rank's coordinates, by the schedule's stages on it. May raise ``PerseusError``.
+    """
     attributes = getattr(schedule, "__dict__", {})
     before: Attachment | None = attributes.get(_ATTACHMENT)
     if before is not None:
@@ -45,12 +66,17 @@ def attach(
     if not is_disabled():
         try:
             asked = (options or PerseusOptions()).over(options_from_environment())
-            attachment.install(asked, optimizer=optimizer, dp_group=dp_group, tp_group=tp_group)
+            attachment.install(asked, optimizer=optimizer, read_place=read_place)
         except Exception as error:
             attachment.remove()
             if _is_first_rank():
                 _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
     return attachment
+
+
+def is_attached(schedule: Any) -> bool:
+    """Whether ``attach`` was called for it, also where it has been refused since."""
+    return _ATTACHMENT in getattr(schedule, "__dict__", {})
 
 
 def detach(schedule: Any) -> None:

@@ -15,7 +15,6 @@ from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.errors import ScheduleError
 from perseus_dist.fingerprint import Workload
-from perseus_dist.pipelining.place import place_of
 from perseus_dist.pipelining.refusals import reason_against
 from perseus_dist.pipelining.schedule_order import read_schedule, stages_of
 from perseus_dist.pipelining.stage_workload import workload_of
@@ -33,7 +32,7 @@ from perseus_dist.training.rank.constant_kinds import STEP
 from perseus_dist.training.rank.device import Device, open_device
 from perseus_dist.training.rank.iteration_work import TokenCount
 from perseus_dist.training.rank.job_identity import torch_store
-from perseus_dist.training.rank.job_member import Framework, JobMember
+from perseus_dist.training.rank.job_member import Framework, JobMember, RankIdentity
 from perseus_dist.training.replaced_function import replace_function
 
 _log = logging.getLogger(__name__)
@@ -70,8 +69,10 @@ class Attachment:
         hook = None if self._member is None else self._member.hook
         return None if hook is None else hook.status()
 
-    def install(self, options: PerseusOptions, *, optimizer: Any, dp_group: Any, tp_group: Any) -> None:
-        """Take part from the next iteration on. Arguments as in ``attach``.
+    def install(
+        self, options: PerseusOptions, *, optimizer: Any, read_place: Callable[[list[Any]], RankIdentity]
+    ) -> None:
+        """Take part from the next iteration on. Arguments as in ``attach_by``.
 
         An earlier schedule of this process takes no further part: a script may make its schedule anew.
 
@@ -84,7 +85,7 @@ class Attachment:
         if reason is not None:
             raise ScheduleError(reason)
         stages = self._stages = stages_of(schedule)
-        place = place_of(stages, dp_group, tp_group)
+        place = read_place(stages)
         instructions = read_schedule(schedule, has_step=optimizer is not None)
         order = instructions.ranks[place.pp_rank]
         self._reductions = {i.stage: i for i in order if i.microbatch == NO_MICROBATCH and i.kind != STEP}

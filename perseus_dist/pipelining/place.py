@@ -1,9 +1,16 @@
 """Where a rank stands in a job of ``torch.distributed.pipelining``, which knows of pipelines alone."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from perseus_dist.training.rank.job_member import RankIdentity, TopologyError
+
+
+def place_by_groups(dp_group: Any, tp_group: Any) -> Callable[[list[Any]], RankIdentity]:
+    """``place_of`` for the schedule's stages, once they are known."""
+    return partial(place_of, dp_group=dp_group, tp_group=tp_group)
 
 
 def place_of(stages: list[Any], dp_group: Any, tp_group: Any) -> RankIdentity:

@@ -120,6 +120,7 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
         has_profile=attach.has_profile,
         run_id=sentence(attach.run_id, limits.MAX_NAME_LENGTH),
         workload=_workload_to_wire(attach.workload),
+        host=sentence(attach.host, limits.MAX_NAME_LENGTH),
     )
 
 
@@ -135,6 +136,7 @@ def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
         has_profile=wire.has_profile,
         run_id=check.text("attach.run_id", wire.run_id, limits.MAX_NAME_LENGTH),
         workload=_workload_from_wire(check, wire.workload),
+        host=check.text("attach.host", wire.host, limits.MAX_NAME_LENGTH),
     )
 
 

@@ -4,11 +4,10 @@ import csv
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from perseus_dist.units import FloatArray
+if TYPE_CHECKING:
+    from perseus_dist.units import FloatArray
 
 _COLUMNS = ("time_s", "energy_j", "lower_bound_j")
 
@@ -28,9 +27,9 @@ class Point(Protocol):
 class FrontierPoints:
     """``frontier.csv``: (num_plans) each, ascending in time."""
 
-    times_s: FloatArray
-    energies_j: FloatArray
-    bounds_j: FloatArray
+    times_s: "FloatArray"
+    energies_j: "FloatArray"
+    bounds_j: "FloatArray"
 
 
 def frontier_csv(points: Iterable[Point]) -> str:
@@ -41,6 +40,8 @@ def frontier_csv(points: Iterable[Point]) -> str:
 
 def read_frontier(path: Path, notes: list[str]) -> FrontierPoints | None:
     """The file of a run; None where there is none, and a note where it cannot be understood."""
+    import numpy as np  # 9 MB of each agent, which only writes such a file
+
     try:
         with path.open(newline="", encoding="utf-8") as file:
             points = np.array([[float(row[name]) for name in _COLUMNS] for row in csv.DictReader(file)])

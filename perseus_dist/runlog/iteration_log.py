@@ -24,7 +24,7 @@ from typing import TextIO
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.runlog.file_names import iterations_file, totals_file
-from perseus_dist.units import UJ_PER_J
+from perseus_dist.unit_scales import UJ_PER_J
 
 SEGMENT_BYTES = 3 << 20
 NUM_LEVELS = 7

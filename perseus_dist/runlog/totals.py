@@ -7,7 +7,7 @@ from pathlib import Path
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.runlog.json_fields import Fields, FieldsError, read_json
-from perseus_dist.units import UJ_PER_J
+from perseus_dist.unit_scales import UJ_PER_J
 
 _NS_PER_S = 10**9
 

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from perseus_dist.simulation.frameworks.megatron_needs import supply_what_is_missing
+from perseus_dist.simulation.frameworks.missing_modules import supply_what_is_missing
 from perseus_dist.training.post_import import when_imported
 from perseus_dist.training.run_program import run_module, run_script
 
@@ -53,7 +53,7 @@ def enable() -> None:
     _is_enabled = True
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than a small model trains
     gc.set_threshold(50_000, 20, 50)  # what imports make stays: looking for garbage takes an eighth of their time
-    supply_what_is_missing()
+    supply_what_is_missing("megatron")
     import torch
 
     torch.set_num_threads(1)

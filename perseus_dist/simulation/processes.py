@@ -1,8 +1,42 @@
 """Processes that a simulated run starts, and their end."""
 
 import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO
+
+from perseus_dist.simulation.trainers.trainer_config import TrainerConfig
 
 _END_S = 15.0
+
+
+@contextmanager
+def trainer_process(
+    config: TrainerConfig, environment: Mapping[str, str], log: IO[bytes]
+) -> Iterator["subprocess.Popen[str]"]:
+    """A stand-in trainer, which starts its agent; asked to end with the block.
+
+    Args:
+        config: Of its rank.
+        environment: Of a simulated machine, and of the lease daemon that its agent shall find.
+        log: What trainer and agent write on standard error.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "perseus_dist.simulation.trainers.trainer"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+        text=True,
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(config.to_json())
+        process.stdin.close()
+        yield process
+    finally:
+        end_process(process)
 
 
 def end_process(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:

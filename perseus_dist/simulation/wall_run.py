@@ -6,10 +6,10 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.planner.job.measured_iterations import MeasuredIterations
@@ -19,8 +19,7 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
-from perseus_dist.simulation.processes import end_process
-from perseus_dist.simulation.trainers.trainer_config import TrainerConfig
+from perseus_dist.simulation.processes import end_process, trainer_process
 from perseus_dist.simulator.machine import SimulatedMachine
 
 T = TypeVar("T")
@@ -103,7 +102,7 @@ def run_wall(
         log = stack.enter_context((folder / "trainers.log").open("wb"))
         uuids = tuple(gpu.uuid for gpu in machine.gpus)
         trainers = [
-            stack.enter_context(_trainer(config, clockd.environ, log))
+            stack.enter_context(trainer_process(config, clockd.environ, log))
             for config in simulated.trainers(uuids, planner=planner.address, run_id=secrets.token_hex(8))
         ]
         while any(trainer.poll() is None for trainer in trainers):
@@ -159,25 +158,6 @@ def _status(planner: SupervisedPlanner, job_id: str) -> pb.JobStatus | None:
         except grpc.RpcError:
             return None
     return next((job for job in answer.jobs if job.job_id == job_id), None)
-
-
-@contextmanager
-def _trainer(config: TrainerConfig, environment: Mapping[str, str], log: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "perseus_dist.simulation.trainers.trainer"],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=log,
-        text=True,
-    )
-    try:
-        assert process.stdin is not None
-        process.stdin.write(config.to_json())
-        process.stdin.close()
-        yield process
-    finally:
-        end_process(process)
 
 
 def _wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -98,6 +98,14 @@ class Detector:
         self._intake.last_seen_s[rank] = now_s
         return ""
 
+    def note_alive(self, rank: int, now_s: float) -> str:
+        """A rank is not silent, whatever it does; arguments and answer as in ``observe``."""
+        if refusal := self._refusal(rank, now_s):
+            return refusal
+        self._now_s = now_s
+        self._intake.last_seen_s[rank] = now_s
+        return ""
+
     def change_plan(self, dp_rank: int, first_iteration: int) -> None:
         """A pipeline with a straggler follows a plan made for that: what it costs the pipeline is another thing now.
 

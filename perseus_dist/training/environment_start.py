@@ -5,6 +5,7 @@ import sys
 FRAMEWORKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "deepspeed": ("DeepSpeed", ("deepspeed.launcher", "deepspeed.runtime")),
     "megatron": ("Megatron", ("megatron.training", "megatron.core.pipeline_parallel")),
+    "pipelining": ("torch", ("torch.optim",)),  # also for jobs without a pipeline, which are warned
 }
 """By the adapter's name: what people call it, and the modules without which nothing trains with it."""
 

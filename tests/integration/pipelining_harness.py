@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +20,8 @@ from torch.distributed.pipelining.schedules import OVERLAP_F_B
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
 from perseus_dist import hooks
-from perseus_dist.pipelining import attach, detach
+from perseus_dist.pipelining import activation, attach, detach
+from perseus_dist.pipelining.titan import patch_trainer
 from perseus_dist.training.options import PerseusOptions
 
 WIDTH = 16
@@ -137,7 +139,9 @@ def _groups(case: dict[str, Any]) -> tuple[Any, Any]:
     """The pipeline's and the data-parallel group; of a single pipeline none has a group of its own."""
     if case.get("dp", 1) == 1:
         return None, None
-    mesh = dist.init_device_mesh("cpu", (case["dp"], case["pp"]), mesh_dim_names=("dp", "pp"))
+    sizes = {"dp": case["dp"], "pp": case["pp"]}
+    names = ("pp", "dp") if "accumulation" in case else ("dp", "pp")  # torchtitan's order, or another
+    mesh = dist.init_device_mesh("cpu", tuple(sizes[name] for name in names), mesh_dim_names=names)
     return mesh.get_group("pp"), mesh.get_group("dp")
 
 
@@ -155,11 +159,28 @@ def do(step: str, trainers: list[Trainer], name: str) -> None:
         getattr(trainer, f"do_{step.removesuffix('_first')}")()
 
 
+def give_to_titan(trainer: Trainer) -> None:
+    """Have a class like torchtitan's trainer own the schedule, by the names that torchtitan 0.3.0 gives it."""
+    case = trainer.case
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.pp_schedule, self.optimizers = trainer.schedule, trainer.optimizer
+            self.gradient_accumulation_steps = case["accumulation"]
+            pp, dp = case["pp"], case.get("dp", 1)
+            self.parallel_dims = SimpleNamespace(world_size=pp * dp, pp=pp, cp=1, tp=1, ep=1)
+
+    module: Any = SimpleNamespace(Trainer=Trainer)
+    patch_trainer(module)
+    patch_trainer(module)
+    trainer.__dict__["titan"] = module.Trainer()
+
+
 def train(case: dict[str, Any], name: str, recorder: Recorder) -> dict[str, Any]:
     """One schedule alone and under Perseus; what both did."""
     plain = [Trainer(case, name)]
     for step in case["steps"]:
-        if step not in ("attach", "detach"):
+        if step not in ("attach", "detach", "activate"):
             do(step, plain, name)
     trainers = [Trainer(case, name)]
     (trainer,) = trainers
@@ -178,6 +199,10 @@ def train(case: dict[str, Any], name: str, recorder: Recorder) -> dict[str, Any]
             attachment = attach(schedule, options, **given)
             assert case["is_refused"] or attach(schedule, options, **given) is attachment
             del attachment, schedule
+        elif step == "activate":
+            activation.activate(PerseusOptions(**case.get("options", {})))
+            if "accumulation" in case:
+                give_to_titan(trainer)
         elif step == "detach":
             detach(trainer.schedule)
         else:

@@ -38,7 +38,7 @@ def test_the_table_has_time_and_slowdown_beside_every_saving(capsys: pytest.Capt
     assert main([*COMPARE, "--slowdown", "1.05"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["time", "slowdown", "energy", "saving", "power", "clock", "changes"]
-    names = [line[: lines[1].index("[s]")].rstrip(" 0123456789.") for line in lines[2:12]]
+    names = [line[: lines[1].index("[s]")].rstrip(" 0123456789.") for line in lines[2:16]]
     assert [name.strip() for name in names] == [
         "all-max",
         "Zeus-global",
@@ -46,6 +46,10 @@ def test_the_table_has_time_and_slowdown_beside_every_saving(capsys: pytest.Capt
         "Zeus-per-stage",
         "Zeus-per-stage, least energy",
         "EnvPipe",
+        "perseus-dist by rank at the deadline",
+        "perseus-dist by rank at T*",
+        "perseus-dist by phase at the deadline",
+        "perseus-dist by phase at T*",
         "perseus-dist, fastest",
         "perseus-dist at T_min",
         "perseus-dist at the deadline",
@@ -66,6 +70,10 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         "zeus_per_stage",
         "zeus_per_stage_least_energy",
         "envpipe",
+        "perseus_rank_deadline",
+        "perseus_rank_t_star",
+        "perseus_phase_deadline",
+        "perseus_phase_t_star",
         "perseus_fastest",
         "perseus_all_max_time",
         "perseus_t_star",
@@ -78,6 +86,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert plans["perseus_all_max_time"]["slowdown_percent"] <= 0
     assert plans["perseus_all_max_time"]["saving_percent"] > plans["envpipe"]["saving_percent"] > 0
     assert plans["perseus_t_star"]["saving_percent"] > plans["zeus_per_stage_least_energy"]["saving_percent"]
+    by_rank, by_phase = (plans[f"perseus_{name}_deadline"]["saving_percent"] for name in ("rank", "phase"))
+    assert 0 <= by_rank < by_phase < plans["perseus_all_max_time"]["saving_percent"]
     assert len(document["sweeps"]["zeus_global"]) == len(document["sweeps"]["zeus_per_stage"]) == 38
 
 

@@ -1,5 +1,6 @@
 """``perseus-dist health``: what a probe learns of a planner and of a lease daemon, by its exit code."""
 
+import json
 import os
 import signal
 import socket
@@ -16,6 +17,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from perseus_dist.cli import main
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.simulator.machine import SimulatedMachine
+
+SERVES = {"serves": True, "fault": ""}
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +44,14 @@ def test_a_planner_that_serves_and_one_that_has_ended(
         monkeypatch.setenv("PERSEUS_PLANNER", planner.address)
         assert main(["health"]) == 0
         assert main(["health", "--tls"]) == 1  # it speaks none
+        capsys.readouterr()
+        assert main(["health", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"subject": f"planner at {planner.address}", **SERVES}
         planner.end()
+        assert main(["health", "--json"]) == 1
+        assert json.loads(capsys.readouterr().out)["fault"].startswith("no planner answers")
         assert main(["health", "--planner", planner.address]) == 1
-    assert "does not serve: UNAVAILABLE" in capsys.readouterr().err
+    assert "does not serve: no planner answers (Connection refused)" in capsys.readouterr().err
 
 
 def test_tls_with_the_authority_and_the_name_of_the_certificate(tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_json_has_what_other_programs_rely_on(capsys: pytest.CaptureFixture[str]
         "num_gpus",
         "num_instructions",
         "bound_tolerance_percent",
+        "granularity",
         "switch_latency_ms",
         "baseline_time_s",
         "baseline_energy_j",

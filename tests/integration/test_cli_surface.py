@@ -20,7 +20,7 @@ PLANNER = "--planner --token-file --tls --tls-ca --tls-cert --tls-key"
 SURFACE = {
     "schedule": f"{SCHEDULE} --json --grid",
     "profile show": "profile --blocking-power-w --stage --out --json",
-    "plan": f"{PROBLEM} {DEADLINE} --fastest --out --json",
+    "plan": f"{PROBLEM} {DEADLINE} --fastest --granularity --out --json",
     "lookup": f"frontier {DEADLINE} --fastest --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
@@ -43,7 +43,7 @@ SURFACE = {
     "clockd": "--socket --group --lease-s --min-mhz --max-mhz --log-format --lease-dir",
     "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": f"--json --metrics {PLANNER}",
-    "health": "--planner --clockd --timeout-s --tls --tls-ca --tls-cert --tls-key --tls-server-name",
+    "health": "--planner --clockd --timeout-s --json --tls --tls-ca --tls-cert --tls-key --tls-server-name",
     "agent": "",
     "enable": "framework --shim",
     "disable": "framework --shim",
@@ -54,8 +54,8 @@ SURFACE = {
     "--microbatches --out --json",
     "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --transfer-ms --throttle --unprivileged --json "
     "command",
-    "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile --virtual-time "
-    "--log-dir --processes --known-failures --json",
+    "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile "
+    f"{PLANNER} --jobs --nodes --job --virtual-time --log-dir --processes --known-failures --json",
     "config": "--check --json",
     "completion": "shell",
 }

@@ -220,7 +220,9 @@ def train(hosts: Hosts, said: dict[str, str]) -> None:
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     jobs = json.loads(hosts.run("perseus-dist jobs --json"))["jobs"]
-    assert [job["job_id"] for job in jobs] == ["llama-70b"], done.stderr[-2000:]
+    names = sorted(job["job_id"] for job in jobs)
+    assert names[0] == "llama-70b", done.stderr[-2000:]
+    assert [name.startswith("rehearsal-") for name in names[1:]] == [True, True]
 
 
 def check_page_and_metrics(hosts: Hosts) -> None:

@@ -40,6 +40,8 @@ NOT_RUN = {
     r"umask ": "a line of a block for kubectl",
     r"MEGATRON_PATH=": "needs Megatron-LM's repository, and Slurm",
     r"install -m|systemd-": "changes the machine; test_systemd_units.py tries units, users and folders",
+    r"dpkg -i ": "changes the machine; .ci/use-deb runs it in a root of its own",
+    r"perseus-dist simulate --planner": "needs a planner that runs; test_rehearsal.py has one",
     r"(systemctl|perseus-dist state) ": "needs a planner's state; test_state_commands.py runs them in order",
     r"perseus-dist measure": "measures this machine's own GPUs; its tests run it on a simulated one",
     r"docker build ": "needs a container engine; .ci/wheel runs the instructions of two of the three targets",
@@ -53,7 +55,7 @@ NOT_RUN = {
     r"perseus-dist report perseus-report$": "needs the report of a job",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",
-    r"((DS_ACCELERATOR=cpu )?perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
+    r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
 }
 OPTION = re.compile(r"--[a-z][a-z-]+")
 

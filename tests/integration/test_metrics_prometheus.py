@@ -11,9 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -25,6 +22,7 @@ import grpc
 import pytest
 import trustme
 from planner_process import planner
+from prometheus_programs import is_ready, listening, query
 from scraping import basic, get
 from waiting import PATIENCE_S, wait_for
 
@@ -86,40 +84,6 @@ def three_jobs(address: str) -> Iterator[None]:
     finally:
         ending.set()
         thread.join()
-
-
-@contextmanager
-def listening(command: Sequence[str], log: Path) -> Iterator[str]:
-    """A program of Prometheus's family on a free port; its address, as it says it in its log."""
-    with (
-        log.open("w") as file,
-        subprocess.Popen([*command, "--web.listen-address=127.0.0.1:0"], stderr=file) as process,
-    ):
-        try:
-
-            def address() -> str:
-                assert process.poll() is None, log.read_text()
-                found = re.search(r'"Listening on".*address=(127\.0\.0\.1:[1-9]\d*)', log.read_text())
-                return found[1] if found else ""
-
-            yield wait_for(address)
-        finally:
-            process.terminate()
-
-
-def fetch(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-        return json.load(answer)
-
-
-def is_ready(url: str) -> bool:
-    """Whether a Prometheus answers queries: for a while after it listens it reads its log and answers 503."""
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=PATIENCE_S):
-            return True
-    except urllib.error.HTTPError as error:
-        error.close()
-        return False
 
 
 class World:
@@ -185,9 +149,7 @@ class World:
 
     def query(self, expression: str) -> list[Any]:
         """Series with a number."""
-        told = fetch(f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
-        assert told["status"] == "success", told
-        return [one for one in told["data"]["result"] if one["value"][1] != "NaN"]
+        return query(self.url, expression)
 
 
 def promtool(*arguments: str, text: str | None = None) -> str:

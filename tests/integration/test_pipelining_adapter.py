@@ -209,3 +209,54 @@ def test_disabled_it_touches_nothing(harness: Harness) -> None:
         assert not rank["said"]
         assert not any(rank["left"])
         assert rank["hooks_left"] == 0
+
+
+def test_a_schedule_comes_under_perseus_by_itself_at_its_first_step_that_trains(harness: Harness) -> None:
+    steps = ("activate", "eval", "train", "train", "accumulate", "train")
+    case = {"options": {"job": "ours"}, "environment": {"PERSEUS_TARGET": "slowdown=1.1"}}
+    for pp_rank, answers in enumerate(harness.run(("Schedule1F1B",), steps=steps, **case)):
+        rank = answers["Schedule1F1B"]
+        (agent,) = rank["agents"]
+        assert (agent["spec"]["pp_rank"], agent["spec"]["job_id"]) == (pp_rank, "ours")
+        assert agent["spec"]["target"] == "slowdown=1.1"
+        assert "STEP" not in agent["spec"]["schedule"]  # what the script's optimizer does is not known
+        assert "eval_begin" not in [event[1] for event in agent["boundaries"]]
+        assert rank["losses"][0] == rank["losses"][1]
+        assert rank["parameters"][0] == rank["parameters"][1]
+
+
+def test_a_script_that_attaches_itself_is_left_to_it(harness: Harness) -> None:
+    for answers in harness.run(("ScheduleGPipe",), steps=("activate", "attach", "train", "train", "train")):
+        rank = answers["ScheduleGPipe"]
+        (agent,) = rank["agents"]
+        assert "STEP" in agent["spec"]["schedule"]
+        assert rank["losses"][0] == rank["losses"][1]
+
+
+def test_other_groups_than_the_pipeline_are_not_guessed(harness: Harness) -> None:
+    first, *others = [
+        answers["Schedule1F1B"]
+        for answers in harness.run(("Schedule1F1B",), steps=("activate", "train", "train"), dp=2, is_refused=True)
+    ]
+    (said,) = first["said"]
+    assert "4 ranks are not 2 pipeline ranks x 1 data-parallel" in said
+    for rank in (first, *others):
+        assert not rank["agents"]
+        assert rank["losses"][0] == rank["losses"][1]
+    assert not any(rank["said"] for rank in others)
+
+
+@pytest.mark.parametrize(("accumulation", "has_step"), [(1, True), (2, False)])
+def test_torchtitan_says_where_ranks_are_and_what_ends_an_iteration(
+    harness: Harness, *, accumulation: int, has_step: bool
+) -> None:
+    case = {"dp": 2, "accumulation": accumulation}
+    ranks = harness.run(("ScheduleInterleaved1F1B",), steps=("activate", "train", "train", "train"), **case)
+    agents = [answers["ScheduleInterleaved1F1B"]["agents"][0] for answers in ranks]
+    specs = [agent["spec"] for agent in agents]
+    assert [(spec["pp_rank"], spec["dp_rank"]) for spec in specs] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert {(spec["dp_size"], spec["pp_size"], spec["tp_size"]) for spec in specs} == {(2, 2, 1)}
+    assert {"STEP" in spec["schedule"] for spec in specs} == {has_step}
+    for answers in ranks:
+        rank = answers["ScheduleInterleaved1F1B"]
+        assert rank["losses"][0] == rank["losses"][1]

@@ -155,3 +155,31 @@ def test_the_systems_authorities_are_trusted_with_tls_alone(
     monkeypatch.setenv("SSL_CERT_FILE", files.authority("ca", files.ca))
     assert main(["jobs", "--planner", encrypted.address, "--tls"]) == 0
     assert capsys.readouterr().out == "no jobs\n"
+
+
+def test_strangers_handshakes_fill_no_log(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)  # which commands of this process have set
+    cert, key = files.leaf("quiet", files.ca.issue_cert("127.0.0.1"))
+    with planner(tmp_path, "--tls-cert", cert, "--tls-key", key, "--log-format", "json") as running:
+        said(capsys, "--planner", running.address)
+        said(capsys, "--planner", running.address, "--tls-ca", files.authority("stranger", trustme.CA()))
+        assert running.end() == 0
+        assert running.process.stderr is not None
+        lines = running.process.stderr.read().splitlines()
+    assert {json.loads(line)["level"] for line in lines} == {"info"}
+
+
+def test_health_says_what_is_wrong_as_well(
+    capsys: pytest.CaptureFixture[str], files: Files, encrypted: Planner
+) -> None:
+    authority = files.authority("ca", files.ca)
+    stranger = files.authority("stranger", trustme.CA())
+    named = ["--tls-ca", authority, "--tls-server-name", "planner.example"]
+    cases = [([], "speaks TLS"), (["--tls-ca", stranger], "--tls-ca"), (named, "not valid for 'planner.example'")]
+    for options, reason in cases:
+        assert main(["health", "--planner", encrypted.address, *options]) == 1
+        told = capsys.readouterr().err
+        assert reason in told
+        assert "UNAVAILABLE" not in told

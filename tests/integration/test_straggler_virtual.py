@@ -220,6 +220,8 @@ def test_a_slow_rank_without_a_reason_is_no_reason_to_measure_again(profile: str
             },
         )
         usual_s = seen.time_s(begin - 1)
+        # The guard looks, too, and what it looks at is evidence: no iteration of its probes but the first is lost.
+        assert next(i for i in range(begin, end) if seen.statuses[i].pipelines[0].is_waiting) <= begin + 5
         assert {status.phase for status in seen.statuses[begin:]} == {"enforcing"}
         (verdict,) = seen.statuses[end - 1].verdicts
         assert (verdict.rank, verdict.cause) == (SLOW_RANK, "slow_compute")

@@ -103,6 +103,7 @@ def test_what_happened_can_be_narrowed(command: Command) -> None:
     code, said = command("audit", "--since", "1h")
     assert code == 0
     assert "token one-more: view, all jobs" in said
+    assert " 127.0.0.1:" in said  # and not what gRPC writes before it
 
 
 def test_rights_outlive_the_planner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_anothers_job_is_refused_until_its_token_is_entered(chromium: Browser, s
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
+@pytest.mark.parametrize("path", ["", "nodes", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
 def test_axe_finds_no_violation_and_a_phone_scrolls_one_way(
     chromium: Browser, served: Planner, path: str, scheme: str
 ) -> None:

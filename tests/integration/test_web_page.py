@@ -301,3 +301,14 @@ def test_a_library_that_is_not_installed_is_named_in_one_line(
     assert main(["planner", "--web", "127.0.0.1:0"]) == 2
     assert "--web needs uvicorn, not installed here: run \"pip install 'perseus-dist" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_nodes_have_the_gpus_of_the_callers_jobs_alone(served: Planner) -> None:
+    with browser(served) as client:
+        page = client.get("/nodes")
+        assert page.status_code == 200
+        assert f'<a href="/jobs/{OWN}">{OWN}</a>' in page.text
+        assert "GPUs in use have their clocks set by an agent" in page.text
+        assert OTHERS not in page.text
+    with browser(served, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        assert OTHERS in client.get("/nodes").text

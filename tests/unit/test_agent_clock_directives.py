@@ -47,6 +47,16 @@ def test_a_probe_releases_its_iterations_and_no_other() -> None:
     assert made.row(5).clocks_mhz is None
 
 
+def test_clocks_are_at_their_highest_from_the_second_iteration_of_a_probe_on() -> None:
+    made = orders()
+    made.apply(Probe(first_iteration=5, num_iterations=3), 3)
+    assert [iteration for iteration in range(12) if made.is_at_full_clocks(iteration)] == [6, 7]
+    made.apply(Sweep(sweep_id=1, first_iteration=5, iterations_per_clock=1, clocks_mhz=CLOCKS_MHZ[1:2]), 3)
+    assert [iteration for iteration in range(12) if made.is_at_full_clocks(iteration)] == [7]
+    made.release()
+    assert not any(made.is_at_full_clocks(iteration) for iteration in range(12))
+
+
 def test_a_probe_that_comes_late_begins_with_the_next_iteration_and_ends_with_the_others() -> None:
     made = orders()
     made.apply(Probe(first_iteration=5, num_iterations=3), 6)

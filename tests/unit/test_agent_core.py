@@ -1016,6 +1016,22 @@ def ratios(report: IterationReport) -> dict[str, float]:
     return {one.kind: one.time_ratio for one in report.kind_times}
 
 
+def test_kinds_are_told_in_probes_from_their_second_iteration_on() -> None:
+    """A GPU that is slow is heard of while the guard looks, and not only under the plan."""
+    world = make_world()
+    connect(world, table(), switch())
+    world.iterate(0, 4, gap_ms=13)
+    world.slowdown = 1.2
+    tell(world, Probe(first_iteration=5, num_iterations=3))
+    world.iterate(4, 6, gap_ms=13)
+    world.do(world.core.on_trainer_end("finished", world.now))
+    told = {report.iteration: ratios(report) for report in world.reports}
+    slow = {"F": pytest.approx(1.2, rel=1e-3), "B": pytest.approx(1.2, rel=1e-3)}
+    assert [told[iteration] for iteration in (4, 5, 6, 7, 8)] == [slow, {}, slow, slow, slow]
+    probed = next(report for report in world.reports if report.iteration == 6)
+    assert (probed.point, {one.requested_mhz for one in probed.kind_times}) == (NO_POINT, {1410})
+
+
 @pytest.mark.parametrize("late_ns", [(), (0, 25 * MS, 2 * MS)], ids=["host order", "device order"])
 def test_what_kinds_took_is_told_against_the_profile_at_the_clocks_requested(late_ns: tuple[int, ...]) -> None:
     world = make_world()

@@ -25,8 +25,8 @@ from perseus_dist.messages.job_status import (
     StragglerVerdict,
 )
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Policy, new_job
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.report.run_report import build_report
 from perseus_dist.rpc.job_status_wire import decode_job_status, status_to_wire
 from perseus_dist.rpc.job_wire import decode_frontier, decode_profile
@@ -261,3 +261,24 @@ def test_a_status_travels_and_is_checked() -> None:
     for decode in (decode_job_status, decode_frontier, decode_profile):
         with pytest.raises(InvalidMessageError):
             decode(b"\xff\xff")
+
+
+def test_quarters_of_a_long_phase_are_told_once_with_the_time_left(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    writer = JobRecordWriter(SPEC, None, is_simulated=False, now=BEGIN)
+    for done in range(21):
+        sweep = f"sweep of 4 clocks, iteration {done} of 20"
+        share, left_s = done / 20, 12.0 * (20 - done)
+        told = replace(STATUS, phase="profiling", progress=sweep, progress_share=share, phase_left_s=left_s)
+        for _ in range(2):
+            writer.record(JobSeen(told), BEGIN)
+    lines = [record.getMessage() for record in caplog.records if "iteration" in record.getMessage()]
+    assert [line.partition("is ")[2] for line in lines] == [
+        "profiling: sweep of 4 clocks, iteration 5 of 20, about 3 min left",
+        "profiling: sweep of 4 clocks, iteration 10 of 20, about 2 min left",
+        "profiling: sweep of 4 clocks, iteration 15 of 20, about 60 s left",
+    ]
+    caplog.clear()
+    short = replace(STATUS, phase="re-profiling", progress="of 2 iterations", progress_share=0.5, phase_left_s=1.0)
+    writer.record(JobSeen(short), BEGIN)
+    assert "of 2 iterations" not in caplog.text

@@ -16,8 +16,8 @@ from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.job.facts import Fact, JobRegistered, SwitchDecided, TableMade
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import Tick
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import restore, step
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.backup import inspect

@@ -10,8 +10,8 @@ from perseus_dist.planner.job.facts import TableMade
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import PlanFailed, PlanReady, TargetSet, Tick
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.chaos.trial import try_seed

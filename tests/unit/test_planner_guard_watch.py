@@ -122,6 +122,19 @@ def test_a_profile_that_instructions_confirm_is_not_measured_again(kind_ratio: f
     assert watch.may_sweep(is_too_slow=False) is may_sweep
 
 
+def test_a_profile_that_iterations_at_full_clocks_refute_is_measured_again_whatever_instructions_say() -> None:
+    """Heat held all clocks above the plan's as the profile was measured, and is over."""
+    watch = GuardWatch()
+    for iteration in range(8):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    watch.begin_plan(8)
+    for iteration in range(8, 20):
+        report(watch, iteration, 1.04, 0, 0, kind_ratio=1.0)
+    watch.fall_from_plan(20)
+    assert not watch.may_sweep(is_too_slow=False)
+    assert watch.may_sweep(is_too_slow=True)
+
+
 def test_a_profile_just_measured_gets_a_second_chance_unless_iterations_are_shorter_than_it_says() -> None:
     watch = begun(planned_s=1.2)
     watch.begin_sweep()

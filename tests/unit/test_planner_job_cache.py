@@ -14,8 +14,8 @@ from test_planner_runs import GPU, WORKLOAD, Runs
 from waiting import wait_until
 
 from perseus_dist.fingerprint import Fingerprint, Workload, profile_key
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store import job_cache
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.store import Store

@@ -61,9 +61,9 @@ from perseus_dist.planner.lifecycle.events import (
     Tick,
     without_acknowledgement,
 )
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase, Policy, new_job, restore, step
 from perseus_dist.planner.lifecycle.plan import planning_request
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
@@ -294,7 +294,7 @@ class Fleet:
     def switch(self, rank: int) -> Switch | None:
         return next((m for m in reversed(self.sent(rank)) if isinstance(m, Switch)), None)
 
-    def plan_ready(self, made: FrontierSummary | None = None) -> None:
+    def plan_ready(self, made: FrontierSummary | None = None, *, profile_csv: bytes = b"csv") -> None:
         request = self.requests[-1]
         result = PlanResult(
             request_id=request.request_id,
@@ -302,7 +302,7 @@ class Fleet:
             summary=made or summary(),
             tables=(b"table 0", b"table 1"),
             frontier_npz=b"npz",
-            profile_csv=b"csv",
+            profile_csv=profile_csv,
         )
         self.tell(PlanReady(result=result))
 
@@ -1092,6 +1092,29 @@ def test_drift_sweeps_the_ranks_concerned_again_and_a_new_table_follows() -> Non
     fleet.say(fleet.stream_of[3], drift)
     fleet.iterate(20)
     assert fleet.phase() is Phase.ENFORCING, "not again so soon"
+
+
+def test_a_profile_of_a_sweep_that_gpus_were_slow_in_is_measured_again_twice_at_most() -> None:
+    """The plan is on time, and nothing else tells that it could save more."""
+    header = b"stage,instruction,frequency,time,energy,samples\n"
+    even = b"".join(b"0,forward,%d,%f,1,100\n" % (clock, 140 / clock) for clock in range(1400, 1000, -100))
+    sends = b"0,send_f,,0.001,0,1\n0,send_b,0,0.001,0,1\n"
+    fleet = Fleet(dp=2).to_planning()
+    for num_sweeps in (1, 2, 3):
+        fleet.plan_ready(profile_csv=header + even + b"0,forward,900,0.2,1,100\n" + sends)
+        fleet.iterate(2)
+        assert fleet.sweep(0).sweep_id == min(num_sweeps + 1, 3)  # type: ignore[union-attr]
+        if num_sweeps == 3:
+            break
+        assert fleet.phase() is Phase.REPROFILING
+        assert "stage 0 at 900 MHz take" in fleet.job.reason
+        fleet.iterate(20)
+        assert fleet.phase() is Phase.PLANNING
+    assert fleet.phase() is Phase.ENFORCING, "GPUs come and go"
+    even_fleet = Fleet(dp=2).to_planning()
+    even_fleet.plan_ready(profile_csv=header + even + sends)
+    even_fleet.iterate(10)
+    assert even_fleet.phase() is Phase.ENFORCING
 
 
 def test_what_a_sweep_measured_can_be_planned_with() -> None:

@@ -13,8 +13,8 @@ from perseus_dist.planner.job.facts import FingerprintKnown
 from perseus_dist.planner.job.full_clocks import FullClocks
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.events import PlanFailed, Tick
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
 
 WORKLOAD = Workload(framework="deepspeed", microbatch_size=4, stage_parameters=(1000,))

@@ -48,10 +48,11 @@ def test_the_baseline_is_compared_with() -> None:
     assert saving.saved_j == pytest.approx(1000)
 
 
-def test_nothing_is_counted_before_full_clocks_are_known_and_then_everything() -> None:
+def test_what_the_profile_says_is_counted_before_full_clocks_are_known_and_then_what_was_measured() -> None:
     saving = Saving()
     plan(saving, 10, number=0)
-    assert (saving.saved_j, saving.doubt_j) == (0, 0)
+    assert not saving.is_known
+    assert (saving.saved_j, saving.doubt_j) == (10 * 95, 10 * 95)
     probe(saving, 10)
     plan(saving, 8, number=13)
     assert saving.full is not None
@@ -149,6 +150,110 @@ def test_a_plan_that_is_not_as_long_as_expected_saves_what_the_profile_says() ->
     saving = begun()
     plan(saving, 4, 2.4, 1000.0, plan=Followed(key="deadline"))
     assert saving.saved_j == pytest.approx(0), "a deadline says nothing of full clocks"
+
+
+SLOWER = Followed(key="slower", time_s=2.4, stretch=1.2, rate_j=150.0)
+
+
+def test_pipelines_that_begin_to_wait_for_what_is_over_save_against_the_probe_before() -> None:
+    """A straggler ends as others begin to wait for it: they take as long as with it, and full clocks do not."""
+    saving = begun()
+    probe(saving, 0, 2.4, 1100.0, num=6)
+    probe(saving, 6, num=4)
+    plan(saving, 3, 2.4, 850.0, number=10, plan=WAITING)
+    saving.end_window()
+    assert saving.saved_j == pytest.approx(3 * 150, abs=30)
+
+
+def test_a_straggler_within_a_probe_says_nothing_of_shorter_iterations_beside_it() -> None:
+    saving = begun()
+    plan(saving, 8, number=0)
+    probe(saving, 8, num=1)
+    probe(saving, 9, 2.8, 1300.0, num=2)
+    plan(saving, 10, number=11)
+    assert saving.saved_j == pytest.approx(18 * 100, abs=30), "no plan makes iterations shorter than full clocks do"
+
+
+def test_a_change_is_in_the_middle_of_iterations_whose_state_was_known_by_their_time_alone() -> None:
+    """A cap that all GPUs shared since the baseline is over; a plan that is too slow took as long with it."""
+    saving = begun()
+    plan(saving, 10, number=0)
+    probe(saving, 10, 1.94, 1100.0)
+    plan(saving, 1, number=13)
+    saving.end_window()
+    assert saving.saved_j == pytest.approx(5 * 100 + 6 * 200, abs=30)
+    assert saving.doubt_j > 5 * 99
+
+
+def test_a_plan_of_a_wrong_profile_saves_against_full_clocks_that_were_measured() -> None:
+    """The profile was measured while all GPUs were slow: its plan takes what it says, and full clocks do not."""
+    saving = begun()
+    plan(saving, 10, 2.3, 820.0, plan=Followed(key="wrong", time_s=2.3, stretch=1.0, rate_j=20.0))
+    assert saving.saved_j == pytest.approx(10 * 180)
+
+
+def test_one_iteration_of_a_counter_that_ticks_rarely_is_no_measure_of_what_others_save() -> None:
+    saving = Saving()
+    meter_s = METER_SHARE * PERIOD_S
+    saving.begin(FullClocks(time_s=0.2, energy_j=100.0, num_iterations=5, weight=25.0, meter_s=meter_s))
+    small = Followed(key="small", stretch=1.0, rate_j=10.0)
+    plan(saving, 1, 0.2, 80.0, plan=small)
+    plan(saving, 10, 0.15, 60.0, number=1001, plan=small)
+    assert saving.saved_j == pytest.approx(20 + 10 * 10)
+
+
+def test_what_others_under_a_slower_plan_saved_is_all_in_doubt_once_iterations_take_another_time() -> None:
+    """Heat may hold clocks that are lower than the plan's: then full clocks take as long, and draw little more."""
+    saving = begun()
+    plan(saving, 10, 2.4, 850.0, number=0, plan=SLOWER)
+    doubt_j = saving.doubt_j
+    plan(saving, 3, 2.6, 840.0, number=10, plan=SLOWER)
+    assert saving.saved_j == pytest.approx(13 * 150)
+    assert saving.doubt_j >= doubt_j + 3 * 150
+
+
+def test_a_probe_tells_of_plans_that_took_as_long_just_before_it() -> None:
+    """From the first iteration on heat holds all clocks below a slower plan: only the profile says what that saves."""
+    saving = Saving()
+    other = Followed(key="other", time_s=2.0, stretch=1.03, rate_j=170.0)
+    plan(saving, 5, 2.4, 850.0, number=0, plan=SLOWER)
+    plan(saving, 5, 2.4, 850.0, number=5, plan=other)
+    probe(saving, 10, 2.4, 930.0)
+    plan(saving, 2, 2.6, 800.0, number=13, plan=Followed(key="third"))
+    saving.end_window()
+    assert saving.saved_j == pytest.approx(10 * 80 + 2 * 130, abs=40)
+
+
+def test_a_window_is_wanted_where_the_profile_alone_says_what_is_saved() -> None:
+    saving = Saving()
+    wanted = []
+    for number in range(40):
+        plan(saving, 1, number=number)
+        wanted += [number] * saving.wants_window()
+    assert wanted == [7, 31], "each time four times as late, because a probe may say nothing"
+    probe(saving, 40)
+    plan(saving, 1, number=43)
+    assert not saving.wants_window(), "one is there, and is not over"
+    plan(saving, 400, number=44)
+    assert not saving.wants_window()
+
+
+def test_a_window_is_wanted_under_a_deadline_since_its_iterations_tell_nothing_of_full_clocks() -> None:
+    saving = begun()
+    plan(saving, 8, 2.4, 850.0, number=0, plan=Followed(key="deadline"))
+    assert saving.wants_window()
+    assert not saving.wants_window(), "once"
+    probe(saving, 8)
+    plan(saving, 40, 2.4, 850.0, number=11, plan=Followed(key="deadline"))
+    assert not saving.wants_window()
+
+
+def test_what_is_measured_wants_no_window() -> None:
+    saving = begun()
+    plan(saving, 100, number=0)
+    plan(saving, 100, 2.4, 1000.0, number=100)
+    plan(saving, 100, 2.4, 900.0, number=200, plan=WAITING)
+    assert not saving.wants_window(), "a straggler of which nothing is known but by others under the same plan"
 
 
 def test_a_guess_gives_way_to_what_is_known_of_the_iterations_that_follow() -> None:

@@ -9,8 +9,8 @@ from test_planner_lifecycle import Fleet
 from perseus_dist.agent.following import full_clock_runs
 from perseus_dist.cli.jobs.job_view import format_troubles
 from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Phase
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.metrics.job_series import add_job
 from perseus_dist.planner.metrics.page import Page
 from perseus_dist.planning.schedule.schedule import one_f_one_b

@@ -49,8 +49,8 @@ from perseus_dist.planner.lifecycle.events import (
     TargetSet,
     Tick,
 )
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import Policy, restore, step
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import profile_of_request

@@ -175,6 +175,23 @@ def test_a_run_without_a_baseline_says_so_and_compares_nothing(folder: Path) -> 
     assert "this run has no baseline" in (folder / "report.html").read_text()
 
 
+@pytest.mark.parametrize("is_energy_told", [False, True])
+def test_a_plan_that_came_shortly_before_the_end_hides_no_saving(folder: Path, *, is_energy_told: bool) -> None:
+    """Planned again by what transfers took, two iterations before the end; no reading of energy lay between them."""
+    lines = reports(20, planned_from=14)
+    for line in lines[18:]:
+        line |= {"table_revision": 2, "energy_j": 80.0 if is_energy_told else None}
+    for rank in range(2):
+        write(folder, f"rank-{rank}.jsonl", *lines)
+    energy_j = 160.0 if is_energy_told else 0.0
+    write(folder, "job.json", job(enforced={"num_iterations": 2, "time_s": 0.25, "energy_j": energy_j}))
+    report = build_report(folder)
+    assert report.is_planned
+    assert report.saving_percent == pytest.approx(20 if is_energy_told else 10)
+    assert report.slowdown_percent == 0
+    assert any("those of the plan before" in note for note in report.notes) is not is_energy_told
+
+
 @pytest.mark.parametrize(("spread_s", "is_marked"), [(0.01, False), (0.03, True)])
 def test_a_baseline_whose_iterations_spread_widely_is_marked(folder: Path, spread_s: float, *, is_marked: bool) -> None:
     measured = {"num_iterations": 15, "time_s": 0.25, "time_spread_s": spread_s, "energy_j": 200.0}

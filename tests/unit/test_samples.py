@@ -36,3 +36,10 @@ def test_one_replica_that_was_too_fast_is_not_believed_against_three() -> None:
 
 def test_of_two_halves_the_faster_is_believed() -> None:
     assert [one.time_s for one in undisturbed([row(1.0), row(1.05), row(1.0), row(1.05)])] == [1.0, 1.0]
+
+
+def test_two_replicas_that_are_well_are_believed_against_four_that_are_not() -> None:
+    """A whole node is slow: half of the pipelines and more."""
+    slow = [row(1.1), row(1.102), row(1.1), row(1.101)]
+    assert [one.time_s for one in undisturbed([*slow, row(1.0), row(1.001)])] == [1.0, 1.001]
+    assert undisturbed([*slow, row(1.0), row(0.8)]) == slow, "they do not agree"

@@ -546,6 +546,19 @@ def test_a_straggler_whose_agent_dies_holds_nobody_up() -> None:
     assert only(job.run(20, {2: 1.2})[-1]).rank == 2
 
 
+def test_a_rank_that_reports_what_is_not_judged_is_not_silent() -> None:
+    """Three iterations of a probe may last longer than the time after which a rank counts as silent."""
+    detector = Detector(Job().layout)
+    seen = IterationObservation(
+        iteration=0, time_ratios=(1.0, 1.0), requested_mhz=(1400, 1400), pipeline_time_s=1.0, planned_time_s=1.0
+    )
+    detector.observe(2, seen, 0.0)
+    assert detector.note_alive(2, 8.0) == ""
+    assert "expected 0 to 15" in detector.note_alive(16, 8.0)
+    assert "clock" in detector.note_alive(2, 7.0)
+    assert detector._intake.last_seen_s[2] == 8.0
+
+
 def test_a_pipeline_is_not_faster_while_its_first_stage_says_nothing() -> None:
     """The last backward is the first stage's; after a planner's restart, ranks come back one by one."""
     job = Job(early_s={1: 0.1})

@@ -3,15 +3,21 @@
 import zlib
 from array import array
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from perseus_dist.messages.terms import T_MIN, Target
+from perseus_dist.messages.from_agent import GpuSample
+from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
 from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.frontier_chart import target_choices
 from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
+from perseus_dist.planner.web.views.nodes import nodes_document
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 MS = 10**9  # [ps]
@@ -70,3 +76,36 @@ def test_planned_clocks_are_means_of_the_row_in_force() -> None:
 )
 def test_numbers_have_their_unit(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+def attached(number: int, **other: Any) -> RankState:
+    place = {"pp_rank": number, "dp_rank": 0, "tp_rank": 0, "pp_size": 4, "dp_size": 1, "tp_size": 1}
+    gpu = Gpu(uuid=f"GPU-{number}", name="A100", driver_version="550", clocks_mhz=(1410, 1395), control="clockd")
+    fields = {
+        "rank": Rank(job_id="llama", rank=number, schedule_digest="0", **place),
+        "gpu": replace(gpu, power_limit_w=400.0, default_power_limit_w=400.0),
+        "incarnation": 1,
+        "stream": number,
+        "has_profile": False,
+        "version": "0",
+        "control": "clockd",
+        "host": "b" if number % 2 else "a",
+    }
+    return RankState(**{**fields, **other})
+
+
+def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    job.members.ranks = {number: attached(number) for number in range(4)}
+    capped, refused = job.members.ranks[0], job.members.ranks[1]
+    capped.gpu = replace(capped.gpu, power_limit_w=250.0)
+    capped.gpu_reading = GpuSample(clock_mhz=900, event_reasons=0x20)
+    refused.gpu, refused.control = replace(refused.gpu, clocks_mhz=(), refusal="no clockd here"), "observe"
+    job.members.ranks[3].stream = None  # not attached
+    job.members.ranks[2].host = ""
+    document = nodes_document([job])
+    first, second, unnamed = document["nodes"]
+    assert (first["host"], second["host"], unnamed["host"]) == ("a", "b", "not named")
+    assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; slowed by heat"
+    assert (second["findings"], second["num_leased"]) == (["no clockd here"], 0)
+    assert (len(unnamed["gpus"]), unnamed["num_leased"], document["num_left_out"]) == (1, 1, 0)

@@ -16,10 +16,11 @@ class ClockDirectives:
     Attributes:
         plan: Tables and switches.
         sweeper: The sweep, and what it measures.
+        num_instructions: Of the rank's program.
     """
 
     def __init__(self, *, rank: Rank, gpu: Gpu, num_instructions: int) -> None:
-        self._num_instructions = num_instructions
+        self.num_instructions = num_instructions
         self.plan = PlanView(
             num_instructions=num_instructions, schedule_digest=rank.schedule_digest, clocks_mhz=gpu.clocks_mhz
         )
@@ -42,6 +43,10 @@ class ClockDirectives:
         """Whether it is the last one of a probe."""
         return bool(self._probed) and iteration == self._probed[-1]
 
+    def is_at_full_clocks(self, iteration: int) -> bool:
+        """Whether a probe, and no sweep, has brought all clocks to their highest before it begins."""
+        return iteration in self._probed[1:] and self.is_free(iteration - 1) and self.is_free(iteration)
+
     def begin_iteration(self, iteration: int, time_ns: int) -> None:
         """The rank is in step, in an iteration that may be a sweep's."""
         self.sweeper.begin_iteration(iteration, time_ns)
@@ -50,7 +55,7 @@ class ClockDirectives:
     def _find_row(self, iteration: int) -> Row:
         clock_mhz = self.sweeper.clock_mhz(iteration)
         if clock_mhz is not None:
-            return Row(clocks_mhz=(clock_mhz,) * self._num_instructions)
+            return Row(clocks_mhz=(clock_mhz,) * self.num_instructions)
         return RELEASED if iteration in self._probed else self.plan.row(iteration)
 
     def apply(self, order: Order, iteration: int) -> list[Action]:

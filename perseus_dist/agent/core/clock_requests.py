@@ -28,6 +28,7 @@ class ClockRequests:
         self, gpu: Gpu, *, position: Position, pilot: Pilot, directives: ClockDirectives, clock: HeldClock
     ) -> None:
         self._has_clocks = bool(gpu.clocks_mhz)
+        self._full_mhz = (max(gpu.clocks_mhz, default=0),) * directives.num_instructions
         self._position = position
         self._pilot = pilot
         self._directives = directives
@@ -54,10 +55,14 @@ class ClockRequests:
         if self._clock.settled_ns is not None and self._clock.requested_mhz is not None:
             self._directives.sweeper.settle(self._clock.requested_mhz, self._clock.settled_ns)
 
-    def planned_mhz(self, iteration: int) -> tuple[int, ...] | None:
-        """The clocks of the plan that an iteration follows; None where it follows none."""
+    def followed_mhz(self, iteration: int) -> tuple[int, ...] | None:
+        """The clocks that an iteration follows, of its plan or of a probe; None where it follows none."""
+        if not self._has_clocks or self.refusal:
+            return None
+        if self._directives.is_at_full_clocks(iteration):
+            return self._full_mhz
         row = self._directives.row(iteration)
-        return row.clocks_mhz if row.point != NO_POINT and self._has_clocks and not self.refusal else None
+        return row.clocks_mhz if row.point != NO_POINT else None
 
     def _wanted_mhz(self) -> int | None:
         """None for released. A rank that cannot set clocks requests none, and holds none either."""

@@ -116,6 +116,7 @@ class AgentCore:
             has_profile=saved_profile is not None,
             run_id=run_id,
             workload=workload,
+            host=settings.host,
         )
         self._planner = PlannerExchange(
             PlannerSession(attach, saved_profile),

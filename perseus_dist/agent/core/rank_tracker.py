@@ -91,8 +91,8 @@ class RankTracker:
             case Event.ITERATION_BEGIN:
                 self._begin_iteration(self._position.since, _late_ns(time_ns, now_ns, looked_ns))
             case Event.ITERATION_END:
-                planned_mhz = self._requests.planned_mhz(self._position.iteration)
-                self._reporter.end_iteration(time_ns, planned_mhz, late_ns=_late_ns(time_ns, now_ns, looked_ns))
+                followed_mhz = self._requests.followed_mhz(self._position.iteration)
+                self._reporter.end_iteration(time_ns, followed_mhz, late_ns=_late_ns(time_ns, now_ns, looked_ns))
             case Event.MARK:
                 self._mark(boundary.kind, time_ns)
             case Event.WORK:
@@ -118,7 +118,7 @@ class RankTracker:
             self._outside_since = None
         row = self._directives.row(begin.iteration)
         self._pilot.begin_iteration(row.clocks_mhz)
-        self._reporter.begin_iteration(begin, row, self._requests.planned_mhz(begin.iteration), late_ns=late_ns)
+        self._reporter.begin_iteration(begin, row, self._requests.followed_mhz(begin.iteration), late_ns=late_ns)
         self._directives.begin_iteration(begin.iteration, begin.time_ns)
 
     def _end_run(self) -> None:

@@ -15,6 +15,7 @@ class Settings:
             one that ends with its job may be gone for good.
         drift_tolerance: Share by which an instruction's time may leave the profile.
         version: Of the package, for the planner.
+        host: Name of the node, for the planner.
         keeps_timeline: Whether ``KeepTimeline`` is wanted: a report is written.
     """
 
@@ -22,6 +23,7 @@ class Settings:
     holds_without_planner: bool = True
     drift_tolerance: float = 0.1
     version: str = ""
+    host: str = ""
     keeps_timeline: bool = True
 
 

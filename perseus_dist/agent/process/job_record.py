@@ -1,6 +1,7 @@
 """The whole job as rank 0's agent tells it: ``job.json``, ``profile.csv``, ``frontier.csv`` and ``events.jsonl``.
 
-A line in the log for each phase, and for each straggler that is seen, reported or over.
+A line in the log for each phase, for each quarter of those whose end is known, and for each straggler that is seen,
+reported or over.
 """
 
 import json
@@ -13,6 +14,7 @@ from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.process.job_events import NewEvents, event_line
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages.job_status import JobFigures, JobFrontier, JobProfile, JobStatus
+from perseus_dist.messages.progress_text import ProgressSteps, format_progress
 from perseus_dist.messages.target_text import format_target
 from perseus_dist.runlog.file_names import FRONTIER_FILE, JOB_FILE, PROFILE_FILE
 from perseus_dist.runlog.frontier_csv import frontier_csv
@@ -59,6 +61,7 @@ class JobRecordWriter:
         self._frontier: JobFrontier | None = None
         self._profile: JobProfile | None = None
         self._events = NewEvents()
+        self._steps = ProgressSteps()
         self._phases: list[dict[str, str]] = []
         self._is_new = True
         self._written_at: datetime | None = None
@@ -72,6 +75,8 @@ class JobRecordWriter:
             self._record_table(seen)
             return
         status, self._status = seen.status, seen.status
+        if self._steps.is_next(status):
+            _log.info("job %s is %s: %s", status.job_id, status.phase, format_progress(status))
         if status.phase != self._phases[-1]["phase"]:
             _log.info("job %s is %s: %s", status.job_id, status.phase, status.reason)
         self._enter(status.phase, status.reason, now)

@@ -2,6 +2,8 @@
 
 import logging
 import math
+import os
+import socket
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_NODE_VARIABLE = "PERSEUS_NODE"  # for containers, whose own name says nothing to operators
 _MAX_SHOWN = 8  # stages, in a sentence
 
 
@@ -57,6 +60,7 @@ def settings_from_spec(spec: RankSpec) -> Settings:
         holds_without_planner=spec.planner is not None,
         drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
         version=version("perseus-dist"),
+        host=os.environ.get(_NODE_VARIABLE) or socket.gethostname(),
         keeps_timeline=spec.report is not None,
     )
 

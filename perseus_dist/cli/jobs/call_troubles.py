@@ -19,28 +19,32 @@ class Trouble:
     remedy: str
 
 
-def connection_trouble(address: str, tls: ClientTls | None) -> Trouble | None:
+def connection_trouble(
+    address: str, tls: ClientTls | None, *, server_name: str | None = None, timeout_s: float = _TIMEOUT_S
+) -> Trouble | None:
     """Try what gRPC does before a call, step by step, and say which of them fails; None where all succeed.
 
     Args:
         address: ``HOST:PORT``.
         tls: None for plain text.
+        server_name: The name in the planner's certificate, where it is not HOST.
+        timeout_s: For each step.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
-        connection = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+        connection = socket.create_connection((host, int(port)), timeout=timeout_s)
     except socket.gaierror as error:
         return Trouble(what=f"the host is not known ({error.strerror})", remedy="correct the address")
     except TimeoutError:
         remedy = "correct the address, or let this node through the firewall"
-        return Trouble(what=f"there is no answer within {_TIMEOUT_S:g} s", remedy=remedy)
+        return Trouble(what=f"there is no answer within {timeout_s:g} s", remedy=remedy)
     except (OSError, ValueError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         remedy = "start 'perseus-dist planner' there, or correct the address"
         return Trouble(what=f"no planner answers ({reason})", remedy=remedy)
     with connection:
-        return _plain_trouble(connection) if tls is None else _tls_trouble(connection, host, tls)
+        return _plain_trouble(connection) if tls is None else _tls_trouble(connection, server_name or host, tls)
 
 
 _CERTIFICATE_WANTED = Trouble(

@@ -4,23 +4,20 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from perseus_dist.cli.annotated_table import format_annotated
 from perseus_dist.cli.jobs.straggler_view import format_saved
-from perseus_dist.library.tables import Column, format_table
+from perseus_dist.library.tables import Column
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 _JOB_COLUMNS: tuple[Column, ...] = (
     ("job", "job_id", "s"),
     ("phase", "phase", "s"),
     ("ranks", "ranks", "s"),
-    ("iteration\ntime [s]", "time", "s"),
+    ("time\n[s]", "time", "s"),
     ("baseline\n[s]", "baseline", "s"),
-    ("predicted\nsaving", "saving", "s"),
+    ("plan\nsaves", "saving", "s"),
     ("saved\nso far", "saved", "s"),
-    ("T'\n[s]", "t_prime", "s"),
-    ("table", "table_revision", "d"),
-    ("switch", "switch_revision", "d"),
     ("target", "target", "s"),
-    ("reason", "reason", "s"),
 )
 _PIPELINE_COLUMNS: tuple[Column, ...] = (
     ("pipeline", "dp_rank", "d"),
@@ -33,7 +30,6 @@ _PIPELINE_COLUMNS: tuple[Column, ...] = (
     ("planned\nenergy [J]", "planned_energy_j", ".1f"),
     ("table", "table_revision", "d"),
     ("point", "point", "d"),
-    ("state", "state", "s"),
 )
 _WAITS = "waits"
 
@@ -58,19 +54,19 @@ def status_document(status: pb.JobStatus) -> dict[str, Any]:
 
 
 def format_jobs(statuses: list[pb.JobStatus]) -> str:
-    """A line for each job."""
-    return format_table(_JOB_COLUMNS, [_job_record(status) for status in statuses])
+    """A line for each job, and below it the reason of its phase."""
+    return format_annotated(_JOB_COLUMNS, [_job_record(status) for status in statuses], "reason")
 
 
 def format_pipelines(status: pb.JobStatus) -> str:
-    """A line for each pipeline."""
+    """A line for each pipeline, and below it what is particular about it."""
     told = _told_of_pipelines(status)
     records = [
         {column[1]: getattr(pipeline, column[1], "") for column in _PIPELINE_COLUMNS}
         | {"state": "; ".join(([_WAITS] if pipeline.is_waiting else []) + told.get(pipeline.dp_rank, []))}
         for pipeline in status.pipelines
     ]
-    return format_table(_PIPELINE_COLUMNS, records)
+    return format_annotated(_PIPELINE_COLUMNS, records, "state")
 
 
 def _told_of_pipelines(status: pb.JobStatus) -> dict[int, list[str]]:
@@ -124,11 +120,10 @@ def _job_record(status: pb.JobStatus) -> dict[str, Any]:
         "baseline": _seconds(status.baseline.time_s),
         "saving": f"{status.predicted_saving:.1%}" if status.table_revision else "-",
         "saved": format_saved(status.saved_j, status.saved_doubt_j) if status.saved_j else "-",
-        "t_prime": _seconds(status.t_prime_s),
-        "table_revision": status.table_revision,
-        "switch_revision": status.switch_revision,
         "target": format_target(status.target),
-        "reason": status.reason,
+        "reason": f"{status.reason}; pipelines wait for T' = {status.t_prime_s:.4f} s"
+        if status.t_prime_s
+        else status.reason,
     }
 
 

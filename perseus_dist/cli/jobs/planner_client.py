@@ -189,14 +189,20 @@ def named_planner(args: argparse.Namespace, named: str | None) -> Endpoint:
     return Endpoint(address=address, token=_token(args), is_named=named is not None)
 
 
-def _token(args: argparse.Namespace) -> str:
+def token_path(args: argparse.Namespace) -> Path | None:
+    """The file with the token: the one that was named, else that of this user's own planner where there is one."""
     named = args.token_file or os.environ.get(TOKEN_FILE_VARIABLE)
     if named:
-        return read_token(Path(named))
+        return Path(named)
     default = default_state_dir() / OPERATOR_TOKEN
     with suppress(OSError):
-        return read_token(default) if default.exists() else ""
-    return ""
+        return default if default.exists() else None
+    return None
+
+
+def _token(args: argparse.Namespace) -> str:
+    path = token_path(args)
+    return "" if path is None else read_token(path)
 
 
 def _refusal(

@@ -27,8 +27,9 @@ example:
   perseus-dist watch llama-70b
   perseus-dist watch llama-70b --json | jq .phase
 
-On a terminal the status is redrawn in place; elsewhere a line is printed for each change of phase or plan, and for each
-straggler, report and switch. 'own time' is a pipeline's until it waits for gradient synchronisation.
+On a terminal the status is redrawn in place; elsewhere a line is printed for each change of phase or plan, for each
+quarter of baseline and sweep, and for each straggler, report and switch. 'own time' is a pipeline's until it waits for
+gradient synchronisation.
 Ends when the planner forgets the job, when the job's own planner ends with it, or at Ctrl-C.
 """
 
@@ -107,9 +108,11 @@ class _Json:
 def _on_terminal(status: "pb.JobStatus") -> None:
     from perseus_dist.cli.jobs.job_view import format_jobs, format_pipelines, format_troubles
     from perseus_dist.cli.jobs.straggler_view import format_events, format_stragglers
+    from perseus_dist.messages.progress_text import format_progress
 
     home_and_clear = "\x1b[H\x1b[2J"
-    tables = f"{format_jobs([status])}\n{format_pipelines(status)}"
+    progress = format_progress(status)
+    tables = "\n".join((format_jobs([status]) + progress, format_pipelines(status)))
     below = f"{format_troubles(status)}{format_stragglers(status)}{format_events(status)}"
     print(f"{home_and_clear}{tables}{below}", end="", flush=True)
 
@@ -118,12 +121,16 @@ class _Lines:
     """A line for each decision and each event; iterations alone are no news."""
 
     def __init__(self) -> None:
+        from perseus_dist.messages.progress_text import ProgressSteps
+
         self._said: tuple[str, ...] = ()
+        self._steps = ProgressSteps()
         self._sequence = 0  # of the newest event that was printed; a planner that begins anew ends the call
 
     def __call__(self, status: "pb.JobStatus") -> None:
         from perseus_dist.cli.jobs.job_view import format_target
         from perseus_dist.cli.jobs.straggler_view import format_event
+        from perseus_dist.messages.progress_text import format_progress
 
         now_s = time.time()
         stragglers = "".join(f", {one.id}: pipeline {one.dp_rank} x {one.degree:g}" for one in status.stragglers)
@@ -133,6 +140,8 @@ class _Lines:
             self._said = news
             decided = f"table {status.table_revision}, switch {status.switch_revision}, {wanted}"
             _say(now_s, "\n  ".join((f"{news[0]} ({decided})", *status.troubles)))
+        if self._steps.is_next(status):
+            _say(now_s, f"{status.phase}: {format_progress(status)}")
         for event in status.events:
             if event.sequence > self._sequence:
                 self._sequence = event.sequence

@@ -4,6 +4,7 @@ import argparse
 import json
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from perseus_dist.cli.jobs.job_arguments import name
 from perseus_dist.cli.jobs.planner_client import (
@@ -39,9 +40,6 @@ _COLUMNS: "tuple[Column, ...]" = (
     ("from", "peer", "s"),
     ("action", "action", "s"),
     ("job", "job", "s"),
-    ("before", "before", "s"),
-    ("after", "after", "s"),
-    ("outcome", "outcome", "s"),
 )
 
 
@@ -70,9 +68,13 @@ def run(args: argparse.Namespace) -> int:
         for record in records:
             print(json.dumps(_document(record)))
     elif records:
-        from perseus_dist.library.tables import format_table
+        from perseus_dist.cli.annotated_table import format_annotated
 
-        print(format_table(_COLUMNS, [{**_document(r), "time": local_time(r.time_s)} for r in records]), end="")
+        rows = [
+            {**_document(r), "time": local_time(r.time_s), "peer": _address(r.peer), "text": _sentence(r)}
+            for r in records
+        ]
+        print(format_annotated(_COLUMNS, rows, "text"), end="")
     else:
         print("no records")
     return 0
@@ -91,6 +93,18 @@ def _records(
         if len(records) < _AT_ONCE:
             return
         after_id = records[-1].id
+
+
+def _address(peer: str) -> str:
+    """Of a call, without what gRPC adds: ``ipv6:%5B::1%5D:40000`` is ``[::1]:40000``; the page writes none of it."""
+    family, _, rest = peer.partition(":")
+    return unquote(rest) if family in ("ipv4", "ipv6") else peer
+
+
+def _sentence(record: "pb.AuditRecord") -> str:
+    """The change and its outcome, as ``slowdown=1.05, before: t_min; done``."""
+    change = f"{record.after}, before: {record.before}" if record.before else record.after
+    return "; ".join(filter(None, (change, record.outcome)))
 
 
 def _document(record: "pb.AuditRecord") -> dict[str, Any]:

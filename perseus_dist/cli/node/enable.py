@@ -1,4 +1,4 @@
-"""``perseus-dist enable`` and ``disable``: a framework's own command line learns of Perseus, and forgets it."""
+"""``perseus-dist enable`` and ``disable``: an environment's jobs learn of Perseus, and forget it."""
 
 import argparse
 import os
@@ -15,14 +15,17 @@ example:
   perseus-dist enable deepspeed
   perseus-dist enable deepspeed --shim ~/bin
   perseus-dist enable megatron
+  perseus-dist enable pipelining
 
 Without --shim one file is written into this environment's site-packages. Afterwards `deepspeed --perseus train.py`
 works, `deepspeed --help` shows the options, and a "perseus" block in a DeepSpeed config is heeded; for megatron,
-`torchrun ... pretrain_gpt.py --enable-perseus` works, and the script's --help shows the options. Jobs without either
-run as before.
+`torchrun ... pretrain_gpt.py --enable-perseus` works, and the script's --help shows the options; for pipelining,
+jobs that use torch.distributed.pipelining, as torchtitan does, run under Perseus where the environment variable
+PERSEUS_ENABLE is 1. Jobs that ask for nothing run as before.
 
-Where you may not write there, --shim writes a wrapper of deepspeed into a folder. `perseus-deepspeed`, and
-`torchrun ... -m perseus_dist.megatron pretrain_gpt.py --enable-perseus`, need none of this.
+Where you may not write there, --shim writes a wrapper of deepspeed into a folder. `perseus-deepspeed`,
+`torchrun ... -m perseus_dist.megatron pretrain_gpt.py --enable-perseus` and
+`torchrun ... -m perseus_dist.pipelining train.py` need none of this.
 """
 
 _DISABLE_EPILOG = """\
@@ -30,21 +33,26 @@ example:
   perseus-dist disable deepspeed
   perseus-dist disable deepspeed --shim ~/bin
   perseus-dist disable megatron
+  perseus-dist disable pipelining
 """
 
 _WORKS = {
     "deepspeed": "`deepspeed --perseus` works in this environment",
     "megatron": "Megatron's scripts know --enable-perseus in this environment",
+    "pipelining": "PERSEUS_ENABLE=1 puts jobs with torch.distributed.pipelining under Perseus in this environment",
 }
 _INSTEAD = {
     "deepspeed": "use --shim DIR, or perseus-deepspeed in place of deepspeed",
     "megatron": "use python -m perseus_dist.megatron SCRIPT, or torchrun -m perseus_dist.megatron SCRIPT",
+    "pipelining": "use torchrun -m perseus_dist.pipelining SCRIPT",
 }
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add both commands."""
-    enable_text = "make `deepspeed --perseus`, or Megatron's `--enable-perseus`, work in this environment"
+    enable_text = (
+        "make `deepspeed --perseus`, Megatron's `--enable-perseus` or `PERSEUS_ENABLE=1` work in this environment"
+    )
     for name, run, text, epilog in (
         ("enable", _enable, enable_text, _ENABLE_EPILOG),
         ("disable", _disable, "undo `enable`", _DISABLE_EPILOG),
@@ -56,7 +64,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        parser.add_argument("framework", choices=tuple(FRAMEWORKS), help="whose command line")
+        parser.add_argument("framework", choices=tuple(FRAMEWORKS), help="whose jobs")
         parser.add_argument("--shim", type=Path, metavar="DIR", help="a wrapper of DeepSpeed's launcher in DIR")
         parser.set_defaults(run=run)
 

@@ -1,6 +1,7 @@
 """``perseus-dist health``: whether a planner or a lease daemon serves, as an exit code for probes."""
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -48,6 +49,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="S",
         help="how long to wait for the answer (default: %(default)s)",
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     tls = parser.add_argument_group("TLS towards a planner")
     tls.add_argument("--tls", action="store_true", help="speak TLS, and trust the system's authorities")
     tls.add_argument("--tls-ca", type=Path, metavar="PEM", help="speak TLS, and trust this authority alone")
@@ -83,17 +85,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         address = args.planner or os.environ.get(_PLANNER_VARIABLE) or _DEFAULT_PLANNER
         subject, fault = f"planner at {address}", _find_planner_fault(address, args, speaks_tls=speaks_tls)
-    if fault:
+    if args.json:
+        print(json.dumps({"subject": subject, "serves": not fault, "fault": fault}))
+    elif fault:
         print(f"{subject} does not serve: {fault}", file=sys.stderr)
-        return 1
-    print(f"{subject} serves")
-    return 0
+    else:
+        print(f"{subject} serves")
+    return 1 if fault else 0
 
 
 def _find_planner_fault(address: str, args: argparse.Namespace, *, speaks_tls: bool) -> str:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own lines would stand beside our one
     import grpc
 
+    from perseus_dist.cli.jobs.call_troubles import connection_trouble
     from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, channel_credentials
     from perseus_dist.rpc.health import find_service_fault
 
@@ -101,12 +106,16 @@ def _find_planner_fault(address: str, args: argparse.Namespace, *, speaks_tls: b
     if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
         raise HealthOptionsError(f"--planner {address}: expected HOST:PORT, as in {_DEFAULT_PLANNER}")
     options = [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)]  # whether the planner serves, not a proxy on the way
-    if not speaks_tls:
+    tls = ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key) if speaks_tls else None
+    if tls is None:
         channel = grpc.insecure_channel(address, options)
     else:
         if args.tls_server_name is not None:
             options.append(("grpc.ssl_target_name_override", args.tls_server_name))
-        credentials = channel_credentials(ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key))
-        channel = grpc.secure_channel(address, credentials, options)
+        channel = grpc.secure_channel(address, channel_credentials(tls), options)
     with channel:
-        return find_service_fault(channel, args.timeout_s)
+        fault = find_service_fault(channel, args.timeout_s)
+    if not fault.startswith("UNAVAILABLE"):
+        return fault
+    trouble = connection_trouble(address, tls, server_name=args.tls_server_name, timeout_s=args.timeout_s)
+    return fault if trouble is None else f"{trouble.what}; {trouble.remedy}"

@@ -103,6 +103,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Serve."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before gRPC is imported: else each failed handshake is a line
     from perseus_dist.cli.settings.defaults import log_sources
     from perseus_dist.planner.service.server import serve
 
@@ -110,7 +111,6 @@ def run(args: argparse.Namespace) -> int:
     level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
     begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s", level=level)
     log_sources(args, _log)
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every stranger's failed handshake is a line
     asyncio.run(serve(_config(args)))
     return 0
 

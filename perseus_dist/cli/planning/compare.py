@@ -23,7 +23,8 @@ example:
 Slowdown and saving are against all-max, every computation at the maximum clock. Zeus-global has one clock for all GPUs,
 Zeus-per-stage one for each stage; both are shown with the least energy no later than the deadline, which is T_min, the
 time of all-max, unless you give one, and with the least energy at any time. Where nothing meets the deadline, the
-fastest stands in its place and says so. EnvPipe has a single plan.
+fastest stands in its place and says so. EnvPipe has a single plan. perseus-dist by rank and by phase share clocks, as
+'perseus-dist plan --granularity' does; where clocks of a rank's computations differ they are left out.
 """
 
 

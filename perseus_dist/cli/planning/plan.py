@@ -29,12 +29,14 @@ from perseus_dist.library.plan_table import (
     plans_that_matter,
     problem_text,
 )
-from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
+from perseus_dist.planning.coarse.coarse_frontier import plan_by
+from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.frontier_csv import write_frontier_csv
 from perseus_dist.planning.frontier.frontier_file import save_frontier
 from perseus_dist.planning.frontier.plan import Plan, plan_document, plan_figures, plan_for_deadline
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import j_from_uj, ms_from_ps, s_from_ps
 
 FRONTIER_NPZ, FRONTIER_CSV, PLAN_JSON, TRACE_JSON = "frontier.npz", "frontier.csv", "plan.json", "trace.json"
@@ -48,7 +50,8 @@ example:
 
 Energies are those of one pipeline, all GPUs drawing blocking power until the iteration ends. Slowdown and saving are
 against all-max, every computation at the maximum clock; "above bound" is against the exact optimum for the same time,
-for large pipelines against a bound certified to lie at most 0.01 % below it.
+for large pipelines against a bound certified to lie at most 0.01 % below it. With --granularity phase or rank, for jobs
+whose instructions cannot be seen while they run, instructions share clocks, and the bound is that of all such plans.
 The chosen plan is that for T_min, the least energy no later than all-max, unless you ask for another. DIR gets:
 
   frontier.csv   the plans worth choosing, from the fastest to that at T*, the time of least energy
@@ -71,6 +74,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     add_problem_arguments(parser)
     add_fastest_argument(add_deadline_arguments(parser))
+    parser.add_argument(
+        "--granularity",
+        choices=[str(granularity) for granularity in Granularity],
+        default=str(Granularity.INSTRUCTION),
+        help="a clock for each instruction, for each rank and phase (warm-up, steady state, cool-down), or for each "
+        "rank (default: instruction)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the results into this folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
@@ -81,12 +91,14 @@ def run(args: argparse.Namespace) -> int:
     problem = problem_from_args(args)
     deadline_ps = deadline_ps_from_args(args, replay_all_max(problem).time_ps)
     latency_ps = switch_latency_ps_from_args(args)
+    granularity = Granularity(args.granularity)
     schedule_name = args.schedule or Path(args.schedule_file).name
-    title, written = f"{Path(args.profile).name}: {schedule_name}, {problem_text(problem, latency_ps)}", []
+    title, written = f"{Path(args.profile).name}: {schedule_name}, {problem_text(problem, latency_ps, granularity)}", []
     with nullcontext() if args.out is None else staged_output(args.out, RESULTS) as staging:
         with shown_progress() as progress:
-            frontier = plan_frontier(
+            frontier = plan_by(
                 problem,
+                granularity,
                 switch_latency_ps=latency_ps,
                 deadlines_ps=[] if deadline_ps is None else [deadline_ps],
                 progress=progress,
@@ -151,6 +163,7 @@ def _frontier_figures(frontier: Frontier) -> dict[str, Any]:
     return {
         "num_gpus": problem.dag.schedule.num_ranks * problem.tensor_parallel,
         "num_instructions": problem.num_instructions,
+        "granularity": frontier.granularity,
         "switch_latency_ms": float(ms_from_ps(frontier.switch_latency_ps)),
         "bound_tolerance_percent": 100 * frontier.bound.tolerance,
         "baseline_time_s": float(s_from_ps(baseline.time_ps)),

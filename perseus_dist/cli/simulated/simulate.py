@@ -3,18 +3,16 @@
 import argparse
 import json
 import logging
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.schedule_options import add_schedule_arguments, positive_int, schedule_from_args
 from perseus_dist.cli.simulated.chaos_options import plays_history, run_history, seeds
-from perseus_dist.errors import OutputError
+from perseus_dist.cli.simulated.log_folder import log_folder
+from perseus_dist.cli.simulated.rehearsal import add_rehearsal_arguments, check_no_rehearsal, run_rehearsal_command
+from perseus_dist.errors import ScheduleError
 from perseus_dist.library.tables import format_table
 from perseus_dist.simulator.presets import PRESETS
 
@@ -29,6 +27,7 @@ example:
   perseus-dist simulate --schedule 1f1b --pp 4 --dp 2 --microbatches 8 --iterations 80 --gpu a100 --imbalance 0.1
   perseus-dist simulate --virtual-time --scenario history.json --json
   perseus-dist simulate --virtual-time --chaos 0-99 --processes 2
+  perseus-dist simulate --planner planner.example:50151 --tls --token-file ops.token --nodes 4 --jobs 3
 
 Stand-in trainers follow the schedule on simulated GPUs; agents, clock daemon, planner and nvidia-ml-py are the real
 ones. First come a few iterations at the clocks that the GPUs choose (the baseline), then the profiling sweep, then
@@ -38,6 +37,10 @@ its own: the result is deterministic and free of what a busy machine adds. Every
 A scenario says what is trained and which faults happen before which iteration; --chaos draws one from each seed. It is
 played with Perseus and without, and judged by invariants: exit code 1 says that one broke which --known-failures does
 not name. What breaks for a single seed is shrunk and printed as a scenario.
+
+--planner rehearses production: jobs train at once on simulated nodes, against a planner that runs already, with its
+certificate, tokens, metrics and page. Without a schedule each has four stages and eight microbatches. Exit code 1 says
+that a job did not come under a plan and to its end, or left a clock locked. The planner keeps the jobs for a day.
 """
 _COLUMNS = (  # header, key of a record, format
     ("simulated GPUs", "name", "s"),
@@ -59,6 +62,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source = add_schedule_arguments(parser)
+    source.required = False  # a rehearsal has a schedule of its own
     source.add_argument("--scenario", metavar="FILE", help="play the job and the faults of a JSON file")
     source.add_argument("--chaos", type=seeds, metavar="SEEDS", help="draw jobs and faults from a seed, or FIRST-LAST")
     job = parser.add_argument_group("job")
@@ -76,6 +80,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     job.add_argument("--target", metavar="T", help="t_min, slowdown=1.05 or deadline=2.5 in s (default: t_min)")
     job.add_argument("--profile", metavar="CSV", help="an earlier run's profile, which spares the sweep")
+    add_rehearsal_arguments(parser)
     parser.add_argument("--virtual-time", action="store_true", help="deterministic, in this process, in seconds")
     parser.add_argument(
         "--log-dir", type=Path, metavar="DIR", help="where the processes' logs go (default: a new folder)"
@@ -94,11 +99,15 @@ def run(args: argparse.Namespace) -> int:
     """Simulate.
 
     Returns:
-        0; 1 if the job never ran under a plan, or a clock was left locked; of a history, if an invariant broke.
+        0; 1 if the job never ran under a plan, or a clock was left locked; of a history, if an invariant broke; of a
+        rehearsal, if a job failed.
     """
     from perseus_dist.simulation.supervised import supervised
 
     with supervised():
+        if args.planner is not None:
+            return run_rehearsal_command(args)
+        check_no_rehearsal(args)
         return run_history(args) if plays_history(args) else _run(args)
 
 
@@ -107,6 +116,8 @@ def _run(args: argparse.Namespace) -> int:
     from perseus_dist.planning.profile.profile import read_profile
     from perseus_dist.simulation.job import SimulatedJob
 
+    if args.schedule is None and args.schedule_file is None:
+        raise ScheduleError("one of --schedule, --schedule-file, --scenario, --chaos and --planner is needed; add one")
     schedule = schedule_from_args(args)
     if args.target is not None:  # what agents would only write into their logs
         parse_target(args.target)
@@ -136,30 +147,8 @@ def _run_virtual(job: "SimulatedJob", args: argparse.Namespace) -> "Outcome":
 def _run_wall(job: "SimulatedJob", args: argparse.Namespace) -> "Outcome":
     from perseus_dist.simulation.wall_run import run_wall
 
-    with _log_dir(args.log_dir) as folder:
-        return run_wall(job, args.gpu, folder=folder, watch=_Progress())
-
-
-@contextmanager
-def _log_dir(named: Path | None) -> Iterator[Path]:
-    """A folder for one run: the one that was named, or a new one, which stays only where the run failed."""
-    if named is None:
-        folder = Path(mkdtemp(prefix="perseus-simulate-"))
-        print(f"logs are in {folder} while it runs", file=sys.stderr, flush=True)
-        try:
-            yield folder
-        except KeyboardInterrupt:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder)
-        return
-    try:
-        named.mkdir(parents=True, exist_ok=True)
-        if any(named.iterdir()):
-            raise OutputError(f"--log-dir {named}: saw a folder with files in it; name a new or an empty one")
-    except OSError as error:
-        raise OutputError(f"--log-dir {named}: cannot be made ({error.strerror}); name another folder") from None
-    yield named
+    with log_folder(args.log_dir) as folder:
+        return run_wall(job, args.gpu, folder=folder.path, watch=_Progress())
 
 
 class _Progress:

@@ -102,6 +102,10 @@ class DetectorAdapter:
         )
         self._note(self._detector.observe_gpu(rank, seen, now_s))
 
+    def note_alive(self, rank: int, now_s: float) -> None:
+        """A rank has reported what is not to be judged: it is not silent."""
+        self._note(self._detector.note_alive(rank, now_s))
+
     def has_urgent_news(self, now_s: float) -> bool:
         """Whether NVML has said something that should be judged at once."""
         return self._detector.has_gpu_news and now_s >= self._judged_at_s + PROMPT_PERIOD_S

@@ -33,6 +33,7 @@ class FullClocks:
         num_iterations: Measured ones that this is the mean of; 0 for a guess.
         weight: Of what was measured: a window counts by the square of its length.
         meter_s: [s] of an iteration's energy that is in doubt in a window of one.
+        guess_share: Of what iterations under plans save, how much of that a guess may be off by.
     """
 
     time_s: float
@@ -40,6 +41,7 @@ class FullClocks:
     num_iterations: int
     weight: float = 0.0
     meter_s: float = 0.0
+    guess_share: float = 0.0
 
     @property
     def doubt_j(self) -> float:

@@ -156,12 +156,13 @@ class GuardWatch:
         slow then. One just measured gets a second chance. Where times jump, its clocks could not be compared.
 
         Args:
-            is_too_slow: Iterations at full clocks are shorter than the profile says, so that it has no such chance.
+            is_too_slow: Iterations at full clocks are shorter than the profile says, so that it has no such chance, and
+                is to blame even where instructions at the plan's clocks take what it says.
         """
         if self.is_profile_wrong:
             return True
         is_second = self.num_since_sweep is None or self.num_since_sweep > 1 or is_too_slow
-        is_doubtful = self.kept_share < _MIN_KEPT_SHARE and not self.was_as_profiled
+        is_doubtful = is_too_slow or (self.kept_share < _MIN_KEPT_SHARE and not self.was_as_profiled)
         return is_second and is_doubtful and self.was_steady
 
     def has_held(self, iteration: int) -> bool:

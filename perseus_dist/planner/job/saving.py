@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from perseus_dist.planner.job.full_clocks import FullClocks, FullWindow
-from perseus_dist.planner.job.saving_level import UNKNOWN, Followed, Level
+from perseus_dist.planner.job.saving_level import GUESS_SHARE, PROFILE_SHARE, UNKNOWN, Followed, Level
 
 _NUM_NOISE = 64
 _MIN_NOISE = 8
@@ -74,6 +74,15 @@ class Saving:
         """[J] that it may be more or less, because counters tick and states changed that no window has shown."""
         hidden_j = self._hidden_j(self._level) if self._level is not None else 0.0
         return self.counted_doubt_j + hidden_j + sum(level.doubt_j for level in self._levels)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether full clocks have been measured in this run."""
+        return bool(self._states)
+
+    def wants_window(self) -> bool:
+        """Whether the count is in want of iterations at full clocks now; True once for each level, and later again."""
+        return self._level is not None and self._window is None and self._level.wants_window()
 
     def begin_plan(self, first_iteration: int, plan: Followed | None) -> None:
         """From this iteration on all pipelines follow this; None where that is full clocks, whatever it is called."""
@@ -186,9 +195,12 @@ class Saving:
         noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
         if before is not None and before is not after and not before.is_shown:
             is_other_plan = after is not None and before.plan.key != after.plan.key
-            if is_other_plan and before.may_be_in(state, noise):
+            if is_other_plan and before.may_lie_in(state, noise, is_beside=True):
                 self._show(before, state, num_after=0, is_beside=True)
-        if after is not None and (after is before or after.may_be_in(state, noise)):
+        if after is None:
+            return
+        is_beside = after is before and not after.is_shorter_than(state, noise)
+        if is_beside or after.may_lie_in(state, noise, is_beside=True) or after.waits_in(state):
             shown = self._show(after, state, num_after=len(after_j), is_beside=after is before)
             self._level = shown if self._level is after else self._level
 
@@ -208,21 +220,47 @@ class Saving:
         if is_change and plan.is_waiting and before is not None and time_s < before.time_s:
             level.state = self._faster_than(before)
         elif plan.stretch or not is_change:
-            is_guess = self.full is not None and not self.full.weight
-            known = [*([] if is_guess else [self.full]), *reversed(self._states), *([self.full] if is_guess else [])]
-            level.state = next((state for state in known if state is not None and level.may_be_in(state, noise)), None)
-        if level.state is None and self.full is not None:
-            alike = next((one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown), None)
-            alike = alike or (before if is_change else None)
-            level.guessed_j, level.is_by_profile = (plan.rate_j if alike is None else alike.rate_j), alike is None
-            full_s = time_s / plan.stretch if plan.stretch else self.full.time_s
-            level.state = FullClocks(time_s=full_s, energy_j=energy_j + level.guessed_j, num_iterations=0)
+            level.state = self._state_of(level, noise, is_change=is_change)
+        if level.state is None:
+            self._guess(level, before if is_change else None)
         self._levels.append(level)
         while len(self._levels) > _MAX_LEVELS:
             oldest = self._levels.pop(0)
             self.counted_j += oldest.saved_j
             self.counted_doubt_j += oldest.doubt_j
         return level
+
+    def _state_of(self, level: Level, noise: float, *, is_change: bool) -> FullClocks | None:
+        """The state that a new level lies in by its time; caps and a wrong profile make iterations of any length."""
+        full = self.full
+        is_known = full is not None and bool(full.weight)
+        known = [*([full] if is_known else []), *reversed(self._states), *([] if is_known else [full])]
+        state = next((state for state in known if state is not None and level.may_be_in(state, noise)), None)
+        if state is not None or full is None or not is_known or is_change or level.is_shorter_than(full, noise):
+            return state
+        return full if level.is_as_profiled(noise) or level.may_lie_in(full, noise) else None
+
+    def _guess(self, level: Level, before: Level | None) -> None:
+        """Guess what full clocks draw: it saves what others under its plan did, or else what the profile says.
+
+        Args:
+            level: New, in no state that is known.
+            before: Under the same plan just before it, where its iterations have become longer or shorter.
+        """
+        plan = level.plan
+        alike = next((one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown), None)
+        alike = alike or before
+        if alike is not None and not alike.is_well_metered:
+            alike = None
+        level.guessed_j = plan.rate_j if alike is None else alike.rate_j
+        is_measured = alike is not None and not alike.is_by_profile
+        full_s = level.time_s if self.full is None else self.full.time_s
+        level.state = FullClocks(
+            time_s=level.time_s / plan.stretch if plan.stretch else full_s,
+            energy_j=level.energy_j + level.guessed_j,
+            num_iterations=0,
+            guess_share=GUESS_SHARE if is_measured and level.is_as_long_as_full else PROFILE_SHARE,
+        )
 
     def _faster_than(self, waiting: Level) -> FullClocks | None:
         """The state without the straggler that is no longer waited for, although the plan still waits."""
@@ -253,7 +291,7 @@ class Saving:
             num_after: Iterations that followed the window.
             is_beside: Iterations of the level came just before the window, too.
         """
-        if level.is_shown and level.state is not None and level.state is not state:
+        if level.state is not None and level.state is not state and (level.is_shown or level.state.weight):
             # It has changed where nothing under the plan tells of it: in the middle, as far as anybody knows.
             num_before = max(0, level.num_since - num_after) // 2 if is_beside else 0
             num = min(level.count - level.num_settled, num_before + num_after)
@@ -262,7 +300,16 @@ class Saving:
             level = Level(plan=level.plan, time_s=level.time_s, energy_j=level.energy_j, count=num)
             self._levels.append(level)
         level.state, level.is_shown, level.guessed_j, level.num_since = state, True, None, num_after
+        self._replace_guesses(level, state)
         return level
+
+    def _replace_guesses(self, shown: Level, state: FullClocks) -> None:
+        """Give the same state to iterations just before that lasted as long, if the profile alone tells of them."""
+        until = self._levels.index(shown) if shown in self._levels else 0
+        for level in reversed(self._levels[:until]):
+            if not (level.is_by_profile and level.guessed_j is not None and level.looks_like(shown)):
+                break
+            level.state, level.guessed_j = state, None
 
     def _replace_guess(self, before: Level | None, level: Level) -> None:
         """A guess is worth less than what is known of the iterations that follow it, after a switch."""
@@ -290,7 +337,7 @@ class Saving:
         hidden = [
             abs(state.energy_j - level.state.energy_j)
             for state in self._states
-            if state is not level.state and max(state.time_s, level.state.time_s) <= level.time_s / (1 + _ALIKE_TIME)
+            if state is not level.state and level.hides(state) and (level.plan.is_waiting or level.hides(level.state))
         ]
         return level.num_since * max(hidden, default=0.0)
 

@@ -1,14 +1,18 @@
 """Iterations under one plan that look alike, and what one of them saves."""
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
 from perseus_dist.planner.job.full_clocks import Beside, FullClocks
 
 _ALIKE_STRETCH = 0.015
+_GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a window is beside them
+_ALIKE_TIME = 0.005
 _Z = 4.0
-_GUESS_DOUBT = 0.25  # share of what iterations save, where others under the same plan were measured
-_PROFILE_DOUBT = 1.0  # the same, where the profile alone says it
+_FIRST_WANTED, _NEXT_WANTED = 8, 4
+GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
+PROFILE_SHARE = 1.0  # the same, where the profile alone says it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,12 +21,14 @@ class Followed:
 
     Attributes:
         key: Equal where the same is followed.
+        time_s: [s] that iterations take by the profile; 0 where that is not known.
         stretch: Times by which iterations are longer than at full clocks; 0 where that is not known.
         rate_j: [J] that an iteration saves.
         is_waiting: Some pipelines wait for a straggler.
     """
 
     key: Hashable
+    time_s: float = 0.0
     stretch: float = 0.0
     rate_j: float = 0.0
     is_waiting: bool = False
@@ -44,7 +50,8 @@ class Level:
         is_shown: A window beside it has shown that.
         num_since: Iterations since it was shown last.
         num_settled, settled_j: How many of them count no more, and [J] that these drew.
-        guessed_j: [J] saved by one, where the state is a guess of this level's own; is_by_profile: the profile's.
+        guessed_j: [J] saved by one, where the state is a guess of this level's own.
+        num_wanted: Iterations since it was shown, after which a window is wanted.
     """
 
     plan: Followed
@@ -57,12 +64,22 @@ class Level:
     num_settled: int = 0
     settled_j: float = 0.0
     guessed_j: float | None = None
-    is_by_profile: bool = False
+    num_wanted: int = _FIRST_WANTED
 
     @property
     def rate_j(self) -> float:
         """[J] that one iteration saves."""
         return self.state.energy_j - self.energy_j if self.state is not None else 0.0
+
+    @property
+    def is_as_long_as_full(self) -> bool:
+        """Whether the plan makes no iteration longer, so that a longer one is no shorter at full clocks."""
+        return 0 < self.plan.stretch <= 1 + _ALIKE_STRETCH
+
+    @property
+    def is_by_profile(self) -> bool:
+        """Whether nothing but the profile says what they save."""
+        return self.state is None or self.state.guess_share >= PROFILE_SHARE
 
     @property
     def saved_j(self) -> float:
@@ -76,9 +93,21 @@ class Level:
         """[J] by which that may be more or less."""
         if self.state is None:
             return 0.0
-        is_guess = not self.state.weight
-        share = _PROFILE_DOUBT if self.is_by_profile else _GUESS_DOUBT
-        return (self.count - self.num_settled) * (self.state.doubt_j + (share * abs(self.rate_j) if is_guess else 0.0))
+        num = self.count - self.num_settled
+        guess_j = self.state.guess_share * abs(self.rate_j)
+        edges_j = _Z * self.state.meter_s * self.energy_j / self.time_s if num and self.time_s else 0.0
+        return num * (self.state.doubt_j + guess_j) + edges_j
+
+    def wants_window(self) -> bool:
+        """Whether to look at full clocks now, since these iterations tell nothing of them: True once, and later again.
+
+        Nothing but the profile says what they draw, or the plan lasts as long whatever they take.
+        """
+        is_hidden = not (self.plan.stretch or self.is_shown)
+        if self.num_since < self.num_wanted or not (self.is_by_profile or is_hidden):
+            return False
+        self.num_wanted *= _NEXT_WANTED
+        return True
 
     def settle(self) -> None:
         """Fix the sum that has been counted so far, whatever is found of the state later."""
@@ -89,6 +118,49 @@ class Level:
         doubt = max(_ALIKE_STRETCH, _Z * time_noise)
         stretch = self.plan.stretch
         return not stretch or abs(self.time_s / (stretch * state.time_s) - 1) <= doubt
+
+    def is_as_profiled(self, time_noise: float) -> bool:
+        """Whether iterations take what the profile says of the plan, whatever it says of full clocks."""
+        doubt = max(_ALIKE_STRETCH, _Z * time_noise)
+        return bool(self.plan.time_s) and abs(self.time_s / self.plan.time_s - 1) <= doubt
+
+    def is_shorter_than(self, state: FullClocks, time_noise: float) -> bool:
+        """Whether iterations are shorter than at full clocks in a state, as no plan makes them."""
+        return self.time_s < (1 - max(_ALIKE_STRETCH, _Z * time_noise)) * state.time_s
+
+    def may_lie_in(self, state: FullClocks, time_noise: float, *, is_beside: bool = False) -> bool:
+        """Whether iterations may be as long in a state, where caps may hold clocks that are lower than the plan's.
+
+        They are as long as at full clocks then. No plan makes them shorter.
+
+        Args:
+            state: In question.
+            time_noise: Standard deviation of one iteration's time, as a share of it.
+            is_beside: Iterations in that state are beside these, and known better than what the profile says.
+        """
+        doubt = max(_GUESS_STRETCH if is_beside and self.is_by_profile else _ALIKE_STRETCH, _Z * time_noise)
+        most_s = max(1.0, self.plan.stretch) * state.time_s if self.plan.stretch else math.inf
+        return not self.is_shorter_than(state, time_noise) and self.time_s <= (1 + doubt) * most_s
+
+    @property
+    def is_well_metered(self) -> bool:
+        """Whether what one saves is known well enough to be expected of others, although counters tick."""
+        if self.state is None or not self.state.meter_s:
+            return self.state is not None
+        meter_j = self.state.energy_j * self.state.meter_s / self.state.time_s
+        return meter_j <= GUESS_SHARE * abs(self.rate_j) * self.count
+
+    def looks_like(self, other: "Level") -> bool:
+        """Whether iterations of two plans last as long."""
+        return abs(self.time_s / other.time_s - 1) <= _ALIKE_STRETCH
+
+    def hides(self, state: FullClocks) -> bool:
+        """Whether iterations at full clocks would be shorter in a state, so that their time tells nothing of it."""
+        return state.time_s <= self.time_s / (1 + _ALIKE_TIME)
+
+    def waits_in(self, state: FullClocks) -> bool:
+        """Whether pipelines wait for a straggler that is over in a state."""
+        return self.plan.is_waiting and self.hides(state)
 
     def beside(self, energies_j: list[float]) -> Beside:
         """These iterations of it, on one side of a window."""

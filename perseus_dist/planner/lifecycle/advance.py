@@ -20,7 +20,7 @@ from perseus_dist.planner.lifecycle.plan import (
     request_frontier,
     start_planning,
 )
-from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow
+from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweep import advance_sweep, begin_series, common_clocks_mhz, resume_series
 from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_have_moved
@@ -197,8 +197,8 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *start_planning(job, why)]
     if doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
-    elif doubts and job.spec is not None:
-        effects += _measure_again(job, range(job.spec.pp_size), now_s, doubts)
+    elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
+        effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
     else:
         effects += _answer_drift(job, now_s)
     return [*effects, *request_frontier(job, now_s)] if job.phase is Phase.ENFORCING else effects

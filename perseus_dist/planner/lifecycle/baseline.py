@@ -76,7 +76,7 @@ def record_baseline(job: Job) -> list[Effect]:
         seen = f"{measured.time_s:.4f} s in {measured.num_iterations} iterations of probes"
         effects.append(Log(sentence=f"the baseline is {seen} instead of {before.time_s:.4f} s"))
     job.measured.baseline = measured
-    if job.measured.saving.full is None:
+    if not job.measured.saving.is_known:
         begin_saving(job, measured)
     job.num_changes += 1
     return [*effects, Persist(facts=(measured,))]

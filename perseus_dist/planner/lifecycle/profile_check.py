@@ -3,7 +3,10 @@
 Iterations at full clocks cannot be shorter than the profile says that they are; whatever else they differ by is said.
 """
 
+import csv
 import math
+from collections import defaultdict
+from io import StringIO
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job, Phase
@@ -11,10 +14,12 @@ from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
 from perseus_dist.planner.job.self_check import Comparison, self_check
 from perseus_dist.planner.lifecycle.events import Effect, Log
+from perseus_dist.planning.profile.sweep_steps import ClockTime, largest_step
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
+_MAX_STEP_SWEEPS = 2
 _MIN_PLANNED = 16
 """Iterations under the plan in force, before they are compared: a straggler is found within fewer."""
 
@@ -42,6 +47,35 @@ def doubt(job: Job) -> str:
     return (
         f"iterations at full clocks take {full.time_s:.4f} s, and {modelled_s:.4f} s by the profile, which was "
         "measured while GPUs were slow: sweeping all ranks again"
+    )
+
+
+def step_in_sweep(job: Job) -> str:
+    """Why a profile must be measured again that was swept while all GPUs of a stage were slow for a while; else empty.
+
+    Plans of such a profile may be on time, and save little. Each sweep of the run is looked at once; where the next one
+    has a step as well, GPUs come and go, and the profile is taken as it is.
+    """
+    profiling, plan = job.profiling, job.plan
+    if plan is None or not profiling.is_unchecked or job.num_attached < job.num_ranks:
+        return ""
+    profiling.is_unchecked = False
+    if profiling.num_step_sweeps >= _MAX_STEP_SWEEPS or job.members.ranks[0].has_profile:
+        return ""
+    times: defaultdict[tuple[int, str], list[ClockTime]] = defaultdict(list)
+    for row in csv.DictReader(StringIO(plan.profile_csv.decode())):
+        if clock_mhz := int(row["frequency"] or 0):  # transfers have none
+            num_runs = int(float(row.get("samples") or 1))
+            at_clock = ClockTime(clock_mhz=clock_mhz, time_s=float(row["time"]), num_runs=num_runs)
+            times[int(row["stage"]), row["instruction"]].append(at_clock)
+    step = largest_step(times)
+    if step is None:
+        return ""
+    profiling.num_step_sweeps += 1
+    direction = "longer" if step.share > 0 else "shorter"
+    return (
+        f"computations of stage {step.stage} at {step.clock_mhz} MHz take {100 * abs(step.share):.1f} % {direction} "
+        "than they can beside the clock above: GPUs were slow for a part of the sweep; sweeping all ranks again"
     )
 
 

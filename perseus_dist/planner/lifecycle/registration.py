@@ -190,6 +190,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
             stream=event.stream,
             has_profile=attach.has_profile,
             version=attach.version,
+            host=attach.host,
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )

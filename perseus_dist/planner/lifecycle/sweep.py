@@ -313,11 +313,9 @@ def _end(job: Job, series: int, why: str) -> list[Effect]:
         job.profiling.sweep = None
     job.profiling.ended_series.add(series)
     job.num_changes += 1
-    drop = (
-        _drop_replaced(job.profiling, series)
-        if series in job.profiling.sweeps and job.profiling.sweeps[series].is_profile
-        else []
-    )
+    is_profile = series in job.profiling.sweeps and job.profiling.sweeps[series].is_profile
+    job.profiling.is_unchecked |= is_profile
+    drop = _drop_replaced(job.profiling, series) if is_profile else []
     return [Log(sentence=why), Persist(facts=(SweepEnded(series=series),), drop=tuple(drop))]
 
 

@@ -14,8 +14,8 @@ from perseus_dist.planner.access.refusal import check_rights, not_allowed, too_m
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.lifecycle import new_job, restore
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.outbox import Ending, Outbox

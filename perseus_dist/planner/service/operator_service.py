@@ -10,8 +10,8 @@ from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError, check_rights, ending, not_now, too_many
 from perseus_dist.planner.job.state.planning import JobPlan
-from perseus_dist.planner.lifecycle.job_status import job_status
 from perseus_dist.planner.lifecycle.plan import planning_request
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import Change, OperatorCalls, owner_of

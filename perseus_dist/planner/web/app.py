@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -30,6 +31,7 @@ from perseus_dist.planner.web.targets import chosen_target
 from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.planner.web.views.fleet import MAX_ROWS
 from perseus_dist.planner.web.views.frontier_chart import choices_document
+from perseus_dist.planner.web.views.nodes import nodes_document
 from perseus_dist.planner.web.views.wording import target_words
 from perseus_dist.rpc.violations import InvalidMessageError
 
@@ -76,6 +78,7 @@ class Page:
         """The page as an ASGI application."""
         routes = [
             Route("/", self._guarded(self.fleet)),
+            Route("/nodes", self._guarded(self.nodes)),
             Route("/jobs/{job_id}", self._guarded(self.job)),
             Route("/jobs/{job_id}/choices", self._guarded(self.choices)),
             Route("/jobs/{job_id}/target", self._guarded(self.set_target), methods=["POST"]),
@@ -114,6 +117,12 @@ class Page:
             may_change=may_change(visitor.caller, actor),
             choices=choices_document(actor.job),
         )
+
+    async def nodes(self, request: Request) -> Response:
+        """GPUs of the jobs that the caller may see, by node."""
+        visitor = self._known(request)
+        jobs = [actor.job for actor in self._visible(visitor)]
+        return self._html("nodes.html", visitor, at_s=time.time(), **nodes_document(jobs))
 
     async def choices(self, request: Request) -> Response:
         """The slider's positions."""

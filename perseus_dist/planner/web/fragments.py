@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import jinja2
 
-from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.diary import Diary

@@ -1,14 +1,23 @@
 """The plan and the baselines on the same footing: one pipeline's iteration, replayed on measured times and energies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from perseus_dist.errors import PlanningError
 from perseus_dist.planning.baselines.baselines import zeus_global, zeus_per_stage
 from perseus_dist.planning.baselines.envpipe import envpipe
+from perseus_dist.planning.coarse.coarse_frontier import plan_coarse_frontier
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.replay import Execution, replay
 from perseus_dist.planning.schedule.dag import Int32Array
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import j_from_uj, s_from_ps
+
+_COARSER = {
+    Granularity.INSTRUCTION: (Granularity.RANK, Granularity.PHASE),
+    Granularity.PHASE: (Granularity.RANK,),
+    Granularity.RANK: (),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +57,8 @@ class Comparison:
     """All plans side by side.
 
     Attributes:
-        plans: All-max, the two Zeus baselines with two plans each, EnvPipe, and perseus-dist at several deadlines.
+        plans: All-max, the two Zeus baselines with two plans each, EnvPipe, perseus-dist by rank and by phase within
+            the limit and at T*, and perseus-dist at several deadlines.
         sweeps: By key, all that the two Zeus baselines can choose from, from the highest clock down.
     """
 
@@ -96,10 +106,35 @@ def compare(frontier: Frontier, *, deadline_ps: int | None = None) -> Comparison
             compared("all_max", "all-max", reference),
             *(plan for sweep in sweeps.values() for plan in _best_of(sweep, limit_ps)),
             realised("envpipe", "EnvPipe", envpipe(problem)),
+            *(
+                compared(f"perseus_{granularity}_{key}", f"perseus-dist by {granularity} {when}", execution)
+                for granularity in _COARSER[frontier.granularity]
+                for key, when, execution in _coarse(frontier, granularity, limit_ps)
+            ),
             *plans,
         ],
         sweeps=sweeps,
     )
+
+
+def _coarse(frontier: Frontier, granularity: Granularity, limit_ps: int) -> Iterator[tuple[str, str, Execution]]:
+    """The plans with shared clocks within the limit and within T*; none where clocks cannot be shared."""
+    try:
+        coarse = plan_coarse_frontier(
+            frontier.problem,
+            granularity,
+            switch_latency_ps=frontier.switch_latency_ps,
+            deadlines_ps=[limit_ps, frontier.t_star_ps],
+            is_whole=False,
+        )
+    except PlanningError:
+        return
+    is_met = limit_ps >= coarse.fastest_ps
+    within = coarse.execution(coarse.point_for_deadline(max(limit_ps, coarse.fastest_ps)))
+    at_limit = "at T_min" if limit_ps == frontier.baseline.time_ps else "at the deadline"
+    yield "deadline", at_limit if is_met else f"{at_limit}, fastest", within
+    within_t_star_ps = max(frontier.t_star_ps, coarse.fastest_ps)
+    yield "t_star", "at T*", coarse.execution(coarse.point_for_deadline(within_t_star_ps))
 
 
 def _best_of(sweep: Sequence[ComparedPlan], limit_ps: int) -> tuple[ComparedPlan, ComparedPlan]:

@@ -18,6 +18,7 @@ from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.frontier.problem import PlanningProblem
 from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import PS_PER_NS, PS_PER_S, FloatArray, IntArray, energy_uj
 
 Progress = Callable[[str, float], bool]
@@ -78,6 +79,7 @@ class Frontier:
         clock_indices: (num_points, num_instructions) uint16, indices into the clocks of each instruction's curve.
         baseline: The iteration at all-maximum clocks.
         solve_seconds, realise_seconds: [s] duration of the two steps of planning.
+        granularity: Which instructions share a clock; the bound is that of all plans where they do.
     """
 
     problem: PlanningProblem
@@ -90,6 +92,7 @@ class Frontier:
     baseline: Execution
     solve_seconds: float = 0.0
     realise_seconds: float = 0.0
+    granularity: Granularity = Granularity.INSTRUCTION
     total_uj: IntArray = field(init=False)
     deadline_points: IntArray = field(init=False)
 

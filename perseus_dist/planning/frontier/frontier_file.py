@@ -31,13 +31,15 @@ from perseus_dist.planning.profile.cost_curve import CostCurve, curve_of_choices
 from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W
 from perseus_dist.planning.profile.profile_csv import MAX_CLOCK_MHZ, MAX_TIME_S
 from perseus_dist.planning.schedule.dag import build_dag
+from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.planning.schedule.schedule import format_schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_S, UW_PER_W
 
 SCHEMA_VERSION = 3
-_READ_VERSIONS = (2, SCHEMA_VERSION)  # bounds of version 2 are exact, and it does not say so
+COARSE_VERSION = 4  # of frontiers of plans with shared clocks: it says which instructions share one
+_READ_VERSIONS = (2, SCHEMA_VERSION, COARSE_VERSION)  # bounds of version 2 are exact, and it does not say so
 
 _FORMAT = "perseus-dist frontier"
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -104,6 +106,8 @@ def frontier_npz(frontier: Frontier) -> bytes:
     for names in _CURVE_ARRAYS.values():
         for name in names:
             arrays[f"curve_{name}"] = np.concatenate([getattr(curve, name) for curve in problem.curves])
+    if frontier.granularity != Granularity.INSTRUCTION:
+        header |= {"schema_version": COARSE_VERSION, "granularity": frontier.granularity}
     header["sha256"] = _digest(header, arrays)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     data = BytesIO()
@@ -194,7 +198,7 @@ def _read_header(path: str | os.PathLike[str], arrays: _Arrays) -> dict[str, Any
         raise _foreign(path)
     if schema_version not in _READ_VERSIONS:
         raise FrontierFileError(
-            f"{path}: saw schema version {schema_version}, expected {SCHEMA_VERSION}; upgrade perseus-dist to read it, "
+            f"{path}: saw schema version {schema_version}, expected {COARSE_VERSION}; upgrade perseus-dist to read it, "
             "or plan again with this version"
         )
     return header
@@ -213,7 +217,10 @@ def _frontier(header: Mapping[str, Any], arrays: _Arrays) -> Frontier:
     clock_indices = _array(arrays, "clock_indices", (points, problem.num_instructions))
     num_clocks = np.array([len(curve.clocks_mhz) for curve in problem.curves])
     time_ps, effective_uj = (_array(arrays, name, (points,)) for name in ("time_ps", "effective_uj"))
-    tolerance = header["tolerance"] if header["schema_version"] == SCHEMA_VERSION else 0.0
+    tolerance = header["tolerance"] if header["schema_version"] >= SCHEMA_VERSION else 0.0
+    is_coarse = header["schema_version"] == COARSE_VERSION
+    granularity = Granularity(header["granularity"]) if is_coarse else Granularity.INSTRUCTION
+    _check((granularity != Granularity.INSTRUCTION) == is_coarse)
     _check(type(tolerance) is float and 0 <= tolerance < 1)
     bound = Bound(
         time_ps=_array(arrays, "bound_time_ps", (vertices,)),
@@ -235,6 +242,7 @@ def _frontier(header: Mapping[str, Any], arrays: _Arrays) -> Frontier:
         baseline=replay_all_max(problem),
         solve_seconds=float(header["solve_seconds"]),
         realise_seconds=float(header["realise_seconds"]),
+        granularity=granularity,
     )
 
 
@@ -248,6 +256,10 @@ def _check_plans(frontier: Frontier) -> None:
             execution.changes.sum() == frontier.num_changes[point],
         )
     _check((frontier.gaps > -1e-6).all())
+    clocks_mhz = frontier.problem.clocks_mhz(frontier.clock_indices)
+    if frontier.granularity != Granularity.INSTRUCTION:
+        groups = sharing(frontier.problem.dag.schedule, frontier.granularity)
+        _check(all((clocks_mhz[:, group] == clocks_mhz[:, group[:1]]).all() for group in groups))
 
 
 def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:

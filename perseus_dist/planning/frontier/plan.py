@@ -7,6 +7,7 @@ import numpy as np
 
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.replay import Execution
+from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.units import energy_uj, j_from_uj, ms_from_ps, s_from_ps, w_from_uw
 
 SCHEMA_VERSION = 1
@@ -106,7 +107,8 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The content of ``plan.json``: its figures, its deadline, and the clocks of every rank.
 
-    Instructions stand in execution order; the clock of a constant instruction is null.
+    Instructions stand in execution order; the clock of a constant instruction is null. Where instructions share clocks,
+    ``clocks`` of each rank says which it has from what time of the iteration on.
     """
     problem, baseline = plan.frontier.problem, plan.frontier.baseline
     clocks_mhz = iter(plan.execution.clocks_mhz.tolist())
@@ -118,6 +120,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "schedule_digest": problem.dag.schedule.digest(),
         "switch_latency_ms": float(ms_from_ps(plan.frontier.switch_latency_ps)),
         "tensor_parallel": problem.tensor_parallel,
+        "granularity": plan.frontier.granularity,
         "blocking_power_w": w_from_uw(problem.blocking_uw // problem.tensor_parallel).tolist(),
         "ranks": [
             {
@@ -125,7 +128,21 @@ def plan_document(plan: Plan) -> dict[str, Any]:
                 "instructions": [
                     {"id": str(instruction), "clock_mhz": next(clocks_mhz) or None} for instruction in order
                 ],
+                **({} if plan.frontier.granularity == Granularity.INSTRUCTION else {"clocks": _clocks(plan, pp_rank)}),
             }
             for pp_rank, order in enumerate(problem.dag.schedule.ranks)
         ],
     }
+
+
+def _clocks(plan: Plan, pp_rank: int) -> list[dict[str, Any]]:
+    """The clocks of a rank in their order, each from the end of the computation before it on."""
+    schedule, execution = plan.frontier.problem.dag.schedule, plan.execution
+    groups = sharing(schedule, plan.frontier.granularity)
+    ends_ps, clocks_mhz = execution.end_ps, execution.clocks_mhz
+    begin_s, clocks = 0.0, []
+    for group in groups:
+        if plan.frontier.problem.dag.pp_rank[group[0]] == pp_rank:
+            clocks.append({"begin_s": begin_s, "clock_mhz": int(clocks_mhz[group[0]])})
+            begin_s = float(s_from_ps(ends_ps[group[-1]]))
+    return clocks

@@ -53,19 +53,28 @@ def undisturbed(rows: Sequence[Row]) -> list[Row]:
     """Replicas' rows of one stage, instruction, clock and GPU, without those that were slowed down.
 
     What disturbs a computation makes it slower, never faster, so rows that are clearly slower than the fastest are left
-    out, once gross outliers are, which may be faster. Times at other clocks are no reference: where a library picks
+    out, once gross outliers are, which may be faster: one alone, where two that agree are replicas that are well beside
+    most that are not. Times at other clocks are no reference: where a library picks
     another kernel, a lower clock can be 10 % faster (A40).
 
     Args:
         rows: In any order; at least one.
     """
-    accepted = _judge(rows)[0] if len(rows) >= MIN_ROWS_TO_REJECT else rows
+    accepted = _without_outliers(rows) if len(rows) >= MIN_ROWS_TO_REJECT else rows
     least = min(accepted, key=lambda row: row.time_s)
     return [
         row
         for row in accepted
         if row.time_s <= (1 + ALIKE_SHARE) * least.time_s + ALIKE_SIGMAS * _standard_error_s(row, least)
     ]
+
+
+def _without_outliers(rows: Sequence[Row]) -> Sequence[Row]:
+    accepted = _judge(rows)[0]
+    least_s = min(row.time_s for row in accepted)
+    first, second, *_ = sorted(row.time_s for row in rows)
+    do_two_agree = second < least_s / (1 + ALIKE_SHARE) and second <= (1 + ALIKE_SHARE) * first
+    return rows if do_two_agree else accepted
 
 
 def _standard_error_s(*rows: Row) -> float:

@@ -11,7 +11,7 @@ from perseus_dist.messages.job_status import JobFigures, MeasuredIterations
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.report.analysis.earlier_checks import earlier_checks
 from perseus_dist.report.analysis.gpus import GpuFigures, gpu_figures
-from perseus_dist.report.analysis.iterations import Iterations, energy_per_token_j, iterations_of, summed_up
+from perseus_dist.report.analysis.iterations import Iterations, Under, energy_per_token_j, iterations_of, summed_up
 from perseus_dist.report.analysis.measured_execution import KeptPipelines, kept_pipelines
 from perseus_dist.report.analysis.stragglers import StragglerFigures, straggler_figures
 from perseus_dist.runlog.files import RunFiles, read_run
@@ -21,6 +21,11 @@ _WIDE_SPREAD = 0.05  # as the planner has it
 NO_BASELINE = (
     "this run has no baseline, because too few iterations at full clocks were seen live before its plan came into "
     "force: what the plan saves and costs is not known"
+)
+
+EARLIER_PLAN = (
+    "the last plan came into force too late for its energy to be measured: saving and slowdown are those of the plan "
+    "before"
 )
 
 
@@ -34,7 +39,7 @@ class RunReport:
         pipelines: The same by dp_rank, of the pipelines whose ranks are all known.
         kept: Iterations with all their instructions.
         baseline: Of this run, at full clocks; of no iterations where it has none.
-        planned: Under the last plan.
+        planned: Under the last plan; under the one before where no energy is known of the last one.
         gpus: By rank.
         stragglers: None where there were none.
         losses_equal: Whether the losses are those of a run without Perseus, bit by bit; None if they were not compared.
@@ -122,8 +127,21 @@ class RunReport:
     @property
     def notes(self) -> tuple[str, ...]:
         """Parts that are missing from the report, a sentence each."""
-        found = (*self._baseline_notes(), *self.run.notes, *self.kept.notes, *self.straggler_notes, *self.output_notes)
+        found = (
+            *self._baseline_notes(),
+            *self._plan_notes(),
+            *self.run.notes,
+            *self.kept.notes,
+            *self.straggler_notes,
+            *self.output_notes,
+        )
         return tuple(dict.fromkeys(found))
+
+    def _plan_notes(self) -> tuple[str, ...]:
+        """Which plan was measured, where that is not the last one."""
+        planned = np.flatnonzero(self.iterations.under == Under.PLAN)
+        in_force = np.flatnonzero(self.iterations.is_in_force)
+        return (EARLIER_PLAN,) if len(in_force) and in_force[-1] < planned[-1] else ()
 
     def _baseline_notes(self) -> tuple[str, ...]:
         """Doubts about the baseline that the plan is compared with, a sentence each."""
@@ -201,13 +219,19 @@ def build_report(folder: Path, *, losses_equal: bool | None = None, clocks_left_
         pipelines=pipelines,
         kept=kept_pipelines(run),
         baseline=job.baseline if job.baseline.num_iterations else summed_up(iterations, iterations.is_baseline),
-        planned=job.enforced if job.enforced.num_iterations else summed_up(iterations, iterations.is_in_force),
+        planned=_planned(job, summed_up(iterations, iterations.is_in_force)),
         gpus=gpu_figures(run, of_ranks),
         stragglers=straggler_figures(run, pipelines, straggler_notes),
         losses_equal=checked.losses_equal if losses_equal is None else losses_equal,
         clocks_left_locked=checked.clocks_left_locked if clocks_left_locked is None else clocks_left_locked,
         straggler_notes=tuple(straggler_notes),
     )
+
+
+def _planned(job: JobRecord, reported: MeasuredIterations) -> MeasuredIterations:
+    """Iterations under the last plan: the planner's, unless only those that ranks have reported tell an energy."""
+    is_told = job.enforced.energy_j > 0 or not reported.energy_j > 0
+    return job.enforced if job.enforced.num_iterations and is_told else reported
 
 
 def _energies_if_whole(iterations: Iterations, *, is_whole: bool) -> Iterations:

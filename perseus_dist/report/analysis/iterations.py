@@ -48,7 +48,8 @@ class Iterations:
         table_revision, point: (num_iterations) what all of them followed: ``NO_POINT`` without a plan, else ``MIXED``
             where they did not follow the same.
         under: (num_iterations) an ``Under`` each.
-        is_in_force: (num_iterations) whether it ran under the last plan that there was.
+        is_in_force: (num_iterations) whether it ran under the last plan that there was; under the last of which
+            energies are known, if there is one: a plan that came shortly before the end tells nothing.
     """
 
     number: IntArray
@@ -81,9 +82,13 @@ def iterations_of(run: RunFiles, ranks: Sequence[int]) -> Iterations:
     parts = [[of_rank[number] for of_rank in reports] for number in numbers]
     rows = [{(part.table_revision, part.point) for part in of_all} for of_all in parts]
     is_planned = np.array([all(point != NO_POINT for _, point in row) for row in rows], dtype=bool)
-    last_row = next((row for row, planned in zip(reversed(rows), is_planned[::-1], strict=True) if planned), None)
     pipelines = _by_pipeline(run, ranks)
     energies = [[part.energy_j for part in of_all] for of_all in parts]
+    planned_rows = [index for index in range(len(rows)) if is_planned[index]]
+    last = max(
+        (index for index in planned_rows if None not in energies[index]), default=max(planned_rows, default=None)
+    )
+    last_row = None if last is None else rows[last]
     number = np.array(numbers, dtype=np.int64)
     followed = [next(iter(row)) if len(row) == 1 else (0, MIXED) for row in rows]
     table_revision, point = np.array(followed, dtype=np.int64).reshape(-1, 2).T

@@ -9,7 +9,7 @@ from pathlib import Path
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
 from perseus_dist.simulation.virtual.agent import VirtualAgent

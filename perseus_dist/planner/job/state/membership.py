@@ -22,7 +22,7 @@ class RankState:
 
     Attributes:
         stream: The one it is attached by, or None.
-        run_id: As it says.
+        run_id, host: As it says.
         control: As its latest telemetry says.
         said_goodbye: Its trainer has ended.
         telemetry_sequence: Of its latest telemetry; 0 before the first.
@@ -40,6 +40,7 @@ class RankState:
     version: str
     control: str
     run_id: str = ""
+    host: str = ""
     trouble: str = ""
     said_goodbye: bool = False
     telemetry_sequence: int = 0

@@ -74,6 +74,8 @@ class Profiling:
         acked_samples: By (rank, incarnation), the highest sequence ever accepted.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
+        is_unchecked: A sweep has ended whose profile has not been looked at for steps.
+        num_step_sweeps: Sweeps that steps gave cause to.
     """
 
     sweep_id: int = 0
@@ -84,6 +86,8 @@ class Profiling:
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
     is_unplannable: bool = False
     reprofiled_at_s: float | None = None
+    is_unchecked: bool = False
+    num_step_sweeps: int = 0
 
     def of_other_work(self) -> "Profiling":
         """The state without samples; numbers that are used up stay so."""

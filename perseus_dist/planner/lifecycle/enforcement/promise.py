@@ -38,6 +38,8 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
         return _fall(job, now_s)
     if watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
+    if job.measured.saving.wants_window():
+        watch.guard.suspect("nothing that was measured tells what full clocks draw now")
     if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job)):
         probed = watch.guard.order_probe(effective_iteration(job, now_s))
         probe = Probe(first_iteration=probed.start, num_iterations=len(probed))

@@ -34,7 +34,9 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
             return
     rank = state.rank.rank
     # In a probe a rank may be at a power cap that its peers, who have not begun it, are not seen to reach.
-    if message.gpu.clock_mhz and not job.enforcement.guard.guard.is_probed(message.iteration):
+    if job.enforcement.guard.guard.is_probed(message.iteration):
+        watch.note_alive(rank, now_s)
+    elif message.gpu.clock_mhz:
         watch.observe_gpu(rank, message.gpu, message.iteration, now_s)
     if job.phase in (Phase.REPROFILING, Phase.PLANNING):
         return  # where some ranks are swept, the times of all in their pipeline say nothing about it
@@ -133,6 +135,8 @@ def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | 
     """
     assert job.plan is not None
     summary = job.plan.summary
+    if job.enforcement.guard.guard.is_probed(report.iteration) and report.point == NO_POINT:
+        return summary.baseline_time_ps / PS_PER_S
     if report.point == NO_POINT or report.table_revision < job.plan.revision:
         return None
     if report.table_revision == job.plan.revision:

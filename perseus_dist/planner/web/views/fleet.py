@@ -4,7 +4,7 @@ from typing import Any
 
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job import Job
-from perseus_dist.planner.web.views.progress import progress_of
+from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
 
 MAX_ROWS = 500
 
@@ -18,7 +18,7 @@ def fleet_row(job: Job, status: JobStatus) -> dict[str, Any]:
     return {
         "status": status,
         "phase": status.phase.replace("_", " "),
-        "progress": progress_of(job),
+        "progress": phase_progress(job),
         "attached": job.num_attached,
         "time_s": time_s,
         "against_baseline": time_s / status.baseline.time_s - 1 if time_s and status.baseline.time_s else None,

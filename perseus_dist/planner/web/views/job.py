@@ -5,11 +5,11 @@ from typing import Any
 
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
 from perseus_dist.planner.web.views.diary import Entry
 from perseus_dist.planner.web.views.fleet import iteration_time_s
 from perseus_dist.planner.web.views.frontier_chart import frontier_chart
 from perseus_dist.planner.web.views.heat_map import MAX_PIPELINES, Planned, heat_maps
-from perseus_dist.planner.web.views.progress import progress_of
 
 SECTIONS = ("head", "figures", "frontier", "heat", "pipelines", "stragglers", "events")
 MAX_EVENTS = 40
@@ -21,7 +21,7 @@ def job_document(job: Job, status: JobStatus, planned: Planned, entries: tuple[E
     return {
         "status": status,
         "phase": status.phase.replace("_", " "),
-        "progress": progress_of(job),
+        "progress": phase_progress(job),
         "attached": job.num_attached,
         "time_s": time_s,
         "against_baseline": time_s / status.baseline.time_s - 1 if time_s and status.baseline.time_s else None,

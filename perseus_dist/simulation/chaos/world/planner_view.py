@@ -2,7 +2,7 @@
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
-from perseus_dist.planner.lifecycle.job_status import job_status
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.simulation.chaos.world.world import PlannerView
 from perseus_dist.units import UW_PER_W
 

@@ -1,5 +1,6 @@
 """Progress of a job in its phase, with the time that is left where that is known."""
 
+import math
 from dataclasses import dataclass
 from statistics import median
 
@@ -22,7 +23,7 @@ class Progress:
     left_s: float | None = None
 
 
-def progress_of(job: Job) -> Progress:
+def phase_progress(job: Job) -> Progress:
     """A job's progress, by iterations that were reported and those that the phase still needs."""
     now = job.progress.iteration
     match job.phase:
@@ -40,7 +41,8 @@ def progress_of(job: Job) -> Progress:
                 return Progress(text=f"sweep of {len(ordered.clocks_mhz)} clocks waits for ranks that are away")
             return _of_iterations(job, ordered.first_iteration, needed, f"sweep of {len(ordered.clocks_mhz)} clocks")
         case Phase.PLANNING:
-            return Progress(text="planning")
+            spent_s = job.now_s - job.planning.transfers_at_s
+            return Progress(text=f"planning, {spent_s:.0f} s so far" if math.isfinite(spent_s) else "planning")
         case _:
             return Progress(text="" if now == NO_ITERATION else f"iteration {now:,}")
 

@@ -7,16 +7,19 @@ from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.predicted_saving import predicted_saving
 from perseus_dist.planner.job.state.measured import Measured
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, reported_pipelines, target_point
+from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
 from perseus_dist.rank_text import told_once
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
 MAX_TROUBLES = 8  # shown; a thousand ranks mostly share one cause
 MAX_VERDICTS = 256  # shown: the worst
+MAX_LEFT_S = 86_400.0  # shown
 
 
 def job_status(job: Job) -> JobStatus:
     """The job's status, to show."""
     summary = job.plan.summary if job.plan else None
+    progress = phase_progress(job)
     full, plan = job.measured.self_check.latest.full, job.measured.self_check.latest.plan
     return JobStatus(
         job_id=job.job_id,
@@ -54,6 +57,9 @@ def job_status(job: Job) -> JobStatus:
         full_energy_degree=full.energy_degree if full else 0.0,
         plan_time_degree=plan.time_degree if plan else 0.0,
         plan_energy_degree=plan.energy_degree if plan else 0.0,
+        progress=progress.text,
+        progress_share=progress.share or 0.0,
+        phase_left_s=min(progress.left_s or 0.0, MAX_LEFT_S),
     )
 
 

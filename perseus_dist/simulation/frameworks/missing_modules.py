@@ -1,4 +1,4 @@
-"""Modules that newer versions of Megatron import and dense models never call: ``typing.override``, and triton."""
+"""Modules that Megatron and torchtitan import and dense models never call: ``typing.override``, and triton."""
 
 import importlib.machinery
 import importlib.util
@@ -13,12 +13,16 @@ from typing import Any, Self
 _IMPORTS_TRITON = re.compile(r"^(import|from) triton\b", re.MULTILINE)  # not indented: without asking if it is there
 
 
-def supply_what_is_missing() -> None:
-    """For the whole of the process."""
+def supply_what_is_missing(package: str) -> None:
+    """For the whole of the process.
+
+    Args:
+        package: Whose modules import it.
+    """
     if not hasattr(typing, "override"):
         typing.__dict__["override"] = lambda function: function
     if importlib.util.find_spec("triton") is None:
-        sys.meta_path.insert(0, _TritonForAMoment)
+        sys.meta_path.insert(0, _TritonForAMoment(package))
 
 
 class _Anything(types.ModuleType):
@@ -38,9 +42,11 @@ class _Anything(types.ModuleType):
 class _TritonForAMoment:
     """A triton that exists while a module that needs it is executed: torch takes one that stays for the real one."""
 
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, _target: object = None) -> Any:
-        if not name.startswith("megatron."):
+    def __init__(self, package: str) -> None:
+        self._prefix = f"{package}."
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, _target: object = None) -> Any:
+        if not name.startswith(self._prefix):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):

@@ -1,0 +1,76 @@
+"""Nodes and their GPUs, as far as attached ranks say: who sets clocks, what was refused, limits and slowdowns."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.straggler.evidence.gpu_evidence import (
+    REASON_HW_SLOWDOWN,
+    REASON_HW_THERMAL,
+    REASON_POWER_BRAKE,
+    REASON_POWER_CAP,
+    REASON_SW_THERMAL,
+)
+
+MAX_GPUS = 1024
+_UNKNOWN_HOST = "not named"
+_REASONS = (
+    (REASON_HW_THERMAL | REASON_SW_THERMAL, "slowed by heat"),
+    (REASON_POWER_BRAKE, "slowed by the power supply"),
+    (REASON_HW_SLOWDOWN, "slowed by the hardware"),
+    (REASON_POWER_CAP, "at its power limit"),
+)
+
+
+def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
+    """Nodes by name, the GPUs of each by job and rank, for the template; at most ``MAX_GPUS`` of them."""
+    gpus: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    shown = left_out = 0
+    for job in jobs:
+        for rank, state in sorted(job.members.ranks.items()):
+            if state.stream is None:
+                continue
+            if shown == MAX_GPUS:
+                left_out += 1
+                continue
+            shown += 1
+            gpus[state.host or _UNKNOWN_HOST].append(_gpu(job.job_id, rank, state))
+    nodes = [
+        {
+            "host": host,
+            "gpus": of_host,
+            "num_leased": sum(gpu["is_leased"] for gpu in of_host),
+            "findings": list(dict.fromkeys(gpu["refusal"] for gpu in of_host if gpu["refusal"])),
+        }
+        for host, of_host in sorted(gpus.items())
+    ]
+    return {"nodes": nodes, "num_left_out": left_out}
+
+
+def _gpu(job_id: str, rank: int, state: RankState) -> dict[str, Any]:
+    gpu, reading, sample = state.gpu, state.gpu_reading, state.gpu_sample
+    return {
+        "job_id": job_id,
+        "rank": rank,
+        "name": gpu.name,
+        "uuid": gpu.uuid,
+        "driver": gpu.driver_version,
+        "control": state.control,
+        "is_leased": state.can_set_clocks,
+        "refusal": "" if state.can_set_clocks else gpu.refusal or "its clocks can be observed only",
+        "clock_mhz": reading.clock_mhz,
+        "power_w": sample.power_w,
+        "temperature_c": sample.temperature_c,
+        "limits": "; ".join(_limits(state)),
+        "trouble": state.trouble,
+    }
+
+
+def _limits(state: RankState) -> list[str]:
+    gpu, found = state.gpu, []
+    if 0 < gpu.power_limit_w < gpu.default_power_limit_w:
+        found.append(f"power limit {gpu.power_limit_w:.0f} W of {gpu.default_power_limit_w:.0f} W")
+    reasons = state.gpu_reading.event_reasons
+    return [*found, *(words for mask, words in _REASONS if reasons & mask)]
