@@ -8,7 +8,8 @@
 namespace perseus {
 namespace {
 
-// The last temperature, at which no worse clock is taken any more, as a share of an instruction's mean effective energy.
+// Temperatures as shares of an instruction's mean effective energy: at first a worse clock here and there, at last none.
+constexpr double kFirstTemperature = 0.03;
 constexpr double kLastTemperature = 0.0003;
 // Lateness costs this many times what it could save, so that the search comes back from it.
 constexpr double kLatePrice = 5;
@@ -137,8 +138,7 @@ void Annealing::undo() {
   }
 }
 
-Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves,
-                         double first_temperature) {
+Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves) {
   random_.seed(std::mt19937::default_seed);
   first_dirty_ = dirty_.size();
   reset(start.plan);
@@ -149,8 +149,8 @@ Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw pri
   Candidate best{.plan = plan_, .outcome = outcome_};
   double now = cost_of(outcome_);
   double best_cost = outcome_.time_ps <= deadline_ps ? now : std::numeric_limits<double>::infinity();
-  const double cooling = std::pow(kLastTemperature / first_temperature, 1.0 / static_cast<double>(num_moves));
-  double temperature = first_temperature * mean_effective_uj_;
+  const double cooling = std::pow(kLastTemperature / kFirstTemperature, 1.0 / static_cast<double>(num_moves));
+  double temperature = kFirstTemperature * mean_effective_uj_;
   for (std::int64_t move = 0; move < num_moves; ++move, temperature *= cooling) {
     before_.clear();
     const Outcome old = outcome_;

@@ -22,9 +22,8 @@ class Annealing {
   Annealing(const Graph& graph, const Menu& menu, TimePs latency_ps, double worth_of_change_uj);
 
   // The best plan found that is on time, or `start` if that is late and none was found.
-  // `price_uw`: what a plan may save by being a little late, about the slope of the frontier there. `first_temperature`: as a share of
-  // an instruction's mean effective energy; at a high one a search forgets where it came from.
-  Candidate run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves, double first_temperature);
+  // `price_uw`: what a plan may save by being a little late, about the slope of the frontier there.
+  Candidate run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves);
 
   // Energy with the worth of its changes added.
   [[nodiscard]] double cost(const Outcome& outcome) const {

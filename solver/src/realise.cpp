@@ -44,17 +44,10 @@ constexpr int kSearchRounds = 12;
 constexpr std::size_t kFewTrials = 200;
 constexpr std::size_t kTrialsPerInstruction = 3;
 constexpr std::size_t kTrialsTimesInstructions = 80'000;
-// Where changes take time: dynamic programmes are made for every so-manieth sample; annealing runs in so many chains, each from its
-// shortest time to its longest, with so many moves an instruction, and more of them where a chain begins and at wanted times.
-constexpr std::size_t kSmoothedOf = 4;
-constexpr std::size_t kManySamples = 128;
-constexpr std::size_t kChains = 4;
-constexpr std::int64_t kMovesPerInstruction = 5;
-constexpr std::int64_t kMostMoves = 20'000;
-constexpr std::int64_t kMoreMovesAtFirst = 8;
-constexpr std::int64_t kMoreMovesWhereWanted = 400;
-constexpr double kFromNearby = 0.01,
-                 kFromAnywhere = 0.03;  // first temperatures, of runs that go on from a neighbour and of long ones
+// Moves of an annealing run, likewise.
+constexpr std::int64_t kMovesPerInstruction = 50;
+constexpr std::int64_t kMovesTimesInstructions = 1'000'000;
+constexpr std::int64_t kMoreMovesWhereWanted = 250;
 
 // Times at which plans are wanted, the relaxed solution at each, and what they are judged by.
 struct Task {
@@ -117,7 +110,10 @@ const Candidate& best_within(const std::vector<Candidate>& ladder, TimePs deadli
   return after == ladder.begin() ? *after : after[-1];
 }
 
-std::int64_t num_moves(const Task& task) { return std::min(kMovesPerInstruction * task.graph.size(), kMostMoves); }
+std::int64_t num_moves(const Task& task) {
+  const std::int64_t n = task.graph.size();
+  return std::max<std::int64_t>(500, std::min(kMovesPerInstruction * n, kMovesTimesInstructions / n));
+}
 
 // Improves every candidate (one per sample) that is not close enough, by joining its neighbours on the hull.
 // finish(worker, joint, sample) may improve a joint. Returns false if progress cancels.
@@ -317,15 +313,12 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   const std::vector<Candidate> unhindered = realise_without_latency(task, progress);
   if (unhindered.empty()) return {};
   std::vector<Candidate> pool(2 * task.size(), all_max);
-  const bool are_close = task.size() >= kManySamples;  // in time, so that one's plan is nearly that of the next
-  const auto is_wanted = [&](std::size_t s) { return std::ranges::find(wanted_ps, task.deadline_ps(s)) != wanted_ps.end(); };
   const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
   Reporter reporter(progress, task.size());
   parallel_for(task.size(), [&] {
     return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, 0)](std::size_t s,
                                                                                                 bool is_caller) mutable {
       if (!reporter.go_on(s, is_caller)) return false;
-      if (are_close && s % kSmoothedOf != 0 && !is_wanted(s)) return true;
       unhindered_replay.play(unhindered[s].plan);
       const auto& start_ps = unhindered_replay.start_ps;
       const auto add = [&](std::size_t k, const Smoothing::Windows& windows) {
@@ -350,34 +343,25 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   const auto finish = [](Smoothing&, Candidate&, std::size_t) {};
   if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
   const double worth_of_change_uj = make_worker().worth_of_change_uj();
-  // Neighbours in time are nearly alike: each run goes on from the plan for the next shorter time, where that is the better one.
   Reporter improvement(progress, task.size());
-  const std::size_t num_chains = std::min(kChains, task.size());
-  const auto improve = [&](std::size_t chain, bool is_caller) {
-    Annealing annealing(task.graph, task.menu, latency_ps, worth_of_change_uj);
-    const std::size_t begin = task.size() * chain / num_chains, end = task.size() * (chain + 1) / num_chains;
-    for (std::size_t s = end; s-- > begin;) {
-      if (!improvement.go_on(end - s, is_caller)) return false;
+  parallel_for(task.size(), [&] {
+    return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t s,
+                                                                                             bool is_caller) mutable {
+      if (!improvement.go_on(s, is_caller)) return false;
       const TimePs deadline = task.deadline_ps(s);
-      const auto keep_better = [&](const Candidate& found) {
-        if (found.outcome.time_ps > deadline) return;
+      const bool is_wanted = std::ranges::find(wanted_ps, deadline) != wanted_ps.end();
+      // Two ways down: from a plan that is on time, and from one at the right prices that may be late.
+      for (const Candidate& start : {candidates[s], priced[s]}) {
+        Candidate found = annealing.run(start, deadline, task.bound.slope_at(deadline),
+                                        is_wanted ? kMoreMovesWhereWanted * num_moves(task) : num_moves(task));
+        if (found.outcome.time_ps > deadline) continue;
         if (candidates[s].outcome.time_ps > deadline || annealing.cost(found.outcome) < annealing.cost(candidates[s].outcome)) {
-          candidates[s] = found;
+          candidates[s] = std::move(found);
         }
-      };
-      const auto run = [&](const Candidate& start, std::int64_t times) {
-        keep_better(annealing.run(start, deadline, task.bound.slope_at(deadline), times * num_moves(task),
-                                  times > 1 ? kFromAnywhere : kFromNearby));
-      };
-      if (s + 1 < end) keep_better(candidates[s + 1]);
-      const std::int64_t times = is_wanted(s) ? kMoreMovesWhereWanted : s + 1 == end || !are_close ? kMoreMovesAtFirst : 1;
-      run(Candidate(candidates[s]), times);
-      // Another way down, from a plan at the right prices that may be late.
-      if (times > 1) run(priced[s], times);
-    }
-    return true;
-  };
-  parallel_for(num_chains, [&] { return improve; }, 1);
+      }
+      return true;
+    };
+  });
   if (improvement.cancelled) return {};
   return candidates;
 }
