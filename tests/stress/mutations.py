@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "mutations"
-CORES = ("planner/lifecycle", "straggler", "device/lease/clock_slot.py", "agent/core", "planning")
+CORES = ("planner/lifecycle", "planner/job", "straggler", "device/lease/clock_slot.py", "agent/core", "planning")
 LONGEST_S = 600.0
 
 # What may stand for what. An equivalent mutant (a bound that no input reaches) is a survivor that a reader explains.
