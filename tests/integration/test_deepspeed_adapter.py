@@ -549,7 +549,12 @@ def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, step
             steps=steps,
             real_agents=True,
             environment={**machine.environment(), **work},
-            options={"report": str(tmp_path / "report"), "profile": str(tmp_path / "profile.csv")},
+            # On a busy machine transfers vary by so much that no clock is lower at T_min.
+            options={
+                "report": str(tmp_path / "report"),
+                "profile": str(tmp_path / "profile.csv"),
+                "target": "slowdown=1.05",
+            },
         )
         end_s = time.monotonic() + PATIENCE_S
         while not all(gpu.state().is_unlocked for gpu in machine.gpus):

@@ -33,7 +33,8 @@ KNOWN_SPAWNS = {
     "simulation/chaos/campaign.py": 2,  # multiprocessing: PYTHONSAFEPATH in the environment
     "simulation/frameworks/training_job.py": 1,
     "simulation/frameworks/training_run.py": 1,
-    "simulation/wall_run.py": 2,
+    "simulation/processes.py": 1,
+    "simulation/wall_run.py": 1,
     "training/report_launcher.py": 2,
 }
 
