@@ -13,14 +13,16 @@ from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.worker.collective_times import RowsOfGpu, joint_kinds, without_waiting
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
+from perseus_dist.planner.worker.unmeasured_clocks import with_clocks_between
 from perseus_dist.planning.profile.profile import Measurements, Profile, write_profile
 from perseus_dist.planning.profile.profile_csv import MAX_SAMPLES, Row
 from perseus_dist.planning.profile.samples import Estimate, estimate, undisturbed
 from perseus_dist.planning.schedule.dag import transfers_of
-from perseus_dist.planning.schedule.instruction import SENDS, profile_name
+from perseus_dist.planning.schedule.instruction import SENDS, Kind, profile_name
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
+_COMPUTATIONS = frozenset(Kind)
 _Key = tuple[int, str]  # stage, kind
 _EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
 
@@ -37,6 +39,7 @@ def measured_profile(
     tensor_parallel: int,
     blocking_power_w: Sequence[float],
     source: str,
+    menu_mhz: Sequence[int] = (),
 ) -> Profile:
     """Join what all ranks have measured.
 
@@ -53,6 +56,7 @@ def measured_profile(
         tensor_parallel: GPUs that share each instruction.
         blocking_power_w: (pp_size) [W] of one GPU of each pp_rank.
         source: For messages.
+        menu_mhz: [MHz] clocks that computations get rows of between those that were measured.
 
     Raises:
         ProfileError: Something that the schedule runs was not measured, or nothing fits it.
@@ -71,6 +75,9 @@ def measured_profile(
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
         raise ProfileError(f"{source}: {shown} not measured, expected all that the schedule runs; profile again")
     measurements = {key: _measurements(rows_of[key], tensor_parallel, are_own=key in own) for key in wanted}
+    for key in own.keys() & measurements.keys():
+        if key[1] in _COMPUTATIONS:
+            measurements[key] = with_clocks_between(measurements[key], menu_mhz)
     return Profile(source=source, measurements=measurements)
 
 
@@ -87,6 +94,7 @@ def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
         tensor_parallel=request.tp_size,
         blocking_power_w=request.blocking_power_w,
         source=source,
+        menu_mhz=request.menu_mhz,
     )
 
 

@@ -1,0 +1,88 @@
+"""Time and energy at clocks between those that were measured.
+
+Times and energies are convex in the clock, so that the chord between two neighbours lies above what is true, and a
+parabola through three may lie below. An energy is likely to lie halfway; of a time the chord counts, because a plan
+must not be late. What the two differ by says how much is not known there. Where times are not convex, a library has
+picked another kernel at some clock in between: nothing is said of clocks there.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_ABOVE_CHORD_SHARE = 0.007  # by how much noise alone may lift a time above its neighbours' chord
+_FASTER_SHARE = 0.005  # the same, by which a lower clock may seem faster
+
+
+class Between(NamedTuple):
+    """An unmeasured value: the likely one, by how much it may be wrong, and the greatest."""
+
+    likely: float
+    doubt: float
+    most: float
+
+
+def between(clocks_mhz: Sequence[int], values: Sequence[float], clock_mhz: int) -> Between:
+    """A value at a clock between two that were measured.
+
+    Args:
+        clocks_mhz: (num_clocks) [MHz] descending, two at least.
+        values: (num_clocks) measured.
+        clock_mhz: [MHz] from the lowest to the highest.
+    """
+    last = len(clocks_mhz) - 2
+    i = next((k for k in range(last) if clocks_mhz[k + 1] < clock_mhz), last)
+    share = (clocks_mhz[i] - clock_mhz) / (clocks_mhz[i] - clocks_mhz[i + 1])
+    chord = values[i] + share * (values[i + 1] - values[i])
+    above, below = (_parabola(clocks_mhz, values, first, clock_mhz) for first in (i - 1, i))
+    if above is None and below is None:
+        return Between(chord, 0.0, chord)
+    if above is None or below is None:
+        curved = above if below is None else below
+        assert curved is not None
+    else:
+        curved = (1 - share) * above + share * below
+    return Between((chord + curved) / 2, abs(chord - curved) / 2, chord)
+
+
+def irregular_intervals(clocks_mhz: Sequence[int], times_s: Sequence[float], errors_s: Sequence[float]) -> set[int]:
+    """Intervals, each by the index of its higher clock, in which times do not follow the clock as one kernel's do.
+
+    Args:
+        clocks_mhz: (num_clocks) [MHz] descending.
+        times_s: (num_clocks) [s] measured.
+        errors_s: (num_clocks) [s] standard errors.
+    """
+    return {i for k in slow_points(clocks_mhz, times_s, errors_s) for i in (k - 1, k) if 0 <= i < len(clocks_mhz) - 1}
+
+
+def slow_points(clocks_mhz: Sequence[int], times_s: Sequence[float], errors_s: Sequence[float]) -> set[int]:
+    """Indices of clocks at which a computation is slower than its times at other clocks allow.
+
+    A clock takes no longer than a lower one, nor than a higher one in proportion to the clocks, nor than the chord of
+    its neighbours. Arguments as of ``irregular_intervals``.
+    """
+    slow: set[int] = set()
+    for i in range(len(clocks_mhz) - 1):
+        doubt_s = 2 * (errors_s[i] + errors_s[i + 1])
+        if times_s[i + 1] < (1 - _FASTER_SHARE) * times_s[i] - doubt_s:
+            slow.add(i)
+        slowest_s = times_s[i] * clocks_mhz[i] / clocks_mhz[i + 1]
+        if times_s[i + 1] > (1 + _ABOVE_CHORD_SHARE) * slowest_s + doubt_s:
+            slow.add(i + 1)
+    for i in range(1, len(clocks_mhz) - 1):
+        share = (clocks_mhz[i - 1] - clocks_mhz[i]) / (clocks_mhz[i - 1] - clocks_mhz[i + 1])
+        chord_s = times_s[i - 1] + share * (times_s[i + 1] - times_s[i - 1])
+        doubt_s = 2 * (errors_s[i] + (1 - share) * errors_s[i - 1] + share * errors_s[i + 1])
+        if times_s[i] > (1 + _ABOVE_CHORD_SHARE) * chord_s + doubt_s:
+            slow.add(i)
+    return slow
+
+
+def _parabola(clocks_mhz: Sequence[int], values: Sequence[float], first: int, clock_mhz: int) -> float | None:
+    """Through three neighbours, the first of them by its index; None where there are none."""
+    if not 0 <= first <= len(clocks_mhz) - 3:
+        return None
+    (a, b, c), (x, y, z) = clocks_mhz[first : first + 3], values[first : first + 3]
+    slope, next_slope = (y - x) / (b - a), (z - y) / (c - b)
+    curvature = (next_slope - slope) / (c - a)
+    return x + slope * (clock_mhz - a) + curvature * (clock_mhz - a) * (clock_mhz - b)
