@@ -24,7 +24,9 @@ from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual.run import virtual_job
 
-BEFORE = Policy(num_first_clocks=24, max_sweep_rounds=1, shares_sweep=False, num_profile_periods=100)
+BEFORE = Policy(
+    num_first_clocks=24, max_sweep_rounds=1, shares_sweep=False, num_profile_periods=100, plans_between_clocks=False
+)
 AFTER = Policy()
 NUM_PLANNED, NUM_SETTLING = 30, 3
 MAX_ITERATIONS = 2000

@@ -1837,6 +1837,25 @@ def test_a_rank_that_becomes_slow_within_a_sweep_is_measured_anew() -> None:
     assert len({s.clock_mhz for s in samples}) >= 3
 
 
+class ForwardMissed(Fleet):
+    """A fleet in which the first measurement at the maximum clock has no forward of pp_rank 0."""
+
+    def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+        told = super().samples(rank, sweep_id, index, clock_mhz)
+        if rank or sweep_id > 1 or clock_mhz != CLOCKS_MHZ[0]:
+            return told
+        return replace(told, samples=tuple(one for one in told.samples if one.kind != "F"))
+
+
+def test_a_computation_that_a_measurement_missed_is_measured_again() -> None:
+    """A profile that lacks the maximum clock of one would make T_min longer than all-max."""
+    fleet = ForwardMissed(policy=_adaptive(1))
+    fleet.to_planning()
+    at_max = [s for c in fleet.requests[0].contributions for s in c.samples if s.clock_mhz == CLOCKS_MHZ[0]]
+    assert {s.kind for s in at_max} >= {"F", "B"}
+    assert len([one for one in at_max if one.kind == "F"]) == 2, "of both pp_ranks"
+
+
 @pytest.mark.parametrize("iterations", range(0, 30, 3))
 def test_a_shared_sweep_goes_on_where_it_was_at_a_restarted_planner(iterations: int) -> None:
     fleet = Fleet(dp=2, policy=_adaptive(2)).to_profiling()

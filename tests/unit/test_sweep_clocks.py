@@ -8,7 +8,12 @@ import pytest
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
 from perseus_dist.planner.lifecycle.sweeping.replica_shares import shares
 from perseus_dist.planner.worker.unmeasured_clocks import with_clocks_between
-from perseus_dist.planning.profile.between_clocks import between, irregular_intervals, slow_points
+from perseus_dist.planning.profile.between_clocks import (
+    energy_between,
+    irregular_intervals,
+    slow_points,
+    time_between,
+)
 from perseus_dist.planning.profile.profile import Measurements
 
 MENU_MHZ = tuple(range(1980, 400, -75))
@@ -95,10 +100,23 @@ def test_between_two_clocks_times_are_never_too_short_and_energies_near() -> Non
     times, energies = [time_s(c) for c in measured], [time_s(c) * power_w(c) for c in measured]
     for clock in MENU_MHZ:
         if clock >= measured[-1]:
-            time, energy = between(measured, times, clock), between(measured, energies, clock)
-            assert time_s(clock) <= time.most * (1 + 1e-12) <= 1.01 * time_s(clock)
+            time, energy = time_between(measured, times, clock), energy_between(measured, energies, clock)
+            assert time.most == pytest.approx(time_s(clock)), "a straight line in the clock's reciprocal"
             assert energy.likely == pytest.approx(time_s(clock) * power_w(clock), rel=0.025)
-            assert time.doubt >= 0
+            assert time.doubt == pytest.approx(0, abs=1e-12)
+
+
+def test_where_memory_limits_above_some_clock_times_between_are_too_long_rather_than_too_short() -> None:
+    def limited_s(clock_mhz: int) -> float:
+        return max(0.11, 0.1 * MENU_MHZ[0] / clock_mhz)
+
+    measured = first_clocks(MENU_MHZ, 5)
+    times = [limited_s(clock) for clock in measured]
+    for clock in MENU_MHZ:
+        if clock >= measured[-1]:
+            told_s = time_between(measured, times, clock).most
+            assert limited_s(clock) <= told_s * (1 + 1e-12) <= 1.02 * limited_s(clock)
+    assert max(time_between(measured, times, clock).doubt for clock in MENU_MHZ[1:4]) > 0
 
 
 def test_a_jump_in_times_is_no_place_to_guess() -> None:

@@ -16,7 +16,7 @@ from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_cost
-from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.rounds import settable_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, of_newest_state
 from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
@@ -84,8 +84,15 @@ def planning_request(job: Job) -> PlanningRequest:
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         snapshots=job.planning.snapshots,
-        menu_mhz=common_clocks_mhz(job, [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]),
+        menu_mhz=_clocks_to_plan_with(job),
     )
+
+
+def _clocks_to_plan_with(job: Job) -> tuple[int, ...]:
+    """[MHz] clocks that plans may ask for although no sweep has measured them."""
+    if not job.policy.plans_between_clocks:
+        return ()
+    return settable_clocks_mhz(job, [rank for rank, state in job.members.ranks.items() if state.can_set_clocks])
 
 
 def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:

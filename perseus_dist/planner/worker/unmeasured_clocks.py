@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perseus_dist.planning.profile.between_clocks import Between, between, irregular_intervals
+from perseus_dist.planning.profile.between_clocks import energy_between, irregular_intervals, time_between
 from perseus_dist.planning.profile.profile import Measurements
 from perseus_dist.units import FloatArray
 
@@ -38,17 +38,16 @@ def with_clocks_between(measured: Measurements, menu_mhz: Sequence[int]) -> Meas
         together: FloatArray = np.concatenate([known, rows], axis=1)[:, order]
         return together
 
-    def found(values: FloatArray) -> list[list[Between]]:
-        return [[between(clocks_mhz, of_gpu, clock) for clock in added] for of_gpu in values.tolist()]
-
-    times_s = np.array([[one.most for one in of_gpu] for of_gpu in found(measured.times_s)])
-    energies_j = np.array([[one.likely for one in of_gpu] for of_gpu in found(measured.energies_j)])
+    times_s = [[time_between(clocks_mhz, own, clock).most for clock in added] for own in measured.times_s.tolist()]
+    energies_j = [
+        [energy_between(clocks_mhz, own, clock).likely for clock in added] for own in measured.energies_j.tolist()
+    ]
     unknown = np.full((len(measured.gpus), len(added)), np.nan)
     return Measurements(
         clocks_mhz=np.array([*clocks_mhz, *added], dtype=np.int64)[order],
         gpus=measured.gpus,
-        times_s=joined(measured.times_s, times_s),
-        energies_j=joined(measured.energies_j, energies_j),
+        times_s=joined(measured.times_s, np.array(times_s)),
+        energies_j=joined(measured.energies_j, np.array(energies_j)),
         num_samples=joined(measured.num_samples, np.ones_like(unknown)),
         time_std_s=joined(measured.time_std_s, unknown),
         energy_std_j=joined(measured.energy_std_j, unknown),

@@ -1,9 +1,10 @@
 """Time and energy at clocks between those that were measured.
 
-Times and energies are convex in the clock, so that the chord between two neighbours lies above what is true, and a
-parabola through three may lie below. An energy is likely to lie halfway; of a time the chord counts, because a plan
-must not be late. What the two differ by says how much is not known there. Where times are not convex, a library has
-picked another kernel at some clock in between: nothing is said of clocks there.
+A time is convex in the clock's reciprocal, and nearly a straight line where the clock alone limits; an energy is
+convex in the clock. The chord between two neighbours lies above what is true, and a parabola through three may lie
+below. An energy is likely to lie halfway; of a time the chord counts, because a plan must not be late. What the two
+differ by says how much is not known there. Where times are not convex, a library has picked another kernel at some
+clock in between: nothing is said of clocks there.
 """
 
 from collections.abc import Sequence
@@ -21,27 +22,20 @@ class Between(NamedTuple):
     most: float
 
 
-def between(clocks_mhz: Sequence[int], values: Sequence[float], clock_mhz: int) -> Between:
-    """A value at a clock between two that were measured.
+def time_between(clocks_mhz: Sequence[int], times_s: Sequence[float], clock_mhz: int) -> Between:
+    """[s] a time at a clock between two that were measured.
 
     Args:
         clocks_mhz: (num_clocks) [MHz] descending, two at least.
-        values: (num_clocks) measured.
+        times_s: (num_clocks) [s] measured.
         clock_mhz: [MHz] from the lowest to the highest.
     """
-    last = len(clocks_mhz) - 2
-    i = next((k for k in range(last) if clocks_mhz[k + 1] < clock_mhz), last)
-    share = (clocks_mhz[i] - clock_mhz) / (clocks_mhz[i] - clocks_mhz[i + 1])
-    chord = values[i] + share * (values[i + 1] - values[i])
-    above, below = (_parabola(clocks_mhz, values, first, clock_mhz) for first in (i - 1, i))
-    if above is None and below is None:
-        return Between(chord, 0.0, chord)
-    if above is None or below is None:
-        curved = above if below is None else below
-        assert curved is not None
-    else:
-        curved = (1 - share) * above + share * below
-    return Between((chord + curved) / 2, abs(chord - curved) / 2, chord)
+    return _between([1e3 / clock for clock in clocks_mhz], times_s, 1e3 / clock_mhz)
+
+
+def energy_between(clocks_mhz: Sequence[int], energies_j: Sequence[float], clock_mhz: int) -> Between:
+    """[J] the same of an energy, with or without what waiting draws meanwhile."""
+    return _between([-clock for clock in clocks_mhz], energies_j, -clock_mhz)
 
 
 def irregular_intervals(clocks_mhz: Sequence[int], times_s: Sequence[float], errors_s: Sequence[float]) -> set[int]:
@@ -78,11 +72,28 @@ def slow_points(clocks_mhz: Sequence[int], times_s: Sequence[float], errors_s: S
     return slow
 
 
-def _parabola(clocks_mhz: Sequence[int], values: Sequence[float], first: int, clock_mhz: int) -> float | None:
+def _between(places: Sequence[float], values: Sequence[float], place: float) -> Between:
+    """A value at a place between two of ascending places."""
+    last = len(places) - 2
+    i = next((k for k in range(last) if place < places[k + 1]), last)
+    share = (place - places[i]) / (places[i + 1] - places[i])
+    chord = values[i] + share * (values[i + 1] - values[i])
+    above, below = (_parabola(places, values, first, place) for first in (i - 1, i))
+    if above is None and below is None:
+        return Between(chord, 0.0, chord)
+    if above is None or below is None:
+        curved = above if below is None else below
+        assert curved is not None
+    else:
+        curved = (1 - share) * above + share * below
+    return Between((chord + curved) / 2, abs(chord - curved) / 2, chord)
+
+
+def _parabola(places: Sequence[float], values: Sequence[float], first: int, place: float) -> float | None:
     """Through three neighbours, the first of them by its index; None where there are none."""
-    if not 0 <= first <= len(clocks_mhz) - 3:
+    if not 0 <= first <= len(places) - 3:
         return None
-    (a, b, c), (x, y, z) = clocks_mhz[first : first + 3], values[first : first + 3]
+    (a, b, c), (x, y, z) = places[first : first + 3], values[first : first + 3]
     slope, next_slope = (y - x) / (b - a), (z - y) / (c - b)
     curvature = (next_slope - slope) / (c - a)
-    return x + slope * (clock_mhz - a) + curvature * (clock_mhz - a) * (clock_mhz - b)
+    return x + slope * (place - a) + curvature * (place - a) * (place - b)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perseus_dist.planning.profile.between_clocks import between, irregular_intervals
+from perseus_dist.planning.profile.between_clocks import energy_between, irregular_intervals, time_between
 
 _SHARE_OF_HALF = 0.25
 _LOWEST_SHARE = 0.55  # of the maximum clock; minima of energy lie about there
@@ -124,7 +124,7 @@ def _doubt(menu_mhz: Sequence[int], measured: Sequence[int], curves: Sequence[Me
         effective_j = [e - curve.blocking_power_w * t for e, t in zip(curve.energies_j, times_s, strict=True)]
         longer_s = times_s[i + 1] - times_s[i]
         saved_w = max(0.0, effective_j[i] - effective_j[i + 1]) / longer_s if longer_s > 0 else 0.0
-        energy, time = between(measured, effective_j, middle), between(measured, times_s, middle)
+        energy, time = energy_between(measured, effective_j, middle), time_between(measured, times_s, middle)
         noise_j = (curve.energy_errors_j[i] + curve.energy_errors_j[i + 1]) / 4
         noise_s = (curve.time_errors_s[i] + curve.time_errors_s[i + 1]) / 4
         doubt_j += max(0.0, energy.doubt - noise_j) + saved_w * max(0.0, time.doubt - noise_s)

@@ -18,15 +18,19 @@ _UNSTEADY_SHARE = 0.003  # of a time, as its standard error
 _UNSTEADY_TIMES = 3.0
 
 
+def settable_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
+    """[MHz] clocks that all these ranks can be set to, descending: plans may ask for each of them."""
+    menus = {job.members.ranks[rank].gpu.clocks_mhz for rank in ranks}
+    return tuple(sorted(set.intersection(*map(set, menus)), reverse=True)) if menus else ()
+
+
 def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
-    """Clocks that all these ranks can be set to, descending, thinned out to those that a sweep has time for.
+    """The same, thinned out to those that a sweep may measure at.
 
     The stride is a whole number of clocks, and the maximum is always there.
     """
-    menus = {job.members.ranks[rank].gpu.clocks_mhz for rank in ranks}
-    clocks = sorted(set.intersection(*map(set, menus)), reverse=True) if menus else []
-    stride = max(1, math.ceil(len(clocks) / job.policy.max_sweep_clocks))
-    return tuple(clocks[::stride])
+    clocks_mhz = settable_clocks_mhz(job, ranks)
+    return clocks_mhz[:: max(1, math.ceil(len(clocks_mhz) / job.policy.max_sweep_clocks))]
 
 
 def first_round(job: Job, menu_mhz: Sequence[int], ranks: Iterable[int]) -> Steps:
@@ -51,7 +55,8 @@ def next_round(job: Job, series: int) -> Steps:
     """Who measures what next, of those that are attached; nothing where the profile is good enough.
 
     What a replica measured that is not believed, or left out, is measured again by others; so are clocks at which a
-    single measurement was disturbed. All begin with the maximum clock, which shows whether they are what they were.
+    single measurement was disturbed, or has missed a computation. All begin with the maximum clock, which shows whether
+    they are what they were.
 
     Args:
         job: With all the samples that were asked for.
@@ -85,7 +90,8 @@ def next_round(job: Job, series: int) -> Steps:
     }
     highest_mhz = max(ordered_mhz)
     steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
-    return {rank: (highest_mhz, *own) for rank, own in steps.items()}
+    is_unseen = [rank for rank in setters if highest_mhz in wanted.get(places[rank].pp_rank, ()) and rank in believed]
+    return {rank: (highest_mhz, *steps.get(rank, ())) for rank in sorted({*steps, *is_unseen})}
 
 
 def _replicas(job: Job, ranks: Iterable[int]) -> dict[int, dict[int, list[int]]]:

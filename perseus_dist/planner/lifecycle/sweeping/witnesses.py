@@ -71,13 +71,18 @@ def witnesses(
 ) -> dict[int, dict[int, Counter[int]]]:
     """By pp_rank, by clock [MHz], the dp_ranks of those of these ranks that have measured at it, and how often.
 
-    Where computations came to nothing, nothing was measured.
+    Only what tells of every computation that the pp_rank has, as it was measured at some clock, counts.
     """
+    wanted: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
+    for rank, sample in _computations(taken, places):
+        wanted[places[rank].pp_rank].add((sample.chunk, sample.kind))
     found: defaultdict[int, defaultdict[int, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     for rank in ranks:
+        place = places[rank]
         for one in taken.get(rank, ()):
-            if any(sample.kind in _COMPUTATIONS for sample in one.samples.samples):
-                found[places[rank].pp_rank][one.clock_mhz][places[rank].dp_rank] += 1
+            told = {(sample.chunk, sample.kind) for sample in one.samples.samples}
+            if wanted[place.pp_rank] and wanted[place.pp_rank] <= told:
+                found[place.pp_rank][one.clock_mhz][place.dp_rank] += 1
     return {pp_rank: dict(of_clocks) for pp_rank, of_clocks in found.items()}
 
 
