@@ -215,7 +215,8 @@ def _fetch_missing(job: Job, sweep: ActiveSweep, now_s: float) -> list[Effect]:
         sweep.attempts += 1
         return _order_again(job, sweep, now_s, f"samples of {len(here)} ranks are missing")
     why = f"ranks {_shown(sorted(here))} sent no samples in {sweep.attempts} sweeps: planning without them"
-    return [*_discard_if_replaceable(job, sweep.ordered.series), *_end(job, sweep.ordered.series, why)]
+    discarded = _discard_if_replaceable(job, sweep.ordered.series) if sweep.ordered.num_round == 1 else []
+    return [*discarded, *_end(job, sweep.ordered.series, why)]
 
 
 def _has_replica(job: Job, sweep: ActiveSweep, rank: int) -> bool:
@@ -266,10 +267,11 @@ def _go_on(job: Job, sweep: ActiveSweep, now_s: float, why: str) -> list[Effect]
     steps = next_round(job, ordered.series)
     if not steps:
         return _end(job, ordered.series, why)
+    has_begun = ordered.end_iteration if not sweep.missing_mhz else NO_ITERATION  # though no rank may have said so yet
     effects = _order(
         job,
         steps,
-        effective_iteration(job, now_s),
+        max(effective_iteration(job, now_s), has_begun + 1),
         series=ordered.series,
         num_round=ordered.num_round + 1,
         attempts=1,
@@ -386,6 +388,8 @@ def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
     at one of them says nothing about it.
     """
     first, rises = job.profiling.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
+    if not job.members.places.keys() >= set(first.ranks):
+        return False  # the planner was restarted, and some have not come back
     energies_j: defaultdict[tuple[int, int, str, int], list[float]] = defaultdict(list)
     stages: defaultdict[int, set[int]] = defaultdict(set)  # measured, by clock
     for rank in first.ranks:
