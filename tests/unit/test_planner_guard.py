@@ -52,6 +52,19 @@ def begun(*, free_s: float = 1.0, noise: float = 0.0, factor: float = 1.0) -> Wo
     return world
 
 
+def test_others_may_wish_for_a_probe_however_often_plans_change() -> None:
+    world = begun()
+    for _ in range(4):
+        world.train(1, 1.0, 1.2)
+        assert world.guard.wanted_probe(world.number, Waiting.NONE) == ""
+        assert world.guard.wanted_probe(world.number, Waiting.NONE, wish="to measure") == "to measure"
+        world.plan()
+    probed = world.guard.order_probe(world.number)
+    for iteration in (probed.start, probed.stop, probed.stop + POLICY.min_spacing - 1):
+        assert world.guard.wanted_probe(iteration, Waiting.NONE, wish="to measure") == ""
+    assert world.guard.wanted_probe(probed.stop + POLICY.min_spacing, Waiting.NONE, wish="to measure") == "to measure"
+
+
 def test_the_reference_is_the_newest_at_full_clocks() -> None:
     world = World()
     world.train(1, 9.0, 9.0, FREE)

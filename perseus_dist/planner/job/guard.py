@@ -197,14 +197,19 @@ class Guard:
         """Something looks wrong: probe as soon as that makes sense."""
         self._suspicion = self._suspicion or why
 
-    def wanted_probe(self, iteration: int, waiting: Waiting) -> str:
+    def wanted_probe(self, iteration: int, waiting: Waiting, *, wish: str = "") -> str:
         """Why a probe is wanted now, a clause; empty if none is.
 
         Args:
             iteration: The newest that any rank has begun.
             waiting: Whether pipelines wait.
+            wish: Why others want one, whatever plan is in force; empty if they do not.
         """
-        if self._mode is not Mode.PLANNED or len(self._planned_s) < 2 or iteration < self._probed.stop:
+        if self._mode is not Mode.PLANNED or iteration < self._probed.stop:
+            return ""
+        if wish and iteration >= self._probed.stop + self.policy.min_spacing:
+            return wish
+        if len(self._planned_s) < 2:
             return ""
         num_since = iteration - self._since
         is_spent = self._may_be_spent and waiting is not Waiting.SEEN  # for a straggler, that is no loss of ours
