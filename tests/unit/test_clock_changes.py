@@ -18,7 +18,7 @@ from perseus_dist.units import PS_PER_MS
 
 HEADER = "stage,instruction,frequency,time,energy,samples,time_p90"
 COMPUTATIONS = [
-    f"{stage},{name},{clock},{scale * (0.06 + 0.03 * (1400 - clock) / 600)},{scale * (18 - 7 * (1400 - clock) / 600)},1,"
+    f"{stage},{name},{clock},{scale * (0.13 - 0.00005 * clock)},{scale * (1.7 + 0.0116 * clock)},1,"
     for stage in (0, 1)
     for name, scale in (("forward", 1), ("backward", 2))
     for clock in range(1400, 790, -100)
