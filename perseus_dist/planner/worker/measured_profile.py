@@ -14,11 +14,12 @@ from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.worker.collective_times import RowsOfGpu, joint_kinds, without_waiting
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planner.worker.unmeasured_clocks import with_clocks_between
+from perseus_dist.planning.profile.clock_changes import ClockChanges, clock_changes_of
 from perseus_dist.planning.profile.profile import Measurements, Profile, write_profile
-from perseus_dist.planning.profile.profile_csv import MAX_SAMPLES, Row
+from perseus_dist.planning.profile.profile_csv import MAX_CHANGE_S, MAX_SAMPLES, Row
 from perseus_dist.planning.profile.samples import Estimate, estimate, undisturbed
 from perseus_dist.planning.schedule.dag import transfers_of
-from perseus_dist.planning.schedule.instruction import SENDS, Kind, profile_name
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, SENDS, Kind, profile_name
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
@@ -61,6 +62,7 @@ def measured_profile(
     Raises:
         ProfileError: Something that the schedule runs was not measured, or nothing fits it.
     """
+    contributions = tuple(contributions)
     measured, saved = _rows(schedule, contributions)
     blocking_w = {
         stage: blocking_power_w[pp_rank] for pp_rank, stages in enumerate(stages_of_ranks(schedule)) for stage in stages
@@ -78,7 +80,8 @@ def measured_profile(
     for key in own.keys() & measurements.keys():
         if key[1] in _COMPUTATIONS:
             measurements[key] = with_clocks_between(measurements[key], menu_mhz)
-    return Profile(source=source, measurements=measurements)
+    changes = _clock_changes(schedule, contributions)
+    return Profile(source=source, measurements=measurements, clock_changes=changes)
 
 
 def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
@@ -152,12 +155,41 @@ def _rows(schedule: Schedule, contributions: Iterable[Contribution]) -> tuple[_R
     for contribution in contributions:
         of_chunk = stages[contribution.pp_rank]
         for sample in contribution.samples:
+            if sample.kind == CLOCK_CHANGE:
+                continue
             if sample.stage >= 0:
                 saved[sample.stage, sample.kind][""][sample.clock_mhz].append(_row(sample, sample.stage, ""))
             elif sample.chunk < len(of_chunk):
                 stage, gpu = of_chunk[sample.chunk], str(contribution.tp_rank)
                 own[stage, sample.kind][gpu][sample.clock_mhz].append(_row(sample, stage, gpu))
     return own, saved
+
+
+def _clock_changes(schedule: Schedule, contributions: Iterable[Contribution]) -> dict[int, ClockChanges]:
+    """By stage: what the ranks that run it have seen, else what a saved profile says."""
+    stages = stages_of_ranks(schedule)
+    own: defaultdict[int, list[Row]] = defaultdict(list)
+    saved: defaultdict[int, list[Row]] = defaultdict(list)
+    for contribution in contributions:
+        for sample in contribution.samples:
+            if sample.kind != CLOCK_CHANGE or sample.time_s > MAX_CHANGE_S:
+                continue
+            is_saved = sample.stage >= 0
+            for stage in [sample.stage] if is_saved else stages[contribution.pp_rank]:
+                p90_s = min(max(sample.time_p90_s, sample.time_s), MAX_CHANGE_S) if sample.time_p90_s else math.nan
+                row = Row(
+                    line=0,
+                    stage=stage,
+                    kind=CLOCK_CHANGE,
+                    clock_mhz=sample.clock_mhz,
+                    time_s=sample.time_s,
+                    energy_j=0.0,
+                    samples=min(max(sample.num_runs, 1), MAX_SAMPLES),
+                    time_p90_s=p90_s,
+                )
+                (saved if is_saved else own)[stage].append(row)
+    known = {stage for of_rank in stages for stage in of_rank}
+    return {stage: clock_changes_of(own.get(stage) or saved[stage]) for stage in sorted(known & {*own, *saved})}
 
 
 def _row(sample: Sample, stage: int, gpu: str) -> Row:

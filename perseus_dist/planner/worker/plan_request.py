@@ -34,7 +34,7 @@ class PlanningRequest:
         contributions: The profile, rank by rank.
         blocking_power_w: (pp_size) [W] of ONE GPU of each pp_rank.
         tp_size: GPUs that share each instruction.
-        switch_latency_s: [s] that a clock change takes.
+        switch_latency_s: [s] that a clock change takes where contributions do not say.
         deadlines_s: [s] times at which plans of their own are wanted.
         slowdowns: The same, as multiples of the time at all-maximum clocks.
         slow_ranks: Ranks of one pipeline that a plan of its own is wanted for; empty for the plan of all.
