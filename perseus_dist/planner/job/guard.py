@@ -61,8 +61,8 @@ class GuardPolicy:
         num_probe_iterations: Of a probe. The first is not counted: clocks are still on their way.
         num_planned: Iterations that a plan is judged by, the newest.
         first_gap: Iterations from a switch to the first probe; each that finds nothing doubles the gap.
-        max_gap: Iterations between two probes at most: with full clocks that draw half as much again as the plan, probes
-            cost 0.1 % of the energy.
+        max_gap: Iterations between two probes at most. Where full clocks draw half as much again as the plan, probes
+            cost 0.1 % of the energy then.
         waiting_gap: The same at least, while pipelines wait and it is heard of what they wait for, iteration by
             iteration: full clocks are what waiting saves.
         blind_gap: Iterations between two probes at most, while pipelines wait and nothing is heard of what for.
