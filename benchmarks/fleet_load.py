@@ -37,7 +37,7 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 JOB_ID = "job-000"
-PP_SIZE, MICROBATCHES = 5, 8
+PP_SIZE, MICROBATCHES = 5, 4
 STREAMS = [*["/events"] * 5, *[f"/jobs/{JOB_ID}/events"] * 4]
 SCRAPE_S = 15
 PLANNED_S = 900.0
