@@ -60,6 +60,7 @@ class Fingerprint:
         gpu_memory_mib: [MiB] in all.
         clocks_mhz: [MHz] that the GPU supports and an agent may set, descending.
         default_power_limit_w, power_limit_w: [W] by default, and enforced as the agent started.
+        power_profiles: Workload power profiles that an operator's tool had set then; ``none`` is known.
         workload: What the trainer knows.
     """
 
@@ -72,6 +73,7 @@ class Fingerprint:
     clocks_mhz: tuple[int, ...] = ()
     default_power_limit_w: int = 0
     power_limit_w: int = 0
+    power_profiles: str = ""
     workload: Workload = UNKNOWN_WORKLOAD
 
 
@@ -98,6 +100,7 @@ _LABELS = {
     "clocks_mhz": "clock menu",
     "default_power_limit_w": "default power limit [W]",
     "power_limit_w": "power limit [W]",
+    "power_profiles": "workload power profile",
     "framework": "framework",
     "versions": "software",
     "precision": "precision",

@@ -34,6 +34,7 @@ _DEVICE_ORDERED = 192
 PROGRESS_OFFSET = 256
 _WATCHED = 320
 _STATUS = 384
+_OF_TRAINER_AND_DEVICE = slice(_HEAD, PROGRESS_OFFSET + 4)
 _FILE_BYTES = HEADER_BYTES + CAPACITY * RECORD_BYTES
 
 
@@ -153,6 +154,15 @@ class RingReader:
     def is_device_ordered(self) -> bool:
         """Whether the device writes how far it is."""
         return bool(struct.unpack_from("<I", self._memory, _DEVICE_ORDERED)[0])
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are records that ``read`` has not returned."""
+        return self._next <= self.head
+
+    def glance(self) -> bytes:
+        """All words of trainer and device: while they stay as they are, there is nothing new."""
+        return self._memory[_OF_TRAINER_AND_DEVICE]
 
     def set_watched(self, is_watched: bool) -> None:  # noqa: FBT001 - reads as an assignment
         """Tell the writer whether to ring. Look once more after saying that it must."""

@@ -12,7 +12,8 @@ from perseus_dist.device.lease.connectors import SocketConnector, clockd_socket,
 from perseus_dist.device.lease.file import LeaseFile, LeaseFileError, lease_folder, touched_gpus
 from perseus_dist.device.nvml import gpu_guard
 from perseus_dist.device.nvml.discovery import find_gpu
-from perseus_dist.device.nvml.nvml import NOT_SUPPORTED, Gpu, Nvml, NvmlError
+from perseus_dist.device.nvml.nvml import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Gpu, Nvml, NvmlError
+from perseus_dist.device.nvml.power_profiles import read_power_profiles
 from perseus_dist.device.rights import find_missing_right, owns_simulated_gpus
 
 # A GPU that does not answer for so long is called hung.
@@ -100,12 +101,31 @@ def _inspect_gpu(gpu: Gpu, folder: Path) -> Iterator[Finding]:
             what=f"power cap {limit_mw / 1000:.0f} W, below the default of {default_mw / 1000:.0f} W",
             remedy="it is left as it is; profiles measured under another cap do not fit",
         )
+    yield from _inspect_power_profiles(gpu)
     if pids := gpu_guard.running_pids(gpu):
         yield Finding(
             level=Level.WARN,
             subject=subject,
             what="in use by " + ", ".join(gpu_guard.describe_process(pid) for pid in pids),
             remedy="clocks are set only where a job has the GPU for itself",
+        )
+
+
+def _inspect_power_profiles(gpu: Gpu) -> Iterator[Finding]:
+    try:
+        profiles = read_power_profiles(gpu)
+    except NvmlError as error:
+        if error.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+            raise
+        return
+    if profiles.requested or profiles.enforced:
+        waiting = [name for name in profiles.requested if name not in profiles.enforced]
+        yield Finding(
+            level=Level.WARN,
+            subject=gpu.uuid,
+            what=f"workload power profile {profiles}, set by an operator's tool (DPS, Mission Control, nvidia-smi)"
+            + (f"; requested and not enforced: {' + '.join(waiting)}" if waiting else ""),
+            remedy="it is left as it is; profiles measured under another one do not fit",
         )
 
 

@@ -34,6 +34,7 @@ class Gpu:
         energy_period_s: How often the energy counter is published; 0 where there is none.
         memory_mib: In all; 0 where it is not known.
         default_power_limit_w, power_limit_w: By default, and enforced as the agent started; 0 where not known.
+        power_profiles: Workload power profiles enforced then, or ``none``; empty where the GPU has no such thing.
     """
 
     uuid: str
@@ -46,6 +47,7 @@ class Gpu:
     memory_mib: int = 0
     default_power_limit_w: float = 0.0
     power_limit_w: float = 0.0
+    power_profiles: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ def fingerprint_of(rank: Rank, gpu: Gpu, workload: Workload) -> Fingerprint:
         clocks_mhz=gpu.clocks_mhz,
         default_power_limit_w=round(gpu.default_power_limit_w),
         power_limit_w=round(gpu.power_limit_w),
+        power_profiles=gpu.power_profiles,
         workload=workload,
     )
 

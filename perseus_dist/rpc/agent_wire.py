@@ -111,6 +111,7 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
             memory_mib=gpu.memory_mib,
             default_power_limit_w=gpu.default_power_limit_w,
             power_limit_w=gpu.power_limit_w,
+            power_profiles=sentence(gpu.power_profiles, limits.MAX_NAME_LENGTH),
         ),
         incarnation=attach.incarnation,
         iteration=attach.iteration,
@@ -171,6 +172,7 @@ def _gpu_from_wire(check: Checker, wire: pb.Gpu) -> Gpu:
             "attach.gpu.default_power_limit_w", wire.default_power_limit_w, limits.MAX_WATTS
         ),
         power_limit_w=check.number("attach.gpu.power_limit_w", wire.power_limit_w, limits.MAX_WATTS),
+        power_profiles=check.text("attach.gpu.power_profiles", wire.power_profiles, limits.MAX_NAME_LENGTH),
     )
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -167,6 +168,18 @@ class SimulatedGpu:
     def set_power_limit_w(self, limit_w: float) -> None:
         """Set the power limit, as an operator does with ``nvidia-smi -pl``."""
         self._set(layout.SET_POWER_LIMIT, round(limit_w * 1e3))
+
+    def set_power_profiles(self, requested: Collection[int], *, enforced: Collection[int] | None = None) -> None:
+        """Have workload power profiles, as a GPU of Blackwell has, and these set by an operator's tool.
+
+        Args:
+            requested: NVML's numbers, below 64.
+            enforced: Of those, the ones in force; None for all.
+        """
+        self._set(layout.SET_HAS_POWER_PROFILES, 1)
+        self._set(layout.SET_REQUESTED_PROFILES, sum(1 << number for number in requested))
+        in_force = requested if enforced is None else enforced
+        self._set(layout.SET_ENFORCED_PROFILES, sum(1 << number for number in in_force))
 
     def set_mig(self, enabled: bool) -> None:  # noqa: FBT001 - a switch, as nvidia-smi -mig has it
         """Switch MIG on (one instance) or off."""

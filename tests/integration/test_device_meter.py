@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from waiting import PATIENCE_S
 
+from perseus_dist.device.nvml import power_profiles
 from perseus_dist.device.nvml.discovery import find_gpu
 from perseus_dist.device.nvml.meter import GpuMeter
 from perseus_dist.simulator.fault import Fault
@@ -103,6 +104,29 @@ def test_lost_gpu_comes_back(machine: SimulatedMachine) -> None:
     time.sleep(0.6)
     assert meter.sample().energy_mj is not None
     assert meter.trouble == ""
+
+
+def test_workload_power_profiles_are_named_where_the_gpu_has_them(machine: SimulatedMachine) -> None:
+    gpu = machine.gpu(1)
+    assert GpuMeter(gpu.uuid).power_profiles == ""
+    assert GpuMeter(gpu.uuid).trouble == ""
+    gpu.set_power_profiles(())
+    assert GpuMeter(gpu.uuid).power_profiles == "none"
+    gpu.set_power_profiles((1, 20, 63), enforced=(1, 63))
+    assert GpuMeter(gpu.uuid).power_profiles == "max-q + profile 63"
+    assert GpuMeter(machine.gpu(0).uuid).power_profiles == ""
+
+
+def test_profiles_have_the_names_of_nvidias_bindings() -> None:
+    import pynvml
+
+    prefix = "NVML_POWER_PROFILE_"
+    theirs = {
+        value: name.removeprefix(prefix).lower().replace("_", "-")
+        for name, value in vars(pynvml).items()
+        if name.startswith(prefix) and "OPERATION" not in name and name != f"{prefix}MAX"
+    }
+    assert dict(enumerate(power_profiles.NAMES)) == theirs
 
 
 def test_unknown_gpu(machine: SimulatedMachine) -> None:

@@ -63,6 +63,14 @@ def test_healthy_node(machine: SimulatedMachine, tmp_path: Path) -> None:
     assert not has(lines, "fail")
 
 
+def test_power_profiles_of_an_operators_tool_are_told_and_left(machine: SimulatedMachine, tmp_path: Path) -> None:
+    machine.gpu(0).set_power_profiles(())
+    machine.gpu(1).set_power_profiles((1, 20), enforced=(1,))
+    _, lines = doctor(machine, tmp_path)
+    assert has(lines, f"warn {machine.gpu(1).uuid}: workload power profile max-q, ", "not enforced: training")
+    assert not has(lines, f"{machine.gpu(0).uuid}: workload power profile")
+
+
 def test_no_driver(tmp_path: Path) -> None:
     code, lines = doctor(None, tmp_path)
     assert code == 1

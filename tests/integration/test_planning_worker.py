@@ -86,6 +86,34 @@ def test_plans_come_back_encoded_and_requests_take_turns() -> None:
     with_worker(test)
 
 
+def test_how_long_planning_takes_is_known_from_another_of_the_size_and_counts_those_before_it() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        asked = request(pp=2, microbatches=16)
+        assert worker.expected_s(asked) is None
+        began_s = time.monotonic()
+        await worker.plan(asked)
+        expected_s = worker.expected_s(asked)
+        assert expected_s is not None
+        assert 0 < expected_s <= time.monotonic() - began_s
+        assert worker.expected_s(replace(asked, is_first=True)) is None
+        assert worker.expected_s(request(pp=2, microbatches=100)) is None
+        running = asyncio.create_task(worker.plan(LONG))
+        await asyncio.sleep(0)
+        assert worker.expected_s(asked) is None  # of what is before it nothing is known
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert worker.expected_s(asked) == expected_s
+        waiting = [asyncio.create_task(worker.plan(asked)) for _ in range(3)]
+        await asyncio.sleep(0)
+        in_turn_s = worker.expected_s(asked)
+        assert in_turn_s is not None
+        assert 3 * expected_s <= in_turn_s <= 4 * expected_s
+        await asyncio.gather(*waiting)
+
+    with_worker(test)
+
+
 def test_a_job_that_has_no_plan_does_not_wait_for_another_ones_whole_frontier() -> None:
     async def run() -> None:
         workers = PlanningWorkers()

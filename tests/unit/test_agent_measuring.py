@@ -8,7 +8,7 @@ import pytest
 from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
 from perseus_dist.agent.measuring.counter import EdgeTracker
 from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
-from perseus_dist.agent.process.polling import poll_delay_ns
+from perseus_dist.agent.process.polling import poll_delay_ns, waiting_delay_ns
 from perseus_dist.agent.process.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages.terms import Target
@@ -169,6 +169,16 @@ def test_the_device_is_looked_at_closely_only_when_an_end_is_near() -> None:
         looks += 1
     assert looks < 9
     assert now < 90.5 * MS
+
+
+def test_a_begin_is_looked_for_an_eighth_of_the_instruction_apart_where_the_trainer_says_when_it_was() -> None:
+    assert waiting_delay_ns(None, is_device_ordered=False) == 2 * MS
+    assert waiting_delay_ns(3 * MS, is_device_ordered=False) == 2 * MS
+    assert waiting_delay_ns(40 * MS, is_device_ordered=False) == 5 * MS
+    assert waiting_delay_ns(400 * MS, is_device_ordered=False) == 8 * MS
+    assert waiting_delay_ns(400 * MS, is_device_ordered=True) == 2 * MS
+    assert poll_delay_ns(None, 0, waiting_ns=5 * MS) == 5 * MS
+    assert poll_delay_ns(100 * MS, 0, waiting_ns=5 * MS) == 89 * MS
 
 
 def spec(**changes: object) -> RankSpec:

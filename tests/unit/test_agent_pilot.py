@@ -148,3 +148,19 @@ def test_one_disturbed_run_does_not_make_a_short_instruction_a_long_one() -> Non
         drive.iteration(*times, iteration=iteration)
     drive.iteration([0, 50, 95, 150, 250], [50, 95, 150, 250, 260], iteration=3)
     assert drive.iteration(*times, iteration=4) == [1410, 1410, 1410, 900, 1410, 1410]
+
+
+def test_the_least_duration_of_what_the_rank_waits_for_is_known_between_instructions_alone() -> None:
+    drive = Drive()
+    drive.iteration([0, 100, 200, 300, 400], [80, 170, 290, 395, 410])
+    assert drive.pilot.next_duration_ns(drive.position) is None  # between iterations
+    drive.step(Event.ITERATION_BEGIN, at_ms=500, iteration=1)
+    assert drive.pilot.next_duration_ns(drive.position) == 80 * MS
+    drive.step(Event.BEGIN, 0, 500)
+    assert drive.pilot.next_duration_ns(drive.position) is None
+    drive.step(Event.END, 0, 580)
+    assert drive.pilot.next_duration_ns(drive.position) == 70 * MS
+    for index in range(1, len(ORDER)):
+        drive.step(Event.BEGIN, index, 500 + 100 * index)
+        drive.step(Event.END, index, 550 + 100 * index)
+    assert drive.pilot.next_duration_ns(drive.position) is None  # behind the last

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from perseus_dist.boundaries.reader import BoundaryReader
-from perseus_dist.boundaries.record import Event, encode_record
-from perseus_dist.boundaries.ring import PROGRESS_OFFSET, RingWriter
+from perseus_dist.boundaries.record import RECORD_BYTES, Event, encode_record
+from perseus_dist.boundaries.ring import HEADER_BYTES, PROGRESS_OFFSET, RingWriter
 
 
 @pytest.fixture
@@ -46,6 +46,36 @@ def test_host_order_passes_everything_at_the_trainers_time(writer: RingWriter, r
     assert not reader.device_ordered
     assert read(reader, 9_999) == [(1, 100), (2, 200)]
     assert reader.pending == 0
+
+
+def test_there_is_news_until_it_was_read(writer: RingWriter, reader: BoundaryReader) -> None:
+    read(reader, 0)
+    assert not reader.has_news()
+    write(writer, Event.BEGIN)
+    assert reader.has_news()
+    assert read(reader, 0) == [(1, 100)]
+    assert not reader.has_news()
+    writer.count_dropped()
+    assert reader.has_news()
+    read(reader, 0)
+    writer.set_device_ordered(True)
+    assert reader.has_news()
+    write(writer, Event.BEGIN)
+    read(reader, 0)
+    assert (reader.pending, reader.has_news()) == (1, False)  # nothing to read before the device moves
+    device_reaches(writer, 2)
+    assert reader.has_news()
+    assert read(reader, 2_000) == [(2, 2_000)]
+
+
+def test_a_record_that_was_not_whole_stays_news(writer: RingWriter, reader: BoundaryReader) -> None:
+    write(writer, Event.BEGIN)
+    place = slice(HEADER_BYTES + RECORD_BYTES, HEADER_BYTES + 2 * RECORD_BYTES)
+    whole, writer.memory[place] = writer.memory[place], bytes(RECORD_BYTES)  # the head came into sight first
+    assert read(reader, 0) == []
+    assert reader.has_news()
+    writer.memory[place] = whole
+    assert read(reader, 0) == [(1, 100)]
 
 
 def test_device_order_holds_back_what_the_device_has_not_reached(writer: RingWriter, reader: BoundaryReader) -> None:

@@ -35,6 +35,7 @@ KNOWN = Fingerprint(
     clocks_mhz=(1410, 1395, 1380),
     default_power_limit_w=400,
     power_limit_w=400,
+    power_profiles="none",
     workload=WORKLOAD,
 )
 OTHER_WORK = {
@@ -58,6 +59,7 @@ OTHER = {
     "clocks_mhz": (1740, 1725),
     "default_power_limit_w": 300,
     "power_limit_w": 250,
+    "power_profiles": "max-q",
 } | OTHER_WORK
 
 

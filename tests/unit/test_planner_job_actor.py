@@ -17,6 +17,7 @@ from perseus_dist.planner.lifecycle.events import (
     CancelPlanning,
     Effect,
     Persist,
+    PlanExpected,
     PlanFailed,
     Refuse,
     Send,
@@ -83,6 +84,7 @@ class World:
         self.events: list[object] = []
         self.disk = SlowDisk()
         self.planning: Future[PlanResult] | Exception = Future()
+        self.expected: float | None = None
         self.counters = Counters()
         monkeypatch.setattr(job_actor, "step", self.step)
         self.actor = JobActor(
@@ -109,6 +111,10 @@ class World:
 
     def refuse(self, effect: Refuse) -> None:
         self.done.append(f"refused {effect.refused.reason}")
+
+    def expected_s(self, request: PlanningRequest) -> float | None:
+        assert request is REQUEST
+        return self.expected
 
     async def plan(self, request: PlanningRequest) -> PlanResult:
         assert request is REQUEST
@@ -217,6 +223,16 @@ def test_a_plan_that_fails_is_told_to_the_job(
         world.put(StartPlanning(request=REQUEST))
         await settled()
         assert world.events[-1] == PlanFailed(request_id=3, reason=str(error), transient=transient)
+
+    run(monkeypatch, test)
+
+
+def test_when_a_plan_may_be_there_is_told_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.expected = 12.0
+        world.put(StartPlanning(request=REQUEST))
+        await settled()
+        assert world.events[-1] == PlanExpected(request_id=3, expected_s=12.0)
 
     run(monkeypatch, test)
 

@@ -46,6 +46,7 @@ from perseus_dist.planner.lifecycle.events import (
     JobEvent,
     Log,
     Persist,
+    PlanExpected,
     PlanFailed,
     PlanReady,
     RankAttached,
@@ -579,6 +580,23 @@ def test_planning_starts_when_the_sweep_is_complete() -> None:
     assert [(c.pp_rank, len(c.samples)) for c in request.contributions] == [(0, 8), (1, 8)]
     assert request.blocking_power_w == (80.0, 80.0)
     assert request.switch_latency_s == 0.02  # the upper quartile of 10 ms and 20 ms
+
+
+def test_planning_tells_the_time_that_is_left_where_it_is_expected() -> None:
+    fleet = Fleet().to_planning()
+    status = job_status(fleet.job)
+    assert (status.progress, status.phase_left_s) == ("planning, 0 s so far", 0.0)
+    fleet.tell(PlanExpected(request_id=fleet.requests[-1].request_id + 1, expected_s=5.0))  # of another request
+    assert job_status(fleet.job).phase_left_s == 0.0
+    fleet.tell(PlanExpected(request_id=fleet.requests[-1].request_id, expected_s=40.0))
+    fleet.now_s += 10.0
+    fleet.tell(Tick())
+    status = job_status(fleet.job)
+    assert (status.progress, status.progress_share, status.phase_left_s) == ("planning, 10 s so far", 0.25, 30.0)
+    fleet.now_s += 50.0
+    fleet.tell(Tick())
+    status = job_status(fleet.job)  # longer than expected: nobody knows how long
+    assert (status.progress, status.progress_share, status.phase_left_s) == ("planning, 60 s so far", 0.0, 0.0)
 
 
 def test_the_sweep_stops_when_energy_has_risen_for_three_clocks() -> None:

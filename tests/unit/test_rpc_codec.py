@@ -134,7 +134,7 @@ AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     replace(ATTACH, gpu=replace(GPU, clocks_mhz=(), control="observe", refusal="no rights", energy_period_s=0.02)),
     replace(
         ATTACH,
-        gpu=replace(GPU, memory_mib=81920, default_power_limit_w=400.0, power_limit_w=350.5),
+        gpu=replace(GPU, memory_mib=81920, default_power_limit_w=400.0, power_limit_w=350.5, power_profiles="max-q"),
         run_id="8c1f",
         workload=Workload(
             framework="deepspeed",

@@ -98,7 +98,7 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
     job.members.ranks = {number: attached(number) for number in range(4)}
     capped, refused = job.members.ranks[0], job.members.ranks[1]
-    capped.gpu = replace(capped.gpu, power_limit_w=250.0)
+    capped.gpu = replace(capped.gpu, power_limit_w=250.0, power_profiles="max-q")
     capped.gpu_reading = GpuSample(clock_mhz=900, event_reasons=0x20)
     refused.gpu, refused.control = replace(refused.gpu, clocks_mhz=(), refusal="no clockd here"), "observe"
     job.members.ranks[3].stream = None  # not attached
@@ -106,6 +106,6 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     document = nodes_document([job])
     first, second, unnamed = document["nodes"]
     assert (first["host"], second["host"], unnamed["host"]) == ("a", "b", "not named")
-    assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; slowed by heat"
+    assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; power profile max-q; slowed by heat"
     assert (second["findings"], second["num_leased"]) == (["no clockd here"], 0)
     assert (len(unnamed["gpus"]), unnamed["num_leased"], document["num_left_out"]) == (1, 1, 0)

@@ -267,6 +267,10 @@ class AgentCore:
         """When the instruction that runs may end at the earliest; None if none runs, or its length is not known."""
         return self._tracker.durations.expected_end_ns(self._position)
 
+    def next_duration_ns(self) -> int | None:
+        """The least that the instruction that the rank waits for took lately; None if that is not known."""
+        return self._tracker.durations.next_duration_ns(self._position)
+
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     @property

@@ -57,6 +57,12 @@ class Pilot:
         """The least that the running instruction took lately at these clocks; None if that is not known."""
         return min(self._durations_ns[position.index], default=None) if position.is_running else None
 
+    def next_duration_ns(self, position: Position) -> int | None:
+        """The least that the instruction that the rank waits for took lately; None if it waits for none, or unknown."""
+        if position.is_running or not position.in_iteration or position.index >= len(self._durations_ns):
+            return None
+        return min(self._durations_ns[position.index], default=None)
+
     def wanted_mhz(
         self,
         position: Position,

@@ -64,6 +64,10 @@ class RunDurations:
         duration_ns = self._pilot.least_duration_ns(position)
         return None if duration_ns is None else self._since_ns + duration_ns
 
+    def next_duration_ns(self, position: Position) -> int | None:
+        """As ``Pilot.next_duration_ns``."""
+        return self._pilot.next_duration_ns(position)
+
     def _learn(self, run: ExactRun) -> None:
         self._pilot.remember(run)
         self._kind_times.learn(run)

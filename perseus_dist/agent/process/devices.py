@@ -58,5 +58,6 @@ def open_devices(spec: RankSpec, own_pids: Sequence[int]) -> Devices:
         memory_mib=meter.memory_mib if meter is not None else 0,
         default_power_limit_w=meter.default_power_limit_w if meter is not None else 0.0,
         power_limit_w=meter.power_limit_w if meter is not None else 0.0,
+        power_profiles=meter.power_profiles if meter is not None else "",
     )
     return Devices(control=control, meter=meter, gpu=gpu, is_simulated=bool(os.environ.get(SIMULATED_GPUS)))

@@ -38,7 +38,7 @@ from perseus_dist.agent.link.link import Connected, Disconnected, LinkEvent, Pla
 from perseus_dist.agent.process.devices import Devices, open_devices
 from perseus_dist.agent.process.inbox import Inbox
 from perseus_dist.agent.process.meter_thread import Edges, MeterThread, Reading
-from perseus_dist.agent.process.polling import poll_delay_ns
+from perseus_dist.agent.process.polling import poll_delay_ns, waiting_delay_ns
 from perseus_dist.agent.process.rank_report import RankReport, SeenOfJob
 from perseus_dist.agent.process.startup import (
     cache_file,
@@ -56,6 +56,7 @@ from perseus_dist.errors import PerseusError
 _log = logging.getLogger(__name__)
 
 _CONTROL_POLL_NS = 400_000_000  # keeps the lease on the clock alive
+_WATCHING_WORK_NS = 50_000_000  # what nothing rings for: a lease asked for again, the embedded planner's end
 _SETUP_S = 15.0  # a control that does not answer is given up after 10 s
 _FLUSH_S = 2.0
 _LAST_WORD_S = 5.0  # for the watched job's last figures; the trainer does not wait for it
@@ -120,20 +121,30 @@ class AgentProcess:
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        """For whatever comes first."""
-        if self._trainer_pidfd in self._waiter.wait(self._timeout_ns()):
+        """For whatever comes first. Nothing but boundaries is looked for more often than ``_due_ns`` says."""
+        now_ns = time.monotonic_ns()
+        is_watching = self._core is not None and self._watch(now_ns)
+        due_ns = self._due_ns(now_ns, is_watching=is_watching)
+        expected_ns, waiting_ns = None, 0
+        if self._core is not None:
+            expected_ns, next_ns = self._core.expected_end_ns(), self._core.next_duration_ns()
+            waiting_ns = waiting_delay_ns(next_ns, is_device_ordered=self._reader.device_ordered)
+        while True:
+            timeout_ns = max(due_ns - now_ns, 0)
+            if is_watching:
+                timeout_ns = min(timeout_ns, poll_delay_ns(expected_ns, now_ns, waiting_ns))
+            readable = self._waiter.wait(timeout_ns)
+            now_ns = time.monotonic_ns()
+            if readable or now_ns >= due_ns or not is_watching or self._reader.has_news():
+                break
+            self._looked_ns = now_ns
+        if self._trainer_pidfd in readable:
             self._reason = "the trainer's process has ended"
 
-    def _timeout_ns(self) -> int:
-        now_ns = time.monotonic_ns()
-        timeout_ns = _CONTROL_POLL_NS
-        if self._core is not None:
-            timer_ns = self._core.next_timer_ns()
-            if timer_ns is not None:
-                timeout_ns = min(timeout_ns, max(timer_ns - now_ns, SHORTEST_NS))
-            if self._watch(now_ns):
-                timeout_ns = min(timeout_ns, poll_delay_ns(self._core.expected_end_ns(), now_ns))
-        return timeout_ns
+    def _due_ns(self, now_ns: int, *, is_watching: bool) -> int:
+        due_ns = now_ns + (_WATCHING_WORK_NS if is_watching else _CONTROL_POLL_NS)
+        timer_ns = None if self._core is None else self._core.next_timer_ns()
+        return due_ns if timer_ns is None else min(due_ns, max(timer_ns, now_ns + SHORTEST_NS))
 
     def _watch(self, now_ns: int) -> bool:
         """Whether to look for boundaries by ourselves: that spares the trainer the doorbell, and a GPU has none."""

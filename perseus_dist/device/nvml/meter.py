@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
@@ -18,6 +19,7 @@ from perseus_dist.device.nvml.nvml import (
     Nvml,
     NvmlError,
 )
+from perseus_dist.device.nvml.power_profiles import read_power_profiles
 
 T = TypeVar("T")
 
@@ -67,6 +69,7 @@ class GpuMeter:
         clocks_mhz: Supported SM clocks at the memory clock in use, descending; () until they were read.
         memory_mib: In all; 0 until it was read.
         default_power_limit_w, power_limit_w: By default, and enforced when it was read; 0 until they were.
+        power_profiles: Enforced workload power profiles, or ``none``; empty where the GPU has no such thing.
     """
 
     def __init__(self, gpu_uuid: str) -> None:
@@ -78,6 +81,7 @@ class GpuMeter:
         self.memory_mib = 0
         self.default_power_limit_w = 0.0
         self.power_limit_w = 0.0
+        self.power_profiles = ""
         self._nvml = Nvml()
         self._gpu = self._nvml.gpu(gpu_uuid)
         self._unsupported: set[str] = set()
@@ -145,11 +149,13 @@ class GpuMeter:
             self.clocks_mhz = self._read("supported clocks", self._gpu.clocks_mhz) or ()
 
     def _read_limits(self) -> None:
-        """Read memory and power limits for the fingerprint; a driver that does not report them is no trouble."""
+        """Read memory, power limits and profiles for the fingerprint; that a driver has them not is no trouble."""
         self.memory_mib = self._quietly(lambda: int(self._gpu.call("nvmlDeviceGetMemoryInfo").total)) >> 20
         default_mw = self._quietly(lambda: int(self._gpu.call("nvmlDeviceGetPowerManagementDefaultLimit")))
         limit_mw = self._quietly(lambda: int(self._gpu.call("nvmlDeviceGetEnforcedPowerLimit")))
         self.default_power_limit_w, self.power_limit_w = default_mw / 1e3, limit_mw / 1e3
+        with suppress(NvmlError):
+            self.power_profiles = str(read_power_profiles(self._gpu))
 
     @staticmethod
     def _quietly(read: Callable[[], int]) -> int:

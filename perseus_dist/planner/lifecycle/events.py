@@ -58,6 +58,14 @@ class RankMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanExpected:
+    """A request to the planning worker will be answered within about ``expected_s`` [s]."""
+
+    request_id: int
+    expected_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady:
     """The planning worker has answered."""
 
@@ -113,6 +121,7 @@ JobEvent = (
     RankAttached
     | RankDetached
     | RankMessage
+    | PlanExpected
     | PlanReady
     | PlanFailed
     | TargetSet

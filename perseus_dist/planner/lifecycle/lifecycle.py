@@ -34,6 +34,7 @@ from perseus_dist.planner.lifecycle.events import (
     JobEvent,
     Log,
     Persist,
+    PlanExpected,
     PlanFailed,
     PlanReady,
     RankAttached,
@@ -44,7 +45,7 @@ from perseus_dist.planner.lifecycle.events import (
     TargetSet,
     Tick,
 )
-from perseus_dist.planner.lifecycle.plan import apply_plan, handle_failure
+from perseus_dist.planner.lifecycle.plan import apply_plan, expect_plan, handle_failure
 from perseus_dist.planner.lifecycle.profile_check import compare_prediction
 from perseus_dist.planner.lifecycle.registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle.restart import restore
@@ -107,6 +108,8 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             return attach_rank(job, event, now_s)
         case RankDetached(stream=stream):
             return detach_rank(job, stream, now_s)
+        case PlanExpected():
+            return expect_plan(job, event, now_s)
         case PlanReady(result=result):
             if is_own_request(job.detection, result.request_id):
                 return apply_straggler_plan(job, result, now_s)

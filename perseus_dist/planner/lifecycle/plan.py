@@ -13,7 +13,15 @@ from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
-from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
+from perseus_dist.planner.lifecycle.events import (
+    Effect,
+    Log,
+    Persist,
+    PlanExpected,
+    PlanFailed,
+    PlanReady,
+    StartPlanning,
+)
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_cost
 from perseus_dist.planner.lifecycle.sweeping.rounds import settable_clocks_mhz
@@ -32,6 +40,7 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     effects = cancel_planning(job.planning)
     job.planning.request_id += 1
     job.planning.pending, job.planning.again_at_s = job.planning.request_id, None
+    job.planning.expected_at_s = None
     job.planning.attempts += 1
     job.enter(Phase.PLANNING, why)
     job.planning.snapshots, job.planning.transfers_at_s = snapshots_to_plan(job), job.now_s
@@ -52,7 +61,7 @@ def request_frontier(job: Job, now_s: float) -> list[Effect]:
     ):
         return []
     job.planning.request_id += 1
-    job.planning.pending = job.planning.request_id
+    job.planning.pending, job.planning.expected_at_s = job.planning.request_id, None
     job.planning.attempts += 1
     request = planning_request(job)
     job.revisions.given_table = request.revision
@@ -93,6 +102,13 @@ def _clocks_to_plan_with(job: Job) -> tuple[int, ...]:
     if not job.policy.plans_between_clocks:
         return ()
     return settable_clocks_mhz(job, [rank for rank, state in job.members.ranks.items() if state.can_set_clocks])
+
+
+def expect_plan(job: Job, event: PlanExpected, now_s: float) -> list[Effect]:
+    """Note when the plan that is awaited may be there."""
+    if event.request_id == job.planning.pending:
+        job.planning.expected_at_s = now_s + event.expected_s
+    return []
 
 
 def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:

@@ -17,6 +17,7 @@ from perseus_dist.planner.lifecycle.events import (
     JobEvent,
     Log,
     Persist,
+    PlanExpected,
     PlanFailed,
     PlanReady,
     Refuse,
@@ -49,6 +50,9 @@ class Streams(Protocol):
 
 class Worker(Protocol):
     """Makes plans."""
+
+    def expected_s(self, request: PlanningRequest) -> float | None:
+        """[s] that one may take from now on, where that is known."""
 
     async def plan(self, request: PlanningRequest) -> PlanResult:
         """One plan."""
@@ -204,6 +208,9 @@ class JobActor:
     async def _plan(self, request: PlanningRequest) -> None:
         event: PlanReady | PlanFailed
         began_s = time.monotonic()
+        expected_s = self._worker.expected_s(request)
+        if expected_s is not None:
+            self.tell(PlanExpected(request_id=request.request_id, expected_s=expected_s))
         try:
             event = PlanReady(result=await self._worker.plan(request))
         except WorkerDiedError as error:

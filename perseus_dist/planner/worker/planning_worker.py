@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from perseus_dist.errors import PerseusError, PlanningError
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.worker.planning_times import PlanningTimes
 
 NICENESS = 10
 
@@ -37,25 +38,47 @@ class PlanningWorkers:
     """The planner's side: a process for what is urgent, and one for all else. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._urgent = PlanningWorker()
-        self._patient = PlanningWorker()
+        times = PlanningTimes()
+        self._urgent = PlanningWorker(times)
+        self._patient = PlanningWorker(times)
+
+    def expected_s(self, request: PlanningRequest) -> float | None:
+        """As ``PlanningWorker.expected_s``."""
+        return self._of(request).expected_s(request)
 
     async def plan(self, request: PlanningRequest) -> PlanResult:
         """As ``PlanningWorker.plan``; no urgent request waits for one that is not."""
-        return await (self._urgent if request.is_urgent else self._patient).plan(request)
+        return await self._of(request).plan(request)
 
     async def close(self) -> None:
         """End the processes. Requests that wait are to be cancelled before."""
         await self._urgent.close()
         await self._patient.close()
 
+    def _of(self, request: PlanningRequest) -> "PlanningWorker":
+        return self._urgent if request.is_urgent else self._patient
+
 
 class PlanningWorker:
     """One process. Belongs to one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: PlanningTimes | None = None) -> None:
         self._process: Process | None = None
         self._turn = asyncio.Lock()
+        self._times = PlanningTimes() if times is None else times
+        self._asked: list[PlanningRequest] = []  # the first has its turn
+        self._turn_began_s = 0.0
+
+    def expected_s(self, request: PlanningRequest) -> float | None:
+        """[s] until a request that is made now will be answered; None where it, or one before it, is of a new size."""
+        left_s = 0.0
+        for position, one in enumerate((*self._asked, request)):
+            expected_s = self._times.expected_s(one)
+            if expected_s is None:
+                return None
+            spent_s = time.monotonic() - self._turn_began_s if self._asked and position == 0 else 0.0
+            left_s += max(0.0, expected_s - spent_s)
+        return left_s
 
     async def plan(self, request: PlanningRequest) -> PlanResult:
         """Plan; requests take turns. Cancelling the task gives the request up, and kills the process if it is at it.
@@ -64,16 +87,27 @@ class PlanningWorker:
             PerseusError: The request cannot be planned, whatever is tried.
             WorkerDiedError: The process has ended over this request, and its successor too.
         """
-        async with self._turn:
-            for _ in range(_MAX_TRIES):
-                try:
-                    return await self._ask(request)
-                except WorkerDiedError as error:
-                    died = error
-                except asyncio.CancelledError:
-                    await self._kill()  # or what it still says would be taken for the next answer
-                    raise
-            raise died
+        self._asked.append(request)
+        try:
+            async with self._turn:
+                return await self._plan(request)
+        finally:
+            self._asked.remove(request)
+
+    async def _plan(self, request: PlanningRequest) -> PlanResult:
+        for _ in range(_MAX_TRIES):
+            self._turn_began_s = time.monotonic()
+            try:
+                result = await self._ask(request)
+            except WorkerDiedError as error:
+                died = error
+            except asyncio.CancelledError:
+                await self._kill()  # or what it still says would be taken for the next answer
+                raise
+            else:
+                self._times.add(request, time.monotonic() - self._turn_began_s)
+                return result
+        raise died
 
     async def close(self) -> None:
         """End the process. Requests that wait are to be cancelled before."""

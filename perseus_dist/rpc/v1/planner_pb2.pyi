@@ -49,7 +49,7 @@ class Rank(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., rank: _Optional[int] = ..., pp_rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., tp_rank: _Optional[int] = ..., pp_size: _Optional[int] = ..., dp_size: _Optional[int] = ..., tp_size: _Optional[int] = ..., schedule_digest: _Optional[str] = ...) -> None: ...
 
 class Gpu(_message.Message):
-    __slots__ = ("uuid", "name", "driver_version", "clocks_mhz", "control", "refusal", "energy_period_s", "memory_mib", "default_power_limit_w", "power_limit_w")
+    __slots__ = ("uuid", "name", "driver_version", "clocks_mhz", "control", "refusal", "energy_period_s", "memory_mib", "default_power_limit_w", "power_limit_w", "power_profiles")
     UUID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DRIVER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class Gpu(_message.Message):
     MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_POWER_LIMIT_W_FIELD_NUMBER: _ClassVar[int]
     POWER_LIMIT_W_FIELD_NUMBER: _ClassVar[int]
+    POWER_PROFILES_FIELD_NUMBER: _ClassVar[int]
     uuid: str
     name: str
     driver_version: str
@@ -70,7 +71,8 @@ class Gpu(_message.Message):
     memory_mib: int
     default_power_limit_w: float
     power_limit_w: float
-    def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., driver_version: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., control: _Optional[str] = ..., refusal: _Optional[str] = ..., energy_period_s: _Optional[float] = ..., memory_mib: _Optional[int] = ..., default_power_limit_w: _Optional[float] = ..., power_limit_w: _Optional[float] = ...) -> None: ...
+    power_profiles: str
+    def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., driver_version: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., control: _Optional[str] = ..., refusal: _Optional[str] = ..., energy_period_s: _Optional[float] = ..., memory_mib: _Optional[int] = ..., default_power_limit_w: _Optional[float] = ..., power_limit_w: _Optional[float] = ..., power_profiles: _Optional[str] = ...) -> None: ...
 
 class Workload(_message.Message):
     __slots__ = ("framework", "versions", "precision", "microbatch_size", "sequence_length", "stage_parameters", "tp_size", "cp_size", "ep_size")

@@ -103,9 +103,10 @@ struct sim_gpu {
   uint32_t is_pending, pending_lo_mhz, pending_hi_mhz;
   uint32_t power_limit_mw, is_persistent, is_mig;
   uint64_t pending_at_ns, num_sets, num_resets;
+  uint64_t requested_profiles, enforced_profiles; /* workload power profiles, bits */
 
   /* What a test set. */
-  uint32_t thermal_cap_mhz, temperature_c, is_lost, padding;
+  uint32_t thermal_cap_mhz, temperature_c, is_lost, has_power_profiles;
   uint64_t forced_reasons;
 
   /* Load, and what follows from it until the next event. */

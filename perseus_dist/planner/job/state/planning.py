@@ -27,6 +27,7 @@ class Planning:
         request_id: Highest that was ever given.
         pending: Request that is being planned, or None.
         attempts: Requests since the last plan.
+        expected_at_s: [s] when the pending request may be planned, or None where that is not known.
         again_at_s: [s] when to ask the worker again, or None.
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
         snapshots: Of the newest request.
@@ -36,6 +37,7 @@ class Planning:
     request_id: int = 0
     pending: int | None = None
     attempts: int = 0
+    expected_at_s: float | None = None
     again_at_s: float | None = None
     refine_at_s: float = 0.0
     snapshots: tuple[Snapshot, ...] = ()
@@ -44,6 +46,7 @@ class Planning:
     def begin_anew(self) -> None:
         """No plan has been asked for yet."""
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
+        self.expected_at_s = None
         self.snapshots, self.transfers_at_s = (), -math.inf
 
 

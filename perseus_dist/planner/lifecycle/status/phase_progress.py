@@ -41,10 +41,21 @@ def phase_progress(job: Job) -> Progress:
                 return Progress(text=f"sweep of {len(ordered.clocks_mhz)} clocks waits for ranks that are away")
             return _of_iterations(job, ordered.first_iteration, needed, f"sweep of {len(ordered.clocks_mhz)} clocks")
         case Phase.PLANNING:
-            spent_s = job.now_s - job.planning.transfers_at_s
-            return Progress(text=f"planning, {spent_s:.0f} s so far" if math.isfinite(spent_s) else "planning")
+            return _of_planning(job)
         case _:
             return Progress(text="" if now == NO_ITERATION else f"iteration {now:,}")
+
+
+def _of_planning(job: Job) -> Progress:
+    """By what planning has taken for other pipelines of the size; less than nothing is not left."""
+    spent_s, expected_at_s = job.now_s - job.planning.transfers_at_s, job.planning.expected_at_s
+    if not math.isfinite(spent_s):
+        return Progress(text="planning")
+    text = f"planning, {spent_s:.0f} s so far"
+    if expected_at_s is None or expected_at_s <= job.now_s:
+        return Progress(text=text)
+    left_s = expected_at_s - job.now_s
+    return Progress(text=text, share=spent_s / (spent_s + left_s), left_s=left_s)
 
 
 def _of_iterations(job: Job, first: int, needed: int, of: str) -> Progress:

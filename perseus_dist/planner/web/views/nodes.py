@@ -72,5 +72,7 @@ def _limits(state: RankState) -> list[str]:
     gpu, found = state.gpu, []
     if 0 < gpu.power_limit_w < gpu.default_power_limit_w:
         found.append(f"power limit {gpu.power_limit_w:.0f} W of {gpu.default_power_limit_w:.0f} W")
+    if gpu.power_profiles not in ("", "none"):
+        found.append(f"power profile {gpu.power_profiles}")
     reasons = state.gpu_reading.event_reasons
     return [*found, *(words for mask, words in _REASONS if reasons & mask)]

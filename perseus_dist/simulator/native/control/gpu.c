@@ -90,7 +90,10 @@ enum sim_setting {
   SET_MIG,
   SET_LOST,
   SET_ADD_PROCESS,
-  SET_REMOVE_PROCESS
+  SET_REMOVE_PROCESS,
+  SET_HAS_POWER_PROFILES,
+  SET_REQUESTED_PROFILES,
+  SET_ENFORCED_PROFILES
 };
 
 static int replace_process(struct sim_gpu *gpu, uint32_t old_pid, uint32_t new_pid) {
@@ -115,6 +118,9 @@ SIM_EXPORT int perseus_sim_set(struct sim_machine *machine, uint32_t index, uint
     case SET_LOST: gpu->is_lost = value != 0; break;
     case SET_ADD_PROCESS: result = replace_process(gpu, 0, (uint32_t)value); break;
     case SET_REMOVE_PROCESS: result = replace_process(gpu, (uint32_t)value, 0); break;
+    case SET_HAS_POWER_PROFILES: gpu->has_power_profiles = value != 0; break;
+    case SET_REQUESTED_PROFILES: gpu->requested_profiles = value; break;
+    case SET_ENFORCED_PROFILES: gpu->enforced_profiles = value; break;
     default: result = EINVAL;
   }
   sim_refresh(gpu, machine->sim_ns);

@@ -67,6 +67,23 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, u
   return result;
 }
 
+static nvmlMask255_t mask_of(uint64_t bits) { return (nvmlMask255_t){{(unsigned int)bits, (unsigned int)(bits >> 32)}}; }
+
+/* Profiles are told and change nothing: what they do to power and clocks NVIDIA has not published. */
+SIM_EXPORT nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(
+    nvmlDevice_t device, nvmlWorkloadPowerProfileCurrentProfiles_t *profiles) {
+  ENTER(device);
+  NEED(profiles);
+  if (profiles->version != nvmlWorkloadPowerProfileCurrentProfiles_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  if (!call.gpu->has_power_profiles) return NVML_ERROR_NOT_SUPPORTED;
+  sim_lock(call.machine);
+  profiles->perfProfilesMask = mask_of(UINT64_MAX);
+  profiles->requestedProfilesMask = mask_of(call.gpu->requested_profiles);
+  profiles->enforcedProfilesMask = mask_of(call.gpu->enforced_profiles);
+  sim_unlock(call.machine);
+  return NVML_SUCCESS;
+}
+
 SIM_EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor,
                                                  unsigned int *temperature_c) {
   ENTER(device);

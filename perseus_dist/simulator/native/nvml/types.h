@@ -87,6 +87,17 @@ typedef struct {
   int temperature;
 } nvmlTemperature_t;
 
+typedef struct {
+  unsigned int mask[8];
+} nvmlMask255_t;
+
+typedef struct {
+  unsigned int version;
+  nvmlMask255_t perfProfilesMask, requestedProfilesMask, enforcedProfilesMask;
+} nvmlWorkloadPowerProfileCurrentProfiles_t;
+
+#define nvmlWorkloadPowerProfileCurrentProfiles_v1 \
+  (unsigned int)(sizeof(nvmlWorkloadPowerProfileCurrentProfiles_t) | (1u << 24))
 #define nvmlTemperature_v1 (unsigned int)(sizeof(nvmlTemperature_t) | (1u << 24))
 
 #endif
