@@ -1145,12 +1145,12 @@ def test_a_sweep_and_whoever_cannot_set_clocks_say_nothing_of_kinds() -> None:
 def test_the_trainers_own_word_on_its_work_is_passed_on() -> None:
     world = make_world()
     connect(world)
-    for iteration, work in enumerate((None, (4096, -1), (0, 250 * MS), (10**18, 10**18))):
+    for iteration, work in enumerate((None, (4096, -1), (0, 250 * MS), (10**18, 10**18), (10**15, -1))):
         world.work = work
         world.iterate(iteration, 1)
     world.do(world.core.on_trainer_end("finished", world.now))
     told = [(report.tokens, report.input_wait_s) for report in world.reports]
-    assert told == [(0.0, None), (4096.0, None), (0.0, 0.25), (0.0, None)]  # the last are wrong numbers
+    assert told == [(0.0, None), (4096.0, None), (0.0, 0.25), (0.0, None), (1e15, None)]  # 10**18 are wrong numbers
 
 
 def test_telemetry_says_where_the_rank_is_and_each_reading_once() -> None:

@@ -21,7 +21,7 @@ from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, fron
 from perseus_dist.planning.frontier.plan import plan_document, plan_for_deadline
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay, replay_all_max
-from perseus_dist.planning.profile.profile import Profile, read_profile
+from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.planning.schedule.schedule import Schedule, gpipe, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -158,17 +158,17 @@ def test_constants_and_tensor_parallel(tmp_path: Path) -> None:
         assert (frontier.execution(0).clocks_mhz[constants] == 0).all()
 
 
+def without_clock(measured: Measurements, index: int) -> Measurements:
+    names = ("clocks_mhz", "times_s", "energies_j", "num_samples", "time_std_s", "energy_std_j")
+    return replace(measured, **{name: np.delete(getattr(measured, name), index, axis=-1) for name in names})
+
+
 def test_refuses_computations_of_other_maximum_clocks() -> None:
+    """Even where the second highest clock is the same."""
     profile = read_profile(EXAMPLE)
-    backward = profile.measurements[1, "B"]
-    cut = replace(
-        backward,
-        **{
-            name: getattr(backward, name)[..., 1:]
-            for name in ("clocks_mhz", "times_s", "energies_j", "num_samples", "time_std_s", "energy_std_j")
-        },
-    )
-    problem = problem_of(SCHEDULES["1f1b"], replace(profile, measurements={**profile.measurements, (1, "B"): cut}))
+    cut = {(1, kind): without_clock(profile.measurements[1, kind], index) for kind, index in (("F", 1), ("B", 0))}
+    assert len({measured.clocks_mhz[1] for measured in cut.values()}) == 1
+    problem = problem_of(SCHEDULES["1f1b"], replace(profile, measurements={**profile.measurements, **cut}))
     with pytest.raises(
         PlanningError, match="saw stage 1 backward 1395 MHz, stage 1 forward 1410 MHz, expected one clock"
     ) as caught:
@@ -245,9 +245,13 @@ def test_the_library() -> None:
             perseus_dist.plan(EXAMPLE, schedule, blocking_power_w=80, granularity=wrong)  # type: ignore[arg-type]
 
 
-def test_choices_of_a_group_are_those_worth_choosing() -> None:
+@pytest.mark.parametrize("num_as_fast", [0, 2])
+def test_choices_of_a_group_are_those_worth_choosing(num_as_fast: int) -> None:
     """Dropping a clock that another one beats changes nothing that can be planned."""
-    groups = clock_groups(problem_of(SCHEDULES["1f1b"]), Granularity.RANK)
+    profile = read_profile(EXAMPLE)
+    for measured in profile.measurements.values():  # clocks that are as fast as the highest, and take less energy
+        measured.times_s[..., 1 : 1 + num_as_fast] = measured.times_s[..., :1]
+    groups = clock_groups(problem_of(SCHEDULES["1f1b"], profile), Granularity.RANK)
     for group, number in enumerate(groups.num_choices.tolist()):
         columns = np.vstack([groups.choice_ps[group], groups.choice_uj[group]])[:, :number]
         beats = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)
