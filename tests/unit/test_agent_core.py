@@ -471,6 +471,8 @@ def test_evaluation_and_what_does_not_fit_run_released() -> None:
         world.pass_boundary(Event.ITERATION_END, iteration=iteration)
     world.advance(world.now + 2 * S, BLOCKING_W)
     assert "the schedule does not fit: iteration 6: saw the begin of B" in world.of_type(Telemetry)[-1].trouble
+    (warning,) = world.warned  # once, not in each of four iterations
+    assert "out of step: iteration 3: saw the begin of B" in warning
 
 
 def test_a_checkpoint_is_saved_at_full_clocks_and_counts_to_no_iteration() -> None:
