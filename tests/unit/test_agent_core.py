@@ -1009,7 +1009,6 @@ def test_iterations_out_of_step_are_not_kept_for_the_timeline() -> None:
     assert [iteration.iteration for iteration in world.timelines[-1]] == [0, 2]
 
 
-ALTERNATING = (1410, 1200, 1200, 1410, 1005, 1005)
 REQUESTED_MHZ = {"F": (1410 + 1200 + 1410) // 3, "B": (1200 + 1005 + 1005) // 3}
 
 
