@@ -62,7 +62,7 @@ def solve_frontier(
     progress: _Progress = None,
 ) -> FrontierResult: ...
 def replay(
-    *, menu: Menu, edge_from: _Int32, edge_to: _Int32, plan: _Int32, latency_ps: int
+    *, menu: Menu, edge_from: _Int32, edge_to: _Int32, plan: _Int32, latency_ps: _Int64
 ) -> tuple[int, int, _Int64, _Int64, _Int64, NDArray[np.uint8]]: ...
 def realise(
     *,
@@ -72,7 +72,7 @@ def realise(
     frontier: FrontierResult,
     microbatch: _Int32,
     blocking_uw: int,
-    latency_ps: int,
+    latency_ps: _Int64,
     wanted_ps: _Int64,
     progress: _Progress = None,
 ) -> tuple[_Int64, _Int64, _Int32, NDArray[np.uint16]]: ...

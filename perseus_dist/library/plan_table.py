@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from perseus_dist.library.schedule import shape_text
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.frontier.frontier import Frontier
@@ -45,9 +47,20 @@ def problem_text(
         parts.append(f"tensor parallel {problem.tensor_parallel}")
     if granularity != Granularity.INSTRUCTION:
         parts.append(f"one clock for each {_SHARING[granularity]}")
-    if switch_latency_ps:
-        parts.append(f"{ms_from_ps(switch_latency_ps):g} ms per clock change")
+    if latency := latency_text(problem, switch_latency_ps):
+        parts.append(f"{latency} per clock change")
     return ", ".join(parts)
+
+
+def latency_text(problem: PlanningProblem, switch_latency_ps: int) -> str:
+    """How long clock changes take, as ``6 to 20 ms``; empty where they are free."""
+    latencies_ps = problem.latencies_ps(switch_latency_ps)[
+        np.concatenate([one.clocks_mhz for one in problem.curves]) > 0
+    ]
+    if not latencies_ps.any():
+        return ""
+    least_ms, most_ms = (f"{ms_from_ps(bound_ps):.4g}" for bound_ps in (latencies_ps.min(), latencies_ps.max()))
+    return f"{most_ms} ms" if least_ms == most_ms else f"{least_ms} to {most_ms} ms"
 
 
 def plans_that_matter(frontier: Frontier) -> dict[str, Plan]:

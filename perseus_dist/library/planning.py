@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from perseus_dist.errors import ArgumentError
 from perseus_dist.library import arguments
@@ -24,7 +25,7 @@ def plan(
     *,
     blocking_power_w: float | Iterable[float],
     tensor_parallel: int = 1,
-    switch_latency_s: float = 0.0,
+    switch_latency_s: float | None = None,
     slowdowns: float | Iterable[float] = (),
     deadlines_s: float | Iterable[float] = (),
     granularity: str = "instruction",
@@ -38,8 +39,9 @@ def plan(
         blocking_power_w: [W] power of ONE GPU while it waits for a peer: one number, or (num_ranks) one for each
             pp_rank.
         tensor_parallel: GPUs that share each instruction.
-        switch_latency_s: [s] from asking for a clock to having it, 0.006 to 0.02 on real GPUs. Plans meet their times
-            with it counted, and take longer to find.
+        switch_latency_s: [s] from asking for a clock to having it, 0.006 to 0.02 on real GPUs, whatever the profile
+            says. By default what the profile says of each clock, else 0. Plans meet their times with latencies counted,
+            and take longer to find.
         slowdowns: Multiples of the time of all-max at which a plan of its own is wanted. Plans along the frontier lie
             about 0.1 % apart, and ``Frontier.at`` chooses among them.
         deadlines_s: [s] the same as times.
@@ -63,6 +65,8 @@ def plan(
         perseus_dist.errors.ArgumentError: blocking_power_w: saw 2 values, expected 1 or 4; give one for all, or ...
     """
     measured, order = as_profile(profile), as_schedule(schedule)
+    if switch_latency_s is not None:
+        measured = replace(measured, clock_changes={})
     problem = make_problem(
         order,
         measured,
@@ -71,7 +75,7 @@ def plan(
     )
     latency_s = arguments.number(
         "switch_latency_s",
-        switch_latency_s,
+        0.0 if switch_latency_s is None else switch_latency_s,
         low=0,
         high=arguments.MAX_SWITCH_LATENCY_S,
         expected=f"seconds from 0 to {arguments.MAX_SWITCH_LATENCY_S:g}, such as 0.012",

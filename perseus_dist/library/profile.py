@@ -33,6 +33,7 @@ class Profile(core.Profile):
         measurements: By (stage, kind), arrays over GPUs and clocks: ``clocks_mhz`` (num_clocks) descending, ``times_s``
             and ``energies_j`` (num_gpus, num_clocks) of one GPU, and how they spread.
         rejected: Rows that disagree grossly with the others of their clock, and are left out.
+        clock_changes: By stage, how long changes to clocks take: ``clocks_mhz``, ``times_s`` and ``p90_s``.
 
     Example:
         >>> profile = read_profile("profile.csv")
@@ -111,7 +112,12 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
         4
     """
     profile = core.read_profile(_path("path", path, "the path of a profile CSV, such as 'profile.csv'"))
-    return Profile(source=profile.source, measurements=profile.measurements, rejected=profile.rejected)
+    return Profile(
+        source=profile.source,
+        measurements=profile.measurements,
+        rejected=profile.rejected,
+        clock_changes=profile.clock_changes,
+    )
 
 
 def as_profile(value: object) -> core.Profile:

@@ -112,11 +112,7 @@ class Measurement:
     @property
     def switch_latency_s(self) -> float:
         """[s] the median target's: until kernels felt it, or until it was read back where that is not known."""
-        medians = sorted(
-            (latency.kernels_s if latency.kernels_s.num else latency.read_back_s).median
-            for latency in self.latencies
-            if latency.kernels_s.num or latency.read_back_s.num
-        )
+        medians = sorted(latency.switch_s.median for latency in self.latencies if latency.switch_s.num)
         return medians[len(medians) // 2] if medians else 0.0
 
 

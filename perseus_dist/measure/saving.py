@@ -17,11 +17,13 @@ import numpy as np
 
 from perseus_dist.measure.clock_sweep import KINDS, Point
 from perseus_dist.measure.errors import MeasureError
+from perseus_dist.measure.switch_latency import TargetLatency
 from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay
 from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile
 from perseus_dist.planning.profile.profile_csv import Row, write_rows
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import ps_from_s, uw_from_w
 
@@ -89,8 +91,12 @@ def check_pipeline(pp_size: int, num_microbatches: int) -> None:
         )
 
 
-def write_stage_profile(points: Sequence[Point], path: Path, *, num_stages: int) -> None:
+def write_stage_profile(
+    points: Sequence[Point], latencies: Sequence[TargetLatency], path: Path, *, num_stages: int
+) -> None:
     """Write a profile that ``perseus-dist plan`` reads: the measured stage as every stage of a pipeline.
+
+    How long its GPU takes to change clocks stands there too, as far as that is known.
 
     Raises:
         OutputError: The place cannot be written to.
@@ -109,6 +115,21 @@ def write_stage_profile(points: Sequence[Point], path: Path, *, num_stages: int)
         )
         for stage in range(num_stages)
         for point in sorted(points, key=lambda point: (point.kind != "F", -point.clock_mhz))
+    ]
+    told = [(latency.clock_mhz, latency.switch_s) for latency in latencies if latency.switch_s.num]
+    rows += [
+        Row(
+            line=0,
+            stage=stage,
+            kind=CLOCK_CHANGE,
+            clock_mhz=clock_mhz,
+            time_s=switch_s.median,
+            energy_j=0.0,
+            samples=switch_s.num,
+            time_p90_s=switch_s.p90,
+        )
+        for stage in range(num_stages)
+        for clock_mhz, switch_s in told
     ]
     write_rows(path, rows)
 
@@ -144,7 +165,7 @@ def predict_saving(
         profile_path: The profile.
         noise: Of one of its rows.
         blocking_power_w: [W] of one GPU.
-        switch_latency_s: [s] that a change of clocks takes.
+        switch_latency_s: [s] that a change of clocks takes where the profile does not say.
         pp_size: Ranks of the pipeline, as many as the profile has stages.
         num_microbatches: Of an iteration.
         seed: Of the drawn noise.
@@ -159,7 +180,7 @@ def predict_saving(
     def problem_of(source: Profile) -> PlanningProblem:
         return make_problem(schedule, source, blocking_uw_of_rank=blocking_uw)
 
-    problem = problem_of(profile)
+    problem, free = problem_of(profile), replace(profile, clock_changes={})  # of noise, without latency
     latency_ps = int(ps_from_s(switch_latency_s))
     frontier = plan_frontier(problem, switch_latency_ps=latency_ps, num_points=_NUM_POINTS, thorough=False)
     baseline = frontier.baseline
@@ -167,10 +188,10 @@ def predict_saving(
     promised, slowdowns = [], []
     random = np.random.default_rng(seed)
     for _ in range(_NUM_DRAWS):
-        drawn = problem_of(_with_noise(profile, noise, random))
+        drawn = problem_of(_with_noise(free, noise, random))
         quick = plan_frontier(drawn, num_points=_NUM_POINTS_DRAWN, thorough=False)
         point = quick.point_for_deadline(quick.baseline.time_ps)
-        real = replay(problem, quick.clock_indices[point])
+        real = replay(problem_of(free), quick.clock_indices[point])
         promised.append(
             1 - int(quick.total_uj[point]) / quick.baseline.total_uj - (1 - real.total_uj / baseline.total_uj)
         )

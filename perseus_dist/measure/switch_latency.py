@@ -49,6 +49,11 @@ class TargetLatency:
     read_back_s: Quantiles
     kernels_s: Quantiles
 
+    @property
+    def switch_s(self) -> Quantiles:
+        """Until kernels felt it, or until NVML read it back where that is not known."""
+        return self.kernels_s if self.kernels_s.num else self.read_back_s
+
 
 def measure_latencies(bench: Bench, clocks_mhz: Sequence[int], seconds: float, say: Progress) -> list[TargetLatency]:
     """Go to every one of some clocks and back, as often as there is time for.

@@ -61,7 +61,8 @@ class PlanTable:
     Attributes:
         clocks_mhz: (num_points x num_instructions) little-endian uint16, row by row; 0 leaves the clock as it is.
         times_s, energies_j: (num_points) of the plans, the whole pipeline, ascending time.
-        switch_latency_s: What the plans reckon with.
+        switch_latency_s: What the plans reckon with for changes to clocks without a latency of their own.
+        change_clocks_mhz, change_latencies_s: (num_targets) the others, and their latencies.
         base_revision: 0 for a table of all pipelines. Otherwise this one is for one pipeline with a slow rank alone,
             and is held beside the table of that revision, whose profile stays the one to compare with.
     """
@@ -76,6 +77,8 @@ class PlanTable:
     switch_latency_s: float
     schedule_digest: str
     base_revision: int = 0
+    change_clocks_mhz: tuple[int, ...] = ()
+    change_latencies_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,8 +92,8 @@ class JobEvent:
     Attributes:
         sequence: Counts the job's events from 1, in this life of the planner.
         kind: ``verdict``, ``recovered``, ``reported``, ``cleared``, ``switch``, ``fall``: a plan was given up,
-            ``anew``: what was measured is of other work than what runs now, or ``self_check``: iterations are not as
-            predicted.
+            ``anew``: what was measured is of other work than what runs now, ``self_check``: iterations are not as
+            predicted, or ``sweep``: what one will cost at most, or has cost.
         age_s: How long ago it happened.
         iteration: The newest one begun then.
         effective_iteration: Of a switch; otherwise -1.

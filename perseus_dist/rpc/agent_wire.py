@@ -236,6 +236,7 @@ def _samples_to_wire(message: ProfileSamples) -> pb.ProfileSamples:
                 num_runs=sample.num_runs,
                 window_s=sample.window_s,
                 stage=sample.stage,
+                time_p90_s=sample.time_p90_s,
             )
             for sample in message.samples
         ],
@@ -274,6 +275,7 @@ def _sample_from_wire(check: Checker, at: str, wire: pb.Sample) -> Sample:
         num_runs=check.integer(at + "num_runs", wire.num_runs, 1, limits.MAX_RUNS),
         window_s=check.number(at + "window_s", wire.window_s, limits.MAX_SECONDS),
         stage=check.integer(at + "stage", wire.stage, -1, limits.MAX_SIZE - 1),
+        time_p90_s=check.number(at + "time_p90_s", wire.time_p90_s, limits.MAX_SECONDS),
     )
 
 

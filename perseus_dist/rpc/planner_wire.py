@@ -151,6 +151,8 @@ def _table_to_wire(table: PlanTable) -> pb.PlanTable:
         switch_latency_s=table.switch_latency_s,
         schedule_digest=table.schedule_digest,
         base_revision=table.base_revision,
+        change_clocks_mhz=table.change_clocks_mhz,
+        change_latencies_s=table.change_latencies_s,
     )
 
 
@@ -160,6 +162,9 @@ def _table_from_wire(check: Checker, wire: pb.PlanTable) -> PlanTable:
     for field, values in (("table.times_s", wire.times_s), ("table.energies_j", wire.energies_j)):
         if len(values) != num_points:
             check.violated(field, f"{len(values)} values", f"one for each of {num_points} points")
+    if len(wire.change_clocks_mhz) != len(wire.change_latencies_s):
+        seen = f"{len(wire.change_latencies_s)} values"
+        check.violated("table.change_latencies_s", seen, f"one for each of {len(wire.change_clocks_mhz)} clocks")
     revision = check_count(check, "table.revision", wire.revision)
     return PlanTable(
         revision=revision,
@@ -175,6 +180,11 @@ def _table_from_wire(check: Checker, wire: pb.PlanTable) -> PlanTable:
         switch_latency_s=check.number("table.switch_latency_s", wire.switch_latency_s, limits.MAX_SECONDS),
         schedule_digest=check_digest(check, "table.schedule_digest", wire.schedule_digest),
         base_revision=check.integer("table.base_revision", wire.base_revision, 0, max(0, revision - 1)),
+        change_clocks_mhz=tuple(
+            check.integer("table.change_clocks_mhz", clock_mhz, 1, limits.MAX_CLOCK_MHZ)
+            for clock_mhz in wire.change_clocks_mhz
+        ),
+        change_latencies_s=_numbers(check, "table.change_latencies_s", wire.change_latencies_s, limits.MAX_SECONDS),
     )
 
 

@@ -18,13 +18,20 @@ class Timing:
         call_latency_s: How long the driver call that sets or resets a lock blocks.
         call_jitter_s: Up to this much more, drawn for each call from the machine's own random numbers.
         settle_s: From the return of the call until the clock is there.
+        settle_by_clock_s: The same by the clock that is asked for, interpolated; empty where all take ``settle_s``, as
+            the return from a lock does.
         energy_period_s: Between two updates of the energy counter; 0 for a counter that is always exact.
     """
 
     call_latency_s: float = 0.006
     call_jitter_s: float = 0.0015
     settle_s: float = 0.006
+    settle_by_clock_s: Knots = ()
     energy_period_s: float = 0.02
+
+    def settle_to_s(self, clock_mhz: int) -> float:
+        """[s] from the return of the call until this clock is there."""
+        return _interpolate(self.settle_by_clock_s, clock_mhz) if self.settle_by_clock_s else self.settle_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,13 +32,14 @@ def native_preset(preset: GpuPreset) -> NativePreset:
         max_power_limit_mw=round(preset.power_limits_w[2] * 1e3),
         call_latency_us=round(preset.timing.call_latency_s * 1e6),
         call_jitter_us=round(preset.timing.call_jitter_s * 1e6),
-        settle_us=round(preset.timing.settle_s * 1e6),
+        release_us=round(preset.timing.settle_s * 1e6),
         energy_period_us=round(preset.timing.energy_period_s * 1e6),
         power_average_us=round(preset.power_average_s * 1e6),
         regulated_share=preset.regulated_share,
         idle_power_mw=preset.idle_power_w * 1e3,
     )
     filled.clocks_mhz[:num_clocks] = preset.clocks_mhz
+    filled.settle_us[:num_clocks] = [round(preset.timing.settle_to_s(mhz) * 1e6) for mhz in preset.clocks_mhz]
     filled.memory_clocks_mhz[: len(preset.memory_clocks_mhz)] = preset.memory_clocks_mhz
     filled.blocking_power_mw[:num_clocks] = [preset.blocking_power_at_w(mhz) * 1e3 for mhz in preset.clocks_mhz]
     for native_class, curve in zip(filled.classes, preset.classes, strict=False):

@@ -108,10 +108,10 @@ perseus::FrontierResult solve_frontier(const Input<std::int32_t>& hull_begin, co
 }
 
 nb::tuple replay(const PythonMenu& menu, const Input<std::int32_t>& edge_from, const Input<std::int32_t>& edge_to,
-                 const Input<std::int32_t>& plan, std::int64_t latency_ps) {
+                 const Input<std::int32_t>& plan, const Input<std::int64_t>& latency_ps) {
   const perseus::Menu spans = menu.menu();
   const perseus::Graph graph(spans.num_instructions(), view(edge_from), view(edge_to));
-  perseus::Replay player(graph, spans, latency_ps);
+  perseus::Replay player(graph, spans, view(latency_ps));
   const perseus::Outcome outcome = player.play(view(plan));
   std::vector<std::uint8_t> changes(spans.num_instructions());
   for (std::int32_t i = 0; i < spans.num_instructions(); ++i) changes[i] = player.changes(i, view(plan));
@@ -121,7 +121,8 @@ nb::tuple replay(const PythonMenu& menu, const Input<std::int32_t>& edge_from, c
 
 nb::tuple realise(const PythonMenu& menu, const Input<std::int32_t>& edge_from, const Input<std::int32_t>& edge_to,
                   const perseus::FrontierResult& frontier, const Input<std::int32_t>& microbatch, std::int64_t blocking_uw,
-                  std::int64_t latency_ps, const Input<std::int64_t>& wanted_ps, std::optional<nb::callable> progress) {
+                  const Input<std::int64_t>& latency_ps, const Input<std::int64_t>& wanted_ps,
+                  std::optional<nb::callable> progress) {
   const perseus::Menu spans = menu.menu();
   PythonProgress report(std::move(progress));
   std::vector<std::int64_t> time_ps, effective_uj;
@@ -130,7 +131,7 @@ nb::tuple realise(const PythonMenu& menu, const Input<std::int32_t>& edge_from, 
   {
     const nb::gil_scoped_release released;
     const perseus::Graph graph(spans.num_instructions(), view(edge_from), view(edge_to));
-    for (const auto& [plan, outcome] : perseus::realise(graph, spans, frontier, view(microbatch), blocking_uw, latency_ps,
+    for (const auto& [plan, outcome] : perseus::realise(graph, spans, frontier, view(microbatch), blocking_uw, view(latency_ps),
                                                         view(wanted_ps), std::ref(report))) {
       time_ps.push_back(outcome.time_ps);
       effective_uj.push_back(outcome.effective_uj);
@@ -192,8 +193,8 @@ NB_MODULE(_solver, m) {
         "num_to_t_star"_a, "num_beyond"_a, "extra_ps"_a.noconvert(), "tolerance"_a = 0.0, "least_uj"_a = 0,
         "progress"_a.none() = nb::none());
   m.def("replay", &replay, nb::kw_only(), "menu"_a, "edge_from"_a.noconvert(), "edge_to"_a.noconvert(), "plan"_a.noconvert(),
-        "latency_ps"_a);
+        "latency_ps"_a.noconvert());
   m.def("realise", &realise, nb::kw_only(), "menu"_a, "edge_from"_a.noconvert(), "edge_to"_a.noconvert(), "frontier"_a,
-        "microbatch"_a.noconvert(), "blocking_uw"_a, "latency_ps"_a, "wanted_ps"_a.noconvert(),
+        "microbatch"_a.noconvert(), "blocking_uw"_a, "latency_ps"_a.noconvert(), "wanted_ps"_a.noconvert(),
         "progress"_a.none() = nb::none());
 }

@@ -16,7 +16,7 @@ constexpr double kLatePrice = 5;
 
 }  // namespace
 
-Annealing::Annealing(const Graph& graph, const Menu& menu, TimePs latency_ps, double worth_of_change_uj)
+Annealing::Annealing(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps, double worth_of_change_uj)
     : graph_(graph),
       menu_(menu),
       replay_(graph, menu, latency_ps, true),
@@ -63,7 +63,7 @@ void Annealing::move_run(std::int32_t i, std::int32_t step) {
 
 bool Annealing::can_change_at(std::int32_t i) const {
   const std::int32_t p = replay_.previous_clocked(i);
-  return replay_.can_reach(i, plan_[p], replay_.start_ps[i] - replay_.end_ps[p]);
+  return replay_.can_reach(i, plan_[i], plan_[p], replay_.start_ps[i] - replay_.end_ps[p]);
 }
 
 void Annealing::set_stretch(std::int32_t i, std::int32_t clock) {

@@ -19,7 +19,7 @@ namespace perseus {
 class Annealing {
  public:
   // `worth_of_change_uj`: what a clock change must save to be made.
-  Annealing(const Graph& graph, const Menu& menu, TimePs latency_ps, double worth_of_change_uj);
+  Annealing(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps, double worth_of_change_uj);
 
   // The best plan found that is on time, or `start` if that is late and none was found.
   // `price_uw`: what a plan may save by being a little late, about the slope of the frontier there.

@@ -307,7 +307,7 @@ std::vector<TimePs> free_ends(const Graph& graph, std::span<const TimePs> start_
 }
 
 // Plans without latency tell how much time each instruction may have; the relaxed solutions, what that time is worth.
-std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps, const Candidate& all_max,
+std::vector<Candidate> realise_with_latency(const Task& task, std::span<const TimePs> latency_ps, const Candidate& all_max,
                                             std::span<const TimePs> wanted_ps, const Progress& progress) {
   const auto& samples = task.frontier.samples;
   const std::vector<Candidate> unhindered = realise_without_latency(task, progress);
@@ -316,8 +316,8 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
   const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
   Reporter reporter(progress, task.size());
   parallel_for(task.size(), [&] {
-    return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, 0)](std::size_t s,
-                                                                                                bool is_caller) mutable {
+    return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, {})](std::size_t s,
+                                                                                                 bool is_caller) mutable {
       if (!reporter.go_on(s, is_caller)) return false;
       unhindered_replay.play(unhindered[s].plan);
       const auto& start_ps = unhindered_replay.start_ps;
@@ -369,8 +369,9 @@ std::vector<Candidate> realise_with_latency(const Task& task, TimePs latency_ps,
 }  // namespace
 
 std::vector<RealisedPlan> realise(const Graph& graph, const Menu& menu, const FrontierResult& frontier,
-                                  std::span<const std::int32_t> microbatch, PowerUw blocking_uw, TimePs latency_ps,
-                                  std::span<const TimePs> wanted_ps, const Progress& progress) {
+                                  std::span<const std::int32_t> microbatch, PowerUw blocking_uw,
+                                  std::span<const TimePs> latency_ps, std::span<const TimePs> wanted_ps,
+                                  const Progress& progress) {
   if (frontier.samples.empty()) throw std::invalid_argument("no samples to realise");
   const Choices choices(menu);
   const Task task{.graph = graph,
@@ -382,8 +383,9 @@ std::vector<RealisedPlan> realise(const Graph& graph, const Menu& menu, const Fr
                   .microbatch = microbatch};
   Candidate all_max{.plan = Plan(menu.num_instructions(), 0), .outcome = {}};
   all_max.outcome = Replay(graph, menu, latency_ps).play(all_max.plan);
-  std::vector<Candidate> candidates = latency_ps == 0 ? realise_without_latency(task, progress)
-                                                      : realise_with_latency(task, latency_ps, all_max, wanted_ps, progress);
+  const bool is_free = std::ranges::all_of(latency_ps, [](TimePs latency) { return latency == 0; });
+  std::vector<Candidate> candidates =
+      is_free ? realise_without_latency(task, progress) : realise_with_latency(task, latency_ps, all_max, wanted_ps, progress);
   if (candidates.empty()) return {};
   Replay replay(graph, menu, latency_ps);
   std::erase_if(candidates, [&](const Candidate& candidate) {

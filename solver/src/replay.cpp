@@ -22,7 +22,7 @@ std::vector<std::int32_t> nearest_clocks(const Menu& menu, std::int32_t of_curve
 
 }  // namespace
 
-Replay::Replay(const Graph& graph, const Menu& menu, TimePs latency_ps, bool shuns_unreached)
+Replay::Replay(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps, bool shuns_unreached)
     : start_ps(graph.size()),
       end_ps(graph.size()),
       effective_uj(graph.size()),
@@ -56,10 +56,10 @@ Replay::Work Replay::work(std::int32_t i, std::int32_t index, std::int32_t befor
   const std::int32_t begin = menu_.curve_begin[menu_.curve_of[i]];
   const Work work{.duration_ps = menu_.duration_ps[begin + index], .effective_uj = menu_.effective_uj[begin + index]};
   const std::int32_t p = previous_clocked_[i];
-  const TimePs late = latency_ps_ - gap_ps;
+  const TimePs late = latency_of(i, index) - gap_ps;
   if (p < 0 || late <= 0 || clock_mhz(p, before) == clock_mhz(i, index)) return work;
   const std::int32_t old = begin + same_clock(i, before);
-  if (shuns_unreached_ && !can_reach(i, before, gap_ps)) {
+  if (shuns_unreached_ && !can_reach(i, index, before, gap_ps)) {
     return {.duration_ps = std::max(menu_.duration_ps[old], work.duration_ps),
             .effective_uj = std::max(menu_.effective_uj[old], work.effective_uj) + price_of_unreached_uj(i)};
   }
@@ -91,7 +91,7 @@ Outcome Replay::play(std::span<const std::int32_t> plan) {
 bool Replay::reaches_all(std::span<const std::int32_t> plan) const {
   for (const std::int32_t i : graph_.order) {
     const std::int32_t p = previous_clocked_[i];
-    if (changes(i, plan) && !can_reach(i, plan[p], start_ps[i] - end_ps[p])) return false;
+    if (changes(i, plan) && !can_reach(i, plan[i], plan[p], start_ps[i] - end_ps[p])) return false;
   }
   return true;
 }

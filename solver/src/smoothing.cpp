@@ -12,8 +12,8 @@ constexpr double kLate = 1000.0;
 
 }  // namespace
 
-Smoothing::Smoothing(const Graph& graph, const Menu& menu, TimePs latency_ps)
-    : menu_(menu), latency_ps_(latency_ps), replay_(graph, menu, latency_ps, true) {
+Smoothing::Smoothing(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps)
+    : menu_(menu), replay_(graph, menu, latency_ps, true) {
   std::vector<std::int32_t> rank(graph.size(), -1);
   for (const std::int32_t i : graph.order) {
     if (replay_.clock_mhz(i, 0) == 0) continue;
@@ -71,12 +71,12 @@ Plan Smoothing::cheapest(const Windows& windows) const {
       for (std::int32_t q = 0; q < static_cast<std::int32_t>(cost.size()); ++q) {
         const std::int32_t old = replay_.same_clock(i, q);
         const TimePs gap = std::max<TimePs>(0, between - t_before[q]);
-        const double late = static_cast<double>(std::max<TimePs>(0, latency_ps_ - gap));
-        const double share = std::min(1.0, late / static_cast<double>(t[old]));
-        const double unreached = replay_.can_reach(i, q, gap) ? 0 : static_cast<double>(replay_.price_of_unreached_uj(i));
-        const double changed = cost[q] + worth_of_change_uj_ + unreached;
+        const double changed = cost[q] + worth_of_change_uj_;
         for (std::int32_t k = 0; k < num_clocks; ++k) {
-          const double total = changed + own(old, share, k);
+          const double late = static_cast<double>(std::max<TimePs>(0, replay_.latency_of(i, k) - gap));
+          const double share = std::min(1.0, late / static_cast<double>(t[old]));
+          const double unreached = replay_.can_reach(i, k, q, gap) ? 0 : static_cast<double>(replay_.price_of_unreached_uj(i));
+          const double total = changed + unreached + own(old, share, k);
           from[k] = total < next[k] ? q : from[k];
           next[k] = std::min(total, next[k]);
         }

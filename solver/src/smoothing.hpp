@@ -17,7 +17,7 @@ inline constexpr double kWorthOfChange = 0.01;
 // One object per thread.
 class Smoothing {
  public:
-  Smoothing(const Graph& graph, const Menu& menu, TimePs latency_ps);
+  Smoothing(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps);
 
   // When each instruction may run and what its time is worth; windows of one rank follow each other.
   struct Windows {
@@ -34,7 +34,6 @@ class Smoothing {
 
  private:
   const Menu& menu_;
-  TimePs latency_ps_;
   Replay replay_;
   std::vector<std::vector<std::int32_t>> clocked_;  // per rank: its instructions that have a clock, in order
   double worth_of_change_uj_ = 0;

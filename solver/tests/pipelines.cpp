@@ -57,7 +57,15 @@ std::int32_t Pipeline::num_clocks(std::int32_t i) const {
   return curve_begin[problem.curve_of[i] + 1] - curve_begin[problem.curve_of[i]];
 }
 
-Replayed replay_again(const Pipeline& pipeline, const Plan& plan, TimePs latency_ps) {
+Times same_latency(const Pipeline& pipeline, TimePs latency_ps) { return Times(pipeline.clock_mhz.size(), latency_ps); }
+
+Times random_latencies(Random& random, const Pipeline& pipeline, TimePs most_ps) {
+  Times latency_ps;
+  for (std::size_t k = 0; k < pipeline.clock_mhz.size(); ++k) latency_ps.push_back(between(random, 0, most_ps));
+  return latency_ps;
+}
+
+Replayed replay_again(const Pipeline& pipeline, const Plan& plan, const Times& latency_ps) {
   const Graph graph = pipeline.problem.graph();
   Replayed second{.outcome = {},
                   .start_ps = std::vector<TimePs>(plan.size()),
@@ -77,7 +85,8 @@ Replayed replay_again(const Pipeline& pipeline, const Plan& plan, TimePs latency
         const Point other = pipeline.point(i, k);
         if (std::abs(other.clock_mhz - before_mhz) < std::abs(old.clock_mhz - before_mhz)) old = other;
       }
-      const TimePs late = latency_ps - (start - second.end_ps[p]);
+      const std::int32_t target = pipeline.curve_begin[pipeline.problem.curve_of[i]] + plan[i];
+      const TimePs late = latency_ps[target] - (start - second.end_ps[p]);
       if (late >= old.duration_ps) {
         at = old;
       } else if (late > 0) {

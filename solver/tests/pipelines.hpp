@@ -50,8 +50,14 @@ struct Replayed {
   std::vector<EnergyUj> effective_uj;
 };
 
+using Times = std::vector<TimePs>;
+
+// The same latency for every clock of a pipeline, or one of its own for each, up to `most_ps`.
+Times same_latency(const Pipeline& pipeline, TimePs latency_ps);
+Times random_latencies(Random& random, const Pipeline& pipeline, TimePs most_ps);
+
 // The model of replay.hpp once more, in whole numbers; where latency splits an instruction, the last digit may differ.
-Replayed replay_again(const Pipeline& pipeline, const Plan& plan, TimePs latency_ps);
+Replayed replay_again(const Pipeline& pipeline, const Plan& plan, const Times& latency_ps);
 
 struct PipelineSizes {
   std::int32_t num_ranks, num_microbatches;

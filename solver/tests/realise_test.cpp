@@ -19,7 +19,8 @@ struct Realised {
   std::vector<RealisedPlan> plans;
 };
 
-Realised realise_all(const Pipeline& pipeline, TimePs latency_ps, std::int32_t num_samples, const Progress& progress = {}) {
+Realised realise_all(const Pipeline& pipeline, const Times& latency_ps, std::int32_t num_samples,
+                     const Progress& progress = {}) {
   const Graph graph = pipeline.problem.graph();
   const Menu menu = pipeline.view();
   const PowerUw blocking_uw = kBlockingUw * std::ranges::count(pipeline.previous_on_rank, -1);
@@ -43,11 +44,11 @@ EnergyUj least_uj(const Pipeline& pipeline) {
 
 // What holds for all plans, with latency or without: they ascend in time and fall in energy, play as they say, do not beat the
 // bound, and the first is no slower than all-max. Where latency splits instructions, the last digit of each may differ.
-void check_plans(const Pipeline& pipeline, const Realised& realised, TimePs latency_ps) {
+void check_plans(const Pipeline& pipeline, const Realised& realised, const Times& latency_ps) {
   CHECK(!realised.plans.empty());
   const FrontierResult& frontier = realised.frontier;
   const EnergyUj least = least_uj(pipeline);
-  const std::int64_t digits = latency_ps > 0 ? pipeline.size() : 0;
+  const std::int64_t digits = std::ranges::max(latency_ps) > 0 ? pipeline.size() : 0;
   const Outcome* before = nullptr;
   for (const auto& [plan, outcome] : realised.plans) {
     CHECK_EQ(plan.size(), pipeline.problem.curve_of.size());
@@ -68,7 +69,7 @@ void check_plans(const Pipeline& pipeline, const Realised& realised, TimePs late
 
 // Without latency, every time that was sampled has a plan that is on time for it and hardly worse than plain rounding.
 void check_unhindered(const Pipeline& pipeline, const Realised& realised) {
-  check_plans(pipeline, realised, 0);
+  check_plans(pipeline, realised, same_latency(pipeline, 0));
   const FrontierResult& frontier = realised.frontier;
   CHECK_EQ(realised.plans.front().outcome.time_ps, frontier.time_ps.back());
   CHECK(realised.plans.back().outcome.time_ps <= frontier.time_ps.front());
@@ -101,7 +102,7 @@ TEST(realise_without_latency) {
   for (int round = 0; round < 60; ++round) {
     note("round " + std::to_string(round));
     const Pipeline pipeline = random_pipeline(random, random_sizes(random, round % 2 == 0));
-    check_unhindered(pipeline, realise_all(pipeline, 0, 20));
+    check_unhindered(pipeline, realise_all(pipeline, same_latency(pipeline, 0), 20));
   }
 }
 
@@ -110,7 +111,8 @@ TEST(realise_with_latency) {
   for (int round = 0; round < 8; ++round) {
     note("round " + std::to_string(round));
     const Pipeline pipeline = random_pipeline(random, random_sizes(random, round % 2 == 0));
-    const TimePs latency = between(random, 1, 60) * kMillisecond;
+    const TimePs most_ps = between(random, 1, 60) * kMillisecond;
+    const Times latency = round % 2 == 0 ? same_latency(pipeline, most_ps) : random_latencies(random, pipeline, most_ps);
     check_plans(pipeline, realise_all(pipeline, latency, 4), latency);
   }
 }
@@ -123,8 +125,9 @@ TEST(realise_where_the_clocks_of_a_rank_have_nothing_in_common) {
   const Point at_900{.clock_mhz = 900, .duration_ps = 115 * kMillisecond, .effective_uj = 14'000'000};
   pipeline.add(pipeline.add_curve({at_1400, at_1000}), -1);
   pipeline.add(pipeline.add_curve({at_1300, at_900}), 0);
-  check_unhindered(pipeline, realise_all(pipeline, 0, 4));
-  check_plans(pipeline, realise_all(pipeline, 10 * kMillisecond, 4), 10 * kMillisecond);
+  check_unhindered(pipeline, realise_all(pipeline, same_latency(pipeline, 0), 4));
+  const Times latency = same_latency(pipeline, 10 * kMillisecond);
+  check_plans(pipeline, realise_all(pipeline, latency, 4), latency);
 }
 
 TEST(realise_without_choices_gives_the_one_plan_there_is) {
@@ -134,7 +137,7 @@ TEST(realise_without_choices_gives_the_one_plan_there_is) {
   pipeline.add(curve, 0);
   pipeline.add(pipeline.add_curve({{.clock_mhz = 0, .duration_ps = 10, .effective_uj = 1}}), 1);
   for (const TimePs latency : {TimePs{0}, TimePs{30}}) {
-    const Realised realised = realise_all(pipeline, latency, 4);
+    const Realised realised = realise_all(pipeline, same_latency(pipeline, latency), 4);
     CHECK_EQ(realised.plans.size(), 1U);
     CHECK_EQ(realised.plans[0].plan, (Plan{0, 0, 0}));
     CHECK_EQ(realised.plans[0].outcome.time_ps, 210);
@@ -150,7 +153,7 @@ TEST(realise_knows_that_all_max_may_not_be_fastest) {
                                    {.clock_mhz = 1385, .duration_ps = 100, .effective_uj = 50},
                                    {.clock_mhz = 1370, .duration_ps = 110, .effective_uj = 40}}),
                -1);
-  const Realised realised = realise_all(pipeline, 0, 4);
+  const Realised realised = realise_all(pipeline, same_latency(pipeline, 0), 4);
   CHECK_EQ(realised.plans.size(), 2U);
   CHECK_EQ(realised.plans[0].plan, Plan{1});
   CHECK_EQ(realised.plans[1].plan, Plan{2});
@@ -161,7 +164,8 @@ TEST(realise_gives_the_same_plans_again) {
   Random random(8);
   const Pipeline pipeline =
       random_pipeline(random, {.num_ranks = 4, .num_microbatches = 6, .max_clocks = 30, .with_constants = false});
-  const Realised first = realise_all(pipeline, 0, 64), second = realise_all(pipeline, 0, 64);
+  const Realised first = realise_all(pipeline, same_latency(pipeline, 0), 64),
+                 second = realise_all(pipeline, same_latency(pipeline, 0), 64);
   CHECK_EQ(first.plans.size(), second.plans.size());
   CHECK(first.plans.size() > 10);
   for (std::size_t k = 0; k < first.plans.size(); ++k) CHECK_EQ(first.plans[k].plan, second.plans[k].plan);
@@ -179,10 +183,10 @@ TEST(realise_is_cancelled_by_its_progress) {
       ++num_calls;
       return false;
     };
-    CHECK(realise_all(pipeline, latency, 20, stop).plans.empty());
+    CHECK(realise_all(pipeline, same_latency(pipeline, latency), 20, stop).plans.empty());
     CHECK_EQ(num_calls, 1);
     const auto raise = [](double) -> bool { throw std::runtime_error("enough"); };
-    CHECK_THROWS(realise_all(pipeline, latency, 20, raise), "enough");
+    CHECK_THROWS(realise_all(pipeline, same_latency(pipeline, latency), 20, raise), "enough");
   }
 }
 
@@ -190,7 +194,7 @@ TEST(realise_needs_samples) {
   Random random(10);
   const Pipeline pipeline =
       random_pipeline(random, {.num_ranks = 1, .num_microbatches = 1, .max_clocks = 5, .with_constants = false});
-  CHECK_THROWS(realise_all(pipeline, 0, 0), "no samples to realise");
+  CHECK_THROWS(realise_all(pipeline, same_latency(pipeline, 0), 0), "no samples to realise");
 }
 
 }  // namespace

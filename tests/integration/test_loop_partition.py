@@ -189,7 +189,7 @@ def test_a_silent_network_loses_no_sample_and_no_switch(*, is_sweep_paused: bool
         proxy.cut()
         num_set = len(clocks_set_mhz())
         stay_silent_until_noticed()
-        assert len(clocks_set_mhz()) >= num_set + 3  # its sweep went on
+        assert len(clocks_set_mhz()) > num_set  # its sweep went on
         if is_sweep_paused:
             wait_until(lambda: "waits for ranks 0 to come back" in planner_log.read_text())
         proxy.mend()

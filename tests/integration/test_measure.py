@@ -19,6 +19,7 @@ import pytest
 from waiting import wait_until
 
 from perseus_dist.cli import main
+from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.simulator.machine import SimulatedMachine
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -54,6 +55,16 @@ def assert_power(found: dict[str, Any], power_w: float) -> None:
     assert found["power_se_w"] < 0.05 * power_w
 
 
+def assert_changes_are_kept(path: Path, latencies: list[dict[str, Any]]) -> None:
+    """The profile has each target's latency, of every stage."""
+    kept = read_profile(path).clock_changes
+    assert kept.keys() == {0, 1}
+    for changes in kept.values():
+        assert changes.clocks_mhz.tolist() == [latency["clock_mhz"] for latency in latencies]
+        assert changes.times_s.tolist() == [latency["kernels_s"]["median"] for latency in latencies]
+        assert changes.p90_s.tolist() == [latency["kernels_s"]["p90"] for latency in latencies]
+
+
 def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMachine, tmp_path: Path) -> None:
     out = tmp_path / "out"
     found = measure(machine, "--out", str(out), "--pp", "2", "--microbatches", "4", cuda=True)
@@ -77,6 +88,7 @@ def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMa
         assert latency["read_back_s"]["median"] > least_s
         assert latency["kernels_s"]["num"] >= 2
         assert latency["kernels_s"]["median"] > least_s - 0.0005
+    assert_changes_are_kept(out / "profile.csv", found["latencies"])
     assert found["presets"][0]["preset"] == "a100"
     assert found["presets"][0]["energy_worst_percent"] < 3.0
     assert found["saving"]["saving_percent"] > 0.0

@@ -18,6 +18,7 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual.run import run_virtual
 from perseus_dist.simulation.wall_run import SupervisedPlanner, run_wall
+from perseus_dist.simulator.gpu_preset import Timing
 from perseus_dist.simulator.presets import find_preset
 
 NUM_RANKS = 2
@@ -49,6 +50,24 @@ def test_virtual_time_saves_what_was_predicted_and_loses_no_time(capsys: pytest.
 def test_virtual_time_is_deterministic() -> None:
     small = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=70)
     assert run_virtual(small, "a100").document() == run_virtual(small, "a100").document()
+
+
+def test_latencies_by_target_are_measured_and_planned_with(tmp_path: Path) -> None:
+    """Low clocks take 40 ms more than high ones; the plan knows, so that its saving and its time come true."""
+    profile_csv, small = tmp_path / "profile.csv", job(num_pipelines=1, time_scale=3.0)
+    timing = Timing(settle_by_clock_s=((210, 0.045), (1050, 0.045), (1140, 0.005), (1410, 0.005)))
+    outcome = run_virtual(small, "a100", profile_csv=profile_csv, timing=timing)
+    changes = read_profile(profile_csv).clock_changes
+    assert changes.keys() == {0, 1, 2, 3}
+    for of_stage in changes.values():
+        assert len(of_stage.clocks_mhz) >= 8
+        for clock_mhz, time_s in zip(of_stage.clocks_mhz.tolist(), of_stage.times_s.tolist(), strict=True):
+            least_s = timing.call_latency_s + timing.settle_to_s(clock_mhz)
+            assert least_s <= time_s <= least_s + timing.call_jitter_s + 0.003  # and until it is read back
+    document = outcome.document()
+    assert document["saving_percent"] >= 5
+    assert abs(document["slowdown_percent"]) <= 0.5
+    assert document["predicted_saving_percent"] == pytest.approx(document["saving_percent"], abs=0.5)
 
 
 def test_the_measured_profile_is_the_models_truth(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ from perseus_dist.messages.from_planner import (
     Switch,
 )
 from perseus_dist.messages.terms import NO_POINT, Gpu
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.runlog.timed_iteration import TimedIteration, TimedRun
 
 T = TypeVar("T")
@@ -541,8 +542,14 @@ def check_samples(samples: ProfileSamples) -> None:
     clock = CLOCKS[samples.step]
     assert samples.sweep_id == 7
     assert samples.last
-    assert {(s.chunk, s.kind, s.clock_mhz) for s in samples.samples} == {(0, "F", clock), (0, "B", clock)}
-    for sample in samples.samples:
+    assert {(s.chunk, s.kind, s.clock_mhz) for s in samples.samples if s.kind != CLOCK_CHANGE} == {
+        (0, "F", clock),
+        (0, "B", clock),
+    }
+    changes = [s for s in samples.samples if s.kind == CLOCK_CHANGE]
+    assert [s.clock_mhz for s in changes] == [clock] * bool(samples.step)  # the highest was asked for from no other
+    assert all(s.time_s == s.time_p90_s == pytest.approx(LATENCY_NS / 1e9) and s.num_runs for s in changes)
+    for sample in (s for s in samples.samples if s.kind != CLOCK_CHANGE):
         assert sample.time_s == pytest.approx(duration_ns(sample.kind, clock) / 1e9, rel=0.002)
         assert sample.energy_j == pytest.approx(sample.time_s * power_w(sample.kind, clock), rel=0.01)
         assert sample.num_runs >= 15

@@ -19,12 +19,13 @@ def boundary(event: Event, work: Work | None = None, iteration: int = 0) -> Boun
 class Drive:
     """Feeds boundaries and asks the pilot after each."""
 
-    def __init__(self, clocks: tuple[int, ...] | None = CLOCKS, latency_ms: int = 10) -> None:
+    def __init__(self, clocks: tuple[int, ...] | None = CLOCKS, latency_ms: int = 10, **to_ms: int) -> None:
         self.position = Position(ORDER)
         self.pilot = Pilot(ORDER)
         self.clocks = clocks
         self.next_clocks = clocks
         self.latency_ns = latency_ms * MS
+        self.latencies_ns = {int(target.removeprefix("to_")): ms * MS for target, ms in to_ms.items()}
         self.current: int | None = None
 
     def step(self, event: Event, index: int = 0, at_ms: float = 0, iteration: int = 0) -> int | None:
@@ -44,6 +45,7 @@ class Drive:
             next_clocks_mhz=self.next_clocks,
             current_mhz=self.current,
             latency_ns=self.latency_ns,
+            latencies_ns=self.latencies_ns,
         )
         return self.current
 
@@ -94,6 +96,20 @@ def test_a_gap_hides_the_latency_of_a_short_instruction() -> None:
     times = ([0.0, 90, 95, 150, 250], [50.0, 95, 150, 250, 260])
     drive.iteration(*times)
     assert drive.iteration(*times, iteration=1) == [1410, 1200, 1410, 900, 1410, 1410]
+
+
+def test_a_clock_is_asked_for_where_it_arrives_in_time_by_its_own_latency() -> None:
+    """The second instruction takes 50 ms: that is enough to 1200 MHz by the constant, and not by its own latency."""
+    times = ([0.0, 50, 100, 200, 300], [50.0, 100, 200, 300, 310])
+    clocks = (1410, 1200, 1410, 900, 0)
+    for drive, second_mhz in (
+        (Drive(clocks), 1200),
+        (Drive(clocks, to_1200=60), 1410),
+        (Drive(clocks, to_900=60), 1200),
+    ):
+        drive.iteration(*times)
+        asked_mhz = drive.iteration(*times, iteration=1)
+        assert (asked_mhz[1], asked_mhz[3]) == (second_mhz, 900)
 
 
 def test_zero_leaves_the_clock_as_it_is() -> None:

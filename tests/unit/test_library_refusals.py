@@ -66,11 +66,6 @@ def refusal(call: Callable[[], Any]) -> str:
 def test_what_is_no_number(value: Any, seen: str) -> None:
     calls: list[tuple[str, str, Callable[[], Any]]] = [
         ("blocking_power_w", "watts", lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=value)),
-        (
-            "switch_latency_s",
-            "seconds",
-            lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=80, switch_latency_s=value),
-        ),
         ("slowdowns", "a factor", lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=80, slowdowns=value)),
         (
             "deadlines_s",
@@ -89,6 +84,11 @@ def test_what_is_no_number(value: Any, seen: str) -> None:
         ("stragglers", "how many times", lambda: perseus_dist.emulate(FRONTIER, pipelines=2, stragglers=value)),
     ]
     optional: list[tuple[str, str, Callable[[], Any]]] = [
+        (
+            "switch_latency_s",
+            "seconds",
+            lambda: perseus_dist.plan(PROFILE, SCHEDULE, blocking_power_w=80, switch_latency_s=value),
+        ),
         ("slowdown", "a factor", lambda: FRONTIER.at(slowdown=value)),
         ("deadline_s", "seconds", lambda: FRONTIER.at(deadline_s=value)),
         ("straggler_s", "seconds", lambda: FRONTIER.at(straggler_s=value)),

@@ -9,6 +9,7 @@ from perseus_dist.measure.clock_sweep import Point, choose_clocks
 from perseus_dist.measure.preset_match import match_presets
 from perseus_dist.measure.results.tables import reason_names
 from perseus_dist.measure.saving import Noise, noise_of, predict_saving, write_stage_profile
+from perseus_dist.measure.switch_latency import Trial, summarise
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.simulator.presets import PRESETS, find_preset
 
@@ -66,19 +67,29 @@ def test_noise_is_what_repetitions_show() -> None:
 
 
 def test_the_profile_is_one_that_plan_reads(tmp_path: Path) -> None:
-    write_stage_profile(points("a100", 6), tmp_path / "profile.csv", num_stages=3)
+    changes = [
+        Trial(from_mhz=1410, to_mhz=to_mhz, call_s=None, read_back_s=read_back_s, kernels_s=kernels_s)
+        for to_mhz, read_back_s, kernels_s in ((1140, 0.02, 0.011), (1140, 0.02, 0.013), (645, 0.05, None))
+    ]
+    latencies = summarise([*changes, Trial(from_mhz=1410, to_mhz=915, call_s=0.01, read_back_s=None, kernels_s=None)])
+    write_stage_profile(points("a100", 6), latencies, tmp_path / "profile.csv", num_stages=3)
     profile = read_profile(tmp_path / "profile.csv")
     assert profile.num_stages == 3
     measured = profile.measurements[2, "B"]
     assert measured.clocks_mhz.tolist() == list(choose_clocks(find_preset("a100").clocks_mhz, 6))
     assert measured.times_s[0, 0] == pytest.approx(0.065)
     assert measured.num_samples[0, 0] == 20  # both directions
+    changes_of = profile.clock_changes[2]
+    assert changes_of.clocks_mhz.tolist() == [1140, 645]
+    np.testing.assert_allclose(changes_of.times_s, [0.012, 0.05])  # kernels' time, or else NVML's
+    np.testing.assert_allclose(changes_of.p90_s, [0.0128, 0.05])
+    assert changes_of.num_samples.tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("gpu", ["a100", "h100"])
 def test_the_interval_holds_the_truth(gpu: str, tmp_path: Path) -> None:
     def saving_of(measured: list[Point], noise: Noise) -> tuple[float, float]:
-        write_stage_profile(measured, tmp_path / "profile.csv", num_stages=3)
+        write_stage_profile(measured, [], tmp_path / "profile.csv", num_stages=3)
         saving, frontier = predict_saving(
             tmp_path / "profile.csv",
             noise=noise,

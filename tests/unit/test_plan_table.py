@@ -19,6 +19,7 @@ from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import UW_PER_W
@@ -182,6 +183,43 @@ def test_saved_rows_count_where_nothing_newer_was_measured() -> None:
     )
     assert profile.measurements[0, "F"].times_s.tolist() == [[1.0, 1.0]]
     assert profile.measurements[1, "F"].clocks_mhz.tolist() == list(CLOCKS_MHZ)
+
+
+def changes(clock_mhz: int, time_s: float, *, p90_s: float = 0.0, num_runs: int = 1, stage: int = -1) -> Sample:
+    """What a rank has seen of changes to a clock, or what a saved profile says."""
+    return Sample(
+        chunk=0,
+        kind=CLOCK_CHANGE,
+        clock_mhz=clock_mhz,
+        time_s=time_s,
+        energy_j=0.0,
+        time_std_s=0.0,
+        energy_std_j=0.0,
+        num_runs=num_runs,
+        window_s=0.0,
+        stage=stage,
+        time_p90_s=p90_s,
+    )
+
+
+def test_latencies_that_ranks_have_seen_are_in_profile_and_table() -> None:
+    """Replicas' are joined; a rank that has seen none has what the saved profile says, and all its stages the same."""
+    schedule = interleaved(pp=2, microbatches=2, chunks=2)
+    seen = [(changes(1000, 0.010, p90_s=0.011),), (changes(1000, 0.022, p90_s=0.009, num_runs=3),)]
+    ranks = [*contributions(schedule), *(Contribution(pp_rank=0, tp_rank=0, samples=samples) for samples in seen)]
+    saved = tuple(changes(1400, 0.030 + stage / 1000, stage=stage) for stage in range(4))
+    ranks.append(Contribution(pp_rank=1, tp_rank=0, samples=saved))
+    profile = measured_profile(schedule, ranks, tensor_parallel=1, blocking_power_w=BLOCKING_W, source="test")
+    of_stage = {
+        stage: dict(zip(one.clocks_mhz.tolist(), one.times_s.tolist(), strict=True))
+        for stage, one in profile.clock_changes.items()
+    }
+    assert of_stage == {stage: {1000: 0.019} if stage % 2 == 0 else {1400: 0.030 + stage / 1000} for stage in range(4)}
+    assert profile.clock_changes[2].p90_s.tolist() == [0.25 * 0.011 + 0.75 * 0.022]  # not less than the median
+    problem = make_problem(schedule, profile, blocking_uw_of_rank=[80 * UW_PER_W, 70 * UW_PER_W])
+    first, _ = plan_tables(plan_frontier(problem, num_points=4), revision=1)
+    assert set(first.change_latencies_s) == {0.019}
+    assert set(first.change_clocks_mhz) == set(CLOCKS_MHZ)
 
 
 def test_what_was_not_measured_is_named() -> None:

@@ -71,7 +71,8 @@ from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
 
 SCHEDULE = one_f_one_b(pp=2, microbatches=2)
-POLICY = Policy(max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
+WHOLE_MENU = Policy(num_first_clocks=24, max_sweep_rounds=1, shares_sweep=False, num_profile_periods=100)
+POLICY = replace(WHOLE_MENU, max_sweep_clocks=6, gone_s=60.0, keep_done_s=100.0)
 CLOCKS_MHZ = tuple(range(1400, 700, -100))  # 7: a stride of 2 makes 4 of them
 S = 10**12  # picoseconds
 DRIFT = Drift(sequence=1, chunk=0, kind="F", clock_mhz=1000, profile_time_s=0.1, measured_time_s=0.2, num_runs=9)
@@ -645,7 +646,7 @@ def test_constants_have_no_say_in_when_a_sweep_stops() -> None:
 
 
 def test_a_sweep_stops_once_nobody_has_been_able_to_set_clocks_for_a_while() -> None:
-    fleet = Fleet(policy=replace(POLICY, rights_grace_s=5, num_energy_periods=500)).to_profiling()
+    fleet = Fleet(policy=replace(POLICY, rights_grace_s=5, num_profile_periods=500)).to_profiling()
     fleet.clocks_mhz, fleet.reached_mhz = (), range(0)
     fleet.iterate(4)
     assert fleet.phase() is Phase.PROFILING
@@ -1781,3 +1782,106 @@ def test_a_restarted_planner_knows_the_transfers_that_its_plan_was_made_with() -
     fleet.say_times(0)
     fleet.iterate()
     assert len(fleet.requests) == num_plans + 1
+
+
+class SlowReplicas(Fleet):
+    """A fleet in which computations of some ranks take longer from some iteration on."""
+
+    factor_of: dict[int, float]
+    slow_from = 0
+
+    def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+        told = super().samples(rank, sweep_id, index, clock_mhz)
+        factor = self.factor_of.get(rank, 1.0) if self.iteration >= self.slow_from else 1.0
+        return replace(told, samples=tuple(replace(one, time_s=factor * one.time_s) for one in told.samples))
+
+
+def _adaptive(dp: int) -> Policy:
+    return Policy(gone_s=60.0 * dp)
+
+
+def _measured_mhz(fleet: Fleet, rank: int) -> set[int]:
+    return {taken.clock_mhz for of in fleet.job.profiling.samples.values() for taken in of.get(rank, ())}
+
+
+def test_replicas_share_the_clocks_of_a_sweep_and_all_measure_the_maximum() -> None:
+    fleet = Fleet(dp=2, policy=_adaptive(2)).to_profiling()
+    orders = [fleet.sweep(rank) for rank in range(4)]
+    clocks = [order.clocks_mhz for order in orders if order is not None]
+    assert clocks == [(1400, 1200, 900), (1400, 1200, 900), (1400, 1100, 800), (1400, 1100, 800)] or (
+        clocks[0] == clocks[1] != clocks[2] == clocks[3]
+    )
+    assert {own[0] for own in clocks} == {1400}
+    assert set(clocks[0]) & set(clocks[2]) == {1400}
+    fleet.to_planning()
+    request = fleet.requests[0]
+    assert request.menu_mhz == CLOCKS_MHZ
+    assert len(request.contributions) == 4
+
+
+def test_a_replica_that_is_slow_at_the_maximum_is_no_part_of_the_profile() -> None:
+    fleet = SlowReplicas(dp=2, policy=_adaptive(2))
+    fleet.factor_of = {2: 1.05}
+    fleet.to_planning()
+    ranks = {(c.pp_rank, min(s.time_s * s.clock_mhz for s in c.samples)) for c in fleet.requests[0].contributions}
+    assert ranks == {(0, 100.0), (1, 100.0)}
+    assert len(fleet.requests[0].contributions) == 3
+    assert _measured_mhz(fleet, 0) >= _measured_mhz(fleet, 2), "the other one has measured its clocks, too"
+
+
+def test_a_rank_that_becomes_slow_within_a_sweep_is_measured_anew() -> None:
+    fleet = SlowReplicas(policy=replace(_adaptive(1), max_saving_doubt=0.0, num_first_clocks=3))
+    fleet.factor_of, fleet.slow_from = {0: 1.04, 1: 1.04}, 13
+    fleet.to_planning()
+    samples = [s for c in fleet.requests[0].contributions for s in c.samples]
+    assert {round(s.time_s * s.clock_mhz, 6) for s in samples} == {104.0}, "one state, not a mixture of two"
+    assert len({s.clock_mhz for s in samples}) >= 3
+
+
+class ForwardMissed(Fleet):
+    """A fleet in which the first measurement at the maximum clock has no forward of pp_rank 0."""
+
+    def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+        told = super().samples(rank, sweep_id, index, clock_mhz)
+        if rank or sweep_id > 1 or clock_mhz != CLOCKS_MHZ[0]:
+            return told
+        return replace(told, samples=tuple(one for one in told.samples if one.kind != "F"))
+
+
+def test_a_computation_that_a_measurement_missed_is_measured_again() -> None:
+    """A profile that lacks the maximum clock of one would make T_min longer than all-max."""
+    fleet = ForwardMissed(policy=_adaptive(1))
+    fleet.to_planning()
+    at_max = [s for c in fleet.requests[0].contributions for s in c.samples if s.clock_mhz == CLOCKS_MHZ[0]]
+    assert {s.kind for s in at_max} >= {"F", "B"}
+    assert len([one for one in at_max if one.kind == "F"]) == 2, "of both pp_ranks"
+
+
+@pytest.mark.parametrize("iterations", range(0, 30, 3))
+def test_a_shared_sweep_goes_on_where_it_was_at_a_restarted_planner(iterations: int) -> None:
+    fleet = Fleet(dp=2, policy=_adaptive(2)).to_profiling()
+    fleet.iterate(iterations)
+    before = {rank: _measured_mhz(fleet, rank) for rank in range(4)}
+    is_planned = fleet.phase() is Phase.PLANNING
+    fleet.restart()
+    fleet.attach_all()
+    for _ in range(60):
+        if fleet.phase() is Phase.PLANNING:
+            break
+        fleet.iterate()
+    assert fleet.phase() is Phase.PLANNING, fleet.job.reason
+    assert is_planned or fleet.job.profiling.ended_series
+    for rank in range(4):
+        taken = [one.clock_mhz for of in fleet.job.profiling.samples.values() for one in of.get(rank, ())]
+        assert before[rank] <= set(taken)
+        lower = [clock for clock in taken if clock != CLOCKS_MHZ[0]]
+        assert len(lower) == len(set(lower)), "nothing but the maximum is measured twice"
+
+
+def test_what_a_sweep_costs_is_told_before_and_after() -> None:
+    fleet = Fleet(policy=_adaptive(1)).to_enforcing()
+    before, after = (event.sentence for event in job_status(fleet.job).events if event.kind == "sweep")
+    assert "of 7 clocks in" in before
+    assert "at most" in before
+    assert "clocks were measured in" in after
+    assert "longer than at full clocks" in after

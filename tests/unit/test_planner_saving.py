@@ -208,8 +208,8 @@ def test_what_others_under_a_slower_plan_saved_is_all_in_doubt_once_iterations_t
     plan(saving, 10, 2.4, 850.0, number=0, plan=SLOWER)
     doubt_j = saving.doubt_j
     plan(saving, 3, 2.6, 840.0, number=10, plan=SLOWER)
-    assert saving.saved_j == pytest.approx(13 * 150)
-    assert saving.doubt_j >= doubt_j + 3 * 150
+    assert saving.saved_j == pytest.approx(10 * 150 + 3 * 75), "between nothing and all of it"
+    assert saving.doubt_j >= doubt_j + 3 * 75
 
 
 def test_a_probe_tells_of_plans_that_took_as_long_just_before_it() -> None:
@@ -227,24 +227,52 @@ def test_a_probe_tells_of_plans_that_took_as_long_just_before_it() -> None:
 def test_a_window_is_wanted_where_the_profile_alone_says_what_is_saved() -> None:
     saving = Saving()
     wanted = []
-    for number in range(40):
+    for number in range(6):
         plan(saving, 1, number=number)
         wanted += [number] * saving.wants_window()
-    assert wanted == [7, 31], "each time four times as late, because a probe may say nothing"
-    probe(saving, 40)
-    plan(saving, 1, number=43)
+    assert wanted == [3, 4, 5], "until it comes, whatever is asked for meanwhile"
+    probe(saving, 6)
+    plan(saving, 1, number=9)
     assert not saving.wants_window(), "one is there, and is not over"
-    plan(saving, 400, number=44)
+    plan(saving, 400, number=10)
     assert not saving.wants_window()
+
+
+def test_plans_that_change_before_they_are_measured_want_one_window_together() -> None:
+    saving = begun()
+    for number in range(4):
+        odd = Followed(key=number, time_s=1.9, stretch=1.2, rate_j=200.0)
+        plan(saving, 1, 2.6 + 0.1 * number, 900.0, number=number, plan=odd)
+        assert saving.wants_window() == (number == 3)
+
+
+def test_windows_that_tell_nothing_are_wanted_half_as_often_each_time() -> None:
+    saving = begun()
+    gaps, number = [], 0
+    for _ in range(3):
+        gap = 0
+        while not saving.wants_window():
+            odd = Followed(key=number, time_s=1.9, stretch=1.2, rate_j=200.0)
+            plan(saving, 1, 2.6 + 0.1 * (number % 5), 900.0, number=number, plan=odd)
+            number, gap = number + 1, gap + 1
+        gaps.append(gap)
+        probe(saving, number, 3.0, 1500.0)
+        plan(saving, 1, 2.0, 900.0, number=number + 3, plan=Followed(key=number))
+        saving.end_window()
+        number += 4
+    assert gaps == [4, 8, 16]
+    plan(saving, 80, 2.0, 900.0, number=number)
+    other = Followed(key="other", time_s=1.9, stretch=1.2, rate_j=200.0)
+    plan(saving, 4, 2.6, 900.0, number=number + 80, plan=other)
+    assert saving.wants_window(), "what was measured for long comes first again"
 
 
 def test_a_window_is_wanted_under_a_deadline_since_its_iterations_tell_nothing_of_full_clocks() -> None:
     saving = begun()
-    plan(saving, 8, 2.4, 850.0, number=0, plan=Followed(key="deadline"))
+    plan(saving, 4, 2.4, 850.0, number=0, plan=Followed(key="deadline"))
     assert saving.wants_window()
-    assert not saving.wants_window(), "once"
-    probe(saving, 8)
-    plan(saving, 40, 2.4, 850.0, number=11, plan=Followed(key="deadline"))
+    probe(saving, 4)
+    plan(saving, 40, 2.4, 850.0, number=7, plan=Followed(key="deadline"))
     assert not saving.wants_window()
 
 

@@ -435,6 +435,18 @@ def test_the_way_back_takes_as_long_as_nvml_and_a_message_take() -> None:
     assert {world.followed(rank, back).point for rank in range(4)} == set(usual)  # type: ignore[union-attr]
 
 
+def test_a_rank_that_is_slower_than_heat_can_make_it_is_planned_for_as_slow() -> None:
+    world = World()
+    world.iterate(20)
+    world.factor[3] = 1.5
+    world.cap_mhz[3] = 1300
+    world.iterate(30)
+    slow = [request.slow_ranks[0] for request in world.requests if request.slow_ranks][-1]
+    assert (slow.pp_rank, slow.cap_mhz) == (1, 0)
+    assert slow.factor > 1.4
+    assert world.status.t_prime_s == pytest.approx(world.pipeline_time_s(1), rel=0.02)
+
+
 def test_a_deeper_cap_is_planned_for_and_the_plan_in_force_stays_meanwhile() -> None:
     world = World()
     world.iterate(20)

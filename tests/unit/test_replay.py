@@ -1,6 +1,6 @@
 """Replay against a direct implementation of the model in seconds and joules, and the figures of an ``Execution``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import networkx as nx
 import numpy as np
@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
+from perseus_dist.planning.profile.clock_changes import clock_changes_of
 from perseus_dist.planning.profile.profile import Measurements, Profile
+from perseus_dist.planning.profile.profile_csv import Row
 from perseus_dist.planning.schedule.dag import build_dag
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_S, j_from_uj, s_from_ps
 
@@ -24,7 +27,9 @@ CONSTANTS = {"LOAD", "STEP"}
 BLOCKING_W = (40.0, 90.0)
 
 
-def problem_for(table: Table) -> PlanningProblem:
+def problem_for(table: Table, latencies_s: Mapping[int, float] | None = None) -> PlanningProblem:
+    """``latencies_s`` of each clock [MHz], of all stages."""
+
     def measured(rows: Rows) -> Measurements:
         times_s, energies_j = np.array(list(rows.values())).T[:, None]
         return Measurements(
@@ -37,12 +42,21 @@ def problem_for(table: Table) -> PlanningProblem:
             energy_std_j=np.full_like(times_s, np.nan),
         )
 
-    profile = Profile(source="made up", measurements={key: measured(rows) for key, rows in table.items()})
+    changes = {
+        stage: clock_changes_of(
+            Row(line=1, stage=stage, kind=CLOCK_CHANGE, clock_mhz=mhz, time_s=latency_s, energy_j=0.0)
+            for mhz, latency_s in latencies_s.items()
+        )
+        for stage in (0, 1)
+        if latencies_s
+    }
+    measurements = {key: measured(rows) for key, rows in table.items()}
+    profile = Profile(source="made up", measurements=measurements, clock_changes=changes)
     return make_problem(SCHEDULE, profile, blocking_uw_of_rank=[round(watts * 1e6) for watts in BLOCKING_W])
 
 
 def play(
-    table: Table, clocks_mhz: Sequence[int], latency_s: float
+    table: Table, clocks_mhz: Sequence[int], latency_s: Callable[[int], float]
 ) -> tuple[list[float], list[float], list[float], int]:
     """(starts, ends, energies, number of clock changes)."""
     instructions = [instruction for order in SCHEDULE.ranks for instruction in order]
@@ -62,7 +76,7 @@ def play(
             num_changes += 1
             old_duration, old_energy = rows[min(rows, key=lambda mhz: (abs(mhz - clocks_mhz[before[i]]), -mhz))]
             hidden = starts[i] - ends[before[i]]
-            share = min(1.0, max(0.0, latency_s - hidden) / old_duration)
+            share = min(1.0, max(0.0, latency_s(clocks_mhz[i]) - hidden) / old_duration)
             duration = share * old_duration + (1 - share) * duration
             energy = share * old_energy + (1 - share) * energy
         ends[i] = starts[i] + duration
@@ -82,15 +96,20 @@ def tables(draw: st.DrawFn) -> Table:
     return table
 
 
-@given(tables(), st.one_of(st.just(0.0), st.floats(1e-3, 0.3)), st.data())
-def test_replay_follows_the_model(table: Table, latency_s: float, data: st.DataObject) -> None:
-    problem = problem_for(table)
+@given(tables(), st.one_of(st.none(), st.just(0.0), st.floats(1e-3, 0.3)), st.data())
+def test_replay_follows_the_model(table: Table, constant_s: float | None, data: st.DataObject) -> None:
+    clocks = sorted({mhz for rows in table.values() for mhz in rows} - {0}) if constant_s is None else []
+    latencies_s = {mhz: data.draw(st.floats(1e-3, 0.3)) for mhz in clocks}
+    latency_s = constant_s or 0.0
+    problem = problem_for(table, latencies_s)
     indices = [
         data.draw(st.integers(0, len(table[instruction.stage, instruction.kind]) - 1))
         for instruction in problem.dag.instructions
     ]
     seen = replay(problem, np.array(indices), switch_latency_ps=round(latency_s * PS_PER_S))
-    starts, ends, energies, num_changes = play(table, seen.clocks_mhz.tolist(), latency_s)
+    starts, ends, energies, num_changes = play(
+        table, seen.clocks_mhz.tolist(), lambda mhz: latencies_s.get(mhz, latency_s)
+    )
     np.testing.assert_allclose(s_from_ps(seen.start_ps), starts, rtol=0, atol=1e-10)
     np.testing.assert_allclose(s_from_ps(seen.end_ps), ends, rtol=0, atol=1e-10)
     np.testing.assert_allclose(j_from_uj(seen.energy_uj), energies, rtol=0, atol=1e-5)

@@ -76,7 +76,14 @@ SAMPLE = Sample(
     num_runs=9,
     window_s=2,
 )
-SAMPLES = ProfileSamples(sequence=1, sweep_id=3, step=2, samples=(SAMPLE, SAMPLE), blocking_power_w=83.0, last=True)
+SAMPLES = ProfileSamples(
+    sequence=1,
+    sweep_id=3,
+    step=2,
+    samples=(SAMPLE, replace(SAMPLE, kind="CLOCK_CHANGE", energy_j=0.0, time_p90_s=0.06)),
+    blocking_power_w=83.0,
+    last=True,
+)
 FORWARD = KindTime(kind="F", time_ratio=1.02, requested_mhz=1410)
 REPORT = IterationReport(
     iteration=7,
@@ -170,6 +177,7 @@ PLANNER_MESSAGES: tuple[PlannerMessage, ...] = (
     TABLE,
     replace(TABLE, num_instructions=0, clocks_mhz=b"", expected=()),
     replace(TABLE, base_revision=3),
+    replace(TABLE, change_clocks_mhz=(1410, 900), change_latencies_s=(0.006, 0.05)),
     Switch(table_revision=4, point=-1, effective_iteration=40, switch_revision=9),
     ProfileAck(sequence=3),
     Release(reason="the schedule has changed"),

@@ -136,6 +136,16 @@ def test_energy_starts_again_with_the_driver_and_locks_are_gone(machine: Simulat
     assert gpu.state().true_energy_j > 50  # the truth remembers
 
 
+def test_each_clock_settles_in_its_own_time() -> None:
+    timing = replace(EXACT, settle_by_clock_s=((900, 0.05), (1200, 0.02), (1410, 0.002)))
+    with SimulatedMachine("a100", virtual=True, timing=timing) as machine:
+        for clock_mhz, settle_ms in ((900, 50), (1050, 35), (1200, 20), (1410, 2), (None, 6)):
+            machine.gpu(0).request_clock(clock_mhz)
+            next_ns = machine.next_event_ns()
+            assert next_ns == machine.now_ns + (6 + settle_ms) * MS
+            machine.advance(100 * MS)
+
+
 def test_latencies_vary_within_the_jitter_and_repeat() -> None:
     timing = replace(find_preset("a100").timing, settle_s=0.0)
 

@@ -65,7 +65,7 @@ def small_menu() -> Arrays:
 
 def replay_arguments(menu: _solver.Menu) -> Arrays:
     edges = {name: small_problem()[name] for name in ("edge_from", "edge_to")}
-    return {"menu": menu, **edges, "plan": np.array([0, 1], dtype=np.int32), "latency_ps": 0}
+    return {"menu": menu, **edges, "plan": np.array([0, 1], dtype=np.int32), "latency_ps": np.zeros(4, dtype=np.int64)}
 
 
 def realise_arguments(menu: _solver.Menu, frontier: _solver.FrontierResult) -> Arrays:
@@ -74,7 +74,7 @@ def realise_arguments(menu: _solver.Menu, frontier: _solver.FrontierResult) -> A
         **{name: small_problem()[name] for name in ("edge_from", "edge_to", "blocking_uw")},
         "frontier": frontier,
         "microbatch": np.array([0, 0], dtype=np.int32),
-        "latency_ps": 0,
+        "latency_ps": np.zeros(4, dtype=np.int64),
         "wanted_ps": np.empty(0, dtype=np.int64),
     }
 

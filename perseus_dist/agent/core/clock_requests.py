@@ -79,4 +79,5 @@ class ClockRequests:
             next_clocks_mhz=next_row.clocks_mhz,
             current_mhz=self._clock.requested_mhz,
             latency_ns=row.latency_ns,
+            latencies_ns=row.latencies_ns,
         )

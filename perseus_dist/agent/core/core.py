@@ -307,7 +307,7 @@ class AgentCore:
         self._actions += [*self._planner.tell_end(reason), LogDebug(f"trainer ended: {reason}")]
 
     def _measure(self, now_ns: int) -> None:
-        measured = self._sweeper.measure(now_ns, self._clock.latency_s)
+        measured = self._sweeper.measure(now_ns, self._clock)
         # Where no clock can be held, and the GPU did not run at it by itself, there are no samples to send.
         if measured is not None and (measured.samples or self._gpu.clocks_mhz):
             self._actions += self._planner.tell_samples(measured)

@@ -11,13 +11,14 @@ that would arrive only after an instruction is over is not made for it, but for 
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from perseus_dist.agent.following.exact_runs import ExactRun
 from perseus_dist.agent.following.position import Position
 from perseus_dist.agent.following.rank_program import Work
 
+NO_LATENCIES: Mapping[int, int] = {}
 _NUM_RUNS = 4
 
 
@@ -64,6 +65,7 @@ class Pilot:
         next_clocks_mhz: Sequence[int] | None,
         current_mhz: int | None,
         latency_ns: int,
+        latencies_ns: Mapping[int, int] = NO_LATENCIES,
     ) -> int | None:
         """The clock to ask for at this boundary; ``current_mhz`` if none.
 
@@ -74,12 +76,13 @@ class Pilot:
             next_clocks_mhz: The next iteration's.
             current_mhz: Asked for last; None when released.
             latency_ns: From asking for a clock to having it.
+            latencies_ns: The same of the clocks [MHz] that have a latency of their own.
         """
         ahead = bisect_left(self._clocked, position.index) if position.in_iteration else len(self._clocked)
         if ahead < len(self._clocked):
             if clocks_mhz is None:
                 return None
-            reached_mhz = self._first_reached_mhz(ahead, position, clocks_mhz, current_mhz, latency_ns)
+            reached_mhz = self._first_reached_mhz(ahead, position, clocks_mhz, current_mhz, latency_ns, latencies_ns)
             if reached_mhz:
                 return reached_mhz
         if next_clocks_mhz is None:
@@ -87,7 +90,13 @@ class Pilot:
         return next((next_clocks_mhz[index] for index in self._clocked if next_clocks_mhz[index]), current_mhz)
 
     def _first_reached_mhz(
-        self, ahead: int, position: Position, clocks_mhz: Sequence[int], current_mhz: int | None, latency_ns: int
+        self,
+        ahead: int,
+        position: Position,
+        clocks_mhz: Sequence[int],
+        current_mhz: int | None,
+        latency_ns: int,
+        latencies_ns: Mapping[int, int],
     ) -> int:
         """The clock of the first instruction that a change asked for now still reaches; 0 if there is none."""
         ahead_ns = 0
@@ -96,7 +105,7 @@ class Pilot:
             length_ns = (self._duration_ns if is_running else self._length_ns)[index]
             ahead_ns += length_ns
             # An instruction whose length is not known yet is taken for a long one.
-            is_reached = length_ns == 0 or ahead_ns > latency_ns
+            is_reached = length_ns == 0 or ahead_ns > latencies_ns.get(clocks_mhz[index], latency_ns)
             if clocks_mhz[index] and (is_reached or clocks_mhz[index] == current_mhz):
                 return clocks_mhz[index]
         return 0

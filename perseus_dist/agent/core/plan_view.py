@@ -7,8 +7,8 @@ effective iteration on, or from the next iteration if it came later; until then 
 
 import sys
 from array import array
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from perseus_dist.messages.from_planner import PlanTable, Switch
 from perseus_dist.messages.terms import NO_POINT
@@ -21,12 +21,14 @@ class Row:
     Attributes:
         clocks_mhz: (num_instructions) 0 leaves the clock as it is; None releases it.
         latency_ns: What the plan reckons a clock change with.
+        latencies_ns: The same of the clocks [MHz] that have a latency of their own.
     """
 
     table_revision: int = 0
     point: int = NO_POINT
     clocks_mhz: tuple[int, ...] | None = None
     latency_ns: int = 0
+    latencies_ns: Mapping[int, int] = field(default_factory=dict)
 
 
 RELEASED = Row()
@@ -129,6 +131,10 @@ class PlanView:
             point=switch.point,
             clocks_mhz=tuple(clocks),
             latency_ns=round(table.switch_latency_s * 1e9),
+            latencies_ns={
+                clock_mhz: round(latency_s * 1e9)
+                for clock_mhz, latency_s in zip(table.change_clocks_mhz, table.change_latencies_s, strict=True)
+            },
         )
 
     def _misfit(self, table: PlanTable) -> str:

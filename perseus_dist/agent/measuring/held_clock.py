@@ -4,7 +4,7 @@ NVML's success means that a request was taken, not that the clock was reached. A
 belongs to what that clock costs on this GPU, and is measured with it; heat and hardware brakes do not.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ THROTTLE_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 _TOLERANCE_MHZ = 7  # clocks come in steps of 15
 _TRANSITION_NS = 100_000_000  # a reading this soon after a request says nothing
 _NUM_LATENCIES = 64
+_NUM_CHANGES = 16  # kept of each target
 _MIN_DUE_NS = 20_000_000
 _MAX_ANSWER_NS = 100_000_000
 
@@ -60,9 +61,12 @@ class HeldClock:
         self._last_good_ns = 0
         self._unanswered_ns: int | None = None  # since when no request has been answered
         self._latencies_ns: deque[int] = deque(maxlen=_NUM_LATENCIES)
+        self._is_change = False  # the last request's, from another clock that was asked for
+        self._changes_ns: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_NUM_CHANGES))  # by target
 
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
         """A clock is asked for."""
+        self._is_change = self.requested_mhz not in (None, clock_mhz)
         self.requested_mhz = clock_mhz
         self.request_ns = now_ns
         self.observed_mhz = self.settled_ns = None
@@ -75,6 +79,10 @@ class HeldClock:
     def is_due(self, at_ns: int) -> bool:
         """Whether what was asked for last, a release too, must be in force by then if nothing is in its way."""
         return self.request_ns + max(_MIN_DUE_NS, round(2e9 * self.latency_s)) <= at_ns
+
+    def changes_to_s(self, clock_mhz: int) -> list[float]:
+        """[s] ascending: the latest changes from another clock that was asked for, from request to effect."""
+        return sorted(latency_ns / 1e9 for latency_ns in self._changes_ns.get(clock_mhz, ()))
 
     def is_unanswered(self, at_ns: int) -> bool:
         """Whether clock control hangs: which clock the GPU runs at is not known then."""
@@ -96,6 +104,8 @@ class HeldClock:
         if report.reached_ns is not None:
             latency_ns = report.reached_ns - report.request_ns
             self._latencies_ns.append(latency_ns)
+            if self._is_change and report.requested_mhz == self.requested_mhz:
+                self._changes_ns[report.requested_mhz].append(latency_ns)
             ordered = sorted(self._latencies_ns)
             self._latency_ns = ordered[3 * (len(ordered) - 1) // 4]
             self.latency_s = self._latency_ns / 1e9

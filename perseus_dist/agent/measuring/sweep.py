@@ -4,18 +4,21 @@ Steps are found by iteration number alone, so all ranks hold the same clock at t
 joins in the middle.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator
+from statistics import median
 from typing import TYPE_CHECKING
 
 from perseus_dist.agent.following.position import Stamp
 from perseus_dist.agent.measuring.counter import Edge
-from perseus_dist.agent.measuring.held_clock import is_at_clock
+from perseus_dist.agent.measuring.held_clock import HeldClock, is_at_clock
 from perseus_dist.agent.measuring.profiler import Key
 from perseus_dist.agent.measuring.recorder import Recorder
-from perseus_dist.messages.from_agent import ProfileSamples
+from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.messages.from_planner import StopSweep, Sweep
 from perseus_dist.messages.terms import NO_ITERATION
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 
 if TYPE_CHECKING:
     from perseus_dist.device.nvml.meter import MeterSample
@@ -143,8 +146,13 @@ class Sweeper:
         """When ``measure`` has something to do; None if never."""
         return self._finished[0].due_ns if self._finished else None
 
-    def measure(self, now_ns: int, switch_latency_s: float) -> ProfileSamples | None:
-        """The estimate of one finished step, not numbered yet; takes some milliseconds."""
+    def measure(self, now_ns: int, clock: HeldClock) -> ProfileSamples | None:
+        """The estimate of one finished step, not numbered yet; takes some milliseconds.
+
+        Args:
+            now_ns: On the host's monotonic clock.
+            clock: The rank's, which knows how long changes have taken.
+        """
         due_ns = self.due_ns
         if due_ns is None or due_ns > now_ns:
             return None
@@ -155,9 +163,9 @@ class Sweeper:
             sequence=0,
             sweep_id=recorder.sweep_id,
             step=recorder.step,
-            samples=found.samples,
+            samples=(*found.samples, *_clock_changes(recorder.clock_mhz, clock)),
             blocking_power_w=found.blocking_power_w,
-            switch_latency_s=switch_latency_s,
+            switch_latency_s=clock.latency_s,
             last=True,
         )
 
@@ -184,3 +192,24 @@ class Sweeper:
         yield from self._finished
         if self._current is not None:
             yield self._current
+
+
+def _clock_changes(clock_mhz: int, clock: HeldClock) -> list[Sample]:
+    """How long changes to a step's clock have taken; none where none was seen."""
+    latencies_s = clock.changes_to_s(clock_mhz)
+    if not latencies_s:
+        return []
+    return [
+        Sample(
+            chunk=0,
+            kind=CLOCK_CHANGE,
+            clock_mhz=clock_mhz,
+            time_s=median(latencies_s),
+            energy_j=0.0,
+            time_std_s=0.0,
+            energy_std_j=0.0,
+            num_runs=len(latencies_s),
+            window_s=0.0,
+            time_p90_s=latencies_s[math.ceil(0.9 * len(latencies_s)) - 1],
+        )
+    ]

@@ -112,6 +112,7 @@ def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
             num_runs=row.samples,
             window_s=0.0,
             stage=row.stage,
+            time_p90_s=0.0 if math.isnan(row.time_p90_s) else row.time_p90_s,
         )
         for row in rows
     )

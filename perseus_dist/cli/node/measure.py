@@ -112,8 +112,7 @@ def run(args: argparse.Namespace) -> int:
         if saving is not None:
             print(
                 f"perseus-dist plan {args.out / 'profile.csv'} --schedule 1f1b --pp {args.pp} --microbatches "
-                f"{args.microbatches} --blocking-power-w {measurement.blocking_power_w:.2f} --switch-latency-ms "
-                f"{1e3 * measurement.switch_latency_s:.1f}"
+                f"{args.microbatches} --blocking-power-w {measurement.blocking_power_w:.2f}"
             )
     return 0
 
@@ -128,7 +127,7 @@ def _predict(
     if not measurement.has_curves:
         return None, None
     _say("what a pipeline would save")
-    write_stage_profile(measurement.planned_points, staging / PROFILE_CSV, num_stages=args.pp)
+    write_stage_profile(measurement.planned_points, measurement.latencies, staging / PROFILE_CSV, num_stages=args.pp)
     return predict_saving(
         staging / PROFILE_CSV,
         noise=noise,

@@ -6,6 +6,7 @@ import json
 from perseus_dist.cli.planning.deadline_option import add_deadline_arguments, deadline_ps_from_args
 from perseus_dist.cli.planning.problem_options import (
     add_problem_arguments,
+    changes_text,
     problem_from_args,
     switch_latency_ps_from_args,
 )
@@ -13,6 +14,7 @@ from perseus_dist.library.comparison import COLUMNS, Comparison
 from perseus_dist.library.tables import format_table
 from perseus_dist.planning.baselines.comparison import compare
 from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.plan import latency_figures
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.units import s_from_ps
 
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         shown = {
             "source": args.profile,
             "num_gpus": num_gpus,
-            "switch_latency_ms": args.switch_latency_ms,
+            **latency_figures(problem, switch_latency_ps_from_args(args)),
             "deadline_s": None if deadline_ps is None else float(s_from_ps(deadline_ps)),
             "plans": records,
             "sweeps": {key: [plan._asdict() for plan in sweep] for key, sweep in comparison.sweeps.items()},
@@ -69,6 +71,6 @@ def run(args: argparse.Namespace) -> int:
     print(format_table(COLUMNS, records))
     print(
         f"One iteration of one pipeline of {num_gpus} GPUs that wait at blocking power until it ends, replayed on "
-        f"measured times and energies; a clock change takes {args.switch_latency_ms:g} ms."
+        f"measured times and energies; {changes_text(problem, args)}."
     )
     return 0

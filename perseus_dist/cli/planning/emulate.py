@@ -6,6 +6,7 @@ import json
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.problem_options import (
     add_problem_arguments,
+    changes_text,
     problem_from_args,
     switch_latency_ps_from_args,
 )
@@ -15,6 +16,7 @@ from perseus_dist.library.emulation import PLAN_COLUMNS, STRAGGLER_COLUMNS, Emul
 from perseus_dist.library.tables import format_table
 from perseus_dist.planning.emulation import DIFFERENCES_FROM_PUBLISHED
 from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.plan import latency_figures
 from perseus_dist.planning.frontier.replay import replay_all_max
 
 _EPILOG = """\
@@ -70,14 +72,14 @@ def run(args: argparse.Namespace) -> int:
             "source": args.profile,
             "pipelines": args.pipelines,
             "num_gpus": job.num_gpus,
-            "switch_latency_ms": args.switch_latency_ms,
+            **latency_figures(problem, switch_latency_ps_from_args(args)),
             "plans": plans,
             "stragglers": stragglers,
             "differences_from_published": DIFFERENCES_FROM_PUBLISHED,
         }
         print(json.dumps(shown))
         return 0
-    print(f"{size_text(args.pipelines, job.num_gpus)}; a clock change takes {args.switch_latency_ms:g} ms\n")
+    print(f"{size_text(args.pipelines, job.num_gpus)}; {changes_text(problem, args)}\n")
     print(format_table(PLAN_COLUMNS, plans))
     if stragglers:
         print(format_table(STRAGGLER_COLUMNS, stragglers))

@@ -33,11 +33,11 @@ from perseus_dist.planning.coarse.coarse_frontier import plan_by
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.frontier_csv import write_frontier_csv
 from perseus_dist.planning.frontier.frontier_file import save_frontier
-from perseus_dist.planning.frontier.plan import Plan, plan_document, plan_figures, plan_for_deadline
+from perseus_dist.planning.frontier.plan import Plan, latency_figures, plan_document, plan_figures, plan_for_deadline
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.schedule.granularity import Granularity
-from perseus_dist.units import j_from_uj, ms_from_ps, s_from_ps
+from perseus_dist.units import j_from_uj, s_from_ps
 
 FRONTIER_NPZ, FRONTIER_CSV, PLAN_JSON, TRACE_JSON = "frontier.npz", "frontier.csv", "plan.json", "trace.json"
 FRONTIER_SVG, TIMELINE_SVG = "frontier.svg", "timeline.svg"
@@ -164,7 +164,7 @@ def _frontier_figures(frontier: Frontier) -> dict[str, Any]:
         "num_gpus": problem.dag.schedule.num_ranks * problem.tensor_parallel,
         "num_instructions": problem.num_instructions,
         "granularity": frontier.granularity,
-        "switch_latency_ms": float(ms_from_ps(frontier.switch_latency_ps)),
+        **latency_figures(problem, frontier.switch_latency_ps),
         "bound_tolerance_percent": 100 * frontier.bound.tolerance,
         "baseline_time_s": float(s_from_ps(baseline.time_ps)),
         "baseline_energy_j": float(j_from_uj(baseline.total_uj)),

@@ -1,6 +1,7 @@
 """The options that describe a planning problem, the same for every command that plans."""
 
 import argparse
+from dataclasses import replace
 
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.blocking_option import add_blocking_argument, blocking_uw_from_args
@@ -10,6 +11,7 @@ from perseus_dist.cli.planning.schedule_options import (
     positive_int,
     schedule_from_args,
 )
+from perseus_dist.library.plan_table import latency_text
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.units import PS_PER_MS
@@ -32,9 +34,9 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--switch-latency-ms",
         type=real(0, MAX_SWITCH_LATENCY_MS, f"milliseconds from 0 to {MAX_SWITCH_LATENCY_MS:g}, such as 12"),
-        default=0.0,
         metavar="L",
-        help="how long a clock change takes from request to effect, in milliseconds (default: 0)",
+        help="how long a clock change takes from request to effect, in milliseconds, whatever the profile says "
+        "(default: what the profile says of each clock, else 0)",
     )
 
 
@@ -48,12 +50,19 @@ def problem_from_args(args: argparse.Namespace) -> PlanningProblem:
     """
     schedule = schedule_from_args(args)
     profile = read_profile(args.profile)
+    if args.switch_latency_ms is not None:
+        profile = replace(profile, clock_changes={})
     blocking_uw = blocking_uw_from_args(args, schedule.num_ranks)
     with naming_options():
         return make_problem(schedule, profile, blocking_uw_of_rank=blocking_uw, tensor_parallel=args.tensor_parallel)
 
 
 def switch_latency_ps_from_args(args: argparse.Namespace) -> int:
-    """[ps] how long a clock change takes."""
-    latency_ms: float = args.switch_latency_ms
+    """[ps] how long a clock change takes where the problem's profile does not say."""
+    latency_ms: float = args.switch_latency_ms or 0.0
     return round(latency_ms * PS_PER_MS)
+
+
+def changes_text(problem: PlanningProblem, args: argparse.Namespace) -> str:
+    """How long clock changes take, as the end of a sentence."""
+    return f"a clock change takes {latency_text(problem, switch_latency_ps_from_args(args)) or '0 ms'}"

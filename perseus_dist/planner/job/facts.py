@@ -115,9 +115,12 @@ class SweepBegun(_Keyed):
 
     Attributes:
         series: Id of the first sweep of several that complete each other.
-        ranks: Who measures at all these clocks.
+        clocks_mhz: [MHz] all that some rank measures at, descending.
+        ranks: Who measures at all these clocks, or at those of ``clocks_of_ranks``.
         first_only: Who measures at the first alone, mostly because it cannot set clocks.
         is_profile: Whether its samples make a profile; else blocking power and latency alone are wanted of them.
+        num_round: Of the series, from 1: each chooses its clocks by what the rounds before have measured.
+        clocks_of_ranks: (num_ranks) each rank's clock [MHz] in each step, descending; empty where all measure at all.
     """
 
     sweep_id: int
@@ -128,8 +131,27 @@ class SweepBegun(_Keyed):
     ranks: tuple[int, ...]
     first_only: tuple[int, ...]
     is_profile: bool
+    num_round: int = 1
+    clocks_of_ranks: tuple[tuple[int, ...], ...] = ()
 
     KEY = "sweep/{0.sweep_id}/"
+
+    @property
+    def num_steps(self) -> int:
+        """Each holds a clock for ``iterations_per_clock``; ranks may be at different ones."""
+        return max(map(len, self.clocks_of_ranks), default=len(self.clocks_mhz))
+
+    @property
+    def end_iteration(self) -> int:
+        """The first one behind it."""
+        return self.first_iteration + self.iterations_per_clock * self.num_steps
+
+    def clocks_by_rank(self) -> dict[int, tuple[int, ...]]:
+        """Each rank's clock [MHz] in each step."""
+        found = dict.fromkeys(self.first_only, self.clocks_mhz[:1])
+        if not self.clocks_of_ranks:
+            return found | dict.fromkeys(self.ranks, self.clocks_mhz)
+        return found | dict(zip(self.ranks, self.clocks_of_ranks, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

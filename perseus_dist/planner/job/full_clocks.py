@@ -18,6 +18,7 @@ _ALIKE_TIME = 0.005
 _ALIKE_ENERGY = 0.003
 _ON_THE_WAY = 0.02
 _Z = 4.0
+_METER_Z = 2.0  # of what counters that tick leave in doubt: more would hide states
 _DOUBT_Z = 4.0
 _MIN_BESIDE, _MIN_USUAL = 2, 16
 _MAX_WEIGHT = 1024.0  # a mean that ever more went into would hide the next cycle of heat and cold
@@ -53,7 +54,7 @@ class FullClocks:
         """Whether two may be one state, by the standard deviations of a single iteration, as shares."""
         if not (self.weight and other.weight):
             return False
-        meter = max(self.meter_s / self.time_s, other.meter_s / other.time_s) + _Z * energy_noise
+        meter = _METER_Z * max(self.meter_s / self.time_s, other.meter_s / other.time_s) + _Z * energy_noise
         num = 1 / max(1, self.num_iterations) + 1 / max(1, other.num_iterations)
         time_doubt = max(_ALIKE_TIME, _Z * time_noise * math.sqrt(num))
         energy_doubt = max(_ALIKE_ENERGY, meter * math.sqrt(1 / self.weight + 1 / other.weight))

@@ -14,8 +14,15 @@ class Policy:
         max_baseline_spread: Interquartile range over median, above which a baseline is measured again.
         max_baseline_attempts: Baselines measured, the last of which counts however wide it is.
         baseline_patience_s: How long a plan of an earlier run waits at least for a run's baseline.
-        max_sweep_clocks: Clocks tried at most, the maximum included.
-        num_energy_periods: Publishing periods of the energy counter that one clock is held for.
+        max_sweep_clocks: Clocks that a sweep may choose from, the maximum included.
+        num_first_clocks: Clocks of its first round, unless replicas can measure more in the same time.
+        max_measured_clocks: Of all its rounds.
+        max_sweep_rounds: Each chooses its clocks by what those before have measured.
+        max_saving_doubt: Share of the energy at the maximum clock that a plan may lose between two measured clocks.
+        plans_between_clocks: Whether plans may ask for clocks that lie between those that were measured.
+        shares_sweep: Whether replicas of a stage measure different clocks.
+        num_energy_periods: Periods of the energy counter that a clock is held for, to measure blocking power alone.
+        num_profile_periods: The same, to measure a profile, of which one clock is one point of several.
         max_iterations_per_clock: However short an iteration is.
         num_rises_to_stop: Clocks in a row at which every instruction drew more than at its best one: the sweep stops.
         max_sweep_attempts: Sweeps of one series, where samples are missing.
@@ -48,7 +55,14 @@ class Policy:
     max_baseline_attempts: int = 2
     baseline_patience_s: float = 30.0
     max_sweep_clocks: int = 24
+    num_first_clocks: int = 6
+    max_measured_clocks: int = 8
+    max_sweep_rounds: int = 4
+    max_saving_doubt: float = 0.007
+    plans_between_clocks: bool = True
+    shares_sweep: bool = True
     num_energy_periods: int = 100
+    num_profile_periods: int = 50
     max_iterations_per_clock: int = 200
     num_rises_to_stop: int = 3
     max_sweep_attempts: int = 3

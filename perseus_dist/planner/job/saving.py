@@ -34,6 +34,8 @@ _MAX_LEVELS = 48
 _MAX_PLANS = 16
 _NUM_SETTLED = 128  # iterations at full clocks after which a state is known well
 _NUM_BESIDE = 8  # iterations beside a window that its energy is looked for in
+_FIRST_WANTED = 4  # iterations of whose full clocks nothing tells, before a window is wanted
+_NUM_MEASURED = 64  # iterations of which something tells, after which it is wanted so soon again
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +57,9 @@ class Saving:
     _level_number: int = -1
     _row: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_BESIDE))  # [J] the latest, all of that level
     _window: FullWindow | None = None
+    _num_unmeasured: int = 0  # iterations since a window of whose full clocks nothing tells
+    _num_measured: int = 0  # and those of which something does, since the last of these
+    _num_wanted: int = _FIRST_WANTED
     _before: Level | None = None  # what was followed just before the window
     _before_j: list[float] = field(default_factory=list)
     _after: Level | None = None  # and just after it
@@ -81,8 +86,11 @@ class Saving:
         return bool(self._states)
 
     def wants_window(self) -> bool:
-        """Whether the count is in want of iterations at full clocks now; True once for each level, and later again."""
-        return self._level is not None and self._window is None and self._level.wants_window()
+        """Whether iterations at full clocks are wanted now, since nothing tells of many; until a window has come.
+
+        Each one doubles the number that the next is wanted after, until iterations have been measured for long.
+        """
+        return self._window is None and self._num_unmeasured >= self._num_wanted
 
     def begin_plan(self, first_iteration: int, plan: Followed | None) -> None:
         """From this iteration on all pipelines follow this; None where that is full clocks, whatever it is called."""
@@ -163,6 +171,7 @@ class Saving:
             self._levels.remove(level)
             self._levels.append(level)
         level.add(time_s, energy_j)
+        self._note_unmeasured(level)
         if level.is_shown:
             self._replace_guess(before, level)
         if level is not before or self._level_number != number - 1:
@@ -174,6 +183,16 @@ class Saving:
             self._after_j.append(energy_j)
             if len(self._after_j) == _NUM_BESIDE:
                 self.end_window()
+
+    def _note_unmeasured(self, level: Level) -> None:
+        """Count iterations of whose full clocks nothing that was measured tells, and others since."""
+        if level.is_unmeasured:
+            self._num_unmeasured += 1
+            self._num_measured = 0
+            return
+        self._num_measured += 1
+        if self._num_measured >= _NUM_MEASURED:
+            self._num_unmeasured, self._num_wanted = 0, _FIRST_WANTED
 
     def _goes_beside(self, window: FullWindow, level: Level | None, number: int) -> bool:
         """Whether an iteration under a plan tells more of the window that it comes after."""
@@ -189,6 +208,8 @@ class Saving:
         self._before_j, self._after_j = [], []
         if window is None or not window.says_something:
             return
+        self._num_wanted *= 2 if self._num_unmeasured >= self._num_wanted else 1
+        self._num_unmeasured = self._num_measured = 0
         self._settle()
         state = self._known(window.shown([level.beside(energies_j) for level, energies_j in sides if level]))
         self.full = state
@@ -222,7 +243,7 @@ class Saving:
         elif plan.stretch or not is_change:
             level.state = self._state_of(level, noise, is_change=is_change)
         if level.state is None:
-            self._guess(level, before if is_change else None)
+            self._guess(level, before if is_change else None, noise)
         self._levels.append(level)
         while len(self._levels) > _MAX_LEVELS:
             oldest = self._levels.pop(0)
@@ -240,12 +261,13 @@ class Saving:
             return state
         return full if level.is_as_profiled(noise) or level.may_lie_in(full, noise) else None
 
-    def _guess(self, level: Level, before: Level | None) -> None:
+    def _guess(self, level: Level, before: Level | None, noise: float) -> None:
         """Guess what full clocks draw: it saves what others under its plan did, or else what the profile says.
 
         Args:
             level: New, in no state that is known.
             before: Under the same plan just before it, where its iterations have become longer or shorter.
+            noise: Standard deviation of one iteration's time, as a share of it.
         """
         plan = level.plan
         alike = next((one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown), None)
@@ -254,6 +276,8 @@ class Saving:
             alike = None
         level.guessed_j = plan.rate_j if alike is None else alike.rate_j
         is_measured = alike is not None and not alike.is_by_profile
+        if level.is_held_back(noise):
+            level.guessed_j /= 2  # give or take as much: from nothing to all of it
         full_s = level.time_s if self.full is None else self.full.time_s
         level.state = FullClocks(
             time_s=level.time_s / plan.stretch if plan.stretch else full_s,
@@ -322,7 +346,9 @@ class Saving:
     def _find(self, plan: Followed, time_s: float, energy_j: float | None) -> Level | None:
         """The newest level that an iteration looks like."""
         time_doubt = max(_ALIKE_TIME, _Z * self._noise(self._time_noise, _USUAL_TIME_NOISE))
-        energy_doubt = max(_ALIKE_ENERGY, 2 * _Z * self._noise(self._energy_noise, _USUAL_ENERGY_NOISE))
+        meter_s = self.full.meter_s if self.full is not None else 0.0  # what one reading between two ticks may be off
+        noise = 2 * self._noise(self._energy_noise, _USUAL_ENERGY_NOISE)
+        energy_doubt = max(_ALIKE_ENERGY, _Z * max(noise, meter_s / time_s))
         for level in reversed(self._levels):
             if level.plan.key != plan.key or abs(time_s / level.time_s - 1) > time_doubt:
                 continue

@@ -10,7 +10,6 @@ _ALIKE_STRETCH = 0.015
 _GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a window is beside them
 _ALIKE_TIME = 0.005
 _Z = 4.0
-_FIRST_WANTED, _NEXT_WANTED = 8, 4
 GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
 PROFILE_SHARE = 1.0  # the same, where the profile alone says it
 
@@ -51,7 +50,6 @@ class Level:
         num_since: Iterations since it was shown last.
         num_settled, settled_j: How many of them count no more, and [J] that these drew.
         guessed_j: [J] saved by one, where the state is a guess of this level's own.
-        num_wanted: Iterations since it was shown, after which a window is wanted.
     """
 
     plan: Followed
@@ -64,7 +62,6 @@ class Level:
     num_settled: int = 0
     settled_j: float = 0.0
     guessed_j: float | None = None
-    num_wanted: int = _FIRST_WANTED
 
     @property
     def rate_j(self) -> float:
@@ -98,16 +95,19 @@ class Level:
         edges_j = _Z * self.state.meter_s * self.energy_j / self.time_s if num and self.time_s else 0.0
         return num * (self.state.doubt_j + guess_j) + edges_j
 
-    def wants_window(self) -> bool:
-        """Whether to look at full clocks now, since these iterations tell nothing of them: True once, and later again.
+    @property
+    def is_unmeasured(self) -> bool:
+        """Whether nothing that was measured tells of full clocks: only the profile does, or a deadline hides them."""
+        return self.is_by_profile or not (self.plan.stretch or self.is_shown)
 
-        Nothing but the profile says what they draw, or the plan lasts as long whatever they take.
+    def is_held_back(self, time_noise: float) -> bool:
+        """Whether iterations are longer than a slower plan makes them: caps may hold clocks that are lower than its.
+
+        These are the clocks of all then, with a plan or without, and nothing is saved by them.
         """
-        is_hidden = not (self.plan.stretch or self.is_shown)
-        if self.num_since < self.num_wanted or not (self.is_by_profile or is_hidden):
-            return False
-        self.num_wanted *= _NEXT_WANTED
-        return True
+        doubt = max(_ALIKE_STRETCH, _Z * time_noise)
+        is_slower = self.plan.is_waiting or self.plan.stretch > 1 + _ALIKE_STRETCH
+        return is_slower and 0 < self.plan.time_s * (1 + doubt) < self.time_s
 
     def settle(self) -> None:
         """Fix the sum that has been counted so far, whatever is found of the state later."""

@@ -22,7 +22,8 @@ from perseus_dist.planner.lifecycle.plan import (
 )
 from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
-from perseus_dist.planner.lifecycle.sweep import advance_sweep, begin_series, common_clocks_mhz, resume_series
+from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_have_moved
 
 _MIN_CLOCKS = 2  # less is no choice
@@ -141,7 +142,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
     elif not has_profile(job):
-        job.enter(Phase.PROFILING, f"sweeping {len(clocks_mhz)} clocks from {clocks_mhz[0]} MHz down")
+        job.enter(Phase.PROFILING, f"sweeping clocks from {clocks_mhz[0]} MHz down")
         effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job):
         job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from perseus_dist.messages.job_status import MeasuredIterations
-from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted
+from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted, SweepBegun
 from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
@@ -19,6 +19,7 @@ from perseus_dist.planner.job.state.measured import Measured
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.progress import Iteration
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
+from perseus_dist.planner.lifecycle.sweeping.cost import count_swept
 
 _ORDINARY_SHARE = 0.02
 _FASTER_SHARE = 0.005  # less, and what doubt there is, replaces no baseline
@@ -32,6 +33,7 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
     """An iteration that every rank has reported: warm-up, baseline, probe, or one under a plan."""
     if not iteration.is_live:
         return
+    count_swept(job, iteration)
     if iteration.is_planned:
         _count_saving(job, iteration)
     if iteration.is_enforced and job.switch is not None:
@@ -192,8 +194,17 @@ def _is_swept(job: Job, number: int) -> bool:
     newest = max(job.profiling.sweeps.values(), key=lambda ordered: ordered.sweep_id, default=None)
     if newest is None:
         return True
-    is_highest = newest.sweep_id == newest.series  # those after the first of a series fetch what it left out
-    return number >= newest.first_iteration + (newest.iterations_per_clock if is_highest else 0)
+    of_series = [ordered for ordered in job.profiling.sweeps.values() if ordered.series == newest.series]
+    return any(
+        _first_lower(ordered) <= number and (ordered is newest or number < ordered.end_iteration)
+        for ordered in of_series
+    )
+
+
+def _first_lower(ordered: SweepBegun) -> int:
+    """The first iteration that may hold a lower clock than the highest, with which a series begins."""
+    is_highest = ordered.sweep_id == ordered.series
+    return ordered.first_iteration + (ordered.iterations_per_clock if is_highest else 0)
 
 
 def _count_full(job: Job, iteration: Iteration) -> None:

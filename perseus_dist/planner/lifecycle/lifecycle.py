@@ -55,7 +55,7 @@ from perseus_dist.planner.lifecycle.stragglers.straggler_plans import (
     is_own_request,
 )
 from perseus_dist.planner.lifecycle.stragglers.stragglers import judge, judge_at_once
-from perseus_dist.planner.lifecycle.sweep import record_samples
+from perseus_dist.planner.lifecycle.sweeping.sweep import record_samples
 from perseus_dist.planner.lifecycle.telemetry import handle_telemetry
 from perseus_dist.planner.lifecycle.transfers import record_run_times
 

@@ -15,6 +15,9 @@ from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, PlanReady, StartPlanning
 from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_profile
+from perseus_dist.planner.lifecycle.sweeping.cost import tell_cost
+from perseus_dist.planner.lifecycle.sweeping.rounds import settable_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, of_newest_state
 from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.schedule.instruction import Kind
@@ -81,7 +84,15 @@ def planning_request(job: Job) -> PlanningRequest:
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         snapshots=job.planning.snapshots,
+        menu_mhz=_clocks_to_plan_with(job),
     )
+
+
+def _clocks_to_plan_with(job: Job) -> tuple[int, ...]:
+    """[MHz] clocks that plans may ask for although no sweep has measured them."""
+    if not job.policy.plans_between_clocks:
+        return ()
+    return settable_clocks_mhz(job, [rank for rank, state in job.members.ranks.items() if state.can_set_clocks])
 
 
 def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
@@ -120,6 +131,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     )
     if result.is_first:
         why += "; the whole frontier follows"
+    tell_cost(job, now_s)
     job.enter(Phase.ENFORCING, why)
     return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
 
@@ -240,9 +252,12 @@ def _newest(profiling: Profiling, rank: int) -> list[TakenSamples]:
 
 def _contributions(job: Job) -> tuple[Contribution, ...]:
     saved = job.profiling.samples.get(SAVED_PROFILE, {})
+    measured = of_newest_state({rank: _newest(job.profiling, rank) for rank in job.members.places})
+    believed = believed_ranks(measured, job.members.places)
     contributions = []
     for rank, place in job.members.places.items():
-        for taken in {id(found): found for found in (_newest(job.profiling, rank), saved.get(rank, []))}.values():
+        own = measured[rank] if rank in believed else []
+        for taken in {id(found): found for found in (own, saved.get(rank, []))}.values():
             samples = tuple(sample for one in taken for sample in one.samples.samples)
             if samples:
                 contributions.append(Contribution(pp_rank=place.pp_rank, tp_rank=place.tp_rank, samples=samples))

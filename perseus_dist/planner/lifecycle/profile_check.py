@@ -20,8 +20,9 @@ from perseus_dist.units import PS_PER_S, UJ_PER_J
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
 _MAX_STEP_SWEEPS = 2
-_MIN_PLANNED = 16
-"""Iterations under the plan in force, before they are compared: a straggler is found within fewer."""
+_MIN_PLANNED = 12
+"""Iterations under the plan in force, before they are compared: a straggler is found within fewer, and a plan that a
+profile has misled lasts for more before the guard drops it."""
 
 
 def doubt(job: Job) -> str:

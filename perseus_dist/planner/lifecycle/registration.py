@@ -22,7 +22,7 @@ from perseus_dist.planner.lifecycle.run import (
     shape_differences,
 )
 from perseus_dist.planner.lifecycle.schedule import want_schedule
-from perseus_dist.planner.lifecycle.sweep import resume_sweep
+from perseus_dist.planner.lifecycle.sweeping.sweep import resume_sweep
 
 
 def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:

@@ -29,7 +29,7 @@ from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.lifecycle.baseline import begin_saving
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.plan import has_profile
-from perseus_dist.planner.lifecycle.sweep import keep_samples
+from perseus_dist.planner.lifecycle.sweeping.sweep import keep_samples
 
 
 def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
@@ -106,9 +106,9 @@ def _take_sweep(profiling: Profiling, ordered: SweepBegun) -> None:
     """Of a series, the latest sweep is under way until the series has ended; what has come before is not missing."""
     profiling.sweep_id = max(profiling.sweep_id, ordered.sweep_id)
     profiling.sweeps[ordered.sweep_id] = ordered
-    missing_mhz = {rank: set(ordered.clocks_mhz) for rank in ordered.ranks}
-    missing_mhz |= {rank: set(ordered.clocks_mhz[:1]) for rank in ordered.first_only}
-    attempts = sum(1 for sweep in profiling.sweeps.values() if sweep.series == ordered.series)
+    missing_mhz = {rank: set(clocks_mhz) for rank, clocks_mhz in ordered.clocks_by_rank().items()}
+    round_of = (ordered.series, ordered.num_round)
+    attempts = sum(1 for sweep in profiling.sweeps.values() if (sweep.series, sweep.num_round) == round_of)
     profiling.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
     for rank, taken in profiling.samples.get(ordered.series, {}).items():
         for one in taken:

@@ -13,14 +13,17 @@ from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.worker.collective_times import RowsOfGpu, joint_kinds, without_waiting
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
+from perseus_dist.planner.worker.unmeasured_clocks import with_clocks_between
+from perseus_dist.planning.profile.clock_changes import ClockChanges, clock_changes_of
 from perseus_dist.planning.profile.profile import Measurements, Profile, write_profile
-from perseus_dist.planning.profile.profile_csv import MAX_SAMPLES, Row
+from perseus_dist.planning.profile.profile_csv import MAX_CHANGE_S, MAX_SAMPLES, Row
 from perseus_dist.planning.profile.samples import Estimate, estimate, undisturbed
 from perseus_dist.planning.schedule.dag import transfers_of
-from perseus_dist.planning.schedule.instruction import SENDS, profile_name
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, SENDS, Kind, profile_name
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
+_COMPUTATIONS = frozenset(Kind)
 _Key = tuple[int, str]  # stage, kind
 _EstimatesOfGpu = dict[int, Estimate]  # by clock [MHz]
 
@@ -37,6 +40,7 @@ def measured_profile(
     tensor_parallel: int,
     blocking_power_w: Sequence[float],
     source: str,
+    menu_mhz: Sequence[int] = (),
 ) -> Profile:
     """Join what all ranks have measured.
 
@@ -53,10 +57,12 @@ def measured_profile(
         tensor_parallel: GPUs that share each instruction.
         blocking_power_w: (pp_size) [W] of one GPU of each pp_rank.
         source: For messages.
+        menu_mhz: [MHz] clocks that computations get rows of between those that were measured.
 
     Raises:
         ProfileError: Something that the schedule runs was not measured, or nothing fits it.
     """
+    contributions = tuple(contributions)
     measured, saved = _rows(schedule, contributions)
     blocking_w = {
         stage: blocking_power_w[pp_rank] for pp_rank, stages in enumerate(stages_of_ranks(schedule)) for stage in stages
@@ -71,7 +77,11 @@ def measured_profile(
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
         raise ProfileError(f"{source}: {shown} not measured, expected all that the schedule runs; profile again")
     measurements = {key: _measurements(rows_of[key], tensor_parallel, are_own=key in own) for key in wanted}
-    return Profile(source=source, measurements=measurements)
+    for key in own.keys() & measurements.keys():
+        if key[1] in _COMPUTATIONS:
+            measurements[key] = with_clocks_between(measurements[key], menu_mhz)
+    changes = _clock_changes(schedule, contributions)
+    return Profile(source=source, measurements=measurements, clock_changes=changes)
 
 
 def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
@@ -87,6 +97,7 @@ def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
         tensor_parallel=request.tp_size,
         blocking_power_w=request.blocking_power_w,
         source=source,
+        menu_mhz=request.menu_mhz,
     )
 
 
@@ -144,12 +155,41 @@ def _rows(schedule: Schedule, contributions: Iterable[Contribution]) -> tuple[_R
     for contribution in contributions:
         of_chunk = stages[contribution.pp_rank]
         for sample in contribution.samples:
+            if sample.kind == CLOCK_CHANGE:
+                continue
             if sample.stage >= 0:
                 saved[sample.stage, sample.kind][""][sample.clock_mhz].append(_row(sample, sample.stage, ""))
             elif sample.chunk < len(of_chunk):
                 stage, gpu = of_chunk[sample.chunk], str(contribution.tp_rank)
                 own[stage, sample.kind][gpu][sample.clock_mhz].append(_row(sample, stage, gpu))
     return own, saved
+
+
+def _clock_changes(schedule: Schedule, contributions: Iterable[Contribution]) -> dict[int, ClockChanges]:
+    """By stage: what the ranks that run it have seen, else what a saved profile says."""
+    stages = stages_of_ranks(schedule)
+    own: defaultdict[int, list[Row]] = defaultdict(list)
+    saved: defaultdict[int, list[Row]] = defaultdict(list)
+    for contribution in contributions:
+        for sample in contribution.samples:
+            if sample.kind != CLOCK_CHANGE or sample.time_s > MAX_CHANGE_S:
+                continue
+            is_saved = sample.stage >= 0
+            for stage in [sample.stage] if is_saved else stages[contribution.pp_rank]:
+                p90_s = min(max(sample.time_p90_s, sample.time_s), MAX_CHANGE_S) if sample.time_p90_s else math.nan
+                row = Row(
+                    line=0,
+                    stage=stage,
+                    kind=CLOCK_CHANGE,
+                    clock_mhz=sample.clock_mhz,
+                    time_s=sample.time_s,
+                    energy_j=0.0,
+                    samples=min(max(sample.num_runs, 1), MAX_SAMPLES),
+                    time_p90_s=p90_s,
+                )
+                (saved if is_saved else own)[stage].append(row)
+    known = {stage for of_rank in stages for stage in of_rank}
+    return {stage: clock_changes_of(own.get(stage) or saved[stage]) for stage in sorted(known & {*own, *saved})}
 
 
 def _row(sample: Sample, stage: int, gpu: str) -> Row:

@@ -34,7 +34,7 @@ class PlanningRequest:
         contributions: The profile, rank by rank.
         blocking_power_w: (pp_size) [W] of ONE GPU of each pp_rank.
         tp_size: GPUs that share each instruction.
-        switch_latency_s: [s] that a clock change takes.
+        switch_latency_s: [s] that a clock change takes where contributions do not say.
         deadlines_s: [s] times at which plans of their own are wanted.
         slowdowns: The same, as multiples of the time at all-maximum clocks.
         slow_ranks: Ranks of one pipeline that a plan of its own is wanted for; empty for the plan of all.
@@ -42,6 +42,7 @@ class PlanningRequest:
         is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
         snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
+        menu_mhz: [MHz] descending, clocks that plans may ask for although they lie between those that were measured.
     """
 
     request_id: int
@@ -59,6 +60,7 @@ class PlanningRequest:
     is_first: bool = False
     whole_up_to: int = 0
     snapshots: tuple[Snapshot, ...] = ()
+    menu_mhz: tuple[int, ...] = ()
 
     @property
     def is_urgent(self) -> bool:

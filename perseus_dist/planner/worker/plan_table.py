@@ -31,6 +31,14 @@ def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) ->
     for order, stages in zip(schedule.ranks, stages_of_ranks(schedule), strict=True):
         own = slice(begin, begin := begin + len(order))
         computations = sorted({(i.stage, i.kind) for i in instructions[own] if not i.is_constant and not base_revision})
+        latencies_s = {
+            clock_mhz: latency_s
+            for curve in problem.curves
+            if curve.stage in stages and curve.latencies_ps is not None
+            for clock_mhz, latency_s in zip(
+                curve.clocks_mhz.tolist(), s_from_ps(curve.latencies_ps).tolist(), strict=True
+            )
+        }
         yield PlanTable(
             revision=revision,
             num_points=len(times_s),
@@ -43,6 +51,8 @@ def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) ->
                 for stage, kind in computations
             ),
             switch_latency_s=float(s_from_ps(frontier.switch_latency_ps)),
+            change_clocks_mhz=tuple(latencies_s),
+            change_latencies_s=tuple(latencies_s.values()),
             schedule_digest=digest,
             base_revision=base_revision,
         )

@@ -79,7 +79,8 @@ def plan_coarse_frontier(
     Args:
         problem: The schedule and its cost curves.
         granularity: Of phases or of ranks.
-        switch_latency_ps: [ps] that a clock change takes; plans meet their times with it counted.
+        switch_latency_ps: [ps] that a clock change takes where the profile does not say; plans meet their times with
+            latencies counted.
         deadlines_ps: [ps] times at which a plan of their own is wanted.
         is_whole: Whether to plan along the whole frontier, and not for these times, that of all-max and the ends alone.
         progress: Called after each plan with the phase and the share of it done; returning False cancels.
@@ -110,7 +111,8 @@ class _Planner:
         self._problem, self._granularity, self._latency_ps = problem, granularity, switch_latency_ps
         self._baseline = replay_all_max(problem)
         self._relaxation = self._of_bound = Relaxation(clock_groups(problem, granularity))
-        if switch_latency_ps and granularity == Granularity.PHASE:
+        self._has_latency = bool(problem.latencies_ps(switch_latency_ps).any())
+        if self._has_latency and granularity == Granularity.PHASE:
             self._of_bound = Relaxation(clock_groups(problem, granularity, is_first_free=True))
         self._search = Search(self._relaxation)
         groups = self._groups = self._relaxation.groups
@@ -217,7 +219,7 @@ class _Planner:
 
     def _reaches(self, played: _Played) -> bool:
         """Whether every change of clocks arrives within the computation after it."""
-        return not self._latency_ps or reaches_all(self._problem, played.execution, self._latency_ps)
+        return not self._has_latency or reaches_all(self._problem, played.execution, self._latency_ps)
 
     def _time_ps(self, found: Found) -> int:
         """[ps] without the latency of clock changes."""
@@ -230,7 +232,7 @@ def reaches_all(problem: PlanningProblem, execution: Execution, switch_latency_p
     Args:
         problem: What was played.
         execution: A plan as it runs.
-        switch_latency_ps: [ps] that a clock change takes.
+        switch_latency_ps: [ps] that a clock change takes where the profile does not say.
     """
     begin = 0
     for order in problem.dag.schedule.ranks:
@@ -242,7 +244,10 @@ def reaches_all(problem: PlanningProblem, execution: Execution, switch_latency_p
             curve = problem.curves[problem.curve_of[after]]
             old = int(np.argmin(np.abs(curve.clocks_mhz - execution.clocks_mhz[before])))
             gap_ps = int(execution.start_ps[after] - execution.end_ps[before])
-            if switch_latency_ps - gap_ps > _REACHED_SHARE * float(curve.durations_ps[old]):
+            latency_ps = switch_latency_ps
+            if curve.latencies_ps is not None:
+                latency_ps = int(curve.latencies_ps[curve.clocks_mhz == execution.clocks_mhz[after]][0])
+            if latency_ps - gap_ps > _REACHED_SHARE * float(curve.durations_ps[old]):
                 return False
     return True
 

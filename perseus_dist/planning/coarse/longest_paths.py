@@ -49,7 +49,7 @@ class LongestPaths:
         )
         plan = np.zeros(num_instructions, dtype=np.int32)
         _, _, start_ps, end_ps, _, _ = _solver.replay(
-            menu=menu, edge_from=edge_from, edge_to=edge_to, plan=plan, latency_ps=0
+            menu=menu, edge_from=edge_from, edge_to=edge_to, plan=plan, latency_ps=zeros
         )
         return start_ps, end_ps
 

@@ -70,7 +70,7 @@ class Frontier:
 
     Attributes:
         problem: The schedule and its cost curves.
-        switch_latency_ps: [ps] that a clock change takes, counted in every plan.
+        switch_latency_ps: [ps] that a clock change takes where the profile does not say, counted in every plan.
         bound: The exact frontier.
         time_ps: (num_points) [ps] iteration time on measured times; where plans must be on time in several cases, the
             time that they keep in all (``several_cases``).
@@ -168,7 +168,8 @@ def plan_frontier(
 
     Args:
         problem: The schedule and its cost curves.
-        switch_latency_ps: [ps] that a clock change takes; plans meet their times with it counted.
+        switch_latency_ps: [ps] that a clock change takes where the profile does not say; plans meet their times with
+            latencies counted.
         deadlines_ps: [ps] times at which a plan of their own is wanted, beside those along the whole frontier.
         num_points: How many plans to seek between the fastest and T*; some coincide or beat each other.
         thorough: Search longer at the times that are asked for, where changes of clocks take time: most of the work.
@@ -194,7 +195,8 @@ def plan_frontier(
         progress=progress,
     )
     frontier = _plan(search, num_points)
-    if switch_latency_ps == 0 and num_points // 4 < len(frontier.deadline_points) < min(ENOUGH_POINTS, num_points):
+    is_free = not problem.latencies_ps(switch_latency_ps).any()
+    if is_free and num_points // 4 < len(frontier.deadline_points) < min(ENOUGH_POINTS, num_points):
         again = _plan(search, 2 * num_points)
         frontier = replace(
             again,
@@ -211,7 +213,7 @@ def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadline
 
     Args:
         problem: What is planned.
-        switch_latency_ps: [ps] that a clock change takes.
+        switch_latency_ps: [ps] that a clock change takes where the profile does not say.
         deadlines_ps: [ps] times at which plans are wanted.
     """
     is_exact = exact_work(problem) <= min(MOST_EXACT_WORK, MOST_EXACT_WORK_AT_FIRST)
@@ -296,7 +298,7 @@ def _plan(search: _Search, num_points: int) -> Frontier:
         frontier=solved,
         microbatch=problem.microbatch,
         blocking_uw=problem.total_blocking_uw,
-        latency_ps=switch_latency_ps,
+        latency_ps=problem.latencies_ps(switch_latency_ps),
         wanted_ps=np.append(extra_ps, solved.time_ps[-1]) if search.thorough else extra_ps[:0],
         progress=search.reporter("realised plans"),
     )

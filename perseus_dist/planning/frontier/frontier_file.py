@@ -15,6 +15,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -35,14 +36,21 @@ from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.planning.schedule.schedule import format_schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
-from perseus_dist.units import PS_PER_S, UW_PER_W
+from perseus_dist.units import PS_PER_S, UW_PER_W, IntArray
 
 SCHEMA_VERSION = 3
 COARSE_VERSION = 4  # of frontiers of plans with shared clocks: it says which instructions share one
-_READ_VERSIONS = (2, SCHEMA_VERSION, COARSE_VERSION)  # bounds of version 2 are exact, and it does not say so
+LATENCY_VERSION = 5  # where the profile says how long changes to each clock take; plans may share clocks
+_READ_VERSIONS = (
+    2,
+    SCHEMA_VERSION,
+    COARSE_VERSION,
+    LATENCY_VERSION,
+)  # bounds of version 2 are exact, and it does not say so
 
 _FORMAT = "perseus-dist frontier"
 _ZIP_MAGIC = b"PK\x03\x04"
+_MAX_LATENCY_PS = 10 * PS_PER_S
 _MAX_BYTES = 1 << 30  # unpacked; that of 32,768 instructions has 25 MiB
 # Attributes of cost curves, saved end to end, by what they have an entry for.
 _CURVE_ARRAYS: dict[str, dict[str, DTypeLike]] = {
@@ -108,6 +116,9 @@ def frontier_npz(frontier: Frontier) -> bytes:
             arrays[f"curve_{name}"] = np.concatenate([getattr(curve, name) for curve in problem.curves])
     if frontier.granularity != Granularity.INSTRUCTION:
         header |= {"schema_version": COARSE_VERSION, "granularity": frontier.granularity}
+    if any(curve.latencies_ps is not None for curve in problem.curves):
+        latencies_ps = [None if one.latencies_ps is None else one.latencies_ps.tolist() for one in problem.curves]
+        header |= {"schema_version": LATENCY_VERSION, "latencies_ps": latencies_ps}
     header["sha256"] = _digest(header, arrays)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     data = BytesIO()
@@ -198,8 +209,8 @@ def _read_header(path: str | os.PathLike[str], arrays: _Arrays) -> dict[str, Any
         raise _foreign(path)
     if schema_version not in _READ_VERSIONS:
         raise FrontierFileError(
-            f"{path}: saw schema version {schema_version}, expected {COARSE_VERSION}; upgrade perseus-dist to read it, "
-            "or plan again with this version"
+            f"{path}: saw schema version {schema_version}, expected {LATENCY_VERSION}; upgrade perseus-dist to read "
+            "it, or plan again with this version"
         )
     return header
 
@@ -218,7 +229,7 @@ def _frontier(header: Mapping[str, Any], arrays: _Arrays) -> Frontier:
     num_clocks = np.array([len(curve.clocks_mhz) for curve in problem.curves])
     time_ps, effective_uj = (_array(arrays, name, (points,)) for name in ("time_ps", "effective_uj"))
     tolerance = header["tolerance"] if header["schema_version"] >= SCHEMA_VERSION else 0.0
-    is_coarse = header["schema_version"] == COARSE_VERSION
+    is_coarse = header["schema_version"] == COARSE_VERSION or "granularity" in header
     granularity = Granularity(header["granularity"]) if is_coarse else Granularity.INSTRUCTION
     _check((granularity != Granularity.INSTRUCTION) == is_coarse)
     _check(type(tolerance) is float and 0 <= tolerance < 1)
@@ -233,7 +244,7 @@ def _frontier(header: Mapping[str, Any], arrays: _Arrays) -> Frontier:
         _check(times[0] > 0, (np.diff(times) > 0).all(), (np.diff(energies) < 0).all())
     return Frontier(
         problem=problem,
-        switch_latency_ps=_whole(header, "switch_latency_ps", 0, PS_PER_S * 10),
+        switch_latency_ps=_whole(header, "switch_latency_ps", 0, _MAX_LATENCY_PS),
         bound=bound,
         time_ps=time_ps,
         effective_uj=effective_uj,
@@ -268,12 +279,24 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
     blocking_uw = _array(arrays, "blocking_uw", (schedule.num_ranks,))
     _check((blocking_uw >= 0).all(), (blocking_uw <= MAX_GPU_POWER_W * UW_PER_W * tensor_parallel).all())
     columns = {name: _split(arrays, name, header[count]) for count, names in _CURVE_ARRAYS.items() for name in names}
+    latencies_ps = (
+        header["latencies_ps"] if header["schema_version"] == LATENCY_VERSION else [None] * len(header["curves"])
+    )
+    _check(len(latencies_ps) == len(header["curves"]))
     curves = {}
     for index, (stage, kind) in enumerate(header["curves"]):
         saved = CostCurve(stage=stage, kind=kind, **{name: parts[index] for name, parts in columns.items()})
-        curves[stage, kind] = _checked(saved, int(blocking_uw[schedule.rank_of_stage[stage]]))
+        curve = _checked(saved, int(blocking_uw[schedule.rank_of_stage[stage]]))
+        curves[stage, kind] = replace(curve, latencies_ps=_latencies(latencies_ps[index], len(curve.clocks_mhz)))
     dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in SENDS})
     return problem_of(dag, curves, blocking_uw=blocking_uw, tensor_parallel=tensor_parallel)
+
+
+def _latencies(values: list[Any] | None, num_clocks: int) -> IntArray | None:
+    if values is None:
+        return None
+    _check(len(values) == num_clocks, all(type(one) is int and 0 <= one <= _MAX_LATENCY_PS for one in values))
+    return np.array(values, dtype=np.int64)
 
 
 def _checked(saved: CostCurve, blocking_uw: int) -> CostCurve:

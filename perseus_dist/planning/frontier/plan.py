@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from perseus_dist.planning.frontier.frontier import Frontier
+from perseus_dist.planning.frontier.problem import PlanningProblem
 from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.units import energy_uj, j_from_uj, ms_from_ps, s_from_ps, w_from_uw
@@ -118,7 +119,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "baseline_time_s": float(s_from_ps(baseline.time_ps)),
         "baseline_energy_j": float(j_from_uj(baseline.total_uj)),
         "schedule_digest": problem.dag.schedule.digest(),
-        "switch_latency_ms": float(ms_from_ps(plan.frontier.switch_latency_ps)),
+        **latency_figures(problem, plan.frontier.switch_latency_ps),
         "tensor_parallel": problem.tensor_parallel,
         "granularity": plan.frontier.granularity,
         "blocking_power_w": w_from_uw(problem.blocking_uw // problem.tensor_parallel).tolist(),
@@ -133,6 +134,19 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             for pp_rank, order in enumerate(problem.dag.schedule.ranks)
         ],
     }
+
+
+def latency_figures(problem: PlanningProblem, switch_latency_ps: int) -> dict[str, Any]:
+    """How long clock changes take: the constant, and by stage and clock [MHz] what the profile says in its place."""
+    of_stage = {
+        str(curve.stage): dict(
+            zip(map(str, curve.clocks_mhz.tolist()), ms_from_ps(curve.latencies_ps).tolist(), strict=True)
+        )
+        for curve in problem.curves
+        if curve.latencies_ps is not None
+    }
+    constant = {"switch_latency_ms": float(ms_from_ps(switch_latency_ps))}
+    return {**constant, "switch_latency_by_clock_ms": of_stage} if of_stage else constant
 
 
 def _clocks(plan: Plan, pp_rank: int) -> list[dict[str, Any]]:

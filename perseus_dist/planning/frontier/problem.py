@@ -57,6 +57,19 @@ class PlanningProblem:
         """[uW] drawn by all GPUs of the pipeline while they wait."""
         return int(self.blocking_uw.sum())
 
+    def latencies_ps(self, switch_latency_ps: int) -> IntArray:
+        """[ps] from asking for a clock to having it, of the clocks of all curves end to end.
+
+        Args:
+            switch_latency_ps: [ps] of those that the profile does not say.
+        """
+        return np.concatenate(
+            [
+                np.full(len(curve.clocks_mhz), switch_latency_ps) if curve.latencies_ps is None else curve.latencies_ps
+                for curve in self.curves
+            ]
+        )
+
     def clocks_mhz(self, clock_indices: NDArray[np.integer]) -> IntArray:
         """(num_instructions) [MHz] of a plan given as indices into each instruction's ``clocks_mhz``."""
         begin = concatenated_begin(curve.clocks_mhz for curve in self.curves)

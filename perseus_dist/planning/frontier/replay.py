@@ -1,8 +1,8 @@
 """Execution of an iteration under given clocks: starts, ends, energy and clock changes, on measured times.
 
-A clock change takes a latency from request to effect. It is asked for when the instruction before it on its pp_rank
-ends; an idle gap hides it, and what the gap does not hide, the next instruction runs at the old clock. A constant
-instruction changes no clock.
+A clock change takes the latency of the clock asked for, from request to effect. It is asked for when the instruction
+before it on its pp_rank ends; an idle gap hides it, and what the gap does not hide, the next instruction runs at the
+old clock. A constant instruction changes no clock.
 """
 
 from dataclasses import dataclass
@@ -54,14 +54,14 @@ def replay(problem: PlanningProblem, clock_indices: NDArray[np.integer], *, swit
     Args:
         problem: The schedule and its cost curves.
         clock_indices: (num_instructions) index into the ``clocks_mhz`` of each instruction's curve; 0 is the maximum.
-        switch_latency_ps: [ps] from asking for a clock to having it.
+        switch_latency_ps: [ps] from asking for a clock to having it, where the profile does not say.
     """
     time_ps, effective_uj, start_ps, end_ps, effective_uj_of, changed = _solver.replay(
         menu=problem.menu,
         edge_from=problem.edge_from,
         edge_to=problem.edge_to,
         plan=np.ascontiguousarray(clock_indices, dtype=np.int32),
-        latency_ps=switch_latency_ps,
+        latency_ps=problem.latencies_ps(switch_latency_ps),
     )
     waiting_uw = problem.blocking_uw[problem.dag.pp_rank]
     waiting_uj = np.rint(waiting_uw * ((end_ps - start_ps) / PS_PER_S)).astype(np.int64)

@@ -5,7 +5,7 @@ seen. Everybody else of the pipeline has time to spare, of which plans of this p
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +73,17 @@ def slowed(curve: CostCurve, slow: SlowRank, *, blocking_uw: int) -> CostCurve:
     else:
         clocks_mhz = curve.clocks_mhz
         durations_ps, energies_uj = _times(slow.factor, curve.durations_ps), _times(slow.factor, curve.energies_uj)
-    return curve_of_choices(
+    slowed_curve = curve_of_choices(
         stage=curve.stage,
         kind=curve.kind,
         clocks_mhz=clocks_mhz,
         durations_ps=durations_ps,
         energies_uj=energies_uj,
         blocking_uw=blocking_uw,
+    )
+    latencies_ps = curve.latencies_ps
+    return replace(
+        slowed_curve, latencies_ps=None if latencies_ps is None else latencies_ps[: len(slowed_curve.clocks_mhz)]
     )
 
 

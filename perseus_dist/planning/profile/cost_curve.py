@@ -6,7 +6,7 @@ group, which is one node with one clock: it lasts as long as its slowest GPU and
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class CostCurve:
         hull_ps: (num_vertices) [ps] ascending.
         slope_uw: (num_vertices) [uW] energy saved per time from this vertex to the next, strictly falling, the last
             entry 0.
+        latencies_ps: (num_clocks) [ps] from asking for each clock to having it; None where the profile does not say.
     """
 
     stage: int
@@ -48,6 +49,7 @@ class CostCurve:
     hull: np.ndarray[tuple[int], np.dtype[np.int32]]
     hull_ps: IntArray
     slope_uw: IntArray
+    latencies_ps: IntArray | None = None
 
     @property
     def at_max(self) -> int:
@@ -96,13 +98,16 @@ def cost_curves(
     for stage, kind in wanted:
         measurements = profile.measurements[stage, kind]
         try:
-            curves[stage, kind] = cost_curve(
+            curve = cost_curve(
                 measurements,
                 stage=stage,
                 kind=kind,
                 blocking_uw=blocking_uw_of_stage[stage],
                 tensor_parallel=tensor_parallel,
             )
+            changes = profile.clock_changes.get(stage) if kind in set(Kind) else None
+            latencies_ps = None if changes is None else changes.latencies_ps(curve.clocks_mhz)
+            curves[stage, kind] = replace(curve, latencies_ps=latencies_ps)
         except ProfileError as error:
             raise ProfileError(f"{profile.source}:{measurements.line}: {error}") from None
     return curves

@@ -3,14 +3,15 @@
 import os
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from perseus_dist.errors import ProfileError
+from perseus_dist.planning.profile.clock_changes import ClockChanges, clock_changes_of, rows_of
 from perseus_dist.planning.profile.profile_csv import Row, read_rows, write_rows
 from perseus_dist.planning.profile.samples import RejectedRow, estimate
-from perseus_dist.planning.schedule.instruction import Kind, profile_name
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, Kind, profile_name
 from perseus_dist.units import FloatArray, IntArray
 
 _RowsOfClock = dict[int, list[Row]]
@@ -49,11 +50,13 @@ class Profile:
         source: The file it was read from, for messages.
         measurements: Keyed by (stage, kind).
         rejected: Gross outliers, which the estimates leave out, in file order.
+        clock_changes: How long they take, keyed by stage; without an entry where that was not measured.
     """
 
     source: str
     measurements: Mapping[tuple[int, str], Measurements]
     rejected: tuple[RejectedRow, ...] = ()
+    clock_changes: Mapping[int, ClockChanges] = field(default_factory=dict)
 
     @property
     def num_stages(self) -> int:
@@ -71,18 +74,34 @@ def read_profile(path: str | os.PathLike[str]) -> Profile:
         ProfileError: One line with file, line, what was seen, what was expected and the remedy.
     """
     grouped: dict[tuple[int, str], dict[str, _RowsOfClock]] = {}
+    changes: defaultdict[int, list[Row]] = defaultdict(list)
     for row in read_rows(path):
+        if row.kind == CLOCK_CHANGE:
+            changes[row.stage].append(row)
+            continue
         by_gpu = grouped.setdefault((row.stage, row.kind), {})
         by_gpu.setdefault(row.gpu, defaultdict(list))[row.clock_mhz].append(row)
     source = os.fspath(path)
+    if not grouped:
+        raise ProfileError(f"{source}: saw changes of clocks alone, expected rows of computations; profile again")
     _check_stages(source, {key: min(_all_lines(by_gpu)) for key, by_gpu in grouped.items()})
+    for stage in sorted(changes.keys() - {stage for stage, _ in grouped}):
+        raise ProfileError(
+            f"{source}:{changes[stage][0].line}: saw changes of clocks of stage {stage} and no computation of it, "
+            "expected both; correct the stage or take the row out"
+        )
     rejected: list[RejectedRow] = []
     measurements = {}
     for key, by_gpu in sorted(grouped.items(), key=lambda item: item[0][0]):  # by stage, then as in the file
         _check_clocks(source, key, by_gpu)
         measurements[key] = _measurements(by_gpu, rejected)
     rejected.sort(key=lambda rejection: rejection.row.line)
-    return Profile(source=source, measurements=measurements, rejected=tuple(rejected))
+    return Profile(
+        source=source,
+        measurements=measurements,
+        rejected=tuple(rejected),
+        clock_changes={stage: clock_changes_of(rows) for stage, rows in sorted(changes.items())},
+    )
 
 
 def write_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
@@ -108,6 +127,8 @@ def write_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
                     gpu=gpu,
                 )
                 rows.append(row)
+    for stage, changes in profile.clock_changes.items():
+        rows += rows_of(changes, stage)
     write_rows(path, rows)
 
 

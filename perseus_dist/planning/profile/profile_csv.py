@@ -7,6 +7,10 @@ columns is free, and columns with other names are left alone. What rows mean tog
 A row ``send_f`` or ``send_b`` is the transfer of one microbatch's activation to the next stage, or gradient to the
 previous one, from the stage that sends. No clock changes it: ``frequency`` is 0 or empty. An ``energy`` of 0, or none,
 says that the sender draws blocking power meanwhile.
+
+A row ``clock_change`` says how long it takes from asking for the clock ``frequency`` to having it, on the GPUs of a
+stage: ``time`` is the median and ``time_p90`` the 90th percentile, which other rows leave empty. ``energy`` is 0 or
+empty.
 """
 
 import csv
@@ -21,10 +25,10 @@ from perseus_dist.number_text import read_real
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
-from perseus_dist.planning.schedule.instruction import SENDS, Kind, kind_from_profile_name, profile_name
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, SENDS, Kind, kind_from_profile_name, profile_name
 
 REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
-OPTIONAL = ("samples", "time_std", "energy_std", "gpu")
+OPTIONAL = ("samples", "time_std", "energy_std", "gpu", "time_p90")
 
 # Bounds catch wrong units (ms, mJ, kHz) and keep every sum of an iteration inside 64-bit picoseconds and microjoules.
 MAX_STAGE = 100_000
@@ -32,6 +36,7 @@ MAX_CLOCK_MHZ = 100_000
 MIN_TIME_S, MAX_TIME_S = 1e-9, 1e4
 MIN_ENERGY_J, MAX_ENERGY_J = 1e-6, 1e6
 MAX_SAMPLES = 10**9
+MAX_CHANGE_S = 10.0
 
 
 class Row(NamedTuple):
@@ -48,6 +53,7 @@ class Row(NamedTuple):
         time_std_s: Standard deviation over those runs; NaN where the file does not say.
         energy_std_j: The same of the energy.
         gpu: Label of the GPU within its tensor-parallel group; empty where the file does not say.
+        time_p90_s: Of changes of clocks, what nine in ten take no longer than; NaN where the file does not say.
     """
 
     line: int
@@ -60,6 +66,7 @@ class Row(NamedTuple):
     time_std_s: float = math.nan
     energy_std_j: float = math.nan
     gpu: str = ""
+    time_p90_s: float = math.nan
 
 
 class _Column(NamedTuple):
@@ -109,8 +116,9 @@ _COLUMNS = (  # in the order of Row
     _Column("time_std", _std(MAX_TIME_S), f"seconds from 0 to {MAX_TIME_S:g}, or nothing"),
     _Column("energy_std", _std(MAX_ENERGY_J), f"joules from 0 to {MAX_ENERGY_J:g}, or nothing"),
     _Column("gpu", _label, "a label of printable characters"),
+    _Column("time_p90", _std(MAX_TIME_S), f"seconds from 0 to {MAX_TIME_S:g}, or nothing"),
 )
-_NONE_IN_SENDS = ("frequency", "energy")
+_MAY_BE_NONE = {**dict.fromkeys(SENDS, ("frequency", "energy")), CLOCK_CHANGE: ("energy",)}  # by kind
 _NOTHING = ("", "0", "0.0")
 _FIELD_OF_COLUMN = dict(zip((column.name for column in _COLUMNS), Row._fields[1:], strict=True))
 
@@ -135,7 +143,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
         values: dict[str, object] = {}
         for index, column in columns:
             text = cells[index].strip(" \t")
-            if column.name in _NONE_IN_SENDS and values["kind"] in SENDS and text in _NOTHING:
+            if column.name in _MAY_BE_NONE.get(str(values.get("kind")), ()) and text in _NOTHING:
                 values[_FIELD_OF_COLUMN[column.name]] = 0
                 continue
             try:
@@ -147,6 +155,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
                 ) from None
         row = Row(line=line, **values)  # type: ignore[arg-type]
         _check_power(path, row)
+        _check_change(path, row)
         rows.append(row)
     if not rows:
         raise ProfileError(f"{path}:1: saw a header and no rows, expected a row for every clock; profile again")
@@ -159,13 +168,16 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
     Raises:
         OutputError: The place cannot be written to; nothing is left half-written.
     """
+    rows = list(rows)
+    has_p90 = any(not math.isnan(row.time_p90_s) for row in rows)
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(REQUIRED + OPTIONAL)
+    writer.writerow(REQUIRED + OPTIONAL if has_p90 else REQUIRED + OPTIONAL[:-1])
     for row in rows:
-        std = ("" if math.isnan(value) else repr(value) for value in (row.time_std_s, row.energy_std_j))
+        std = map(_known, (row.time_std_s, row.energy_std_j))
         numbers = (row.clock_mhz, repr(row.time_s), repr(row.energy_j), row.samples)
-        writer.writerow((row.stage, profile_name(row.kind), *numbers, *std, row.gpu))
+        p90 = (_known(row.time_p90_s),) if has_p90 else ()
+        writer.writerow((row.stage, profile_name(row.kind), *numbers, *std, row.gpu, *p90))
     write_output(path, text.getvalue().encode())
 
 
@@ -177,6 +189,24 @@ def _check_power(path: str | os.PathLike[str], row: Row) -> None:
             f"{path}:{row.line}: saw {row.energy_j:g} J in {row.time_s:g} s, which is {power_w:.3g} W, expected "
             f"{MIN_GPU_POWER_W:g} to {MAX_GPU_POWER_W:g} W of one GPU; give seconds and joules"
         )
+
+
+def _known(value: float) -> str:
+    return "" if math.isnan(value) else repr(value)
+
+
+def _check_change(path: str | os.PathLike[str], row: Row) -> None:
+    """Refuse a latency that is none: in ms, with energy, or with a percentile below its median or of something else."""
+    p90_s = row.time_p90_s
+    if row.kind != CLOCK_CHANGE:
+        seen, expected = f"time_p90 of {profile_name(row.kind)!r}", "none but of clock_change"
+        is_right = math.isnan(p90_s)
+    else:
+        seen = f"a change of clocks of {row.time_s:g} s, 90th percentile {p90_s:g} s, {row.energy_j:g} J"
+        expected = f"seconds up to {MAX_CHANGE_S:g}, the percentile not below the median, no energy"
+        is_right = max(row.time_s, p90_s) <= MAX_CHANGE_S and not p90_s < row.time_s and row.energy_j == 0
+    if not is_right:
+        raise ProfileError(f"{path}:{row.line}: saw {seen}, expected {expected}; correct the row or take it out")
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:

@@ -22,6 +22,9 @@ SEND_BACKWARD = "SEND_B"
 SENDS = frozenset({SEND_FORWARD, SEND_BACKWARD})
 """Kinds of transfers. Of a schedule that does not run them itself, a profile may say how long they take."""
 
+CLOCK_CHANGE = "CLOCK_CHANGE"
+"""Name under which a profile says how long changes to a clock take. Nothing that a schedule runs has it."""
+
 
 class Kind(StrEnum):
     """Computations: the kinds whose time and energy depend on the clock. Every other kind is a constant's name."""
@@ -85,6 +88,8 @@ def parse_instruction(token: str) -> Instruction:
     stage, kind, microbatch = match.groups()
     if kind.lower() in _KINDS:  # its profile rows would look like the computation's
         raise ScheduleError(f"{token!r}: {kind} is no name for a constant; write the kind as {_KINDS[kind.lower()]}")
+    if kind == CLOCK_CHANGE:
+        raise ScheduleError(f"{token!r}: {kind} is what profiles call changes of clocks; name the constant otherwise")
     if not microbatch and kind in _NEEDS_MICROBATCH:
         raise ScheduleError(f"{token!r} names no microbatch: write {token}0 for microbatch 0")
     return Instruction(int(stage), kind, int(microbatch) if microbatch else NO_MICROBATCH)

@@ -127,7 +127,7 @@ class ScheduleText(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("chunk", "kind", "clock_mhz", "time_s", "energy_j", "time_std_s", "energy_std_j", "num_runs", "window_s", "stage")
+    __slots__ = ("chunk", "kind", "clock_mhz", "time_s", "energy_j", "time_std_s", "energy_std_j", "num_runs", "window_s", "stage", "time_p90_s")
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     CLOCK_MHZ_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,7 @@ class Sample(_message.Message):
     NUM_RUNS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_S_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
+    TIME_P90_S_FIELD_NUMBER: _ClassVar[int]
     chunk: int
     kind: str
     clock_mhz: int
@@ -148,7 +149,8 @@ class Sample(_message.Message):
     num_runs: int
     window_s: float
     stage: int
-    def __init__(self, chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., time_std_s: _Optional[float] = ..., energy_std_j: _Optional[float] = ..., num_runs: _Optional[int] = ..., window_s: _Optional[float] = ..., stage: _Optional[int] = ...) -> None: ...
+    time_p90_s: float
+    def __init__(self, chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., time_s: _Optional[float] = ..., energy_j: _Optional[float] = ..., time_std_s: _Optional[float] = ..., energy_std_j: _Optional[float] = ..., num_runs: _Optional[int] = ..., window_s: _Optional[float] = ..., stage: _Optional[int] = ..., time_p90_s: _Optional[float] = ...) -> None: ...
 
 class ProfileSamples(_message.Message):
     __slots__ = ("sequence", "sweep_id", "step", "samples", "blocking_power_w", "switch_latency_s", "last")
@@ -355,7 +357,7 @@ class Probe(_message.Message):
     def __init__(self, first_iteration: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
 
 class PlanTable(_message.Message):
-    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest", "base_revision")
+    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest", "base_revision", "change_clocks_mhz", "change_latencies_s")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     NUM_POINTS_FIELD_NUMBER: _ClassVar[int]
     NUM_INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -366,6 +368,8 @@ class PlanTable(_message.Message):
     SWITCH_LATENCY_S_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     BASE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_LATENCIES_S_FIELD_NUMBER: _ClassVar[int]
     revision: int
     num_points: int
     num_instructions: int
@@ -376,7 +380,9 @@ class PlanTable(_message.Message):
     switch_latency_s: float
     schedule_digest: str
     base_revision: int
-    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ..., base_revision: _Optional[int] = ...) -> None: ...
+    change_clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
+    change_latencies_s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ..., base_revision: _Optional[int] = ..., change_clocks_mhz: _Optional[_Iterable[int]] = ..., change_latencies_s: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Expected(_message.Message):
     __slots__ = ("chunk", "kind", "clocks_mhz", "times_s", "energies_j")

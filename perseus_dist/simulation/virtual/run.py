@@ -19,6 +19,7 @@ from perseus_dist.simulation.virtual.moments import Moments
 from perseus_dist.simulation.virtual.planner import VirtualPlanner
 from perseus_dist.simulation.virtual.rank import VirtualRank
 from perseus_dist.simulation.virtual.training import VirtualTraining, numbers_of
+from perseus_dist.simulator.gpu_preset import Timing
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.simulator.throttle import Throttle, ThrottleScript
 
@@ -216,6 +217,7 @@ def virtual_job(
     noise_percent: float = 0.0,
     seed: int = 0,
     quick_plans: bool = False,
+    timing: Timing | None = None,
 ) -> Iterator[VirtualJob]:
     """A job at its begin.
 
@@ -226,13 +228,14 @@ def virtual_job(
         noise_percent: As of ``VirtualTraining``.
         seed: Likewise.
         quick_plans: Plan roughly, in a tenth of the time.
+        timing: Of the GPUs, instead of the preset's.
 
     Raises:
         SimulatorError: No such preset, or too many GPUs.
     """
     job = VirtualJob(
         simulated,
-        SimulatedMachine(preset, count=simulated.num_ranks, virtual=True),
+        SimulatedMachine(preset, count=simulated.num_ranks, virtual=True, timing=timing),
         policy or Policy(),
         noise_percent=noise_percent,
         seed=seed,
@@ -245,7 +248,12 @@ def virtual_job(
 
 
 def run_virtual(
-    simulated: SimulatedJob, preset: str, *, profile_csv: Path | None = None, throttles: Sequence[Throttle] = ()
+    simulated: SimulatedJob,
+    preset: str,
+    *,
+    profile_csv: Path | None = None,
+    throttles: Sequence[Throttle] = (),
+    timing: Timing | None = None,
 ) -> Outcome:
     """Train the job.
 
@@ -254,11 +262,12 @@ def run_virtual(
         preset: Of the simulated GPUs.
         profile_csv: Where to leave the profile that was measured.
         throttles: As iterations begin.
+        timing: Of the GPUs, instead of the preset's.
 
     Raises:
         SimulatorError: No such preset, too many GPUs, or throttles that cannot be.
     """
-    with virtual_job(simulated, preset) as job:
+    with virtual_job(simulated, preset, timing=timing) as job:
         script = ThrottleScript(throttles, job.machine.gpus)
         for iteration in range(simulated.num_iterations):
             script.apply_due(iteration)

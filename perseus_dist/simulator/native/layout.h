@@ -44,8 +44,9 @@ struct sim_preset {
   uint32_t clocks_mhz[SIM_MAX_CLOCKS]; /* descending */
   uint32_t memory_clocks_mhz[4];       /* descending */
   uint32_t min_power_limit_mw, default_power_limit_mw, max_power_limit_mw;
-  uint32_t call_latency_us, call_jitter_us, settle_us, energy_period_us, power_average_us, padding;
-  double regulated_share; /* under a power cap the driver keeps the mean power at this share of the limit */
+  uint32_t call_latency_us, call_jitter_us, release_us, energy_period_us, power_average_us, padding;
+  uint32_t settle_us[SIM_MAX_CLOCKS]; /* from the return of the call until each clock is there */
+  double regulated_share;             /* under a power cap the driver keeps the mean power at this share of the limit */
   double idle_power_mw;
   double blocking_power_mw[SIM_MAX_CLOCKS];
   struct sim_class classes[SIM_MAX_CLASSES];

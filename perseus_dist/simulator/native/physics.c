@@ -157,7 +157,10 @@ void sim_request_lock(struct sim_machine *machine, struct sim_gpu *gpu, uint32_t
   gpu->is_pending = 0; /* a newer request replaces one on its way */
   gpu->pending_lo_mhz = hi_mhz ? sim_snap_mhz(&gpu->preset, lo_mhz) : 0;
   gpu->pending_hi_mhz = hi_mhz ? sim_snap_mhz(&gpu->preset, hi_mhz) : 0;
-  gpu->pending_at_ns = now_ns + (delay_us + gpu->preset.settle_us) * 1000u;
+  uint32_t settle_us = gpu->preset.release_us;
+  for (uint32_t index = 0; hi_mhz && index < gpu->preset.num_clocks; index++)
+    if (gpu->preset.clocks_mhz[index] == gpu->pending_hi_mhz) settle_us = gpu->preset.settle_us[index];
+  gpu->pending_at_ns = now_ns + (delay_us + settle_us) * 1000u;
   gpu->is_pending = 1;
   if (hi_mhz)
     gpu->num_sets++;

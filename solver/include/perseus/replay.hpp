@@ -1,7 +1,7 @@
 // One iteration under a plan, on measured times.
 //
-// A clock change is asked for when the clocked instruction before it on the rank ends and takes `latency` to arrive. An idle
-// gap hides it; what the gap does not hide, the next instruction runs at the old clock (ARCHITECTURE.md, "Clock changes").
+// A clock change is asked for when the clocked instruction before it on the rank ends and takes the latency of the clock asked
+// for to arrive. An idle gap hides it; what the gap does not hide, the next instruction runs at the old clock (ARCHITECTURE.md, "Clock changes").
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,10 @@ struct Outcome {
 
 class Replay {
  public:
-  // Both must outlive the replay. Where `shuns_unreached`, a change that does not arrive within its instruction costs more
+  // All must outlive the replay. `latency_ps` (num_clocks, as the menu's): from asking for a clock to having it; empty where
+  // changes are free. Where `shuns_unreached`, a change that does not arrive within its instruction costs more
   // than it could save: what is asked for next would overtake it, so that no rank could follow such a plan.
-  Replay(const Graph& graph, const Menu& menu, TimePs latency_ps, bool shuns_unreached = false);
+  Replay(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps, bool shuns_unreached = false);
 
   // Fills start_ps, end_ps and effective_uj.
   Outcome play(std::span<const std::int32_t> plan);
@@ -53,11 +54,15 @@ class Replay {
   };
   [[nodiscard]] Work work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const;
 
-  // Whether a change to instruction i arrives before its end, give or take the noise, if its predecessor runs at `before` and
-  // `gap_ps` lies between them.
-  [[nodiscard]] bool can_reach(std::int32_t i, std::int32_t before, TimePs gap_ps) const {
+  // From asking for the clock at `index` of instruction i to having it.
+  [[nodiscard]] TimePs latency_of(std::int32_t i, std::int32_t index) const {
+    return latency_ps_.empty() ? 0 : latency_ps_[menu_.curve_begin[menu_.curve_of[i]] + index];
+  }
+  // Whether a change to the clock at `index` of instruction i arrives before its end, give or take the noise, if its predecessor
+  // runs at `before` and `gap_ps` lies between them.
+  [[nodiscard]] bool can_reach(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const {
     const TimePs old_ps = menu_.duration_ps[menu_.curve_begin[menu_.curve_of[i]] + same_clock(i, before)];
-    return static_cast<double>(latency_ps_ - gap_ps) <= kReachedShare * static_cast<double>(old_ps);
+    return static_cast<double>(latency_of(i, index) - gap_ps) <= kReachedShare * static_cast<double>(old_ps);
   }
   // [uJ] What a change that is not reached costs in a search.
   [[nodiscard]] EnergyUj price_of_unreached_uj(std::int32_t i) const {
@@ -81,7 +86,7 @@ class Replay {
 
   const Graph& graph_;
   const Menu& menu_;
-  TimePs latency_ps_;
+  std::span<const TimePs> latency_ps_;
   bool shuns_unreached_;
   std::vector<std::int32_t> previous_clocked_;         // (num_instructions)
   std::vector<std::int32_t> same_clock_begin_;         // (num_instructions)

@@ -61,6 +61,14 @@ class TakenSamples:
     samples: ProfileSamples
 
 
+@dataclass(slots=True)
+class SweepCost:
+    """Iterations of a series so far, and how much longer [s] they were than at full clocks."""
+
+    num_iterations: int = 0
+    longer_s: float = 0.0
+
+
 @dataclass(slots=True, kw_only=True)
 class Profiling:
     """Measurements of instructions, and the sweep that takes them.
@@ -76,6 +84,7 @@ class Profiling:
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
         is_unchecked: A sweep has ended whose profile has not been looked at for steps.
         num_step_sweeps: Sweeps that steps gave cause to.
+        cost: Of the newest series, until a plan is made of it.
     """
 
     sweep_id: int = 0
@@ -88,6 +97,7 @@ class Profiling:
     reprofiled_at_s: float | None = None
     is_unchecked: bool = False
     num_step_sweeps: int = 0
+    cost: SweepCost | None = None
 
     def of_other_work(self) -> "Profiling":
         """The state without samples; numbers that are used up stay so."""

@@ -7,6 +7,7 @@ from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.facts import OwnTableMade
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE
 from perseus_dist.straggler.selection import PipelineChoice, ReportedStraggler, Selection, select
 from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 from perseus_dist.units import PS_PER_S, deadline_ps_from_s
@@ -162,10 +163,17 @@ def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None) -> Verdict:
         is_measured = is_measured and own is job.straggler_plan_in_force(verdict.dp_rank)
         degree = _exactly(min(max(planned, degree.low), degree.value) if degree and is_measured else planned)
     recent_s = job.progress.pipelines[verdict.dp_rank].recent_times_s
-    if degree is not None and is_measured and recent_s:
+    is_seen = own is not None and is_seen_under_own_plans(job)
+    if degree is not None and (is_measured or is_seen) and recent_s:
         most = max(1.0, median(recent_s) * PS_PER_S / usual_ps)
         degree = degree if degree.low <= most else _exactly(most)
     return replace(verdict, pipeline_degree=degree)
+
+
+def is_seen_under_own_plans(job: Job) -> bool:
+    """Whether all that is known of how long pipelines take lately is of the switch in force, with own plans in it."""
+    switch = job.switch
+    return switch is not None and any(switch.own_revisions) and len(job.measured.enforced) >= NUM_RECENT_PIPELINE
 
 
 def _exactly(value: float) -> Degree:

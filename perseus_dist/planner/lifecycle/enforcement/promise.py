@@ -11,6 +11,8 @@ from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, effective_iteration, release_all
 from perseus_dist.planner.lifecycle.events import Effect, Log, Send
 
+_UNMEASURED = "nothing that was measured tells what full clocks draw now"
+
 
 def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: float, *, is_planned: bool) -> bool:
     """Put a rank's iteration to the guard; whether an iteration of the job is known by it."""
@@ -38,9 +40,8 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
         return _fall(job, now_s)
     if watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
-    if job.measured.saving.wants_window():
-        watch.guard.suspect("nothing that was measured tells what full clocks draw now")
-    if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job)):
+    wish = _UNMEASURED if job.measured.saving.wants_window() else ""
+    if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job), wish=wish):
         probed = watch.guard.order_probe(effective_iteration(job, now_s))
         probe = Probe(first_iteration=probed.start, num_iterations=len(probed))
         return [

@@ -36,7 +36,7 @@ def phase_progress(job: Job) -> Progress:
             return _of_iterations(job, job.progress.began_at_iteration, needed, "baseline")
         case Phase.PROFILING | Phase.REPROFILING if (sweep := job.profiling.sweep) is not None:
             ordered = sweep.ordered
-            needed = ordered.iterations_per_clock * len(ordered.clocks_mhz)
+            needed = ordered.iterations_per_clock * ordered.num_steps
             if sweep.is_paused:
                 return Progress(text=f"sweep of {len(ordered.clocks_mhz)} clocks waits for ranks that are away")
             return _of_iterations(job, ordered.first_iteration, needed, f"sweep of {len(ordered.clocks_mhz)} clocks")

@@ -18,6 +18,8 @@ from perseus_dist.units import PS_PER_S
 
 _Made = TypeVar("_Made", OwnRequest, OwnTableMade)
 
+_BESIDES = 1.05  # times the clock that is lost: no computation takes longer by more than that, but for noise
+_NUM_REFRESHED = 16  # iterations under a switch, after which degrees are of times under it alone
 _CAUSES_OF_A_CAP = frozenset({Cause.THERMAL, Cause.POWER_CAP, Cause.POWER_BRAKE})
 
 
@@ -124,15 +126,30 @@ def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
         for verdict in judged_slow(job)
         if verdict.dp_rank == dp_rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
     ]
-    return tuple(_slow_rank(verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.pp_rank))
+    return tuple(_slow_rank(job, verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.pp_rank))
 
 
-def _slow_rank(verdict: Verdict) -> SlowRank:
-    if verdict.cause in _CAUSES_OF_A_CAP and verdict.throttled_mhz:
+def _slow_rank(job: Job, verdict: Verdict) -> SlowRank:
+    if verdict.cause in _CAUSES_OF_A_CAP and verdict.throttled_mhz and not _is_slow_besides(job, verdict):
         is_bound = verdict.cause is Cause.POWER_CAP and not verdict.is_predicted
         measured = verdict.degree.value if is_bound else 0.0
         return SlowRank(pp_rank=verdict.pp_rank, cap_mhz=verdict.throttled_mhz, factor=measured)
     return SlowRank(pp_rank=verdict.pp_rank, factor=verdict.degree.value)
+
+
+def _is_slow_besides(job: Job, verdict: Verdict) -> bool:
+    """Whether a rank is slower than its throttled clock can make it, so that something else slows it, too.
+
+    Beside a plan for another clock, times may be those of the clock before for a while.
+    """
+    asked = job.detection.own_requests.get(verdict.dp_rank)
+    is_for_clock = asked is not None and any(
+        slow.cap_mhz for slow in asked.slow_ranks if slow.pp_rank == verdict.pp_rank
+    )
+    highest_mhz = max(job.members.ranks[verdict.rank].gpu.clocks_mhz, default=0)
+    if verdict.is_predicted or not highest_mhz or (is_for_clock and len(job.measured.enforced) < _NUM_REFRESHED):
+        return False
+    return verdict.degree.low > _BESIDES * highest_mhz / verdict.throttled_mhz
 
 
 def _has_moved(job: Job, before: tuple[SlowRank, ...], now: tuple[SlowRank, ...]) -> bool:

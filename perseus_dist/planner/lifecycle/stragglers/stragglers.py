@@ -7,7 +7,11 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
-from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, target_point
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import (
+    is_seen_under_own_plans,
+    own_target_point,
+    target_point,
+)
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import Effect, Log
 from perseus_dist.planner.lifecycle.stragglers.straggler_plans import request_straggler_plans
@@ -66,6 +70,8 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     was_kept, job.detection.keeps_switch = job.detection.keeps_switch, False
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
+    if not why and is_seen_under_own_plans(job):
+        why = "pipelines with slow ranks have been seen under plans of their own"
     if was_kept or why:
         effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
     return effects

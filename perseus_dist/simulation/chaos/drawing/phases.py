@@ -8,7 +8,7 @@ from perseus_dist.simulation.chaos.scenario.scenario import SAVED, ScenarioJob
 from perseus_dist.simulation.job import FULL_STAGE_S
 from perseus_dist.simulator.presets import find_preset
 
-_SWEPT_CLOCKS = {"a100": 11, "a40": 16, "h100": 14, "h200": 14}  # until energy has risen three times; by running
+_SWEPT_CLOCKS = {"a100": 11, "a40": 16, "h100": 14, "h200": 14}  # as sweeps were when seeds were drawn first
 _PLANNING_S = 4.0  # samples on their way, and the planning worker
 
 

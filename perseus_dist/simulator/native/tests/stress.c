@@ -36,7 +36,7 @@ static void fill_preset(struct sim_preset *preset) {
                                 .num_classes = 1,
                                 .call_latency_us = 100,
                                 .call_jitter_us = 50,
-                                .settle_us = 300,
+                                .release_us = 300,
                                 .energy_period_us = 2000,
                                 .power_average_us = 1000,
                                 .min_power_limit_mw = 100000,

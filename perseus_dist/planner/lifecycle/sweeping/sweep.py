@@ -1,12 +1,13 @@
-"""Profiling sweeps: all ranks hold one clock for some iterations, from the maximum down, until energy rises again.
+"""Profiling sweeps: ranks hold a clock for some iterations, then the next lower one.
 
-A *series* is a first sweep and those after it that fetch what it left out, because ranks were away or a measurement
-came to nothing. Its samples together are a profile; a later series replaces an earlier one, rank by rank.
+A *series* is a first sweep, of a few clocks; those after it that fetch what it left out, because ranks were away or a
+measurement came to nothing; and further rounds, of clocks where the curves are still uncertain (``rounds``). Its
+samples together are a profile; a later series replaces an earlier one, rank by rank.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from perseus_dist.messages.from_agent import ProfileSamples
@@ -22,27 +23,19 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
     iteration_time_s,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
+from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
+from perseus_dist.planner.lifecycle.sweeping.rounds import first_round, next_round
 from perseus_dist.planning.schedule.instruction import Kind
 
 _COMPUTATIONS = frozenset(Kind)
 
 
-def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
-    """Clocks that all these ranks can be set to, descending, thinned out to those that a sweep has time for.
-
-    The stride is a whole number of clocks, and the maximum is always there.
-    """
-    menus = {job.members.ranks[rank].gpu.clocks_mhz for rank in ranks}
-    clocks = sorted(set.intersection(*map(set, menus)), reverse=True) if menus else []
-    stride = max(1, math.ceil(len(clocks) / job.policy.max_sweep_clocks))
-    return tuple(clocks[::stride])
-
-
-def iterations_per_clock(job: Job) -> int:
+def iterations_per_clock(job: Job, *, is_profile: bool) -> int:
     """Iterations that a clock is held for, so that the energy counter's steps are small beside the window."""
     policy = job.policy
+    num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
     period_s = max((state.gpu.energy_period_s for state in job.members.ranks.values()), default=0.0)
-    window_s = policy.num_energy_periods * period_s + 2 * policy.default_switch_latency_s
+    window_s = num_periods * period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
     assert time_s is not None  # no sweep before the baseline
     return min(max(math.ceil(window_s / max(time_s, 1e-6)), 1), policy.max_iterations_per_clock)
@@ -61,17 +54,19 @@ def begin_series(
 
     Args:
         job: All whose ranks are attached.
-        clocks_mhz: Descending.
-        ranks: Who measures at all of them.
+        clocks_mhz: [MHz] descending, to choose from.
+        ranks: Who measures at those that are chosen.
         first_only: Who measures at the first alone.
         now_s: [s] monotonic.
         is_profile: Whether a profile is wanted, or blocking power and latency alone.
     """
-    missing_mhz = {rank: set(clocks_mhz) for rank in ranks} | {rank: set(clocks_mhz[:1]) for rank in first_only}
+    steps = first_round(job, clocks_mhz, ranks) | dict.fromkeys(first_only, tuple(clocks_mhz[:1]))
     first_iteration = effective_iteration(job, now_s)
-    return _order(
-        job, missing_mhz, first_iteration, series=job.profiling.sweep_id + 1, attempts=1, is_profile=is_profile
-    )
+    series = job.profiling.sweep_id + 1
+    effects = _order(job, steps, first_iteration, series=series, num_round=1, attempts=1, is_profile=is_profile)
+    if is_profile:
+        tell_estimate(job, job.profiling.sweeps[series], len(clocks_mhz), now_s)
+    return effects
 
 
 def resume_sweep(job: Job, rank: int, stream: int, now_s: float) -> list[Effect]:
@@ -112,7 +107,7 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
         tp_rank=state.rank.tp_rank,
         incarnation=incarnation,
         series=series,
-        clock_mhz=_clock_of_step(job.profiling, message),
+        clock_mhz=_clock_of_step(job.profiling, rank, message),
         samples=message,
     )
     effects: list[Effect] = [Persist(facts=(fact,)), ack]
@@ -139,18 +134,14 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     assert sweep is not None
     ordered = sweep.ordered
     if not sweep.missing_mhz:
-        return _end(job, ordered.series, f"sweep {ordered.sweep_id} is complete")
-    is_to_judge, sweep.is_to_judge = sweep.is_to_judge and ordered.is_profile, False
-    why = ""
+        return _go_on(job, sweep, now_s, f"sweep {ordered.sweep_id} is complete")
+    is_to_judge, sweep.is_to_judge = sweep.is_to_judge and ordered.is_profile and ordered.num_round == 1, False
     if is_to_judge and _has_risen(job, sweep):
-        why = "every instruction's energy rises again"
-    elif _is_hopeless(job, sweep, now_s):
-        why = "no rank can set clocks any more"
-    if why:
-        return [
-            *_send_stop(job, ordered, now_s),
-            *_end(job, ordered.series, f"sweep {ordered.sweep_id} stops: {why}"),
-        ]
+        why = f"sweep {ordered.sweep_id} stops: every instruction's energy rises again"
+        return [*_send_stop(job, ordered, now_s), *_go_on(job, sweep, now_s, why)]
+    if _is_hopeless(job, sweep, now_s):
+        why = f"sweep {ordered.sweep_id} stops: no rank can set clocks any more"
+        return [*_send_stop(job, ordered, now_s), *_end(job, ordered.series, why)]
     away = sorted(sweep.missing_mhz.keys() - set(job.members.rank_of_stream.values()))
     if not away:
         sweep.away_since_s = None
@@ -168,7 +159,7 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
         if not all(job.members.ranks[rank].has_reported for rank in sweep.missing_mhz):
             return []  # samples that they kept while they were away may be on their way
         return _order_again(job, sweep, now_s, "all that are needed are back")
-    if job.progress.iteration < ordered.first_iteration + ordered.iterations_per_clock * len(ordered.clocks_mhz):
+    if job.progress.iteration < ordered.end_iteration:
         return []
     if sweep.over_since_s is None:
         sweep.over_since_s = now_s
@@ -219,14 +210,13 @@ def _fetch_missing(job: Job, sweep: ActiveSweep, now_s: float) -> list[Effect]:
         sweep.excuse(rank)  # it has lost the right to, or never had it
     here = sweep.missing_mhz
     if not here:
-        return _end(
-            job, sweep.ordered.series, f"sweep {sweep.ordered.sweep_id} is complete but for ranks without rights"
-        )
+        return _go_on(job, sweep, now_s, f"sweep {sweep.ordered.sweep_id} is complete but for ranks without rights")
     if sweep.attempts < job.policy.max_sweep_attempts:
         sweep.attempts += 1
         return _order_again(job, sweep, now_s, f"samples of {len(here)} ranks are missing")
     why = f"ranks {_shown(sorted(here))} sent no samples in {sweep.attempts} sweeps: planning without them"
-    return [*_discard_if_replaceable(job, sweep.ordered.series), *_end(job, sweep.ordered.series, why)]
+    discarded = _discard_if_replaceable(job, sweep.ordered.series) if sweep.ordered.num_round == 1 else []
+    return [*discarded, *_end(job, sweep.ordered.series, why)]
 
 
 def _has_replica(job: Job, sweep: ActiveSweep, rank: int) -> bool:
@@ -251,40 +241,86 @@ def _order_again(job: Job, sweep: ActiveSweep, now_s: float, why: str, *, after_
     """Another sweep of the same series, for what is missing."""
     ordered = sweep.ordered
     if not sweep.missing_mhz:
-        return _end(job, ordered.series, f"sweep {ordered.sweep_id} is complete: other pipelines measured the same")
+        return _go_on(job, sweep, now_s, f"sweep {ordered.sweep_id} is complete: other pipelines measured the same")
     effects = _order(
         job,
-        sweep.missing_mhz,
+        {rank: tuple(sorted(clocks, reverse=True)) for rank, clocks in sweep.missing_mhz.items()},
         effective_iteration(job, now_s) + after_iterations,
         series=ordered.series,
+        num_round=ordered.num_round,
         attempts=sweep.attempts,
         is_profile=ordered.is_profile,
     )
     return [Log(sentence=f"{why}: sweep {job.profiling.sweep_id} takes what is left"), *effects]
 
 
+def _go_on(job: Job, sweep: ActiveSweep, now_s: float, why: str) -> list[Effect]:
+    """All that was asked for is here: order the next round of the series, or end it."""
+    ordered = sweep.ordered
+    if not ordered.is_profile or ordered.num_round >= job.policy.max_sweep_rounds:
+        return _end(job, ordered.series, why)
+    if set(job.profiling.sweeps[ordered.series].ranks) - set(job.members.rank_of_stream.values()):
+        if sweep.away_since_s is None:
+            sweep.away_since_s = now_s
+        if now_s < sweep.away_since_s + job.policy.sample_grace_s:
+            return []
+    steps = next_round(job, ordered.series)
+    if not steps:
+        return _end(job, ordered.series, why)
+    has_begun = ordered.end_iteration if not sweep.missing_mhz else NO_ITERATION  # though no rank may have said so yet
+    effects = _order(
+        job,
+        steps,
+        max(effective_iteration(job, now_s), has_begun + 1),
+        series=ordered.series,
+        num_round=ordered.num_round + 1,
+        attempts=1,
+        is_profile=True,
+    )
+    assert job.profiling.sweep is not None
+    clocks_mhz = ", ".join(map(str, job.profiling.sweep.ordered.clocks_mhz))
+    return [Log(sentence=f"{why}: sweep {job.profiling.sweep_id} measures {clocks_mhz} MHz, too"), *effects]
+
+
 def _order(
     job: Job,
-    missing_mhz: dict[int, set[int]],
+    steps: Mapping[int, tuple[int, ...]],
     first_iteration: int,
     *,
     series: int,
+    num_round: int,
     attempts: int,
     is_profile: bool,
 ) -> list[Effect]:
+    """Order a sweep.
+
+    Args:
+        job: Whose ranks are attached.
+        steps: By rank, its clock [MHz] in each step, descending.
+        first_iteration: Of the first step.
+        series: That it belongs to.
+        num_round: Of the series.
+        attempts: How often the round has been ordered.
+        is_profile: As of ``begin_series``.
+    """
     job.profiling.sweep_id += 1
-    clocks_mhz = tuple(sorted(set().union(*missing_mhz.values()), reverse=True))
-    first_only = frozenset(rank for rank, clocks in missing_mhz.items() if clocks == set(clocks_mhz[:1]))
+    clocks_mhz = tuple(sorted(set().union(*steps.values()), reverse=True))
+    first_only = frozenset(rank for rank, clocks in steps.items() if clocks == clocks_mhz[:1])
+    ranks = tuple(sorted(steps.keys() - first_only))
+    is_shared = any(steps[rank] != clocks_mhz for rank in ranks)
     ordered = SweepBegun(
         sweep_id=job.profiling.sweep_id,
         series=series,
         first_iteration=first_iteration,
-        iterations_per_clock=iterations_per_clock(job),
+        iterations_per_clock=iterations_per_clock(job, is_profile=is_profile),
         clocks_mhz=clocks_mhz,
-        ranks=tuple(sorted(missing_mhz.keys() - first_only)),
+        ranks=ranks,
         first_only=tuple(sorted(first_only)),
         is_profile=is_profile,
+        num_round=num_round,
+        clocks_of_ranks=tuple(steps[rank] for rank in ranks) if is_shared else (),
     )
+    missing_mhz = {rank: set(clocks) for rank, clocks in steps.items()}
     job.profiling.sweep = ActiveSweep(ordered=ordered, missing_mhz=missing_mhz, attempts=attempts)
     job.profiling.sweeps[ordered.sweep_id] = ordered
     job.num_changes += 1
@@ -293,7 +329,7 @@ def _order(
 
 def _send_sweep(members: Membership, ordered: SweepBegun, ranks: Iterable[int]) -> list[Effect]:
     effects: list[Effect] = []
-    first_only = frozenset(ordered.first_only)
+    clocks_of = ordered.clocks_by_rank()
     for rank in ranks:
         state = members.ranks.get(rank)
         if state is not None and state.stream is not None:
@@ -301,7 +337,7 @@ def _send_sweep(members: Membership, ordered: SweepBegun, ranks: Iterable[int]) 
                 sweep_id=ordered.sweep_id,
                 first_iteration=ordered.first_iteration,
                 iterations_per_clock=ordered.iterations_per_clock,
-                clocks_mhz=ordered.clocks_mhz[:1] if rank in first_only else ordered.clocks_mhz,
+                clocks_mhz=clocks_of[rank],
             )
             effects.append(Send(stream=state.stream, message=message))
     return effects
@@ -352,6 +388,8 @@ def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
     at one of them says nothing about it.
     """
     first, rises = job.profiling.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
+    if not job.members.places.keys() >= set(first.ranks):
+        return False  # the planner was restarted, and some have not come back
     energies_j: defaultdict[tuple[int, int, str, int], list[float]] = defaultdict(list)
     stages: defaultdict[int, set[int]] = defaultdict(set)  # measured, by clock
     for rank in first.ranks:
@@ -370,12 +408,11 @@ def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
     return bool(energies_j)
 
 
-def _clock_of_step(profiling: Profiling, message: ProfileSamples) -> int:
-    """[MHz] of a step; 0 for a saved profile, or a step that the sweep does not have."""
+def _clock_of_step(profiling: Profiling, rank: int, message: ProfileSamples) -> int:
+    """[MHz] of a rank's step; 0 for a saved profile, or a step that the sweep does not have."""
     ordered = profiling.sweeps.get(message.sweep_id)
-    if ordered is None or not 0 <= message.step < len(ordered.clocks_mhz):
-        return 0
-    return ordered.clocks_mhz[message.step]
+    clocks_mhz = ordered.clocks_by_rank().get(rank, ()) if ordered is not None else ()
+    return clocks_mhz[message.step] if 0 <= message.step < len(clocks_mhz) else 0
 
 
 def _shown(ranks: Sequence[int]) -> str:

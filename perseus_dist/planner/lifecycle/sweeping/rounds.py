@@ -1,0 +1,135 @@
+"""The rounds of a series: the clocks of the first, and then those where the curves are still uncertain."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import fmean, median
+
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
+from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
+from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, curves, of_newest_state, witnesses
+from perseus_dist.planning.profile.between_clocks import slow_points
+
+Steps = dict[int, tuple[int, ...]]
+"""By rank, its clock [MHz] in each step, descending."""
+
+_UNSTEADY_SHARE = 0.003  # of a time, as its standard error
+_UNSTEADY_TIMES = 3.0
+
+
+def settable_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
+    """[MHz] clocks that all these ranks can be set to, descending: plans may ask for each of them."""
+    menus = {job.members.ranks[rank].gpu.clocks_mhz for rank in ranks}
+    return tuple(sorted(set.intersection(*map(set, menus)), reverse=True)) if menus else ()
+
+
+def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
+    """The same, thinned out to those that a sweep may measure at.
+
+    The stride is a whole number of clocks, and the maximum is always there.
+    """
+    clocks_mhz = settable_clocks_mhz(job, ranks)
+    return clocks_mhz[:: max(1, math.ceil(len(clocks_mhz) / job.policy.max_sweep_clocks))]
+
+
+def first_round(job: Job, menu_mhz: Sequence[int], ranks: Iterable[int]) -> Steps:
+    """Who measures which clocks at first: all of them the maximum, and each replica of a stage some others.
+
+    Args:
+        job: Whose ranks are attached.
+        menu_mhz: [MHz] descending, to choose from.
+        ranks: Who can set clocks.
+    """
+    replicas = _replicas(job, ranks)
+    width = min((clocks_of_a_step(len(of_stage)) for of_stage in replicas.values()), default=1)
+    num_steps = math.ceil((job.policy.num_first_clocks - 1) / max(width, 1))
+    num_clocks = min(1 + num_steps * width, max(job.policy.num_first_clocks, job.policy.max_measured_clocks - 1))
+    chosen = first_clocks(menu_mhz, num_clocks)
+    return {
+        rank: (*chosen[:1], *own) for rank, own in _shared(replicas, dict.fromkeys(replicas, chosen[1:]), {}).items()
+    }
+
+
+def next_round(job: Job, series: int) -> Steps:
+    """Who measures what next, of those that are attached; nothing where the profile is good enough.
+
+    What a replica measured that is not believed, or left out, is measured again by others; so are clocks at which a
+    single measurement was disturbed, or has missed a computation. All begin with the maximum clock, which shows whether
+    they are what they were.
+
+    Args:
+        job: With all the samples that were asked for.
+        series: Of the sweep.
+    """
+    of_series = [ordered for ordered in job.profiling.sweeps.values() if ordered.series == series]
+    places, taken = job.members.places, of_newest_state(job.profiling.samples.get(series, {}))
+    setters = [
+        rank
+        for rank in job.profiling.sweeps[series].ranks
+        if rank in job.members.rank_of_stream.values() and job.members.ranks[rank].can_set_clocks
+    ]
+    believed = believed_ranks(taken, places)
+    replicas = _replicas(job, [rank for rank in setters if rank in believed])
+    powers_w = [one.samples.blocking_power_w for rank in taken for one in taken[rank] if one.samples.blocking_power_w]
+    of_stages = curves(taken, places, believed, fmean(powers_w) if powers_w else 0.0)
+    seen = witnesses(taken, places, believed)
+    ordered_mhz = set().union(*(ordered.clocks_mhz for ordered in of_series))
+    chosen = next_clocks(
+        common_clocks_mhz(job, setters),
+        [curve for pp_rank in replicas for curve in of_stages.get(pp_rank, ())],
+        max_doubt=job.policy.max_saving_doubt,
+        num_clocks=max(0, job.policy.max_measured_clocks - len(ordered_mhz)),
+    )
+    lowest_mhz = max((min(seen[pp_rank]) for pp_rank in replicas if pp_rank in seen), default=0)
+    asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
+    wanted = {
+        pp_rank: {clock for clock in asked_mhz if clock not in seen.get(pp_rank, {})}
+        | _disturbed_once(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}))
+        for pp_rank in replicas
+    }
+    highest_mhz = max(ordered_mhz)
+    steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
+    is_unseen = [rank for rank in setters if highest_mhz in wanted.get(places[rank].pp_rank, ()) and rank in believed]
+    return {rank: (highest_mhz, *steps.get(rank, ())) for rank in sorted({*steps, *is_unseen})}
+
+
+def _replicas(job: Job, ranks: Iterable[int]) -> dict[int, dict[int, list[int]]]:
+    """By pp_rank, by dp_rank, the ranks of its tensor-parallel group."""
+    found: defaultdict[int, defaultdict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank in ranks:
+        place = job.members.places[rank]
+        found[place.pp_rank][place.dp_rank if job.policy.shares_sweep else 0].append(rank)
+    return {pp_rank: dict(of_stage) for pp_rank, of_stage in found.items()}
+
+
+def _shared(
+    replicas: Mapping[int, Mapping[int, Sequence[int]]],
+    clocks_mhz: Mapping[int, Iterable[int]],
+    seen: Mapping[int, Mapping[int, Collection[int]]],
+) -> Steps:
+    steps: Steps = {}
+    for pp_rank, of_stage in replicas.items():
+        for dp_rank, own in shares(clocks_mhz[pp_rank], sorted(of_stage), seen.get(pp_rank, {})).items():
+            steps |= dict.fromkeys(of_stage[dp_rank], own)
+    return steps
+
+
+def _disturbed_once(of_stage: Iterable[MeasuredCurve], seen: Mapping[int, Counter[int]]) -> set[int]:
+    """Clocks [MHz] measured once, where a computation was slower than its times at other clocks allow, or unsteady.
+
+    A second measurement of the same replica says as much as one of another: a disturbance may be over.
+    """
+    disturbed = {
+        curve.clocks_mhz[i]
+        for curve in of_stage
+        for i in slow_points(curve.clocks_mhz, curve.times_s, curve.time_errors_s) | _unsteady(curve)
+    }
+    return {clock for clock in disturbed if sum(seen.get(clock, {}).values()) == 1}
+
+
+def _unsteady(curve: MeasuredCurve) -> set[int]:
+    """Indices of clocks at which runs scattered much more than at others: some of them were disturbed."""
+    shares = [error_s / time_s for error_s, time_s in zip(curve.time_errors_s, curve.times_s, strict=True)]
+    usual = median(shares)
+    return {i for i, share in enumerate(shares) if share > max(_UNSTEADY_SHARE, _UNSTEADY_TIMES * usual)}
