@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from framework_runs import figure, train_with_and_without
 from measuring import conditions, print_table
 
-from perseus_dist.report.analysis.losses import losses_equal
-from perseus_dist.report.run_report import build_report, write_report
 from perseus_dist.simulation.frameworks.megatron_run import LAYOUTS, MegatronRun
-from perseus_dist.simulation.frameworks.training_run import TrainingFailedError
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "megatron_gpt.py"
 FORWARD_S, BACKWARD_S = 0.035, 0.065  # of one layer: a rank's chunks are as heavy as the one of a rank without
@@ -74,14 +72,8 @@ def _train(name: str, number: int, num_steps: int, megatron: Path | None, folder
         imbalance=IMBALANCE,
     )
     began_s = time.monotonic()
-    try:
-        num_locked = run.train()
-        run.train_without()
-    except TrainingFailedError as error:
-        sys.exit(f"{error}\n{error.log_tail}")
-    are_equal = losses_equal(run.losses, run.reference_losses)
-    report = write_report(build_report(folder, losses_equal=are_equal, clocks_left_locked=num_locked), folder)
-    return {"layout": name, "run": number, "took_s": time.monotonic() - began_s, **report.document()}
+    report = train_with_and_without(run)
+    return {"layout": name, "run": number, "took_s": time.monotonic() - began_s, **report}
 
 
 def _summary(layout: str, runs: Sequence[Figures]) -> Figures:
@@ -107,11 +99,11 @@ def _print_runs(runs: Sequence[Figures]) -> None:
         (
             run["layout"],
             str(run["run"]),
-            _figure(run["baseline"]["iteration_time_s"], ".4f"),
-            _figure(run["planned"]["iteration_time_s"], ".4f"),
-            _figure(run["slowdown_percent"], "+.2f"),
-            _figure(run["saving_percent"], ".2f"),
-            _figure(run["predicted_saving_percent"], ".2f"),
+            figure(run["baseline"]["iteration_time_s"], ".4f"),
+            figure(run["planned"]["iteration_time_s"], ".4f"),
+            figure(run["slowdown_percent"], "+.2f"),
+            figure(run["saving_percent"], ".2f"),
+            figure(run["predicted_saving_percent"], ".2f"),
             "equal" if run["losses_equal"] else "DIFFERENT",
             str(run["clocks_left_locked"]),
             f"{run['took_s']:.0f}",
@@ -127,9 +119,9 @@ def _print_summaries(summaries: Sequence[Figures]) -> None:
         (
             summary["layout"],
             str(summary["num_runs"]),
-            _figure(summary.get("saving_percent"), ".2f"),
-            _figure(summary.get("slowdown_percent"), "+.2f"),
-            _figure(summary.get("prediction_error_points"), ".2f"),
+            figure(summary.get("saving_percent"), ".2f"),
+            figure(summary.get("slowdown_percent"), "+.2f"),
+            figure(summary.get("prediction_error_points"), ".2f"),
             "met" if summary["is_passed"] else "MISSED",
         )
         for summary in summaries
@@ -138,12 +130,8 @@ def _print_summaries(summaries: Sequence[Figures]) -> None:
 
 
 def _short(run: Figures) -> str:
-    saving, slowdown = _figure(run["saving_percent"], ".2f"), _figure(run["slowdown_percent"], "+.2f")
+    saving, slowdown = figure(run["saving_percent"], ".2f"), figure(run["slowdown_percent"], "+.2f")
     return f"saving {saving} %, slowdown {slowdown} %, {run['took_s']:.0f} s; {run['phase']}: {run['reason']}"
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 if __name__ == "__main__":

@@ -12,19 +12,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from framework_runs import COLUMNS, saving_cells, train_with_and_without
 from measuring import conditions, print_table, record_result
 
-from perseus_dist.report.analysis.losses import losses_equal
-from perseus_dist.report.run_report import build_report, write_report
 from perseus_dist.simulation.frameworks.pipelining_run import PipeliningRun
-from perseus_dist.simulation.frameworks.training_run import TrainingFailedError
 
 SCRIPT = Path(__file__).resolve().parents[1] / "examples" / "pipelining_gpt.py"
 SCHEDULES = ("GPipe", "1F1B", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 PP_SIZE, NUM_MICROBATCHES = 2, 4
 IMBALANCE = 0.3
 MAX_SLOWDOWN, MAX_ERROR = 1.0, 1.0  # percent, points
-COLUMNS = ("schedule", "full clocks [s]", "[J]", "plan [s]", "[J]", "slowdown [%]", "saving [%]", "predicted [%]")
 
 
 def main() -> int:
@@ -42,18 +39,19 @@ def main() -> int:
     reports = {}
     for schedule in args.schedule or SCHEDULES:
         with tempfile.TemporaryDirectory() as folder:
-            reports[schedule] = _train(schedule, args, Path(folder))
-        print(*_row(schedule, reports[schedule]), file=sys.stderr, flush=True)
-    rows = [_row(schedule, report) for schedule, report in reports.items()]
-    print_table(COLUMNS, rows)
+            reports[schedule] = train_with_and_without(_job(schedule, args, Path(folder)))
+        print(schedule, *saving_cells(reports[schedule]), file=sys.stderr, flush=True)
+    columns = ("schedule", *COLUMNS)
+    rows = [(schedule, *saving_cells(report)) for schedule, report in reports.items()]
+    print_table(columns, rows)
     if args.record:
         command = " ".join(["python benchmarks/pipelining_runs.py", *sys.argv[1:]])
-        record_result(args.record, command=command, columns=COLUMNS, rows=rows)
+        record_result(args.record, command=command, columns=columns, rows=rows)
     return 0 if all(map(_meets_bars, reports.values())) else 1
 
 
-def _train(schedule: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    run = PipeliningRun(
+def _job(schedule: str, args: argparse.Namespace, folder: Path) -> PipeliningRun:
+    return PipeliningRun(
         script=SCRIPT,
         schedule=schedule,
         pp_size=PP_SIZE,
@@ -66,14 +64,6 @@ def _train(schedule: str, args: argparse.Namespace, folder: Path) -> dict[str, A
         imbalance=IMBALANCE,
         options=("--clip-norm", "1") if args.clip_norm else (),
     )
-    try:
-        num_locked = run.train()
-        run.train_without()
-    except TrainingFailedError as error:
-        sys.exit(f"{error}\n{error.log_tail}")
-    are_equal = losses_equal(run.losses, run.reference_losses)
-    report = build_report(folder, losses_equal=are_equal, clocks_left_locked=num_locked)
-    return write_report(report, folder).document()
 
 
 def _meets_bars(report: dict[str, Any]) -> bool:
@@ -84,23 +74,6 @@ def _meets_bars(report: dict[str, Any]) -> bool:
         and None not in (saving, predicted)
         and report["slowdown_percent"] <= MAX_SLOWDOWN
         and abs(saving - predicted) <= MAX_ERROR
-    )
-
-
-def _row(schedule: str, report: dict[str, Any]) -> tuple[str, ...]:
-    def figure(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    sides = [report["baseline"], report["planned"]]
-    taken = [
-        text for side in sides for text in (figure(side["iteration_time_s"], ".3f"), figure(side["energy_j"], ".0f"))
-    ]
-    return (
-        schedule,
-        *taken,
-        figure(report["slowdown_percent"], "+.2f"),
-        figure(report["saving_percent"], ".1f"),
-        figure(report["predicted_saving_percent"], ".1f"),
     )
 
 

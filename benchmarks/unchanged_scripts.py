@@ -12,18 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from framework_runs import COLUMNS, saving_cells, train_with_and_without
 from measuring import conditions, print_table, record_result
 
-from perseus_dist.report.analysis.losses import losses_equal
-from perseus_dist.report.run_report import build_report, write_report
 from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
 from perseus_dist.simulation.frameworks.pipelining_run import PipeliningRun
 from perseus_dist.simulation.frameworks.torchtitan_run import TorchtitanRun
-from perseus_dist.simulation.frameworks.training_run import TrainingFailedError, TrainingRun
+from perseus_dist.simulation.frameworks.training_run import TrainingRun
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NUM_MICROBATCHES = 4
-COLUMNS = ("job", "full clocks [s]", "[J]", "plan [s]", "[J]", "slowdown [%]", "saving [%]", "predicted [%]")
 WORK: dict[str, Any] = {"preset": "a100", "forward_s": 0.1, "backward_s": 0.2, "imbalance": 0.3}
 
 
@@ -38,13 +36,14 @@ def main() -> int:
     reports = {}
     for job, make in jobs(args.torchtitan.absolute(), args.steps).items():
         with tempfile.TemporaryDirectory() as folder:
-            reports[job] = _train(make(Path(folder)))
-        print(*_row(job, reports[job]), file=sys.stderr, flush=True)
-    rows = [_row(job, report) for job, report in reports.items()]
-    print_table(COLUMNS, rows)
+            reports[job] = train_with_and_without(make(Path(folder)))
+        print(job, *saving_cells(reports[job]), file=sys.stderr, flush=True)
+    columns = ("job", *COLUMNS)
+    rows = [(job, *saving_cells(report)) for job, report in reports.items()]
+    print_table(columns, rows)
     if args.record:
         command = "python benchmarks/unchanged_scripts.py --torchtitan FOLDER --record"
-        record_result("unchanged_scripts", command=command, columns=COLUMNS, rows=rows)
+        record_result("unchanged_scripts", command=command, columns=columns, rows=rows)
     return 0 if all(map(_meets_bars, reports.values())) else 1
 
 
@@ -99,36 +98,8 @@ def jobs(torchtitan: Path, num_steps: int) -> dict[str, Callable[[Path], Trainin
     }
 
 
-def _train(run: TrainingRun) -> dict[str, Any]:
-    try:
-        num_locked = run.train()
-        run.train_without()
-    except TrainingFailedError as error:
-        sys.exit(f"{error}\n{error.log_tail}")
-    are_equal = losses_equal(run.losses, run.reference_losses)
-    report = build_report(run.folder, losses_equal=are_equal, clocks_left_locked=num_locked)
-    return write_report(report, run.folder).document()
-
-
 def _meets_bars(report: dict[str, Any]) -> bool:
     return bool(report["losses_equal"]) and report["clocks_left_locked"] == 0 and report["saving_percent"] is not None
-
-
-def _row(job: str, report: dict[str, Any]) -> tuple[str, ...]:
-    def figure(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    sides = [report["baseline"], report["planned"]]
-    taken = [
-        text for side in sides for text in (figure(side["iteration_time_s"], ".3f"), figure(side["energy_j"], ".0f"))
-    ]
-    return (
-        job,
-        *taken,
-        figure(report["slowdown_percent"], "+.2f"),
-        figure(report["saving_percent"], ".1f"),
-        figure(report["predicted_saving_percent"], ".1f"),
-    )
 
 
 if __name__ == "__main__":

@@ -19,30 +19,17 @@ from typing import Any, Self
 
 from perseus_dist.simulation.frameworks.missing_modules import supply_what_is_missing
 from perseus_dist.training.post_import import when_imported
-from perseus_dist.training.run_program import run_module, run_script
+from perseus_dist.training.runner import TARGET, run_program
 
-_USAGE = "usage: python -m perseus_dist.simulation.megatron_on_cpu {SCRIPT | -m MODULE} [ARGUMENT ...]"
+_RUNNER = "perseus_dist.simulation.megatron_on_cpu"
 
 _is_enabled = False
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a script or a module with it, as Python would.
-
-    Returns:
-        2 where there is nothing to run.
-    """
-    is_module = arguments[:1] == ["-m"]
-    target, *rest = [*arguments[is_module:], ""]
-    if not target:
-        sys.stderr.write(f"{_USAGE}\n")
-        return 2
-    enable()
-    if not sys.flags.safe_path:
-        del sys.path[0]  # where -m looked for this module
-    sys.argv = [target, *rest[:-1]]
-    (run_module if is_module else run_script)(target)
-    return 0
+    """Run a script or a module with it, as Python would. Arguments and result as ``run_program`` has them."""
+    usage = f"usage: python -m {_RUNNER} {TARGET}"
+    return run_program([*arguments], runner=_RUNNER, usage=usage, activate=enable)
 
 
 def enable() -> None:

@@ -472,6 +472,8 @@ def test_evaluation_and_what_does_not_fit_run_released() -> None:
         world.pass_boundary(Event.ITERATION_END, iteration=iteration)
     world.advance(world.now + 2 * S, BLOCKING_W)
     assert "the schedule does not fit: iteration 6: saw the begin of B" in world.of_type(Telemetry)[-1].trouble
+    (warning,) = world.warned  # once, not in each of four iterations
+    assert "out of step: iteration 3: saw the begin of B" in warning
 
 
 def test_a_checkpoint_is_saved_at_full_clocks_and_counts_to_no_iteration() -> None:
@@ -1014,7 +1016,6 @@ def test_iterations_out_of_step_are_not_kept_for_the_timeline() -> None:
     assert [iteration.iteration for iteration in world.timelines[-1]] == [0, 2]
 
 
-ALTERNATING = (1410, 1200, 1200, 1410, 1005, 1005)
 REQUESTED_MHZ = {"F": (1410 + 1200 + 1410) // 3, "B": (1200 + 1005 + 1005) // 3}
 
 
@@ -1152,12 +1153,12 @@ def test_a_sweep_and_whoever_cannot_set_clocks_say_nothing_of_kinds() -> None:
 def test_the_trainers_own_word_on_its_work_is_passed_on() -> None:
     world = make_world()
     connect(world)
-    for iteration, work in enumerate((None, (4096, -1), (0, 250 * MS), (10**18, 10**18))):
+    for iteration, work in enumerate((None, (4096, -1), (0, 250 * MS), (10**18, 10**18), (10**15, -1))):
         world.work = work
         world.iterate(iteration, 1)
     world.do(world.core.on_trainer_end("finished", world.now))
     told = [(report.tokens, report.input_wait_s) for report in world.reports]
-    assert told == [(0.0, None), (4096.0, None), (0.0, 0.25), (0.0, None)]  # the last are wrong numbers
+    assert told == [(0.0, None), (4096.0, None), (0.0, 0.25), (0.0, None), (1e15, None)]  # 10**18 are wrong numbers
 
 
 def test_telemetry_says_where_the_rank_is_and_each_reading_once() -> None:

@@ -21,7 +21,7 @@ from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, fron
 from perseus_dist.planning.frontier.plan import plan_document, plan_for_deadline
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay, replay_all_max
-from perseus_dist.planning.profile.profile import Profile, read_profile
+from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.planning.schedule.schedule import Schedule, gpipe, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -40,6 +40,11 @@ COARSE = [Granularity.PHASE, Granularity.RANK]
 def problem_of(schedule: Schedule, profile: Profile | None = None) -> PlanningProblem:
     measured = read_profile(EXAMPLE) if profile is None else profile
     return make_problem(schedule, measured, blocking_uw_of_rank=[80_000_000] * schedule.num_ranks)
+
+
+def with_clocks(measured: Measurements, kept: slice | list[int]) -> Measurements:
+    names = ("clocks_mhz", "times_s", "energies_j", "num_samples", "time_std_s", "energy_std_j")
+    return replace(measured, **{name: getattr(measured, name)[..., kept] for name in names})
 
 
 @cache
@@ -112,6 +117,19 @@ def test_against_every_plan_there_is(problem: PlanningProblem, granularity: Gran
         assert frontier.effective_uj[frontier.point_for_straggler(deadline_ps)] == best_uj
 
 
+def test_with_few_plans_the_best_is_found_for_every_deadline() -> None:
+    """Of 256 plans, some of which are found by branch and bound alone."""
+    profile = read_profile(EXAMPLE)
+    few = {key: with_clocks(measured, slice(None, None, 10)) for key, measured in profile.measurements.items()}
+    problem = problem_of(SCHEDULES["gpipe"], replace(profile, measurements=few))
+    plans = every_plan(problem, Granularity.RANK)
+    assert len(plans) == 256
+    best_uj = {at_ps: at_uj for at_ps, at_uj in plans if at_uj == min(uj for time_ps, uj in plans if time_ps <= at_ps)}
+    frontier = plan_coarse_frontier(problem, Granularity.RANK, deadlines_ps=sorted(best_uj), is_whole=False)
+    found_uj = {at_ps: frontier.effective_uj[frontier.point_for_straggler(at_ps)] for at_ps in best_uj}
+    assert found_uj == best_uj
+
+
 @settings(max_examples=30)
 @given(problems(), st.sampled_from(COARSE), st.sampled_from([10, 200, 10_000]))
 def test_late_changes_on_any_problem(problem: PlanningProblem, granularity: Granularity, latency_ms: int) -> None:
@@ -159,16 +177,13 @@ def test_constants_and_tensor_parallel(tmp_path: Path) -> None:
 
 
 def test_refuses_computations_of_other_maximum_clocks() -> None:
+    """Even where the second highest clock is the same."""
     profile = read_profile(EXAMPLE)
-    backward = profile.measurements[1, "B"]
-    cut = replace(
-        backward,
-        **{
-            name: getattr(backward, name)[..., 1:]
-            for name in ("clocks_mhz", "times_s", "energies_j", "num_samples", "time_std_s", "energy_std_j")
-        },
-    )
-    problem = problem_of(SCHEDULES["1f1b"], replace(profile, measurements={**profile.measurements, (1, "B"): cut}))
+    num_clocks = len(profile.measurements[1, "F"].clocks_mhz)
+    kept_of = {"F": [0, *range(2, num_clocks)], "B": [*range(1, num_clocks)]}
+    cut = {(1, kind): with_clocks(profile.measurements[1, kind], kept) for kind, kept in kept_of.items()}
+    assert len({int(measured.clocks_mhz[1]) for measured in cut.values()}) == 1
+    problem = problem_of(SCHEDULES["1f1b"], replace(profile, measurements={**profile.measurements, **cut}))
     with pytest.raises(
         PlanningError, match="saw stage 1 backward 1395 MHz, stage 1 forward 1410 MHz, expected one clock"
     ) as caught:
@@ -245,9 +260,13 @@ def test_the_library() -> None:
             perseus_dist.plan(EXAMPLE, schedule, blocking_power_w=80, granularity=wrong)  # type: ignore[arg-type]
 
 
-def test_choices_of_a_group_are_those_worth_choosing() -> None:
+@pytest.mark.parametrize("num_as_fast", [0, 2])
+def test_choices_of_a_group_are_those_worth_choosing(num_as_fast: int) -> None:
     """Dropping a clock that another one beats changes nothing that can be planned."""
-    groups = clock_groups(problem_of(SCHEDULES["1f1b"]), Granularity.RANK)
+    profile = read_profile(EXAMPLE)
+    for measured in profile.measurements.values():  # clocks that are as fast as the highest, and take less energy
+        measured.times_s[..., 1 : 1 + num_as_fast] = measured.times_s[..., :1]
+    groups = clock_groups(problem_of(SCHEDULES["1f1b"], profile), Granularity.RANK)
     for group, number in enumerate(groups.num_choices.tolist()):
         columns = np.vstack([groups.choice_ps[group], groups.choice_uj[group]])[:, :number]
         beats = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)

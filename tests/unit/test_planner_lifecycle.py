@@ -418,6 +418,7 @@ def test_a_first_rank_that_contradicts_itself_leaves_no_job_behind() -> None:
     (refused,) = fleet.inbox[stream]
     assert isinstance(refused, Refused)
     assert "pp_rank 7" in refused.reason
+    assert not refused.retry  # it would say the same again
     assert fleet.job.spec is None
     assert fleet.forgotten
     assert not fleet.facts

@@ -139,7 +139,7 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     known = job.members.ranks.get(rank.rank)
     if not _fits(job, rank):
         refusal = (
-            f"saw {_shape(rank)} as rank {rank.rank}, expected {_spec_shape(job.spec)} as the {job.num_attached} "
+            f"saw {_shape(rank)} as rank {rank.rank}, expected {_shape(job.spec)} as the {job.num_attached} "
             "attached ranks of this job; end those, or name the job otherwise"
         )
         effects: list[Effect] = [_refuse(event.stream, refusal, retry=True)]
@@ -272,9 +272,5 @@ def _refuse(stream: int, reason: str, *, retry: bool) -> Refuse:
     return Refuse(stream=stream, refused=Refused(reason=reason, retry=retry))
 
 
-def _shape(rank: Rank) -> str:
-    return f"schedule {rank.schedule_digest[:12]} with {rank.pp_size} x {rank.dp_size} x {rank.tp_size} (pp x dp x tp)"
-
-
-def _spec_shape(spec: JobRegistered) -> str:
+def _shape(spec: Rank | JobRegistered) -> str:
     return f"schedule {spec.schedule_digest[:12]} with {spec.pp_size} x {spec.dp_size} x {spec.tp_size} (pp x dp x tp)"
