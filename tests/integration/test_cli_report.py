@@ -322,7 +322,7 @@ def test_a_straggler_is_reported_from_its_injection_to_full_speed(
     events = json.loads((straggled / "trace.json").read_text())["traceEvents"]
     kept = [event["ts"] for event in events if event["ph"] == "X"]
     instants = {event["cat"]: event["ts"] for event in events if event["ph"] == "i"}
-    assert instants.keys() == {"verdict", "switch", "recovered"}
+    assert instants.keys() == {"sweep", "verdict", "switch", "recovered"}
     assert min(kept) < instants["verdict"] < instants["recovered"] < max(kept)
 
 

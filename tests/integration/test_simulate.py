@@ -60,7 +60,7 @@ def test_latencies_by_target_are_measured_and_planned_with(tmp_path: Path) -> No
     changes = read_profile(profile_csv).clock_changes
     assert changes.keys() == {0, 1, 2, 3}
     for of_stage in changes.values():
-        assert len(of_stage.clocks_mhz) >= 8
+        assert len(of_stage.clocks_mhz) >= 5
         for clock_mhz, time_s in zip(of_stage.clocks_mhz.tolist(), of_stage.times_s.tolist(), strict=True):
             least_s = timing.call_latency_s + timing.settle_to_s(clock_mhz)
             assert least_s <= time_s <= least_s + timing.call_jitter_s + 0.003  # and until it is read back

@@ -64,7 +64,7 @@ def begin_series(
     first_iteration = effective_iteration(job, now_s)
     series = job.profiling.sweep_id + 1
     effects = _order(job, steps, first_iteration, series=series, num_round=1, attempts=1, is_profile=is_profile)
-    if is_profile:
+    if is_profile and job.profiling.sweeps[series].num_steps > 1:
         tell_estimate(job, job.profiling.sweeps[series], len(clocks_mhz), now_s)
     return effects
 

@@ -67,7 +67,9 @@ SIM_EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, u
   return result;
 }
 
-static nvmlMask255_t mask_of(uint64_t bits) { return (nvmlMask255_t){{(unsigned int)bits, (unsigned int)(bits >> 32)}}; }
+static nvmlMask255_t mask_of(uint64_t bits) {
+  return (nvmlMask255_t){{(unsigned int)bits, (unsigned int)(bits >> 32)}};
+}
 
 /* Profiles are told and change nothing: what they do to power and clocks NVIDIA has not published. */
 SIM_EXPORT nvmlReturn_t nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(
