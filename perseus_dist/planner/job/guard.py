@@ -234,6 +234,10 @@ class Guard:
         """Whether the newest probe has all ranks run that iteration at full clocks."""
         return iteration in self._probed
 
+    def is_probe_ahead(self, iteration: int) -> bool:
+        """Whether a probe has been ordered that is not over, or has just been, when this is the newest iteration."""
+        return iteration <= self._probed.stop
+
     @property
     def is_trusting(self) -> bool:
         """Whether several probes in a row have found nothing, and the plan has nearly always kept the promise."""
