@@ -342,7 +342,15 @@ def test_an_agent_killed_together_with_its_lease_process_is_replaced(planner: Sc
     wait_until(lambda: machine.gpus[0].state().is_unlocked)
 
 
-@pytest.mark.parametrize("after_s", [0.05, 0.4])
+def is_followed(trainer_pid: int, agent_pid: int) -> bool:
+    """Whether another agent has been started in place of one that was killed."""
+    try:
+        return agent_of(trainer_pid) != agent_pid
+    except (AssertionError, OSError):
+        return False
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.4])
 def test_a_trainer_that_ends_just_after_its_agent_was_killed_leaves_no_clock_locked(
     planner: ScriptedPlanner, after_s: float
 ) -> None:
@@ -352,8 +360,10 @@ def test_a_trainer_that_ends_just_after_its_agent_was_killed_leaves_no_clock_loc
         with trainer(machine, planner=planner.address) as process:
             lease_file = machine.state_path.with_name("leases") / f"{machine.gpus[0].uuid}.lease"
             wait_until(lambda: is_locked(machine))
-            for pid in (agent_of(process.pid), json.loads(lease_file.read_text())["pid"]):
+            agent = agent_of(process.pid)
+            for pid in (agent, json.loads(lease_file.read_text())["pid"]):
                 os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: is_followed(process.pid, agent))  # where nobody is left, nobody can unlock
             time.sleep(after_s)
             process.kill()
         wait_until(lambda: machine.gpus[0].state().is_unlocked)
