@@ -63,7 +63,6 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(284, "settled_time", id="a GPU that is slow by itself and hot", marks=pytest.mark.stress),
         pytest.param(495, "settled_time", id="others wait longer than a capped GPU takes", marks=pytest.mark.stress),
         pytest.param(440, "settled_time", id="power caps of several ranks that come and go", marks=pytest.mark.stress),
-        pytest.param(276, "settled_time", id="a hot GPU is reported to be well", marks=pytest.mark.stress),
         pytest.param(385, "settled_plan", id="heat held all clocks above the plan's during the sweep"),
         pytest.param(304, "profile_truth", id="four of six pipelines are slow in the sweep", marks=pytest.mark.stress),
         pytest.param(6112, "settled_plan", id="a link is well as its plan forgets it", marks=pytest.mark.stress),
