@@ -130,6 +130,17 @@ def test_a_sweep_goes_no_deeper_without_those_who_see_where_to_stop(tmp_path: Pa
     assert ratio < 1.08
 
 
+def test_a_power_cap_as_the_first_plan_begins_is_over_when_it_is_over(tmp_path: Path) -> None:
+    """Two replicas, a rank without a history: its verdict stood for ever, and plans that waited for it were late.
+
+    Each was replaced within the guard's probe, so that the guard judged none of them: 15 % late to the end.
+    """
+    events = [{"iteration": 34, "rank": 1, "power_limit_w": 250.0}, {"iteration": 54, "rank": 1, "power_limit_w": None}]
+    names, ratio = play(tmp_path, profile="sweep", noise_percent=0.0, iterations=184, seed=0, events=events)
+    assert names == []
+    assert ratio < 1.05  # of which the sweep costs 1.3 points
+
+
 @pytest.mark.parametrize(
     "events",
     [

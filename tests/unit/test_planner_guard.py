@@ -278,3 +278,18 @@ def test_nothing_is_judged_without_a_reference() -> None:
     assert world.guard.lost_s == 0.0
     world.train(8, 1.0, 2.0)
     assert world.guard.breach is not None  # the first probe has brought one
+
+
+def test_a_probe_is_open_until_the_plan_is_judged_by_it() -> None:
+    world = begun()
+    world.train(4, 1.0, 1.0)
+    assert not world.guard.is_probing
+    world.guard.order_probe(world.number)
+    assert world.guard.is_probing
+    world.train(2, 1.0, 1.0, FREE)
+    assert world.guard.is_probing  # one of them counts, and there is nothing yet to compare with
+    world.train(1, 1.0, 1.0, FREE)
+    assert not world.guard.is_probing
+    world.guard.order_probe(world.number)
+    world.train(5, 1.0, 1.0, MIXED)
+    assert not world.guard.is_probing  # it was not followed, and is over

@@ -120,3 +120,19 @@ def test_the_profile_says_which_of_two_has_been_slow_from_the_beginning() -> Non
 def test_a_profile_that_is_wrong_for_both_of_two_makes_neither_slow() -> None:
     assert np.isnan(compared([[0.2, 0.2]] * 4)).all()
     assert np.isnan(compared([[0.0, -0.2]] * 4)).all()
+
+
+def test_a_straggler_without_a_history_is_over_where_its_only_peer_and_the_profile_say_so() -> None:
+    two = PeerBaseline(np.zeros(2, dtype=np.intp), np.ones(1), POLICY)
+    flagged, throttled, none = np.array([True, False]), np.array([True, False]), np.zeros(2, dtype=bool)
+    same, other = np.full((2, 1), 1410.0), np.array([[1410.0], [1005.0]])
+    slow = np.array([[0.3], [0.0]])
+    for _ in range(4):  # slow from the first iteration on: nothing usual is learned of it
+        agreed, _ = two.deviations(slow, same, flagged, flagged, throttled)
+        assert agreed[0] == pytest.approx(0.3)
+    agreed, _ = two.deviations(np.zeros((2, 1)), other, flagged, flagged, none)
+    assert np.isnan(agreed[0])  # it is well, and has no peer
+    agreed, _ = two.deviations(np.zeros((2, 1)), same, flagged, flagged, none)
+    assert agreed[0] == 0.0  # in a probe it has one
+    agreed, _ = two.deviations(slow, same, flagged, flagged, none)
+    assert agreed[0] == pytest.approx(0.3)  # and is held to be slow where both say that

@@ -16,7 +16,7 @@ from perseus_dist.messages.terms import NO_POINT
 _NUM_USUAL = 16  # iterations
 _NUM_LATEST = 8  # iterations
 _TOLERANCE = 0.02
-# Iterations between the begins of two probes; ranks that hear of nobody agree by the iterations' numbers.
+# Iterations between the begins of two probes; ranks that hear of no planner agree by the iterations' numbers.
 _PROBE_GAP = 64
 _WAITING_PROBE_GAP = 16
 _NUM_PROBE_ITERATIONS = 3  # the first is not counted: clocks are still on their way
@@ -76,7 +76,7 @@ class AbsenceGuard:
                 durations_ns.clear()
 
     def end_iteration(self, iteration: int, time_ns: int) -> None:
-        """It ends. One that was not seen whole must not be told."""
+        """Take note of its end, unless parts of it are not known."""
         if self._begin_ns is None or self.verdict:
             return
         duration_ns = time_ns - self._begin_ns

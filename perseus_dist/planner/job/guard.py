@@ -155,6 +155,7 @@ class Guard:
     _gap: int = 8
     _spacing: int = 4
     _probed: range = range(0)
+    _is_probing: bool = False
     _since: int = 0  # iteration that gaps are counted from
 
     def begin_plan(self, first_iteration: int) -> None:
@@ -180,6 +181,8 @@ class Guard:
             mode: What the ranks did in it.
             allowed: [s] at full clocks -> [s] that the target allows.
         """
+        if number > self._probed.stop:
+            self._is_probing = False  # it has not been seen whole
         if number <= self._number:  # training goes on from earlier
             self._first, self._since = min(self._first, number), min(self._since, number)
             self._probed = range(0)
@@ -227,6 +230,7 @@ class Guard:
         """The iterations of a probe that begins there."""
         self.num_probes += 1
         self._probed = range(first_iteration, first_iteration + self.policy.num_probe_iterations)
+        self._is_probing = True
         self._since = self._probed.stop
         return self._probed
 
@@ -237,6 +241,11 @@ class Guard:
     def is_probe_ahead(self, iteration: int) -> bool:
         """Whether a probe has been ordered that is not over, or has just been, when this is the newest iteration."""
         return iteration <= self._probed.stop
+
+    @property
+    def is_probing(self) -> bool:
+        """Whether a probe has been ordered that the plan has not been judged by; under another plan it will not be."""
+        return self._is_probing
 
     @property
     def is_trusting(self) -> bool:
@@ -299,6 +308,7 @@ class Guard:
 
     def _compare(self, before_s: float | None, allowed: Callable[[float], float]) -> None:
         """A probe has been seen: judge the plan by it, and decide when to look again."""
+        self._is_probing = False
         assert self.reference_s is not None
         # What happened when is not known: the slower of the two references may have held all the time.
         generous_s = allowed(max(self.reference_s, before_s or 0.0))

@@ -81,7 +81,9 @@ class PeerBaseline:
             above = self._above_profile(values @ self._shares, is_frozen)
             # Noise is what history shows: the profile speaks only where it says clearly that a place is slow.
             is_slow = np.minimum(above, 2 * peers) > math.log(self._policy.min_degree) + _PROFILE_DOUBT
-            is_new = np.isnan(history) & is_slow & ~has_many  # NaN compares false
+            # Or that a known straggler is slow no more, if its only peer agrees.
+            is_well = is_straggler & (np.maximum(above, 2 * peers) < _PROFILE_DOUBT)
+            is_new = np.isnan(history) & (is_slow | is_well) & ~has_many  # NaN compares false
             known = np.where(is_new, above, history)
             self.doubts = np.where(is_new, _PROFILE_DOUBT, 0.0)
         # One's own history is less noisy than the only peer: the peer need agree by half, and only about being slow.

@@ -65,7 +65,7 @@ def max_slowdown(job: Job) -> float:
 
 
 def is_waiting(job: Job, decided: SwitchDecided) -> bool:
-    """Whether pipelines wait for a straggler that nobody but the detector has named."""
+    """Whether pipelines wait for a straggler that the detector has named, and no operator."""
     return (decided.t_prime_s > 0 or any(decided.own_revisions)) and not job.stragglers
 
 

@@ -70,7 +70,8 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     was_kept, job.detection.keeps_switch = job.detection.keeps_switch, False
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
-    if not why and is_seen_under_own_plans(job):
+    # What the guard is about to judge is not replaced before, or plans that are late in turns are never judged.
+    if not why and not job.enforcement.guard.guard.is_probing and is_seen_under_own_plans(job):
         why = "pipelines with slow ranks have been seen under plans of their own"
     if was_kept or why:
         effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
