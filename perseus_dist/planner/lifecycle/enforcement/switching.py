@@ -163,7 +163,7 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
     decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
     job.enforcement.switch = decided
     job.enforcement.guard.begin_plan(effective)
-    job.measured.saving.begin_plan(effective, followed_plan(job))
+    job.measured.saving.begin_plan(effective, decided.directives, followed_plan(job))
     job.measured.enforced.clear()
     job.num_changes += 1
     job.history.add(
