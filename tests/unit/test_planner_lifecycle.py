@@ -984,6 +984,27 @@ def test_a_pause_of_training_does_not_push_the_effective_iteration_away() -> Non
     assert switch.effective_iteration <= fleet.iteration + 3
 
 
+def test_a_slower_targets_plan_that_takes_a_little_too_long_is_replaced_by_a_faster_one() -> None:
+    """A profile may be off by a few thousandths at a plan's clocks: less than what breaks the promise."""
+    fleet = Fleet().to_planning()
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    times_ps = tuple(round(time_s * S) for time_s in (1.0, 1.19, 1.2))
+    fleet.plan_ready(replace(summary(), time_ps=times_ps, total_uj=(800, 660, 650), lower_bound_uj=(790, 650, 640)))
+    assert fleet.job.switch is not None
+    slow = fleet.job.switch.points[0]
+    assert slow == 2
+    fleet.planned_s = 1.2 * 1.006
+    fleet.iterate(11)
+    assert fleet.job.switch.points[0] == slow, "too few tell"
+    fleet.iterate(5)  # a probe is among them
+    assert fleet.job.switch.points[0] == slow - 1
+    assert "0.6 % longer than the target allows" in fleet.job.switch.reason
+    fleet.planned_s = 1.2
+    fleet.iterate(60)
+    assert fleet.job.switch.points[0] == slow - 1
+    assert fleet.phase() is Phase.ENFORCING
+
+
 def test_a_deadline_that_no_plan_meets_is_refused_with_what_can_be_met() -> None:
     fleet = Fleet().to_enforcing()
     fleet.tell(TargetSet(target=Target(deadline_s=0.5)))

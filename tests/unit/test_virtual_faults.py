@@ -8,7 +8,7 @@ import pytest
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
 from perseus_dist.planning.schedule.instruction import profile_name
-from perseus_dist.planning.schedule.schedule import gpipe, one_f_one_b
+from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual.run import VirtualJob, virtual_job
@@ -192,16 +192,6 @@ def test_messages_may_be_late_and_stay_in_order(job: VirtualJob) -> None:
         assert numbers == sorted(numbers)
     assert job.status.pipelines[1].is_waiting
     assert job.status.refused_reports == 0
-
-
-def test_a_gpu_that_meets_its_power_cap_reports_in_order() -> None:
-    """A reading of the meter that an iteration's end asks for is told after that iteration."""
-    schedule = gpipe(pp=2, microbatches=16)
-    slow = SimulatedJob(schedule=schedule, num_pipelines=1, num_iterations=30, imbalance=0.4, time_scale=5.0)
-    with virtual_job(slow, "a40", noise_percent=0.5, quick_plans=True) as running:
-        train(running, 30)
-        assert running.status.refused_reports == 0
-        assert running.planner.job.num_refused_reports == 0
 
 
 def test_messages_that_are_too_late_are_none(job: VirtualJob) -> None:

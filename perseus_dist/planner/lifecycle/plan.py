@@ -118,6 +118,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         return []
     job.planning.pending, job.planning.attempts, job.planning.refine_at_s = None, 0, 0.0
     job.enforcement.forget_drifts()  # agents compare with the new table from now on
+    job.enforcement.overrun = 0.0
     job.measured.self_check = SelfCheckWatch()
     if result.revision <= job.revisions.held_table:  # an agent that follows a later one has attached meanwhile
         return start_planning(

@@ -24,7 +24,7 @@ def followed_plan(job: Job) -> Followed | None:
     planned_ps = max(t_prime_ps, *(one.time_ps[point] for one, point in followed))
     full_ps = max(t_prime_ps, *(one.baseline_time_ps for one, _ in followed))
     return Followed(
-        key=(switch.table_revision, switch.points, switch.own_revisions),
+        key=(switch.table_revision, switch.points, switch.own_revisions, is_set),
         time_s=planned_ps / PS_PER_S,
         stretch=0.0 if is_set else planned_ps / full_ps,
         rate_j=(baseline_uj - planned_uj) / UJ_PER_J,
