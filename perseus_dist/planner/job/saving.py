@@ -104,7 +104,8 @@ class Saving:
             directives: What ranks say that follow it.
             plan: The plan; None where that is full clocks, whatever it is called.
         """
-        self._plans.append((first_iteration, directives, plan))
+        if not self._plans or self._plans[-1][1:] != (directives, plan):
+            self._plans.append((first_iteration, directives, plan))
 
     def plan_at(self, number: int, directives: Directives) -> Followed | None:
         """The plan that an iteration followed, which may be reported long after another plan has come.

@@ -147,8 +147,9 @@ class GpuEvidence:
 
     def predicts(self, loss: FloatArray) -> BoolArray:
         """(num_ranks) where a throttled clock alone says that times will be slow, whatever else bounds them."""
-        has_peers = np.isfinite(self._reached_by_peers())
-        is_lasting = (self._num_throttled >= self._policy.min_gpu_samples) & (self._is_beyond_power | has_peers)
+        is_lasting = self._num_throttled >= self._policy.min_gpu_samples
+        if is_lasting.any():
+            is_lasting &= self._is_beyond_power | np.isfinite(self._reached_by_peers())
         lasting: BoolArray = is_lasting & (self._policy.gpu_gain_share * loss > np.log(self._policy.min_degree))
         return lasting
 
