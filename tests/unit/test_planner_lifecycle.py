@@ -573,6 +573,17 @@ def test_samples_are_acknowledged_behind_the_fact_and_again_when_they_come_again
     assert attached.acked_samples == samples.sequence
 
 
+def test_a_blocking_power_that_is_far_from_the_others_is_left_out() -> None:
+    """GPUs that wait draw alike, so that a rank that was disturbed as it waited tells nothing."""
+
+    class Disturbed(Fleet):
+        def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+            told = super().samples(rank, sweep_id, index, clock_mhz)
+            return replace(told, blocking_power_w=(84.0, 1578.0)[rank % 2])
+
+    assert Disturbed().to_planning().requests[0].blocking_power_w == (84.0, 84.0)
+
+
 def test_planning_starts_when_the_sweep_is_complete() -> None:
     fleet = Fleet().to_planning()
     (request,) = fleet.requests
