@@ -59,9 +59,9 @@ class Standing:
         lossy: Ranks whose messages are lost now and then, likewise.
         delay_s: [s] the longest that a message takes.
         is_disk_full: Whether the planner's is.
-        reports: By pipeline, the degree that an operator reported. What operators order of a planner that is dead they
-            are told to have failed, and it changes nothing: no planner that comes back can know of it, and what they
-            ordered before is durable.
+        reports: By pipeline, the degree that an operator reported. An order to a planner that is dead fails, as the
+            operator sees, and changes nothing: no planner that comes back can know of it, and what was ordered before
+            is durable.
     """
 
     target: Target
@@ -81,7 +81,7 @@ class Standing:
 
     @property
     def is_planner_dead(self) -> bool:
-        """Whether operators' orders reach nobody; those of a planner that is stopped wait for it."""
+        """Whether operators' orders fail; those to a planner that is stopped wait for it."""
         return (Process.PLANNER, None, ProcessAction.KILL) in self.down
 
     @property

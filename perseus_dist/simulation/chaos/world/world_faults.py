@@ -107,7 +107,7 @@ class WorldFaults:
             case DiskFull():
                 job.faults.free_disk()
             case TargetOrder() | StragglerOrder() if not job.planner.is_alive:
-                pass  # the operator is told so
+                pass  # the order fails, as the operator sees
             case TargetOrder():
                 job.planner.tell(TargetSet(target=parse_scenario_target(event.target)))
             case StragglerOrder():
