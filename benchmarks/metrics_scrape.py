@@ -88,7 +88,7 @@ def make_job(job_id: str) -> Job:
         energy_j=1e6,
         is_released=False,
         is_planned=True,
-        is_enforced=True,
+        followed={0: (1, 0)},
         is_live=True,
     )
     job.progress.pipelines = [Pipeline(num_attached=PP * TP, latest=one) for _ in range(DP)]

@@ -122,6 +122,16 @@ def test_what_a_full_disk_did_not_take_was_not_acknowledged() -> None:
     assert broken(SAVED, *full) == []
 
 
+def test_an_order_that_a_full_disk_left_without_an_answer_may_take_place() -> None:
+    """The straggler that was acknowledged before is cleared in memory, and on the disk once that has room."""
+    cleared = (
+        DiskFull(iteration=42, is_full=True),
+        StragglerOrder(iteration=45),
+        DiskFull(iteration=50, is_full=False),
+    )
+    assert broken(SAVED, *ORDERS[:1], *cleared) == []
+
+
 def test_an_answer_that_hides_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     full = (DiskFull(iteration=42, is_full=True), *ORDERS[1:], DiskFull(iteration=53, is_full=False))
     monkeypatch.setattr(

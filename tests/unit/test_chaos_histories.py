@@ -66,6 +66,14 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(385, "settled_plan", id="heat held all clocks above the plan's during the sweep"),
         pytest.param(304, "profile_truth", id="four of six pipelines are slow in the sweep", marks=pytest.mark.stress),
         pytest.param(6112, "settled_plan", id="a link is well as its plan forgets it", marks=pytest.mark.stress),
+        pytest.param(6143, "reported_saving", id="a report is over before a rank that was cut off is heard again"),
+        pytest.param(
+            156, "reported_saving", id="another GPU is slow while a hot one is waited for", marks=pytest.mark.stress
+        ),
+        pytest.param(6020, "reported_saving", id="a meter is read as an iteration is reported"),
+        pytest.param(6150, "reported_slowdown", id="heat at the baseline, and a job that ends before a probe"),
+        pytest.param(3030, "waiting", id="a GPU at its power cap beside others that wait"),
+        pytest.param(3084, "settled_time", id="a slower plan takes a few thousandths too long"),
         pytest.param(6121, "settled_time", id="a link is slow after the planner's end", marks=pytest.mark.stress),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),
     ],

@@ -46,6 +46,22 @@ def test_a_node_is_eight_ranks_or_what_is_left() -> None:
     assert sorted(rank for rank, gpu in seen.at(0).gpus.items() if gpu.power_limit_w) == [8, 9]
 
 
+def test_what_operators_order_of_a_dead_planner_changes_nothing() -> None:
+    """They are told that it has failed; a planner that is only stopped hears of it later."""
+    seen = history(
+        StragglerOrder(iteration=1, pipeline=3, degree=1.5),
+        ProcessEvent(iteration=2, action=ProcessAction.STOP, process=Process.PLANNER),
+        TargetOrder(iteration=3, target="slowdown=1.1"),
+        ProcessEvent(iteration=4, action=ProcessAction.KILL, process=Process.PLANNER),
+        StragglerOrder(iteration=5, pipeline=3, degree=None),
+        TargetOrder(iteration=6, target="t_min"),
+        ProcessEvent(iteration=7, action=ProcessAction.RESTART, process=Process.PLANNER),
+        StragglerOrder(iteration=9, pipeline=3, degree=None),
+    )
+    assert [seen.at(i).reports for i in (4, 8, 9)] == [{3: 1.5}, {3: 1.5}, {}]
+    assert [seen.at(i).target.slowdown for i in (2, 3, 8)] == [None, 1.1, 1.1]
+
+
 def test_disturbances_are_counted_where_they_begin() -> None:
     seen = history(
         SlowDown(iteration=3, rank=1, slowdown=1.2),

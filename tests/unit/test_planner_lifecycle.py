@@ -573,6 +573,17 @@ def test_samples_are_acknowledged_behind_the_fact_and_again_when_they_come_again
     assert attached.acked_samples == samples.sequence
 
 
+def test_a_blocking_power_that_is_far_from_the_others_is_left_out() -> None:
+    """GPUs that wait draw alike, so that a rank that was disturbed as it waited tells nothing."""
+
+    class Disturbed(Fleet):
+        def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+            told = super().samples(rank, sweep_id, index, clock_mhz)
+            return replace(told, blocking_power_w=(84.0, 1578.0)[rank % 2])
+
+    assert Disturbed().to_planning().requests[0].blocking_power_w == (84.0, 84.0)
+
+
 def test_planning_starts_when_the_sweep_is_complete() -> None:
     fleet = Fleet().to_planning()
     (request,) = fleet.requests
@@ -982,6 +993,27 @@ def test_a_pause_of_training_does_not_push_the_effective_iteration_away() -> Non
     switch = fleet.switch(0)
     assert switch is not None
     assert switch.effective_iteration <= fleet.iteration + 3
+
+
+def test_a_slower_targets_plan_that_takes_a_little_too_long_is_replaced_by_a_faster_one() -> None:
+    """A profile may be off by a few thousandths at a plan's clocks: less than what breaks the promise."""
+    fleet = Fleet().to_planning()
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    times_ps = tuple(round(time_s * S) for time_s in (1.0, 1.19, 1.2))
+    fleet.plan_ready(replace(summary(), time_ps=times_ps, total_uj=(800, 660, 650), lower_bound_uj=(790, 650, 640)))
+    assert fleet.job.switch is not None
+    slow = fleet.job.switch.points[0]
+    assert slow == 2
+    fleet.planned_s = 1.2 * 1.006
+    fleet.iterate(11)
+    assert fleet.job.switch.points[0] == slow, "too few tell"
+    fleet.iterate(5)  # a probe is among them
+    assert fleet.job.switch.points[0] == slow - 1
+    assert "0.6 % longer than the target allows" in fleet.job.switch.reason
+    fleet.planned_s = 1.2
+    fleet.iterate(60)
+    assert fleet.job.switch.points[0] == slow - 1
+    assert fleet.phase() is Phase.ENFORCING
 
 
 def test_a_deadline_that_no_plan_meets_is_refused_with_what_can_be_met() -> None:

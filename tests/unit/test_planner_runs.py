@@ -564,6 +564,19 @@ def test_a_baseline_that_a_slow_gpu_made_slow_is_replaced_by_that_of_probes() ->
     assert job_status(fleet.job).baseline == baseline
 
 
+def test_a_baseline_that_a_slow_gpu_made_slow_is_replaced_by_full_clocks_before_the_plan() -> None:
+    """It recovers while the highest clock is measured; the job may end before the first probe."""
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    _report(fleet, times_s=(1.0, 1.6, 1.6) * 3)
+    assert job_status(fleet.job).baseline.time_s == 1.6
+    while fleet.job.phase is not Phase.PLANNING:
+        fleet.iterate()
+    fleet.plan_ready()
+    _report(fleet, times_s=(1.0,))
+    assert job_status(fleet.job).baseline.time_s == 1.0
+
+
 def test_a_baseline_of_rough_energies_takes_that_of_more_iterations() -> None:
     fleet = Runs()
     fleet.attach_all(gpu=GPU, workload=WORKLOAD)

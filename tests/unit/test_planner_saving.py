@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -212,6 +213,18 @@ def test_what_others_under_a_slower_plan_saved_is_all_in_doubt_once_iterations_t
     assert saving.doubt_j >= doubt_j + 3 * 75
 
 
+def test_iterations_that_draw_what_the_plan_does_are_not_held_at_lower_clocks() -> None:
+    """A GPU that is slow at the plan's clocks makes the others wait, and these save what they did before."""
+    known = replace(SLOWER, energy_j=850.0, waiting_w=200.0)
+    saved = {}
+    for energy_j in (892.0, 870.0):
+        saving = begun()
+        plan(saving, 10, 2.4, 850.0, number=0, plan=known)
+        plan(saving, 3, 2.6, energy_j, number=10, plan=known)
+        saved[energy_j] = saving.saved_j
+    assert saved == {892.0: pytest.approx(10 * 150 + 3 * 150), 870.0: pytest.approx(10 * 150 + 3 * 75)}
+
+
 def test_a_probe_tells_of_plans_that_took_as_long_just_before_it() -> None:
     """From the first iteration on heat holds all clocks below a slower plan: only the profile says what that saves."""
     saving = Saving()
@@ -381,13 +394,16 @@ def test_an_iteration_whose_energy_is_not_known_drew_what_the_one_before_drew() 
 
 def test_iterations_that_are_told_late_followed_the_plan_of_then() -> None:
     saving = Saving()
-    saving.begin_plan(10, PLAN)
-    saving.begin_plan(20, None)
-    saving.begin_plan(30, WAITING)
-    assert saving.plan_at(9, is_newest=False) is UNKNOWN
-    assert [saving.plan_at(number, is_newest=False) for number in (10, 19, 20, 29)] == [PLAN, PLAN, None, None]
-    assert [saving.plan_at(number, is_newest=True) for number in (29, 30)] == [WAITING, WAITING]
-    assert saving.plan_at(31, is_newest=False) is None, "it was ordered too late"
+    t_min, full_clocks, waiting = ({0: (1, 7), 1: (1, point)} for point in (7, 0, 31))
+    saving.begin_plan(10, t_min, PLAN)
+    saving.begin_plan(20, full_clocks, None)
+    saving.begin_plan(30, waiting, WAITING)
+    assert [saving.plan_at(25, followed) for followed in (t_min, full_clocks, waiting)] == [PLAN, None, WAITING]
+    assert saving.plan_at(31, full_clocks) is None, "a planner that was stopped has ordered the next one too late"
+    assert saving.plan_at(25, {0: (1, 7), 1: (1, 8)}) is UNKNOWN
+    again = replace(WAITING, rate_j=200.0)
+    saving.begin_plan(40, waiting, again)
+    assert [saving.plan_at(number, waiting) for number in (39, 40)] == [WAITING, again]
 
 
 @pytest.mark.parametrize("seed", range(5))

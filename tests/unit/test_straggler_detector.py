@@ -260,7 +260,7 @@ def test_all_stages_of_a_pipeline_are_slow_and_no_one_gpu_is_blamed() -> None:
 )
 def test_nvml_predicts_before_an_iteration_is_over(reasons: int, temperature_c: float, cause: Cause) -> None:
     job = Job()
-    job.run(30)
+    job.run(30, gpus=dict.fromkeys(range(job.layout.num_ranks), COOL))
     reading = replace(HOT, event_reasons=reasons, temperature_c=temperature_c)
     for at_s in (30.0, 30.6, 31.2):
         assert not job.detector.judge(at_s).verdicts
@@ -271,6 +271,19 @@ def test_nvml_predicts_before_an_iteration_is_over(reasons: int, temperature_c: 
     assert verdict.is_acted_upon
     assert "1200 MHz of 1410 MHz requested" in verdict.sentence
     assert "will be slower" in verdict.sentence
+
+
+def test_peers_that_wait_do_not_say_that_a_power_cap_is_one_ranks_own() -> None:
+    """All GPUs of a job meet their cap while they compute; readings once a second may find one computing alone."""
+    capped = replace(HOT, event_reasons=0x4, temperature_c=60.0)
+    found = {}
+    for power_w in (70.0, 300.0):
+        job = Job()
+        job.run(30, gpus=dict.fromkeys(range(job.layout.num_ranks), replace(COOL, power_w=power_w)))
+        for at_s in (30.0, 30.6, 31.2):
+            assert job.detector.observe_gpu(6, capped, at_s) == ""
+        found[power_w] = [verdict.cause for verdict in job.detector.judge(31.5).verdicts]
+    assert found == {70.0: [], 300.0: [Cause.POWER_CAP]}
 
 
 def test_times_take_over_what_nvml_predicted() -> None:

@@ -134,6 +134,14 @@ def test_a_killed_planner_takes_up_what_is_durable(job: VirtualJob) -> None:
     assert job.status.switch_revision >= before.switch_revision
 
 
+def test_a_signal_to_a_dead_planner_does_nothing(job: VirtualJob) -> None:
+    job.faults.kill_planner()
+    job.faults.stop_planner()
+    job.faults.restart_planner()
+    train(job, 4)
+    assert [pipeline.attached_ranks for pipeline in job.status.pipelines] == [2, 2]
+
+
 def test_a_planner_that_was_stopped_goes_on(job: VirtualJob) -> None:
     job.faults.stop_planner()
     messages = job.status.messages

@@ -3,6 +3,7 @@
 A fact replaces the earlier one with the same ``key``; those with different keys are kept side by side.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote
@@ -250,6 +251,11 @@ class SwitchDecided(_Keyed):
     def revision_of(self, dp_rank: int) -> int:
         """Of the table that a pipeline follows."""
         return (self.own_revisions[dp_rank] if self.own_revisions else 0) or self.table_revision
+
+    @property
+    def directives(self) -> Mapping[int, tuple[int, int]]:
+        """By dp_rank, the table revision and the point that its ranks are to follow."""
+        return {dp_rank: (self.revision_of(dp_rank), point) for dp_rank, point in enumerate(self.points)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

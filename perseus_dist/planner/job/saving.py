@@ -14,6 +14,7 @@ A level's sum is taken again whenever more is known of its state. What cannot be
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -36,6 +37,9 @@ _NUM_SETTLED = 128  # iterations at full clocks after which a state is known wel
 _NUM_BESIDE = 8  # iterations beside a window that its energy is looked for in
 _FIRST_WANTED = 4  # iterations of whose full clocks nothing tells, before a window is wanted
 _NUM_MEASURED = 64  # iterations of which something tells, after which it is wanted so soon again
+
+Directives = Mapping[int, tuple[int, int]]
+"""By dp_rank, the revision of a table and the point of it that a pipeline follows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +71,7 @@ class Saving:
     _time_noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
     _energy_noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
     _latest: tuple[Followed | None, float, float] | None = None  # plan, time, energy of the latest iteration
-    _plans: deque[tuple[int, Followed | None]] = field(default_factory=lambda: deque(maxlen=_MAX_PLANS))
+    _plans: deque[tuple[int, Directives, Followed | None]] = field(default_factory=lambda: deque(maxlen=_MAX_PLANS))
 
     @property
     def saved_j(self) -> float:
@@ -92,21 +96,27 @@ class Saving:
         """
         return self._window is None and self._num_unmeasured >= self._num_wanted
 
-    def begin_plan(self, first_iteration: int, plan: Followed | None) -> None:
-        """From this iteration on all pipelines follow this; None where that is full clocks, whatever it is called."""
-        self._plans.append((first_iteration, plan))
+    def begin_plan(self, first_iteration: int, directives: Directives, plan: Followed | None) -> None:
+        """From this iteration on all pipelines are to follow a plan.
 
-    def plan_at(self, number: int, *, is_newest: bool) -> Followed | None:
+        Args:
+            first_iteration: Number of the first.
+            directives: What ranks say that follow it.
+            plan: The plan; None where that is full clocks, whatever it is called.
+        """
+        if not self._plans or self._plans[-1][1:] != (directives, plan):
+            self._plans.append((first_iteration, directives, plan))
+
+    def plan_at(self, number: int, directives: Directives) -> Followed | None:
         """The plan that an iteration followed, which may be reported long after another plan has come.
 
         Args:
-            number: Of the iteration.
-            is_newest: Ranks say that they followed the newest; a planner that was stopped may have ordered it too late.
+            number: Of the iteration. It only tells apart plans of the same directives: a planner that was stopped may
+                order a plan for iterations that are over by then.
+            directives: What ranks say that they followed.
         """
-        if is_newest and self._plans:
-            return self._plans[-1][1]
-        earlier = list(self._plans)[:-1]
-        return next((plan for first, plan in reversed(earlier) if first <= number), UNKNOWN)
+        same = [(first, plan) for first, known, plan in reversed(self._plans) if known == directives]
+        return next((plan for first, plan in same if first <= number), same[0][1] if same else UNKNOWN)
 
     def begin(self, full: FullClocks) -> None:
         """A baseline is known, and no window is."""

@@ -9,6 +9,7 @@ from perseus_dist.planner.job.full_clocks import Beside, FullClocks
 _ALIKE_STRETCH = 0.015
 _GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a window is beside them
 _ALIKE_TIME = 0.005
+_AS_PLANNED = 0.01  # of what a plan draws by the profile
 _Z = 4.0
 GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
 PROFILE_SHARE = 1.0  # the same, where the profile alone says it
@@ -23,6 +24,8 @@ class Followed:
         time_s: [s] that iterations take by the profile; 0 where that is not known.
         stretch: Times by which iterations are longer than at full clocks; 0 where that is not known.
         rate_j: [J] that an iteration saves.
+        energy_j: [J] that an iteration of ``time_s`` draws by the profile; 0 where that is not known.
+        waiting_w: [W] that all pipelines draw together while they wait.
         is_waiting: Some pipelines wait for a straggler.
     """
 
@@ -30,6 +33,8 @@ class Followed:
     time_s: float = 0.0
     stretch: float = 0.0
     rate_j: float = 0.0
+    energy_j: float = 0.0
+    waiting_w: float = 0.0
     is_waiting: bool = False
 
 
@@ -103,11 +108,14 @@ class Level:
     def is_held_back(self, time_noise: float) -> bool:
         """Whether iterations are longer than a slower plan makes them: caps may hold clocks that are lower than its.
 
-        These are the clocks of all then, with a plan or without, and nothing is saved by them.
+        These are the clocks of all then, with a plan or without, and nothing is saved by them. They draw less than the
+        plan does that waits as long; a GPU that is slow at the plan's clocks does not.
         """
-        doubt = max(_ALIKE_STRETCH, _Z * time_noise)
-        is_slower = self.plan.is_waiting or self.plan.stretch > 1 + _ALIKE_STRETCH
-        return is_slower and 0 < self.plan.time_s * (1 + doubt) < self.time_s
+        plan, doubt = self.plan, max(_ALIKE_STRETCH, _Z * time_noise)
+        is_slower = plan.is_waiting or plan.stretch > 1 + _ALIKE_STRETCH
+        waits_j = plan.energy_j + plan.waiting_w * (self.time_s - plan.time_s)
+        draws_less = not plan.energy_j or self.energy_j < (1 - _AS_PLANNED) * waits_j
+        return is_slower and draws_less and 0 < plan.time_s * (1 + doubt) < self.time_s
 
     def settle(self) -> None:
         """Fix the sum that has been counted so far, whatever is found of the state later."""

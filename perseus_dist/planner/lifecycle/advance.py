@@ -7,7 +7,7 @@ from perseus_dist.planner.job.facts import JobEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
-from perseus_dist.planner.lifecycle.enforcement.promise import keep_promise
+from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, put_in_force, release_all
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Persist
 from perseus_dist.planner.lifecycle.plan import (
@@ -187,6 +187,7 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
     effects = record_baseline(job)  # of probes, where the run began without one, or with one that was slow
     if job.switch is not None and job.members.rank_of_stream and is_of_earlier_run(job, job.switch.effective_iteration):
         return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
+    effects += correct_target(job, now_s)
     if job.planning.again_at_s is not None and (job.planning.pending is None or job.is_refining):
         if now_s < job.planning.again_at_s:
             return effects

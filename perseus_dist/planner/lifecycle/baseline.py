@@ -36,23 +36,25 @@ def count_iteration(job: Job, iteration: Iteration) -> None:
     count_swept(job, iteration)
     if iteration.is_planned:
         _count_saving(job, iteration)
-    if iteration.is_enforced and job.switch is not None:
+    if job.switch is not None and iteration.followed == job.switch.directives:
         job.measured.enforced.append(iteration)
     if not iteration.is_released:
         return
     is_warm = job.switch is not None or job.measured.num_warm >= job.policy.num_warmup_iterations
-    if is_warm and not _is_swept(job, iteration.number):
+    is_full = is_warm and not _is_swept(job, iteration.number)
+    if is_full:
         _count_full(job, iteration)
     else:
         job.measured.saving.end_window()
     # With a plan in force only probes run without one, and clocks are on their way in the first iteration of each.
     is_settled = job.switch is None or job.progress.released_number == iteration.number - 1
     job.progress.released_number = iteration.number
-    if job.is_swept or not is_settled:
+    if not is_settled:
         return
-    if job.switch is not None:
-        job.measured.probed.append(iteration)
-    elif job.measured.baseline is None:
+    if job.switch is not None or job.measured.baseline is not None:
+        if is_full:
+            job.measured.probed.append(iteration)
+    elif not job.is_swept:
         job.measured.num_warm += 1
         if job.measured.num_warm > job.policy.num_warmup_iterations:
             job.measured.baseline_iterations.append(iteration)
@@ -129,7 +131,10 @@ def _faster_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | N
     found = _probed_baseline(job.measured)
     if found is None:
         return None
-    error = job.enforcement.guard.guard.noise * math.sqrt(1 / found.num_iterations + 1 / before.num_iterations)
+    noise = job.enforcement.guard.guard.noise
+    if found.num_iterations == len(job.measured.probed):  # a GPU that comes and goes is no noise of theirs
+        noise = min(noise, _ORDINARY_SHARE)
+    error = noise * math.sqrt(1 / found.num_iterations + 1 / before.num_iterations)
     if found.time_s < (1 - _FASTER_SHARE - _Z * error) * before.time_s:
         return found
     is_same = abs(found.time_s / before.time_s - 1) <= _ORDINARY_SHARE
@@ -180,7 +185,7 @@ def _count_saving(job: Job, iteration: Iteration) -> None:
     """Of an iteration under a plan; one that keeps all clocks at their maximum saves nothing, whatever counters say."""
     if job.plan is None or job.switch is None:
         return
-    plan = job.measured.saving.plan_at(iteration.number, is_newest=iteration.is_enforced)
+    plan = job.measured.saving.plan_at(iteration.number, iteration.followed)
     if plan is None:
         _count_full(job, iteration)
     else:
@@ -201,10 +206,12 @@ def _is_swept(job: Job, number: int) -> bool:
     )
 
 
-def _first_lower(ordered: SweepBegun) -> int:
+def _first_lower(ordered: SweepBegun) -> float:
     """The first iteration that may hold a lower clock than the highest, with which a series begins."""
-    is_highest = ordered.sweep_id == ordered.series
-    return ordered.first_iteration + (ordered.iterations_per_clock if is_highest else 0)
+    if ordered.sweep_id != ordered.series:
+        return ordered.first_iteration
+    is_highest_alone = len(ordered.clocks_mhz) == 1
+    return math.inf if is_highest_alone else ordered.first_iteration + ordered.iterations_per_clock
 
 
 def _count_full(job: Job, iteration: Iteration) -> None:

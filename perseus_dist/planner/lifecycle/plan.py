@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
@@ -32,6 +32,7 @@ from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.units import PS_PER_S
 
 _COMPUTATIONS = frozenset(Kind)
+_ALIKE_POWER = 1.5  # times, that waiting GPUs of a job may differ by
 _STAYS = "the plan in force stays, because no new one can be made"
 
 
@@ -118,6 +119,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         return []
     job.planning.pending, job.planning.attempts, job.planning.refine_at_s = None, 0, 0.0
     job.enforcement.forget_drifts()  # agents compare with the new table from now on
+    job.enforcement.overrun = 0.0
     job.measured.self_check = SelfCheckWatch()
     if result.revision <= job.revisions.held_table:  # an agent that follows a later one has attached meanwhile
         return start_planning(
@@ -281,7 +283,10 @@ def _contributions(job: Job) -> tuple[Contribution, ...]:
 
 
 def _blocking_power_w(job: Job) -> tuple[float, ...]:
-    """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited."""
+    """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited.
+
+    GPUs that wait draw alike. What is far from that, as where something disturbed the measurement, is left out.
+    """
     assert job.spec is not None
     seen_w: defaultdict[int, list[float]] = defaultdict(list)
     for series in sorted(job.profiling.samples.keys() & job.profiling.ended_series, reverse=True):
@@ -293,7 +298,12 @@ def _blocking_power_w(job: Job) -> tuple[float, ...]:
                 newly_seen_w[job.members.places[rank].pp_rank].append(highest.samples.blocking_power_w)
         for pp_rank, powers_w in newly_seen_w.items():
             seen_w.setdefault(pp_rank, powers_w)
-    means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in seen_w.items()}
+    usual_w = median_low([power_w for powers_w in seen_w.values() for power_w in powers_w] or [0.0])
+    alike_w = {
+        pp_rank: [power_w for power_w in powers_w if usual_w / _ALIKE_POWER <= power_w <= _ALIKE_POWER * usual_w]
+        for pp_rank, powers_w in seen_w.items()
+    }
+    means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in alike_w.items() if powers_w}
     elsewhere_w = fmean(means_w.values()) if means_w else 0.0
     return tuple(means_w.get(pp_rank, elsewhere_w) for pp_rank in range(job.spec.pp_size))
 

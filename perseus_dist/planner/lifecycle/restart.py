@@ -43,7 +43,8 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     job = Job(job_id=job_id, policy=policy)
     for fact in facts:
         _take(job, fact)
-    job.measured.saving.begin_plan(0, followed_plan(job))
+    if job.switch is not None:
+        job.measured.saving.begin_plan(0, job.switch.directives, followed_plan(job))
     if job.phase is not Phase.DONE:
         job.phase = _phase(job)
         job.reason = "the planner was restarted"

@@ -9,7 +9,7 @@ from perseus_dist.messages.from_agent import Telemetry
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.membership import RankState
-from perseus_dist.planner.job.state.progress import Iteration
+from perseus_dist.planner.job.state.progress import MIXED, Iteration
 from perseus_dist.planner.lifecycle.baseline import count_iteration
 from perseus_dist.planner.lifecycle.enforcement.promise import guard_iteration
 from perseus_dist.planner.lifecycle.stragglers.stragglers import observe
@@ -69,9 +69,9 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
             job.progress.iteration, job.progress.iteration_at_s = number + 1, now_s
             if is_live:
                 job.progress.recent_times_s.append(report.time_s)
-        is_enforced = report.point == point and report.table_revision == table_revision
+        is_planned = report.point == point and report.table_revision == table_revision
         if is_live:
-            is_known |= guard_iteration(job, state, report, now_s, is_planned=is_enforced)
+            is_known |= guard_iteration(job, state, report, now_s, is_planned=is_planned)
         of_pipeline = _join(
             pipeline.unfinished,
             Iteration(
@@ -82,7 +82,7 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
                 energy_j=report.energy_j,
                 is_released=report.point == NO_POINT,
                 is_planned=report.point != NO_POINT,
-                is_enforced=is_enforced,
+                followed={dp_rank: (report.table_revision, report.point)},
                 is_live=is_live,
             ),
         )
@@ -118,6 +118,8 @@ def _join(unfinished: dict[int, Iteration], part: Iteration) -> Iteration:
     iteration.energy_j = (iteration.energy_j or 0.0) + (part.energy_j or 0.0) if are_known else None
     iteration.is_released &= part.is_released
     iteration.is_planned &= part.is_planned
-    iteration.is_enforced &= part.is_enforced
+    for dp_rank, followed in part.followed.items():
+        if iteration.followed.setdefault(dp_rank, followed) != followed:
+            iteration.followed[dp_rank] = MIXED
     iteration.is_live &= part.is_live
     return iteration

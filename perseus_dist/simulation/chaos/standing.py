@@ -59,7 +59,9 @@ class Standing:
         lossy: Ranks whose messages are lost now and then, likewise.
         delay_s: [s] the longest that a message takes.
         is_disk_full: Whether the planner's is.
-        reports: By pipeline, the degree that an operator reported.
+        reports: By pipeline, the degree that an operator reported. An order to a planner that is dead fails, as the
+            operator sees, and changes nothing: no planner that comes back can know of it, and what was ordered before
+            is durable.
     """
 
     target: Target
@@ -76,6 +78,11 @@ class Standing:
         """Whether whatever it takes to set clocks by a plan is there."""
         is_too_late = 2e9 * self.delay_s >= AGENT_NOTICES_NS
         return not (self.down or self.cut_off or self.lossy or self.is_disk_full or is_too_late)
+
+    @property
+    def is_planner_dead(self) -> bool:
+        """Whether operators' orders fail; those to a planner that is stopped wait for it."""
+        return (Process.PLANNER, None, ProcessAction.KILL) in self.down
 
     @property
     def somebody_may_wait(self) -> bool:
@@ -161,6 +168,8 @@ def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
             return replace(standing, lossy=standing.lossy | ranks if event.lose else standing.lossy - ranks)
         case DiskFull():
             return replace(standing, is_disk_full=event.is_full)
+        case TargetOrder() | StragglerOrder() if standing.is_planner_dead:
+            return standing
         case TargetOrder():
             return replace(standing, target=parse_scenario_target(event.target))
         case StragglerOrder(pipeline=None):

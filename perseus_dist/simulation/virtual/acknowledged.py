@@ -69,6 +69,11 @@ class AcknowledgedFacts:
                 if series is not None:
                     key = f"samples/{series}/{rank}/{incarnation}/{samples.sequence}/"
                     self._samples.setdefault(agent, {})[samples.sequence] = key
+            case TargetSet() | StragglerReported() | StragglerCleared():
+                # A full disk may keep the answer back: what stood before may be replaced then, and may not.
+                key, ordered = _order(event)
+                if (before := self._claims.get(key)) is not None:
+                    self._claims[key] = _Claim(before.name, lambda job: before.is_known(job) or ordered.is_known(job))
 
     def replace(self, persist: Persist) -> None:
         """The planner deletes facts, or begins the job anew."""
@@ -129,18 +134,9 @@ class AcknowledgedFacts:
     def answer(self, event: JobEvent) -> None:
         """The planner accepts an operator's order."""
         match event:
-            case TargetSet(target=target):
-                name = f"the target {target}"
-                self._claim(
-                    "target", name, lambda job: job.chosen_target is not None and job.chosen_target.target == target
-                )
-            case StragglerReported(straggler_id=name, degree=degree, dp_rank=dp_rank):
-                known = StragglerKnown(straggler_id=name, degree=degree, dp_rank=dp_rank)
-                sentence = f"straggler {name} at {degree:g}"
-                self._claim(known.key, sentence, lambda job: job.stragglers.get(known.straggler_id) == known)
-            case StragglerCleared(straggler_id=name):
-                key = StragglerKnown(straggler_id=name, degree=1.0, dp_rank=0).key
-                self._claim(key, f"no straggler {name}", lambda job: name not in job.stragglers)
+            case TargetSet() | StragglerReported() | StragglerCleared():
+                key, claim = _order(event)
+                self._claims[key] = claim
 
     def _claim_samples(self, stream: int, sequence: int) -> None:
         """All that was heard of an agent up to a sequence; a full disk is no excuse."""
@@ -160,6 +156,21 @@ class AcknowledgedFacts:
     def _claim(self, key: str, name: str, is_known: Callable[[Job], bool], unstored: Iterable[str] = ()) -> None:
         if key not in unstored:
             self._claims[key] = _Claim(name, is_known)
+
+
+def _order(event: TargetSet | StragglerReported | StragglerCleared) -> tuple[str, _Claim]:
+    """The key of the fact that an operator's order makes or deletes, and what is true once that is done."""
+    match event:
+        case TargetSet(target=target):
+            return "target", _Claim(
+                f"the target {target}", lambda job: job.chosen_target is not None and job.chosen_target.target == target
+            )
+        case StragglerReported(straggler_id=name, degree=degree, dp_rank=dp_rank):
+            known = StragglerKnown(straggler_id=name, degree=degree, dp_rank=dp_rank)
+            return known.key, _Claim(f"straggler {name} at {degree:g}", lambda job: job.stragglers.get(name) == known)
+        case StragglerCleared(straggler_id=name):
+            key = StragglerKnown(straggler_id=name, degree=1.0, dp_rank=0).key
+            return key, _Claim(f"no straggler {name}", lambda job: name not in job.stragglers)
 
 
 def _series(job: Job, samples: ProfileSamples) -> int | None:

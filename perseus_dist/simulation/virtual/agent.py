@@ -133,6 +133,8 @@ class VirtualAgent:
         return outgoing
 
     def _do(self, actions: list[Action], now_ns: int) -> None:
+        # What a reading of the meter makes the core send comes after all of this, as behind a meter's thread.
+        wants_reading = False
         for action in actions:
             match action:
                 case RequestClock():
@@ -140,11 +142,13 @@ class VirtualAgent:
                 case Send():
                     self._outgoing.append(action.message)
                 case ReadMeter():
-                    self._sample(now_ns)
+                    wants_reading = True
                 case WatchEnergy():
                     self._meter.watch_energy(action.is_on, now_ns)
                 case LeavePlanner():
                     self.has_left = True
+        if wants_reading:
+            self._sample(now_ns)
 
     def heed_control(self, now_ns: int) -> None:
         """The state of the lease."""

@@ -94,7 +94,9 @@ class VirtualFaults:
         self._job.touched()
 
     def stop_planner(self) -> None:
-        """SIGSTOP: nothing is answered; agents take it for gone 10 s later."""
+        """SIGSTOP: nothing is answered; agents take it for gone 10 s later. One that is dead has no process to stop."""
+        if not self._planner.is_alive:
+            return
         self._planner.stop()
         for rank in self._ranks:
             rank.link.cut("planner", self._now_ns)

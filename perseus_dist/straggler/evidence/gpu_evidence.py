@@ -2,8 +2,9 @@
 
 A power cap that all GPUs of a stage share is how this job runs, not a straggler: what counts is the loss of clock
 beyond that of the peers. A reading meets the cap or not, by what the GPU computes and is asked for at that instant, so
-that a cap is held against the clocks that the peers have been seen to reach lately, at the cap or without. Where peers
-are few, a power cap predicts nothing, since the profile was measured under it: times must say that it is a lower one.
+that a cap is held against the clocks that the peers have been seen to reach lately, at the cap or without. A peer that
+waits draws too little to meet a cap, whatever its clock: that says nothing. Where few peers say something, a power cap
+predicts nothing, since the profile was measured under it: times must say that it is a lower one.
 """
 
 import numpy as np
@@ -25,6 +26,7 @@ REASON_POWER_BRAKE = 0x80
 THROTTLE_REASONS = REASON_POWER_CAP | REASON_HW_SLOWDOWN | REASON_SW_THERMAL | REASON_HW_THERMAL | REASON_POWER_BRAKE
 
 _NUM_READINGS = 128  # that say what clock a GPU reaches
+_LOADED = 0.8  # of the least power that a cap was met at
 _MIN_LOSS = 0.02  # [log] a clock step or two below the one requested is within what NVML reads at an instant
 
 
@@ -58,7 +60,7 @@ class GpuEvidence:
         self.since_iteration, self.free_iteration = np.full((2, num_ranks), -1, dtype=np.int64)
         # [MHz] by the latest readings: reached at the power cap, and without it.
         self._capped_mhz = np.full((num_ranks, _NUM_READINGS), np.inf)
-        self._free_mhz = np.zeros((num_ranks, _NUM_READINGS))
+        self._free_mhz, self._read_w = np.zeros((2, num_ranks, _NUM_READINGS))
         self._num_read = np.zeros(num_ranks, dtype=np.intp)
         self.has_news = False
         self.since_s = np.full(num_ranks, np.nan)
@@ -81,6 +83,7 @@ class GpuEvidence:
         self._num_read[rank] += 1
         self._capped_mhz[rank, latest] = seen.observed_mhz if reasons == REASON_POWER_CAP and is_below else np.inf
         self._free_mhz[rank, latest] = 0 if is_throttled else seen.observed_mhz
+        self._read_w[rank, latest] = seen.power_w
         self._at_s[rank] = now_s
         self.requested_mhz[rank], self.observed_mhz[rank] = seen.requested_mhz, seen.observed_mhz
         if is_throttled and is_new:
@@ -144,8 +147,9 @@ class GpuEvidence:
 
     def predicts(self, loss: FloatArray) -> BoolArray:
         """(num_ranks) where a throttled clock alone says that times will be slow, whatever else bounds them."""
-        has_peers = np.bincount(self._stage_of_rank)[self._stage_of_rank] > self._policy.min_peers
-        is_lasting = (self._num_throttled >= self._policy.min_gpu_samples) & (self._is_beyond_power | has_peers)
+        is_lasting = self._num_throttled >= self._policy.min_gpu_samples
+        if is_lasting.any():
+            is_lasting &= self._is_beyond_power | np.isfinite(self._reached_by_peers())
         lasting: BoolArray = is_lasting & (self._policy.gpu_gain_share * loss > np.log(self._policy.min_degree))
         return lasting
 
@@ -157,8 +161,10 @@ class GpuEvidence:
 
     def _reached_by_peers(self) -> FloatArray:
         """(num_ranks) logarithm of the clock that peers were seen to reach lately; infinite where they are few."""
-        capped_mhz = self._capped_mhz.min(axis=1)
-        reached_mhz = np.where(np.isfinite(capped_mhz), capped_mhz, self._free_mhz.max(axis=1))
+        is_capped = np.isfinite(self._capped_mhz)
+        loaded_w = _LOADED * self._read_w.min(where=is_capped, initial=np.inf)
+        free_mhz = self._free_mhz.max(axis=1, where=self._read_w >= loaded_w, initial=0.0)
+        reached_mhz = np.where(is_capped.any(axis=1), self._capped_mhz.min(axis=1), free_mhz)
         reached_mhz = np.where(reached_mhz > 0, reached_mhz, np.nan)
         by_peers, num_peers = median_of_others(np.log(reached_mhz), self._stage_of_rank)
         reached: FloatArray = np.where(num_peers >= self._policy.min_peers, by_peers, np.inf)

@@ -16,6 +16,8 @@ class Enforcement:
         drifts: By rank whose instructions' times have left the profile, by what share at most.
         drift_since_s: [s] since when there are any.
         lasting_drifts: Ranks of which that has lasted for long.
+        overrun: Share by which a plan of the table in force takes longer than a slower target allows, as measured; a
+            plan is chosen that is so much faster.
     """
 
     switch: SwitchDecided | None = None
@@ -23,6 +25,7 @@ class Enforcement:
     drifts: dict[int, float] = field(default_factory=dict)
     drift_since_s: float = 0.0
     lasting_drifts: set[int] = field(default_factory=set)
+    overrun: float = 0.0
 
     def forget_drifts(self) -> None:
         """Forget drifts that have been answered."""

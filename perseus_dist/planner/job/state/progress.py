@@ -3,7 +3,10 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from perseus_dist.messages.terms import NO_ITERATION
+from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
+
+MIXED = (0, NO_POINT - 1)
+"""Stands for (table revision, point) of a pipeline whose ranks did not all follow the same."""
 
 NUM_RECENT = 15  # iterations behind an estimate of the iteration time
 NUM_RECENT_PIPELINE = 3  # the same, of what a pipeline takes just now
@@ -20,7 +23,7 @@ class Iteration:
         energy_j: [J] of all theirs; None once one is not known.
         is_released: Whether all of them ran without a plan.
         is_planned: Whether all of them followed a plan, of the switch in force or of another.
-        is_enforced: Whether all of them followed the switch in force.
+        followed: By dp_rank, the table revision and the point that its ranks say they followed, or ``MIXED``.
         is_live: Whether all agents saw it live; otherwise its figures say nothing.
     """
 
@@ -31,7 +34,7 @@ class Iteration:
     energy_j: float | None
     is_released: bool
     is_planned: bool
-    is_enforced: bool
+    followed: dict[int, tuple[int, int]]
     is_live: bool
 
 

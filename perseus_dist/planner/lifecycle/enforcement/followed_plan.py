@@ -4,7 +4,7 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
 from perseus_dist.planner.job.saving_level import Followed
-from perseus_dist.units import PS_PER_S, UJ_PER_J
+from perseus_dist.units import PS_PER_S, UJ_PER_J, UW_PER_W
 
 
 def followed_plan(job: Job) -> Followed | None:
@@ -24,9 +24,11 @@ def followed_plan(job: Job) -> Followed | None:
     planned_ps = max(t_prime_ps, *(one.time_ps[point] for one, point in followed))
     full_ps = max(t_prime_ps, *(one.baseline_time_ps for one, _ in followed))
     return Followed(
-        key=(switch.table_revision, switch.points, switch.own_revisions),
+        key=(switch.table_revision, switch.points, switch.own_revisions, is_set),
         time_s=planned_ps / PS_PER_S,
         stretch=0.0 if is_set else planned_ps / full_ps,
         rate_j=(baseline_uj - planned_uj) / UJ_PER_J,
+        energy_j=planned_uj / UJ_PER_J,
+        waiting_w=len(switch.points) * job.plan.summary.total_blocking_uw / UW_PER_W,
         is_waiting=switch.t_prime_s > 0 and not is_set,
     )

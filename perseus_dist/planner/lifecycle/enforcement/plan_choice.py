@@ -101,8 +101,8 @@ def straggling_pipelines(job: Job) -> list[int]:
 
 
 def target_point(job: Job, summary: FrontierSummary) -> int:
-    """The plan that the job's target asks for."""
-    return summary.point_for_deadline(deadline_ps(job.target, summary))
+    """The plan that the job's target asks for, as far as plans are known to take what they promise."""
+    return summary.point_for_deadline(round(deadline_ps(job.target, summary) / (1 + job.enforcement.overrun)))
 
 
 def deadline_ps(target: Target, summary: FrontierSummary) -> int:

@@ -106,6 +106,8 @@ class WorldFaults:
                 job.faults.fill_disk()
             case DiskFull():
                 job.faults.free_disk()
+            case TargetOrder() | StragglerOrder() if not job.planner.is_alive:
+                pass  # the order fails, as the operator sees
             case TargetOrder():
                 job.planner.tell(TargetSet(target=parse_scenario_target(event.target)))
             case StragglerOrder():
