@@ -186,6 +186,10 @@ def _use_cpu_generator(module: Any) -> None:
     generator = torch.default_generator
     module._set_cuda_rng_state = lambda state, device=-1, graph_safe=False: generator.set_state(state)  # noqa: ARG005, SLF001
     module._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: generator.get_state()  # noqa: ARG005, SLF001
+    initialize = module.initialize_rng_tracker  # for CUDA graphs it wants generators of CUDA
+    module.initialize_rng_tracker = lambda te=False, inference=False, graphs=False, **reset: initialize(  # noqa: ARG005
+        te, inference, **reset
+    )
 
 
 def _skip_make(module: Any) -> None:
