@@ -67,7 +67,8 @@ def patch_graphs(module: ModuleType) -> None:
         module: ``megatron.core.full_cuda_graph``; with another one than the known, such graphs are refused.
     """
     wrapper: Any = getattr(module, "FullCudaGraphWrapper", None)
-    if hasattr(wrapper, "curr_iter") and not hasattr(wrapper.__call__, _IS_OURS):
+    is_known = hasattr(wrapper, "curr_iter") and "cuda_graph_warmup_steps" in signature(wrapper).parameters
+    if is_known and not hasattr(wrapper.__call__, _IS_OURS):
         run = _wrap_graph(wrapper.__call__)
         setattr(run, _IS_OURS, True)
         wrapper.__call__ = run
