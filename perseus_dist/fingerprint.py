@@ -4,7 +4,8 @@ A planner keeps a job's profile, plan and baseline by the job's name. Each rank 
 which GPU; a *fingerprint* is that statement. What each kept thing needs of it:
 
 - a *profile* needs ``PROFILE_FIELDS``: what the time and energy of an instruction depend on. The schedule is not among
-  them: another number of microbatches leaves the time of each instruction as it is. The sizes of the job's groups are,
+  them: another number of microbatches leaves the time of each instruction as it is. Nor is the granularity of clocks, a
+  rank's or an instruction's. The sizes of the job's groups are,
   because a profile also holds constants (gradient reduction, optimizer step) whose time depends on them;
 - a *plan* and a *baseline* need every field.
 
@@ -54,6 +55,7 @@ class Fingerprint:
 
     Attributes:
         schedule_digest: Of the whole pipeline's schedule; the number of microbatches is part of it.
+        granularity: As of ``messages.terms.Rank``.
         pp_size, dp_size: Stages of a pipeline, and pipelines.
         node_size: Ranks that do each instruction together.
         gpu_name: Product name.
@@ -65,6 +67,7 @@ class Fingerprint:
     """
 
     schedule_digest: str = ""
+    granularity: str = ""
     pp_size: int = 0
     dp_size: int = 0
     node_size: int = 0
@@ -92,6 +95,7 @@ class Difference(NamedTuple):
 
 _LABELS = {
     "schedule_digest": "schedule",
+    "granularity": "unit that has one clock",
     "pp_size": "number of pipeline stages",
     "dp_size": "number of pipelines",
     "node_size": "number of ranks that compute together",
@@ -112,7 +116,7 @@ _LABELS = {
     "ep_size": "expert-parallel size",
 }
 PLAN_FIELDS = frozenset(_LABELS)
-PROFILE_FIELDS = PLAN_FIELDS - {"schedule_digest"}
+PROFILE_FIELDS = PLAN_FIELDS - {"schedule_digest", "granularity"}
 
 
 def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]:

@@ -60,6 +60,20 @@ def patch_training(module: ModuleType) -> None:
     _patch(module, _TRAINING, wrappers)
 
 
+def patch_graphs(module: ModuleType) -> None:
+    """Hook into CUDA graphs of whole iterations. A second call changes nothing.
+
+    Args:
+        module: ``megatron.core.full_cuda_graph``; with another one than the known, such graphs are refused.
+    """
+    wrapper: Any = getattr(module, "FullCudaGraphWrapper", None)
+    is_known = hasattr(wrapper, "curr_iter") and "cuda_graph_warmup_steps" in signature(wrapper).parameters
+    if is_known and not hasattr(wrapper.__call__, _IS_OURS):
+        run = _wrap_graph(wrapper.__call__)
+        setattr(run, _IS_OURS, True)
+        wrapper.__call__ = run
+
+
 def _patch(
     module: ModuleType,
     functions: Mapping[str, tuple[str, ...]],
@@ -95,6 +109,17 @@ def _wrap_schedule(function: _Function) -> _Function:
             return function(*args, **kwargs)
         # Its arguments have no places, only names.
         return _attachment.run_schedule(functools.partial(function, *args), function.__name__, kwargs)
+
+    return run
+
+
+def _wrap_graph(function: _Function) -> _Function:
+    @functools.wraps(function)
+    def run(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_wanted():
+            return function(wrapper, *args, **kwargs)
+        # As of a schedule, its arguments have no places.
+        return _attachment.run_graph(functools.partial(function, wrapper, *args), wrapper, kwargs)
 
     return run
 

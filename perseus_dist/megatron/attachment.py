@@ -1,7 +1,7 @@
 """Training in this process under Perseus: Megatron's boundaries go to the rank's agent, and training is never harmed.
 
 An iteration begins when a schedule is called to train. It ends when ``train_step`` returns, or, in a program whose own
-loop runs megatron-core, when the schedule does.
+loop runs megatron-core, when the schedule does. Once whole iterations run as a CUDA graph, nothing within one is seen.
 """
 
 import logging
@@ -35,6 +35,8 @@ from perseus_dist.training.replaced_function import replace_function
 
 _log = logging.getLogger(__name__)
 
+_LEAST_EAGER = 20  # iterations before a graph; with fewer, no profile would be whole before the instructions are gone
+
 
 class Attachment:
     """Perseus in one process. It takes part from the first iteration at which it is asked to."""
@@ -51,6 +53,8 @@ class Attachment:
         self._is_in_step = False
         self._is_in_schedule = False
         self._is_iterating = False
+        self._sees_instructions = True
+        self._has_graph = False  # of whole iterations, made by Megatron's own wrapper
         self._has_report = False
 
     # ---- what Megatron runs -----------------------------------------------------------------------------------------
@@ -72,19 +76,43 @@ class Attachment:
         self._end_iteration()
         return result
 
-    def run_schedule(self, schedule: Callable[..., Any], function: str, call: Mapping[str, Any]) -> Any:
+    def run_graph(self, graph: Callable[..., Any], wrapper: Any, call: Mapping[str, Any]) -> Any:
+        """Run what Megatron's ``FullCudaGraphWrapper`` runs: a schedule function, from some iteration on as a graph.
+
+        Args:
+            graph: Its ``__call__``.
+            wrapper: The wrapper.
+            call: The schedule function's arguments by name.
+        """
+        if self._is_in_schedule:
+            return graph(**call)
+        self._has_graph = True
+        if call.get("forward_only"):
+            return self._evaluate(partial(graph, **call))
+        num_eager = int(wrapper.cuda_graph_warmup_steps)
+        if wrapper.curr_iter("training") >= num_eager:
+            function = getattr(wrapper.forward_backward_func, "__name__", "")
+            return self.run_schedule(graph, function, call, sees_instructions=False)
+        if num_eager < _LEAST_EAGER:
+            return self._run_unseen(partial(graph, **call))
+        return graph(**call)  # and the schedule function within
+
+    def run_schedule(
+        self, schedule: Callable[..., Any], function: str, call: Mapping[str, Any], *, sees_instructions: bool = True
+    ) -> Any:
         """Run one of Megatron's schedule functions.
 
         Args:
-            schedule: The function.
+            schedule: The function, or what runs it.
             function: Its name.
             call: Its arguments by name.
+            sees_instructions: Whether its forward and backward steps are called as they run.
         """
         if self._is_in_schedule:
             return schedule(**call)
         if call.get("forward_only"):
             return self._evaluate(partial(schedule, **call))
-        config = self._begin_iteration(function, call)
+        config = self._begin_iteration(function, call, sees_instructions=sees_instructions)
         if config is not None:
             call = self._input_wait.time(call)
         put_back = replace_function(config, "finalize_model_grads_func", lambda call: self._run_once(call, REDUCE))
@@ -137,9 +165,17 @@ class Attachment:
     def _evaluate(self, schedule: Callable[[], Any]) -> Any:
         self.mark(Mark.EVAL_BEGIN)
         try:
-            return schedule()
+            return self._run_unseen(schedule)
         finally:
             self.mark(Mark.EVAL_END)
+
+    def _run_unseen(self, schedule: Callable[[], Any]) -> Any:
+        """Schedules within are no iterations."""
+        self._is_in_schedule = True
+        try:
+            return schedule()
+        finally:
+            self._is_in_schedule = False
 
     def _run_once(self, function: Callable[[], Any], kind: str) -> Any:
         """As an instruction without a microbatch."""
@@ -155,7 +191,7 @@ class Attachment:
 
     # ---- iterations -------------------------------------------------------------------------------------------------
 
-    def _begin_iteration(self, function: str, call: Mapping[str, Any]) -> Any:
+    def _begin_iteration(self, function: str, call: Mapping[str, Any], *, sees_instructions: bool) -> Any:
         """The model's configuration; None where no iteration begins.
 
         Called again within ``train_step``, a schedule belongs to the iteration that has begun, and does not fit it.
@@ -175,6 +211,7 @@ class Attachment:
             report_refusal(str(error) or type(error).__name__)
             return None
         self._is_iterating = self._member is not None
+        self._sees_instructions = sees_instructions
         self._safely(lambda member: self._tell_iteration(member, chunks))
         self._workload_of_call = Workload  # the call's arguments are not to outlive it
         return config if self._is_iterating else None
@@ -187,13 +224,15 @@ class Attachment:
         self._stages = stages
         assert self._iteration is not None
         self._tokens.begin_iteration()
-        member.begin_iteration(self._iteration.num_microbatches)
+        member.begin_iteration(self._iteration.num_microbatches, sees_instructions=self._sees_instructions)
 
     def _end_iteration(self) -> None:
         if self._is_iterating:
             self._is_iterating = False
             assert self._iteration is not None
-            tokens = self._tokens.num_tokens * self._tp_size // self._iteration.token_copies
+            # A graph that runs again calls nothing, so that what it works on is counted once at most.
+            num_tokens = self._tokens.num_tokens if self._sees_instructions else 0
+            tokens = num_tokens * self._tp_size // self._iteration.token_copies
             wait_ns = self._input_wait.wait_ns
             self._safely(lambda member: member.end_iteration(tokens, wait_ns))
 
@@ -215,7 +254,7 @@ class Attachment:
         if self._group is not None and self._group() is group.WORLD:
             return
         self._leave()
-        reason = reason_against(call, config)
+        reason = reason_against(call, config, knows_graph=self._has_graph)
         if reason is not None:
             raise ScheduleError(reason)
         place, options = read_place(), (requested_options() or PerseusOptions()).over(options_from_environment())

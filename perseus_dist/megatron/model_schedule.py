@@ -55,7 +55,12 @@ def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_s
         call: Its arguments by name.
         config: The model's ``ModelParallelConfig``.
         has_step: As in ``TrainingIteration``.
+
+    Raises:
+        ScheduleError: It is none of ``SCHEDULE_FUNCTIONS``.
     """
+    if function not in SCHEDULE_FUNCTIONS:
+        raise ScheduleError(f"the iteration runs {function or 'a function without a name'}, whose order is not known")
     is_interleaved = function == INTERLEAVED
     return TrainingIteration(
         is_interleaved=is_interleaved,

@@ -8,12 +8,13 @@ from typing import Any
 _PARALLEL_STATE_ONLY = "plans are made for the process groups of megatron.core.parallel_state"
 
 
-def reason_against(call: Mapping[str, Any], config: Any) -> str | None:
+def reason_against(call: Mapping[str, Any], config: Any, *, knows_graph: bool = False) -> str | None:
     """Why a schedule function's iterations cannot be planned, and what to change; None where they can.
 
     Args:
         call: The function's arguments by name.
         config: The model's ``ModelParallelConfig``.
+        knows_graph: Whether a CUDA graph of the whole iteration is made where it can be seen when one runs.
     """
     if getattr(config, "overlap_moe_expert_parallel_comm", False):
         return (
@@ -26,10 +27,10 @@ def reason_against(call: Mapping[str, Any], config: Any) -> str | None:
                 f"--{kind}-context-parallel regroups ranks from microbatch to microbatch, and plans are made for "
                 "groups that stay; leave it out"
             )
-    if _has_iteration_graph(config):
+    if _has_iteration_graph(config) and not knows_graph:
         return (
-            "a CUDA graph of the whole iteration runs without its host, so that nobody can tell its instructions "
-            "apart; choose another --cuda-graph-impl or --cuda-graph-scope than full_iteration"
+            "a CUDA graph of the whole iteration that megatron.core.full_cuda_graph does not make cannot be seen to "
+            "run; choose another --cuda-graph-impl or --cuda-graph-scope than full_iteration"
         )
     return _reason_against_groups(call)
 

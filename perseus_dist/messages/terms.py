@@ -10,7 +10,12 @@ NO_POINT = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """Where a rank stands in its job, as the framework says it."""
+    """Where a rank stands in its job, as the framework says it.
+
+    Attributes:
+        granularity: What can have a clock of its own: each ``instruction``, or each ``rank`` all through an iteration
+            whose instructions cannot be seen.
+    """
 
     job_id: str
     rank: int
@@ -21,6 +26,7 @@ class Rank:
     dp_size: int
     tp_size: int
     schedule_digest: str
+    granularity: str = "instruction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,11 @@ def fingerprint_of(rank: Rank, gpu: Gpu, workload: Workload) -> Fingerprint:
 
 
 def shape_of(rank: Rank) -> Fingerprint:
-    """Schedule and sizes alone."""
+    """Schedule, granularity and sizes alone."""
     return Fingerprint(
-        schedule_digest=rank.schedule_digest, pp_size=rank.pp_size, dp_size=rank.dp_size, node_size=rank.tp_size
+        schedule_digest=rank.schedule_digest,
+        granularity=rank.granularity,
+        pp_size=rank.pp_size,
+        dp_size=rank.dp_size,
+        node_size=rank.tp_size,
     )

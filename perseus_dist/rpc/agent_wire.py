@@ -18,6 +18,7 @@ from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import (
     CONTROLS,
+    GRANULARITIES,
     check_clocks,
     check_count,
     check_digest,
@@ -99,6 +100,7 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
             dp_size=rank.dp_size,
             tp_size=rank.tp_size,
             schedule_digest=rank.schedule_digest,
+            granularity=rank.granularity,
         ),
         gpu=pb.Gpu(
             uuid=sentence(gpu.uuid, limits.MAX_NAME_LENGTH),
@@ -155,6 +157,7 @@ def _rank_from_wire(check: Checker, wire: pb.Rank) -> Rank:
         dp_size=dp_size,
         tp_size=tp_size,
         schedule_digest=check_digest(check, "attach.rank.schedule_digest", wire.schedule_digest),
+        granularity=check.choice("attach.rank.granularity", wire.granularity or GRANULARITIES[0], GRANULARITIES),
     )
 
 

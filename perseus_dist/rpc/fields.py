@@ -9,6 +9,7 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
 CONTROLS = ("clockd", "zeusd", "direct", "observe")
+GRANULARITIES = ("instruction", "rank")
 
 _JOB_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")

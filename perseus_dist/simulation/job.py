@@ -6,6 +6,7 @@ from itertools import chain, product
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.fingerprint import Workload
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
 from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
@@ -35,6 +36,7 @@ class SimulatedJob:
         target: As in ``RankSpec``.
         profile: CSV of an earlier run, or None.
         time_scale: Computations take so many times ``FULL_STAGE_S``.
+        granularity: As in ``RankSpec``.
     """
 
     schedule: Schedule
@@ -45,6 +47,7 @@ class SimulatedJob:
     target: str | None = None
     profile: str | None = None
     time_scale: float = 1.0
+    granularity: Granularity = Granularity.INSTRUCTION
 
     @property
     def num_ranks(self) -> int:
@@ -83,6 +86,7 @@ class SimulatedJob:
                     profile=self.profile if rank == 0 else None,
                     run_id=run_id,
                     workload=self._workload(pp_rank),
+                    granularity=self.granularity,
                 ),
                 gpu=rank,
                 times=times[pp_rank],

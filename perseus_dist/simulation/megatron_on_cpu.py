@@ -51,6 +51,7 @@ def enable() -> None:
     when_imported("megatron.core.tensor_parallel.random", _use_cpu_generator)
     when_imported("megatron.core.datasets.utils", _skip_make)
     when_imported("megatron.legacy.fused_kernels", _skip_fused_kernels)
+    when_imported("megatron.core.full_cuda_graph", _run_instead_of_replay)
     when_imported("megatron.training.training", _allow_no_cuda)
 
 
@@ -185,6 +186,10 @@ def _use_cpu_generator(module: Any) -> None:
     generator = torch.default_generator
     module._set_cuda_rng_state = lambda state, device=-1, graph_safe=False: generator.set_state(state)  # noqa: ARG005, SLF001
     module._get_cuda_rng_state = lambda device="cuda", clone=False, graph_safe=False: generator.get_state()  # noqa: ARG005, SLF001
+    initialize = module.initialize_rng_tracker  # for CUDA graphs it wants generators of CUDA
+    module.initialize_rng_tracker = lambda te=False, inference=False, graphs=False, **reset: initialize(  # noqa: ARG005
+        te, inference, **reset
+    )
 
 
 def _skip_make(module: Any) -> None:
@@ -195,6 +200,17 @@ def _skip_make(module: Any) -> None:
 def _skip_fused_kernels(module: Any) -> None:
     """Up to 0.16 nvcc is asked for its version even where no fused kernel is wanted."""
     module.load = lambda args: None  # noqa: ARG005
+
+
+def _run_instead_of_replay(module: Any) -> None:
+    """A CUDA graph of the whole iteration: there is no device to record on, so what it would replay runs as it is."""
+
+    def run(wrapper: Any, **call: Any) -> Any:
+        result = wrapper.forward_backward_func(**call)
+        wrapper.next_iter("validation" if call["forward_only"] else "training")
+        return result
+
+    module.FullCudaGraphWrapper.__call__ = run
 
 
 def _allow_no_cuda(module: Any) -> None:

@@ -145,6 +145,10 @@ class Job:
         self.losses: list[str] = []
         self.caught: list[str] = []
         self.make_model()
+        if "graph_after" in case:
+            from megatron.core.full_cuda_graph import FullCudaGraphWrapper
+
+            FullCudaGraphWrapper.curr_iteration = dict.fromkeys(FullCudaGraphWrapper.curr_iteration, 0)
 
     def make_model(self) -> None:
         case = self.case
@@ -155,7 +159,7 @@ class Job:
         self.model: list[Any] = [make_chunk(self.config, c, 2 if "ep" in case else None) for c in chunks]
         if "fails_at" in case:
             self.model[0].decoder.register_forward_pre_hook(failing_once(case["fails_at"]))
-        if case.get("iteration_graph"):  # only said: there is no device to make one on
+        if case.get("iteration_graph") or "graph_after" in case:  # only said: there is no device to make one on
             from megatron.core.transformer.enums import CudaGraphScope
 
             self.config.cuda_graph_impl, self.config.cuda_graph_scope = "local", [CudaGraphScope.full_iteration]
@@ -173,14 +177,22 @@ class Job:
         adam = {"optimizer": "adam", "lr": 1e-2, "params_dtype": torch.float32, "use_distributed_optimizer": True}
         self.optimizer = get_megatron_optimizer(OptimizerConfig(**adam), self.model)
 
-    def run_schedule(self, **options: Any) -> Any:
+    def schedule(self) -> Any:
         """Whatever Megatron chooses for the groups, looked up as its own loop does."""
+        function = schedules.get_forward_backward_func()
+        if "graph_after" not in self.case:
+            return function
+        from megatron.core.full_cuda_graph import FullCudaGraphWrapper
+
+        return FullCudaGraphWrapper(function, cuda_graph_warmup_steps=self.case["graph_after"])
+
+    def run_schedule(self, **options: Any) -> Any:
         for chunk in self.model:
             if self.case.get("ddp"):
                 chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
         is_interleaved = "vp" in self.case
-        return schedules.get_forward_backward_func()(
+        return self.schedule()(
             forward_step_func=forward_step,
             data_iterator=[self.data() for _ in self.model] if is_interleaved else self.data(),
             model=self.model if is_interleaved else self.model[0],

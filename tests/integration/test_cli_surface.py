@@ -54,8 +54,8 @@ SURFACE = {
     "--microbatches --out --json",
     "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --transfer-ms --throttle --unprivileged --json "
     "command",
-    "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --profile "
-    f"{PLANNER} --jobs --nodes --job --virtual-time --log-dir --processes --known-failures --json",
+    "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --granularity "
+    f"--profile {PLANNER} --jobs --nodes --job --virtual-time --log-dir --processes --known-failures --json",
     "config": "--check --json",
     "completion": "shell",
 }

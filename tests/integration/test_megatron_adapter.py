@@ -406,6 +406,50 @@ def test_refused_by_rank_0_in_one_line_and_training_goes_on(
     assert all(rank["agents"] == [] for rank in seen)
 
 
+def check_unseen(agent: Seen, numbers: range) -> None:
+    """Whole iterations with these numbers, in which nothing is seen."""
+    assert agent["spec"]["granularity"] == "rank"
+    seen = iterations(agent)
+    assert list(seen) == list(numbers)
+    assert set(map(tuple, seen.values())) == {(Instruction(agent["spec"]["pp_rank"], "ITERATION", -1),)}
+    assert all(work["tokens"] == 0 for work in agent["work"].values())
+
+
+@pytest.mark.parametrize("case", [{}, {"vp": 2, "overlap": True, "mb": 4}, {"dp": 2, "ddp": True}])
+def test_in_a_graph_of_the_whole_iteration_a_rank_has_one_clock(harness: Harness, case: dict[str, Any]) -> None:
+    case = {"pp": 2, "mb": 2, **case}
+    steps = ["train"] * 4 + ["eval"] + ["train"] * 2
+    for number, rank in enumerate(harness.run(**case, graph_after=2, steps=steps)):
+        assert warnings(rank) == []
+        (agent,) = rank["agents"]
+        check_unseen(agent, range(first_number(agent), 4))
+        assert first_number(agent) == 0 if number == 0 else first_number(agent) in (0, 1)
+        assert marks(agent) == ["eval_begin", "eval_end"]
+        schedule = parse_schedule(agent["spec"]["schedule"])
+        assert computations(schedule) == expected_schedule(case)  # that of what cannot be seen
+        assert [i.kind for i in schedule.ranks[0] if i.is_constant] == ["REDUCE"] * ("ddp" in case) + ["STEP"]
+
+
+@pytest.mark.parametrize("other", ["0.19.2"], indirect=True)
+def test_graphs_of_the_whole_iteration_on_the_newest_version(other: Harness) -> None:
+    for rank in other.run(pp=2, mb=2, graph_after=1, steps=["train"] * 4):
+        (agent,) = rank["agents"]
+        check_unseen(agent, range(first_number(agent), 3))
+
+
+def test_instructions_are_seen_until_the_graph_is_made(harness: Harness) -> None:
+    seen = harness.run(pp=2, mb=2, graph_after=20, steps=["train"] * 26)
+    assert [len(warnings(rank)) for rank in seen] == [1, 0]
+    assert "each rank has one clock from now on: clocks are released" in warnings(seen[0])[0]
+    for number, rank in enumerate(seen):
+        eager, graph = rank["agents"]
+        assert eager["spec"]["granularity"] == "instruction"
+        check_agent(eager, range(first_number(eager), 20))
+        check_unseen(graph, range(22 + (number == 1 and first_number(graph) == 23), 26))
+        assert graph["spec"]["job_id"] == eager["spec"]["job_id"]
+        assert graph["spec"]["schedule"] == eager["spec"]["schedule"]
+
+
 def test_a_refusal_is_not_said_where_nobody_asks(harness: Harness) -> None:
     case = {"without": ["forward_step", "current_microbatch"], "options": None}
     (rank,) = harness.run(pp=1, mb=2, steps=["train"], **case)

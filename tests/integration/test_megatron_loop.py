@@ -120,6 +120,38 @@ def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path)
 
 
 @pytest.mark.stress
+@pytest.mark.parametrize(
+    ("name", "version", "graph", "num_eager"),
+    [
+        ("PP2 x TP2", NEWER, ("full_iteration",), 1),
+        ("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60),
+    ],
+)
+def test_iterations_run_as_cuda_graphs(
+    name: str, version: str, graph: tuple[str, ...], num_eager: int, tmp_path: Path
+) -> None:
+    """With a saved profile, or one that is measured in eager iterations; a stand-in runs what a graph would."""
+    run = run_in(tmp_path, name, num_steps=num_eager + 45, version=version)
+    options = ("--cuda-graph-impl", *graph, "--cuda-graph-warmup-steps", str(num_eager))
+    profile = saved_profile(run) if num_eager == 1 else ("--perseus-cache", str(tmp_path / "cache"))
+    run = replace(
+        run,
+        options=(*options, "--no-check-for-nan-in-loss-and-grad"),
+        perseus_options=("--perseus-target", "slowdown=1.05", *profile),
+    )
+    assert run.train() == 0
+    report = build_report(run.folder)
+    assert report.is_planned, report.job.reason
+    assert report.predicted_saving_percent is not None
+    assert report.predicted_saving_percent > 10
+    assert report.saving_percent is not None
+    assert report.saving_percent > 5  # a machine that does other things too makes waiting of it
+    assert "perseus: clocks stay" not in (run.folder / "training.log").read_text()
+    run.train_without()
+    assert losses_equal(run.losses, run.reference_losses)
+
+
+@pytest.mark.stress
 def test_a_job_is_swept_where_there_is_no_profile(tmp_path: Path) -> None:
     run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=75)
     check_trained(run, run.train(), least_predicted=3)

@@ -47,6 +47,16 @@ def test_virtual_time_saves_what_was_predicted_and_loses_no_time(capsys: pytest.
     assert document["enforced"]["num_iterations"] >= 20
 
 
+def test_a_clock_for_each_rank_is_simulated_in_virtual_time_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simulate --schedule 1f1b --pp 2 --microbatches 4 --iterations 40 --granularity rank --json"
+    assert main([*command.split(), "--target", "slowdown=1.1", "--virtual-time"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["saving_percent"] > 10
+    assert document["slowdown_percent"] < 10.2
+    assert main(command.split()) == 2
+    assert "add --virtual-time" in capsys.readouterr().err
+
+
 def test_virtual_time_is_deterministic() -> None:
     small = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=70)
     assert run_virtual(small, "a100").document() == run_virtual(small, "a100").document()

@@ -27,6 +27,7 @@ WORKLOAD = Workload(
 )
 KNOWN = Fingerprint(
     schedule_digest="0123456789abcdef" * 4,
+    granularity="instruction",
     pp_size=4,
     dp_size=2,
     node_size=2,
@@ -51,6 +52,7 @@ OTHER_WORK = {
 }
 OTHER = {
     "schedule_digest": "f" * 64,
+    "granularity": "rank",
     "pp_size": 2,
     "dp_size": 4,
     "node_size": 1,
@@ -85,7 +87,7 @@ def test_a_field_that_is_known_and_differs_is_found_alone(name: str) -> None:
     assert found.before != found.now
     assert found.before in found.clause
     assert found.now in found.clause
-    assert fits_profile((found,)) == (name == "schedule_digest")
+    assert fits_profile((found,)) == (name in ("schedule_digest", "granularity"))
 
 
 @pytest.mark.parametrize("name", sorted(OTHER))
@@ -113,8 +115,8 @@ def test_the_same_work_does_not_differ() -> None:
     assert fits_profile(())
 
 
-def test_a_plan_needs_what_a_profile_needs_and_the_schedule() -> None:
-    assert {"schedule_digest"} == PLAN_FIELDS - PROFILE_FIELDS
+def test_a_plan_needs_what_a_profile_needs_the_schedule_and_what_has_a_clock() -> None:
+    assert {"schedule_digest", "granularity"} == PLAN_FIELDS - PROFILE_FIELDS
 
 
 def test_a_clause_is_short_and_shows_both_values() -> None:

@@ -19,6 +19,7 @@ from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -81,6 +82,32 @@ def test_rows_of_all_tables_together_are_the_frontier_s_plans(schedule: Schedule
         assert rows == frontier.execution(point).clocks_mhz.tolist()
     assert {(table.revision, table.schedule_digest) for table in tables} == {(7, schedule.digest())}
     assert tables[0].times_s == tuple((frontier.time_ps / 1e12).tolist())
+
+
+def test_a_table_of_ranks_has_one_clock_for_each_plan() -> None:
+    schedule = interleaved(pp=2, microbatches=4, chunks=2)
+    request = PlanningRequest(
+        request_id=1,
+        job_id="job",
+        revision=3,
+        schedule_text=format_schedule(schedule),
+        contributions=contributions(schedule),
+        blocking_power_w=BLOCKING_W[:2],
+        tp_size=1,
+        switch_latency_s=0.01,
+        slowdowns=(1.1,),
+        granularity=Granularity.RANK,
+    )
+    frontier = planned_request(request).frontier
+    assert frontier.granularity == Granularity.RANK
+    tables = list(plan_tables(frontier, revision=3))
+    for pp_rank, table in enumerate(tables):
+        assert (table.num_instructions, table.expected) == (1, ())
+        of_all = [frontier.execution(point).clocks_mhz for point in range(table.num_points)]
+        begin = sum(map(len, schedule.ranks[:pp_rank]))
+        own = [set(clocks[begin : begin + len(schedule.ranks[pp_rank])].tolist()) for clocks in of_all]
+        assert [{clock} for clock in array("H", table.clocks_mhz)] == own
+    assert len({array("H", table.clocks_mhz)[0] for table in tables} | {0}) > 1
 
 
 def test_a_rank_is_told_what_its_chunks_take() -> None:

@@ -62,6 +62,7 @@ RANK = Rank(
     dp_size=2,
     tp_size=1,
     schedule_digest="0123456789abcdef" * 4,
+    granularity="rank",
 )
 GPU = Gpu(uuid="GPU-1", name="A100", driver_version="570.1", clocks_mhz=(1410, 1395), control="clockd")
 ATTACH = Attach(rank=RANK, gpu=GPU, incarnation=2**64 - 1)

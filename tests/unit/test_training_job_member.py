@@ -100,6 +100,26 @@ def test_who_looks_too_early_joins_an_iteration_later(job: Job, monkeypatch: pyt
     assert first.hook is None
 
 
+def test_an_iteration_that_cannot_be_seen_is_one_instruction(job: Job) -> None:
+    member = job.member(0)
+    assert job.run(member)
+    member.begin_iteration(4, sees_instructions=False)
+    assert member.hook is None  # it joins again after a while, as after any change
+    member.end_iteration()
+    while member.hook is None:
+        member.begin_iteration(4, sees_instructions=False)
+        member.end_iteration()
+    assert [spec.granularity for spec in job.specs] == ["instruction", "rank"]
+    assert job.specs[0].schedule == job.specs[1].schedule
+    member.begin_iteration(4, sees_instructions=False)
+    member.end_iteration()
+    hook = member.hook
+    assert hook is not None
+    member.begin_iteration(4)
+    assert member.hook is None  # what can be seen is again what has a clock
+    member.close()
+
+
 def test_two_engines_are_two_jobs(job: Job) -> None:
     members = [job.member(0), job.member(0)]
     assert [job.run(member) for member in members] == [True, True]

@@ -79,7 +79,7 @@ def test_numbers_have_their_unit(shown: str, expected: str) -> None:
 
 
 def attached(number: int, **other: Any) -> RankState:
-    place = {"pp_rank": number, "dp_rank": 0, "tp_rank": 0, "pp_size": 4, "dp_size": 1, "tp_size": 1}
+    place: dict[str, Any] = {"pp_rank": number, "dp_rank": 0, "tp_rank": 0, "pp_size": 4, "dp_size": 1, "tp_size": 1}
     gpu = Gpu(uuid=f"GPU-{number}", name="A100", driver_version="550", clocks_mhz=(1410, 1395), control="clockd")
     fields = {
         "rank": Rank(job_id="llama", rank=number, schedule_digest="0", **place),

@@ -34,7 +34,7 @@ from perseus_dist.agent.core.rank_tracker import RankTracker
 from perseus_dist.agent.core.reporter import Reporter
 from perseus_dist.agent.core.settings import SavedProfile, Settings
 from perseus_dist.agent.following.position import BoundaryEffect, Position
-from perseus_dist.agent.following.rank_program import rank_order
+from perseus_dist.agent.following.rank_program import WHOLE_ITERATION, rank_order
 from perseus_dist.agent.measuring.counter import Edge
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.boundaries.record import Event
@@ -42,6 +42,7 @@ from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.messages.terms import Gpu, Rank, Target
+from perseus_dist.planning.schedule.granularity import Granularity
 
 if TYPE_CHECKING:
     from perseus_dist.boundaries.reader import TimedBoundary
@@ -86,7 +87,8 @@ class AgentCore:
         settings = settings or Settings()
         self._lease_ns = round(settings.lease_s * 1e9)
         self._period_ns = round(gpu.energy_period_s * 1e9)
-        program = rank_order(schedule, rank.pp_rank)
+        sees_instructions = rank.granularity == Granularity.INSTRUCTION
+        program = rank_order(schedule, rank.pp_rank) if sees_instructions else (WHOLE_ITERATION,)
         self._position = Position(program)
         pilot = Pilot(program)
         self._directives = ClockDirectives(rank=rank, gpu=gpu, num_instructions=len(program))
@@ -104,8 +106,8 @@ class AgentCore:
             clock=self._clock,
             requests=self._requests,
             reporter=self._reporter,
-            keeps_timeline=settings.keeps_timeline,
-            is_pipeline=rank.pp_size > 1,
+            keeps_timeline=settings.keeps_timeline and sees_instructions,
+            is_pipeline=rank.pp_size > 1 and sees_instructions,
         )
         attach = Attach(
             rank=rank,

@@ -2,10 +2,11 @@
 
 import re
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.instruction import Instruction, parse_instruction
+from perseus_dist.planning.schedule.granularity import ITERATION
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, parse_instruction
 
 
 class Work(NamedTuple):
@@ -13,7 +14,7 @@ class Work(NamedTuple):
 
     Attributes:
         chunk: Index of the model chunk on this rank.
-        kind: F, B, I, W or a constant's name.
+        kind: F, B, I, W, a constant's name, or ``ITERATION``.
         microbatch: Index in the iteration, or ``planning.schedule.instruction.NO_MICROBATCH``.
         is_constant: Whether no clock changes it.
     """
@@ -22,6 +23,10 @@ class Work(NamedTuple):
     kind: str
     microbatch: int
     is_constant: bool
+
+
+WHOLE_ITERATION: Final = Work(chunk=0, kind=ITERATION, microbatch=NO_MICROBATCH, is_constant=False)
+"""The whole program of a rank whose instructions cannot be seen."""
 
 
 def rank_order(schedule_text: str, pp_rank: int) -> tuple[Work, ...]:

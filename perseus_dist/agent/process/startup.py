@@ -45,6 +45,7 @@ def rank_from_spec(spec: RankSpec) -> Rank:
         dp_size=spec.dp_size,
         tp_size=spec.tp_size,
         schedule_digest=schedule_digest(spec.schedule),
+        granularity=spec.granularity,
     )
 
 

@@ -14,6 +14,7 @@ from perseus_dist.cli.simulated.log_folder import log_folder
 from perseus_dist.cli.simulated.rehearsal import add_rehearsal_arguments, check_no_rehearsal, run_rehearsal_command
 from perseus_dist.errors import ScheduleError
 from perseus_dist.library.tables import format_table
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.simulator.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="by how much the last stage is heavier than the first, as a share (default: %(default)s)",
     )
     job.add_argument("--target", metavar="T", help="t_min, slowdown=1.05 or deadline=2.5 in s (default: t_min)")
+    job.add_argument(
+        "--granularity",
+        choices=[str(granularity) for granularity in (Granularity.INSTRUCTION, Granularity.RANK)],
+        default=str(Granularity.INSTRUCTION),
+        help="what has a clock of its own; rank: after its profile has been measured, the job's instructions cannot be "
+        "seen any more, as in a CUDA graph of the whole iteration (default: %(default)s)",
+    )
     job.add_argument("--profile", metavar="CSV", help="an earlier run's profile, which spares the sweep")
     add_rehearsal_arguments(parser)
     parser.add_argument("--virtual-time", action="store_true", help="deterministic, in this process, in seconds")
@@ -121,6 +129,9 @@ def _run(args: argparse.Namespace) -> int:
     schedule = schedule_from_args(args)
     if args.target is not None:  # what agents would only write into their logs
         parse_target(args.target)
+    granularity = Granularity(args.granularity)
+    if granularity != Granularity.INSTRUCTION and not args.virtual_time:
+        raise ScheduleError(f"--granularity {granularity} is simulated in virtual time alone; add --virtual-time")
     if args.profile is not None:
         read_profile(args.profile)
     job = SimulatedJob(
@@ -130,6 +141,7 @@ def _run(args: argparse.Namespace) -> int:
         imbalance=args.imbalance,
         target=args.target,
         profile=args.profile,
+        granularity=granularity,
     )
     outcome = _run_virtual(job, args) if args.virtual_time else _run_wall(job, args)
     print(json.dumps(outcome.document()) if args.json else _text(outcome), flush=True)

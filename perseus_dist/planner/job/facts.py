@@ -41,6 +41,7 @@ class JobRegistered(_Keyed):
         run_id: Of the run, as its ranks say it.
         keeps_profile: The profile was measured while the job had another schedule.
         is_anew: Nothing of earlier runs is left, so that ranks which attach later are not compared with them.
+        granularity: As of ``messages.terms.Rank``, the same for all ranks.
     """
 
     schedule_digest: str
@@ -54,6 +55,7 @@ class JobRegistered(_Keyed):
     run_id: str = ""
     keeps_profile: bool = False
     is_anew: bool = False
+    granularity: str = "instruction"
 
     KEY = "job"
 

@@ -19,6 +19,7 @@ from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.planning import JobPlan, Planning, Revisions
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.job.state.progress import Progress
+from perseus_dist.planning.schedule.granularity import Granularity
 
 
 class Phase(StrEnum):
@@ -97,7 +98,13 @@ class Job:
     @property
     def is_swept(self) -> bool:
         """Whether a sweep sets clocks; one that an earlier run began waits for this run's baseline."""
-        return self.profiling.sweep is not None and self.phase not in (Phase.REGISTERING, Phase.WARMING_UP)
+        is_waiting = self.phase in (Phase.REGISTERING, Phase.WARMING_UP) or not self.sees_instructions
+        return self.profiling.sweep is not None and not is_waiting
+
+    @property
+    def sees_instructions(self) -> bool:
+        """Whether ranks report their instructions, so that these can be measured and have clocks of their own."""
+        return self.spec is None or self.spec.granularity == Granularity.INSTRUCTION
 
     @property
     def num_attached(self) -> int:

@@ -27,6 +27,7 @@ from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_s
 from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_have_moved
 
 _MIN_CLOCKS = 2  # less is no choice
+_UNSEEN = "instructions cannot be seen, and no whole profile of them is there: measure one while they can be seen"
 
 
 def advance(job: Job, now_s: float) -> list[Effect]:
@@ -101,7 +102,9 @@ def _can_do_without_baseline(job: Job, now_s: float) -> bool:
     is_warm = job.measured.num_warm >= job.policy.num_warmup_with_plan
     if job.plan is not None:
         return is_warm or _is_overdue(job, now_s)
-    is_whole = job.profiling.sweep is None and has_profile(job) and has_blocking_power(job)
+    is_whole = has_profile(job) and (
+        not job.sees_instructions or (job.profiling.sweep is None and has_blocking_power(job))
+    )
     return is_warm and is_whole and job.spec.keeps_profile
 
 
@@ -126,7 +129,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         return effects
     if job.num_attached < job.num_ranks or job.profiling.is_unplannable:
         return effects
-    if job.profiling.sweep is not None and job.phase is not Phase.OBSERVING:
+    if job.profiling.sweep is not None and job.sees_instructions and job.phase is not Phase.OBSERVING:
         job.enter(Phase.PROFILING, "a sweep that an earlier run began goes on")
         return [*effects, *resume_series(job, now_s)]
     setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
@@ -141,10 +144,12 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         job.enter(Phase.OBSERVING, reason)
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
+    elif not has_profile(job) and not job.sees_instructions:
+        job.enter(Phase.OBSERVING, _UNSEEN)
     elif not has_profile(job):
         job.enter(Phase.PROFILING, f"sweeping clocks from {clocks_mhz[0]} MHz down")
         effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
-    elif not has_blocking_power(job):
+    elif not has_blocking_power(job) and job.sees_instructions:
         job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")
         effects += begin_series(job, clocks_mhz[:1], [], job.members.ranks, now_s, is_profile=False)
     else:
@@ -154,6 +159,8 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
 
 def _observing(job: Job, now_s: float) -> list[Effect]:
     """Measure once at the clock that the GPUs run at by themselves: nothing to plan with, but something to look at."""
+    if not job.sees_instructions:
+        return []
     if job.profiling.sweep is not None:
         return advance_sweep(job, now_s)
     clock_mhz = max(state.gpu_sample.clock_mhz for state in job.members.ranks.values())
@@ -315,7 +322,9 @@ def _released(job: Job, now_s: float) -> list[Effect]:
 
 
 def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -> list[Effect]:
-    """Sweep the ranks of some stages; nothing where they have no choice of clocks."""
+    """Sweep the ranks of some stages; nothing where they have no choice of clocks, or see no instructions."""
+    if not job.sees_instructions:
+        return []
     concerned = [
         rank for rank, state in job.members.ranks.items() if state.rank.pp_rank in pp_ranks and state.stream is not None
     ]

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import replace
 from statistics import fmean, median, median_low
 
-from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.messages.terms import NO_POINT, T_MIN
 from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.self_check import SelfCheckWatch
@@ -28,11 +28,13 @@ from perseus_dist.planner.lifecycle.sweeping.rounds import settable_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, of_newest_state
 from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.units import PS_PER_S
 
 _COMPUTATIONS = frozenset(Kind)
 _ALIKE_POWER = 1.5  # times, that waiting GPUs of a job may differ by
+_SAVES_LITTLE = ", which saves little without a straggler or a target such as slowdown=1.05"
 _STAYS = "the plan in force stays, because no new one can be made"
 
 
@@ -95,6 +97,7 @@ def planning_request(job: Job) -> PlanningRequest:
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         snapshots=job.planning.snapshots,
         menu_mhz=_clocks_to_plan_with(job),
+        granularity=Granularity(job.spec.granularity),
     )
 
 
@@ -149,6 +152,8 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     )
     if result.is_first:
         why += "; the whole frontier follows"
+    if not job.sees_instructions:
+        why += "; each rank has one clock" + (_SAVES_LITTLE if job.target == T_MIN else "")
     tell_cost(job, now_s)
     job.enter(Phase.ENFORCING, why)
     return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
@@ -167,6 +172,10 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
         return []
     job.planning.attempts = 0
     assert job.spec is not None
+    if not job.sees_instructions and job.plan is None:  # the profile may still serve while they can be seen
+        job.enter(Phase.OBSERVING, f"no clock for each rank can be planned until a rank starts anew: {event.reason}")
+        job.profiling.is_unplannable = True
+        return []
     if job.spec.keeps_profile and job.plan is None:
         why = f"the profile of another schedule cannot be planned with ({event.reason}): profiling instead"
         job.enter(Phase.WARMING_UP, why)

@@ -90,6 +90,7 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         tp_size=rank.tp_size,
         token_sha256=event.token_sha256,
         run_id=attach.run_id,
+        granularity=rank.granularity,
     )
     if job.spec is None:
         job.spec = replace(spec, held_revision=job.revisions.held_table, held_switch_revision=job.revisions.held_switch)
@@ -103,6 +104,7 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     job.spec = replace(
         job.spec,
         schedule_digest=rank.schedule_digest,
+        granularity=rank.granularity,
         pp_size=rank.pp_size,
         dp_size=rank.dp_size,
         tp_size=rank.tp_size,
@@ -166,7 +168,7 @@ def _refusal(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
 def _fits(job: Job, rank: Rank) -> bool:
     """Whether a rank runs the job's schedule in the job's sizes, in the place that it has had in this run."""
     spec = job.spec
-    if spec is None or rank.schedule_digest != spec.schedule_digest:
+    if spec is None or (rank.schedule_digest, rank.granularity) != (spec.schedule_digest, spec.granularity):
         return False
     if (rank.pp_size, rank.dp_size, rank.tp_size) != (spec.pp_size, spec.dp_size, spec.tp_size):
         return False
@@ -273,4 +275,5 @@ def _refuse(stream: int, reason: str, *, retry: bool) -> Refuse:
 
 
 def _shape(spec: Rank | JobRegistered) -> str:
-    return f"schedule {spec.schedule_digest[:12]} with {spec.pp_size} x {spec.dp_size} x {spec.tp_size} (pp x dp x tp)"
+    sizes = f"{spec.pp_size} x {spec.dp_size} x {spec.tp_size} (pp x dp x tp)"
+    return f"schedule {spec.schedule_digest[:12]} with {sizes} and a clock for each {spec.granularity}"

@@ -118,7 +118,7 @@ def _take_sweep(profiling: Profiling, ordered: SweepBegun) -> None:
 
 
 def _phase(job: Job) -> Phase:
-    if job.profiling.sweep is not None:
+    if job.profiling.sweep is not None and job.sees_instructions:
         return Phase.REPROFILING if job.plan else Phase.PROFILING
     if job.plan is not None and job.switch is not None and set(job.switch.points) != {NO_POINT}:
         return Phase.ENFORCING

@@ -113,7 +113,11 @@ def know_fingerprint(job: Job, attach: Attach, now_s: float) -> list[Effect]:
 def shape_differences(spec: JobRegistered, rank: Rank) -> tuple[Difference, ...]:
     """In what the schedule and the sizes that a rank runs differ from the job's."""
     was = Fingerprint(
-        schedule_digest=spec.schedule_digest, pp_size=spec.pp_size, dp_size=spec.dp_size, node_size=spec.tp_size
+        schedule_digest=spec.schedule_digest,
+        granularity=spec.granularity,
+        pp_size=spec.pp_size,
+        dp_size=spec.dp_size,
+        node_size=spec.tp_size,
     )
     return differences(was, shape_of(rank))
 

@@ -13,6 +13,7 @@ from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes,
 from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request, with_transfers
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.plan_table import plan_tables
+from perseus_dist.planning.coarse.coarse_frontier import plan_coarse_frontier
 from perseus_dist.planning.frontier.frontier import (
     NUM_POINTS_TO_T_STAR,
     NUM_QUICK_POINTS,
@@ -26,6 +27,7 @@ from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.frontier.several_cases import Case, as_played, on_time_in_all
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import Profile
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -90,6 +92,14 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
             *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
         ]
         latency_ps = int(ps_from_s(request.switch_latency_s))
+        if request.granularity != Granularity.INSTRUCTION:
+            return plan_coarse_frontier(
+                problem,
+                request.granularity,
+                switch_latency_ps=latency_ps,
+                deadlines_ps=deadlines_ps,
+                is_whole=not is_first,
+            )
         if is_first:
             return plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps)
         return plan_frontier(

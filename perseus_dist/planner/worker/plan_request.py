@@ -6,6 +6,7 @@ from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planning.frontier.slow_rank import SlowRank
+from perseus_dist.planning.schedule.granularity import Granularity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class PlanningRequest:
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
         snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
         menu_mhz: [MHz] descending, clocks that plans may ask for although they lie between those that were measured.
+        granularity: What has a clock of its own.
     """
 
     request_id: int
@@ -61,6 +63,7 @@ class PlanningRequest:
     whole_up_to: int = 0
     snapshots: tuple[Snapshot, ...] = ()
     menu_mhz: tuple[int, ...] = ()
+    granularity: Granularity = Granularity.INSTRUCTION
 
     @property
     def is_urgent(self) -> bool:

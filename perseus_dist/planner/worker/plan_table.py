@@ -9,6 +9,7 @@ from perseus_dist.planner.worker.measured_profile import stages_of_ranks
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.problem import concatenated_begin
 from perseus_dist.planning.profile.cost_curve import CostCurve
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import j_from_uj, s_from_ps
 
 
@@ -17,7 +18,8 @@ def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) ->
 
     A constant instruction has clock 0, which leaves the clock as it is. What an instruction is expected to take is that
     of the slowest GPU of a tensor-parallel group, and its energy the mean GPU's; nothing is in a table beside another
-    one (``base_revision``), whose profile stays the one to compare with.
+    one (``base_revision``), whose profile stays the one to compare with. Where ranks keep one clock, the iteration is
+    their only instruction, and nothing of it is expected: what it takes is what the slowest rank does.
     """
     problem = frontier.problem
     schedule, instructions = problem.dag.schedule, problem.dag.instructions
@@ -27,10 +29,15 @@ def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) ->
     times_s = tuple(s_from_ps(frontier.time_ps).tolist())
     energies_j = tuple(j_from_uj(frontier.total_uj).tolist())
     digest = schedule.digest()
+    sees_instructions = frontier.granularity == Granularity.INSTRUCTION
     begin = 0
     for order, stages in zip(schedule.ranks, stages_of_ranks(schedule), strict=True):
         own = slice(begin, begin := begin + len(order))
-        computations = sorted({(i.stage, i.kind) for i in instructions[own] if not i.is_constant and not base_revision})
+        own_mhz = clocks_mhz[first_clock[own] + frontier.clock_indices[:, own].astype(np.int64)]
+        if not sees_instructions:
+            own_mhz = own_mhz.max(axis=1, keepdims=True)  # those of constants are 0
+        is_expected = sees_instructions and not base_revision
+        computations = sorted({(i.stage, i.kind) for i in instructions[own] if not i.is_constant and is_expected})
         latencies_s = {
             clock_mhz: latency_s
             for curve in problem.curves
@@ -42,8 +49,8 @@ def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) ->
         yield PlanTable(
             revision=revision,
             num_points=len(times_s),
-            num_instructions=len(order),
-            clocks_mhz=clocks_mhz[first_clock[own] + frontier.clock_indices[:, own].astype(np.int64)].tobytes(),
+            num_instructions=own_mhz.shape[1],
+            clocks_mhz=own_mhz.tobytes(),
             times_s=times_s,
             energies_j=energies_j,
             expected=tuple(

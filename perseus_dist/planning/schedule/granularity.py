@@ -6,9 +6,13 @@ one clock all through it, or change it at a few points of time since its begin.
 
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
+from typing import Final
 
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
+
+ITERATION: Final = "ITERATION"
+"""Kind, in boundaries, of all that a rank does in an iteration, where its instructions cannot be seen."""
 
 _BACKWARDS = frozenset({Kind.BACKWARD, Kind.INPUT_GRADIENT})
 

@@ -27,7 +27,7 @@ class AgentMessage(_message.Message):
     def __init__(self, attach: _Optional[_Union[Attach, _Mapping]] = ..., schedule: _Optional[_Union[ScheduleText, _Mapping]] = ..., samples: _Optional[_Union[ProfileSamples, _Mapping]] = ..., telemetry: _Optional[_Union[Telemetry, _Mapping]] = ..., drift: _Optional[_Union[Drift, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., switch_seen: _Optional[_Union[SwitchSeen, _Mapping]] = ..., run_times: _Optional[_Union[RunTimes, _Mapping]] = ...) -> None: ...
 
 class Rank(_message.Message):
-    __slots__ = ("job_id", "rank", "pp_rank", "dp_rank", "tp_rank", "pp_size", "dp_size", "tp_size", "schedule_digest")
+    __slots__ = ("job_id", "rank", "pp_rank", "dp_rank", "tp_rank", "pp_size", "dp_size", "tp_size", "schedule_digest", "granularity")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     PP_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class Rank(_message.Message):
     DP_SIZE_FIELD_NUMBER: _ClassVar[int]
     TP_SIZE_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    GRANULARITY_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     rank: int
     pp_rank: int
@@ -46,7 +47,8 @@ class Rank(_message.Message):
     dp_size: int
     tp_size: int
     schedule_digest: str
-    def __init__(self, job_id: _Optional[str] = ..., rank: _Optional[int] = ..., pp_rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., tp_rank: _Optional[int] = ..., pp_size: _Optional[int] = ..., dp_size: _Optional[int] = ..., tp_size: _Optional[int] = ..., schedule_digest: _Optional[str] = ...) -> None: ...
+    granularity: str
+    def __init__(self, job_id: _Optional[str] = ..., rank: _Optional[int] = ..., pp_rank: _Optional[int] = ..., dp_rank: _Optional[int] = ..., tp_rank: _Optional[int] = ..., pp_size: _Optional[int] = ..., dp_size: _Optional[int] = ..., tp_size: _Optional[int] = ..., schedule_digest: _Optional[str] = ..., granularity: _Optional[str] = ...) -> None: ...
 
 class Gpu(_message.Message):
     __slots__ = ("uuid", "name", "driver_version", "clocks_mhz", "control", "refusal", "energy_period_s", "memory_mib", "default_power_limit_w", "power_limit_w", "power_profiles")

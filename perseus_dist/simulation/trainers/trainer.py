@@ -12,6 +12,7 @@ from typing import Protocol
 
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.hooks import attach
+from perseus_dist.planning.schedule.granularity import ITERATION, Granularity
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.simulation.trainers.rendezvous import Rendezvous
@@ -83,6 +84,7 @@ class Trainer:
         self._sends_block = schedule.sends_block
         stages = sorted({instruction.stage for instruction in self._order})
         self._chunks = {stage: chunk for chunk, stage in enumerate(stages)}
+        self._sees_instructions = config.spec.granularity == Granularity.INSTRUCTION
         self._rendezvous = Rendezvous(schedule, config.spec, config.first_semaphore)
         self._num_ranks = config.spec.pp_size * config.spec.dp_size * config.spec.tp_size
 
@@ -100,13 +102,18 @@ class Trainer:
         """Launch one iteration; events at its begin, at the end of the pipeline's work, and at its end."""
         self._hook.iteration_begin(iteration)
         begin = self._stream.event()
+        if not self._sees_instructions:
+            self._hook.begin(ITERATION)
         for instruction in self._order:
             self._run(instruction, iteration)
         pipeline_end = self._stream.event()
-        self._hook.mark(Mark.GRAD_SYNC)
+        if self._sees_instructions:
+            self._hook.mark(Mark.GRAD_SYNC)
         # Gradients are reduced per stage, their norm over the whole job: no rank steps before all are here.
         self._stream.signal(self._rendezvous.barrier)
         self._stream.wait(self._rendezvous.barrier, (iteration + 1) * self._num_ranks)
+        if not self._sees_instructions:
+            self._hook.end(ITERATION)
         if self._config.optimizer_s:
             self._stream.fixed(self._config.optimizer_s)
         end = self._stream.event()
@@ -120,13 +127,15 @@ class Trainer:
         self._synchronize_host()
         chunk = self._chunks[instruction.stage]
         time = self._config.time_of(instruction.stage, instruction.kind)
-        self._hook.begin(instruction.kind, chunk, instruction.microbatch)
+        if self._sees_instructions:
+            self._hook.begin(instruction.kind, chunk, instruction.microbatch)
         if time.kernel_class is None:
             self._stream.fixed(time.seconds)
         else:
             self._stream.kernel(time.kernel_class, time.seconds)
         self._synchronize_host()
-        self._hook.end(instruction.kind, chunk, instruction.microbatch)
+        if self._sees_instructions:
+            self._hook.end(instruction.kind, chunk, instruction.microbatch)
         semaphore = self._rendezvous.signal_after(instruction)
         if semaphore is not None:
             if self._sends_block and self._config.transfer_s:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.status.job_status import job_status
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
 from perseus_dist.simulation.virtual.agent import VirtualAgent
@@ -257,6 +259,8 @@ def run_virtual(
 ) -> Outcome:
     """Train the job.
 
+    One whose instructions cannot be seen is first trained where they can be, until its profile has been measured.
+
     Args:
         simulated: What to train.
         preset: Of the simulated GPUs.
@@ -267,7 +271,12 @@ def run_virtual(
     Raises:
         SimulatorError: No such preset, too many GPUs, or throttles that cannot be.
     """
-    with virtual_job(simulated, preset, timing=timing) as job:
+    seen = replace(simulated, granularity=Granularity.INSTRUCTION)
+    with virtual_job(seen, preset, timing=timing) as job:
+        if simulated != seen:
+            while job.planner.job.plan is None and len(job.iterations) < simulated.num_iterations:
+                job.run_iteration()
+            job.next_job(simulated)
         script = ThrottleScript(throttles, job.machine.gpus)
         for iteration in range(simulated.num_iterations):
             script.apply_due(iteration)

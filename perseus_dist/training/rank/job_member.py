@@ -12,7 +12,8 @@ from perseus_dist import hooks
 from perseus_dist.boundaries.rank_spec import RankSpec, SharedPlanner
 from perseus_dist.errors import PerseusError
 from perseus_dist.fingerprint import Workload
-from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.planning.schedule.granularity import ITERATION, Granularity
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
 from perseus_dist.rpc.node_jobs import address_file, read_planner
 from perseus_dist.training.options import PerseusOptions
@@ -111,26 +112,35 @@ class JobMember:
         self._num_join_attempts = 0
         self._announcement: _PlannerAnnouncement | None = None
         self._has_run = False  # any instruction, whether it was reported or not
+        self._granularity = Granularity.INSTRUCTION
 
     @property
     def hook(self) -> "Hook | None":
         """The rank's, while it takes part."""
         return None if self._boundaries is None else self._boundaries.hook
 
-    def begin_iteration(self, shape: object) -> None:
+    def begin_iteration(self, shape: object, *, sees_instructions: bool = True) -> None:
         """An iteration begins.
 
         Args:
             shape: What the schedule depends on, the same on all ranks; compared with the iteration's before.
+            sees_instructions: Whether those of this iteration can be seen as they run, on all ranks alike. Otherwise a
+                rank keeps one clock all through it, and ``begin`` and ``end`` publish nothing.
         """
         self._iteration += 1
+        granularity = Granularity.INSTRUCTION if sees_instructions else Granularity.RANK
         if self._shape not in (None, shape):
             self.change(f"the batch changed from {self._shape} to {shape}")
-        self._shape = shape
+        elif granularity != self._granularity:
+            self.change(f"each {granularity} has one clock from now on")
+        self._shape, self._granularity = shape, granularity
+        self._has_run |= not sees_instructions
         if self._boundaries is None and self._join_iteration is not None and self._iteration >= self._join_iteration:
             self._join(self._join_iteration)
         if self._boundaries is not None:
             self._boundaries.begin_iteration(self._iteration)
+            if not sees_instructions:
+                self._boundaries.begin(self._whole_iteration)
         if self._announcement is not None and self._announcement.is_made():
             self._announcement = None
 
@@ -139,14 +149,14 @@ class JobMember:
         self._has_run = True
         if self._device is not None:
             self._device.begin(instruction.kind, instruction.stage)
-        if self._boundaries is not None:
+        if self._boundaries is not None and self._granularity == Granularity.INSTRUCTION:
             self._boundaries.begin(instruction)
 
     def end(self, instruction: Instruction) -> None:
         """The instruction ends."""
         if self._device is not None:
             self._device.end()
-        if self._boundaries is not None:
+        if self._boundaries is not None and self._granularity == Granularity.INSTRUCTION:
             self._boundaries.end(instruction)
         if self._device is not None:
             self._device.send(instruction.kind, instruction.stage)
@@ -159,6 +169,8 @@ class JobMember:
             input_wait_ns: As there.
         """
         if self._boundaries is not None:
+            if self._granularity == Granularity.RANK:
+                self._boundaries.end(self._whole_iteration)
             self._boundaries.end_iteration(self._iteration, tokens, input_wait_ns)
 
     def abandon_iteration(self) -> None:
@@ -194,6 +206,10 @@ class JobMember:
         if self._device is not None:
             self._device.close()
             self._device = None
+
+    @property
+    def _whole_iteration(self) -> Instruction:
+        return Instruction(self._place.pp_rank, ITERATION, NO_MICROBATCH)
 
     # ---- joining ----------------------------------------------------------------------------------------------------
 
@@ -305,11 +321,14 @@ class JobMember:
             shows_job=self._framework.shows_job,
             run_id=identity.run_id,
             workload=read_workload(self._framework.read_workload),
+            granularity=self._granularity,
             options=_agent_options(options) | ({} if share is None else {"planner_share": share}),
         )
         hook = hooks.attach(spec, device_stream=self._device.device_stream)
         if hook.enabled:
-            self._boundaries = OrderedBoundaries(hook, schedule.ranks[place.pp_rank], rank=place.rank)
+            sees_instructions = self._granularity == Granularity.INSTRUCTION
+            order = schedule.ranks[place.pp_rank] if sees_instructions else (self._whole_iteration,)
+            self._boundaries = OrderedBoundaries(hook, order, rank=place.rank)
         return hook
 
 
