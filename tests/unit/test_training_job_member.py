@@ -381,3 +381,19 @@ def test_the_first_rank_with_a_tracer_makes_the_spans_of_the_whole_job(
         {spec.job_id for spec in job.specs}
     )
     assert {dict(span.attributes or {})["perseus.rank"] for span in spans} == {0}
+
+
+def test_a_rank_takes_part_where_no_spans_can_be_made(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = pytest.importorskip("opentelemetry.trace")
+
+    def fail() -> None:
+        raise RuntimeError("this context is broken")
+
+    monkeypatch.setattr(job_member, "open_tracer", trace.NoOpTracer)
+    monkeypatch.setattr(trace, "get_current_span", fail)
+    first = job.member(0)
+    assert job.run(first)
+    assert "there are no spans of this job: RuntimeError('this context is broken')" in caplog.text
+    first.close()

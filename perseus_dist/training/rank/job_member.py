@@ -31,7 +31,7 @@ from perseus_dist.training.rank.job_identity import (
     make_identity,
 )
 from perseus_dist.training.rank.ordered_boundaries import OrderedBoundaries
-from perseus_dist.training.rank.tracing import JobTracing, open_tracer
+from perseus_dist.training.rank.tracing import JobTracing, open_tracer, start_tracing
 from perseus_dist.training.rank.workload import read_workload
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class JobMember:
         if hook.enabled:
             self._boundaries = OrderedBoundaries(hook, schedule.ranks[place.pp_rank], rank=place.rank)
             if tracer is not None:
-                self._tracing = JobTracing(tracer, job=identity.job, rank=place.rank, read_status=hook.status)
+                self._tracing = start_tracing(tracer, job=identity.job, rank=place.rank, read_status=hook.status)
         return hook
 
 

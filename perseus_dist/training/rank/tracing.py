@@ -42,6 +42,17 @@ def open_tracer() -> "Tracer | None":
     return None if isinstance(tracer, trace.NoOpTracer) else tracer
 
 
+def start_tracing(
+    tracer: "Tracer", *, job: str, rank: int, read_status: "Callable[[], AgentStatus | None]"
+) -> "JobTracing | None":
+    """Begin to make spans; None where that fails, of which the log has a line. Arguments as of ``JobTracing``."""
+    try:
+        return JobTracing(tracer, job=job, rank=rank, read_status=read_status)
+    except Exception as error:
+        _log.warning("perseus: there are no spans of this job: %r", error)
+        return None
+
+
 class JobTracing:
     """A thread that looks at the agent's status twice a second, and makes spans of what has changed.
 
