@@ -8,12 +8,13 @@ from opentelemetry.context import Context
 if TYPE_CHECKING:
     from perseus_dist.boundaries.agent_status import AgentStatus
 
+_ENFORCING = "enforcing"
 _NAMES = {
     "warming_up": "perseus.baseline",
     "profiling": "perseus.sweep",
     "re-profiling": "perseus.sweep",
     "planning": "perseus.planning",
-    "enforcing": "perseus.plan",
+    _ENFORCING: "perseus.plan",
     "released": "perseus.release",
 }
 """Of the phases that have a span."""
@@ -55,10 +56,11 @@ class PhaseSpans:
                 self._phase.add_event("perseus.probe", {"perseus.probes": status.num_probes}, now_ns)
             if status.num_falls > before.num_falls:
                 self._phase.add_event("perseus.fall", {"perseus.falls": status.num_falls}, now_ns)
+        # The newest switch says which plan is followed, and what is waited for, while one is in force.
+        is_planned = status.phase == _ENFORCING
         name = _NAMES.get(status.phase, "")
-        # Which of the plans is followed a switch says; in other phases it changes nothing.
-        self._phase.go_on(name, status.switch_revision if status.phase == "enforcing" else 0, status, now_ns)
-        self._wait.go_on(_WAIT if status.t_prime_s else "", 0, status, now_ns)
+        self._phase.go_on(name, status.switch_revision if is_planned else 0, status, now_ns)
+        self._wait.go_on(_WAIT if is_planned and status.t_prime_s else "", 0, status, now_ns)
 
     def close(self, now_ns: int) -> None:
         """End all that is open."""
