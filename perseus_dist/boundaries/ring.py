@@ -10,9 +10,9 @@
  384    status: what the agent tells the trainer (agent_status.py) written by the agent
  65536  records, 64 bytes each, at (sequence % capacity)
 ```
-Each word has a cache line of its own, the status two. The file has no name (memfd): nothing is left behind, however the
-trainer ends. Records carry a checksum and their sequence, so the reader needs no order between the record's stores and
-the head's: what does not fit is read again later.
+Each word has a cache line of its own, the status three. The file has no name (memfd): nothing is left behind, however
+the trainer ends. Records carry a checksum and their sequence, so the reader needs no order between the record's stores
+and the head's: what does not fit is read again later.
 """
 
 import mmap
@@ -23,7 +23,7 @@ from perseus_dist.boundaries.agent_status import STATUS_BYTES, AgentStatus, deco
 from perseus_dist.boundaries.record import RECORD_BYTES, Boundary, decode_record
 
 MAGIC = b"PERSEUSB"
-VERSION = 4
+VERSION = 5
 CAPACITY = 16_384
 HEADER_BYTES = 65_536  # whole pages of any size that Linux uses: this part is mapped into the device
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,9 +13,12 @@ import pytest
 import trustme
 from planner_process import Planner, planner
 from prometheus_programs import is_ready, listening, query
+from slurm_cluster import Cluster, SlurmJob, refusal, slurm_cluster
+from slurm_training import are_unlocked, record_of, submit_training
 from waiting import PATIENCE_S, wait_for
 
 from perseus_dist.cli import main
+from perseus_dist.simulator.machine import SimulatedMachine
 
 PROMETHEUS, CHROMIUM = shutil.which("prometheus"), shutil.which("chromium")
 
@@ -95,8 +98,8 @@ def prometheus(files: Path, scraped: str, stack: ExitStack) -> str:
     return url
 
 
-def fleet_in_browser(url: str, token: str, job: str) -> str:
-    """What the fleet's row of a job says once it is under its plan, after a login with the token."""
+def fleet_in_browser(url: str, token: str, jobs: Sequence[str]) -> list[str]:
+    """What the fleet's rows of jobs say once each is under its plan, after a login with the token."""
     from playwright.sync_api import expect, sync_playwright
 
     with sync_playwright() as playwright:
@@ -107,50 +110,78 @@ def fleet_in_browser(url: str, token: str, job: str) -> str:
         page.goto("")
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Log in").click()
-        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=job, exact=True))
-        expect(row).to_contain_text("enforcing", timeout=300_000)
-        text = row.inner_text()
+        texts = []
+        for job in jobs:
+            row = page.get_by_role("row").filter(has=page.get_by_role("link", name=job, exact=True))
+            expect(row).to_contain_text("enforcing", timeout=300_000)
+            texts.append(row.inner_text())
         page.get_by_role("link", name="Nodes").click()
         for node in ("node0", "node1", "node2"):
             expect(page.get_by_role("heading", name=node, exact=True)).to_be_visible()
         browser.close()
-        return text
+        return texts
+
+
+@pytest.fixture
+def machine() -> Iterator[SimulatedMachine]:
+    """Of Slurm's nodes."""
+    with SimulatedMachine("a100", count=2) as machine:
+        yield machine
+
+
+@pytest.fixture
+def cluster(machine: SimulatedMachine) -> Iterator[Cluster | None]:
+    """None where Slurm cannot run."""
+    if refusal():
+        yield None
+        return
+    with slurm_cluster(machine.environment()) as cluster:
+        yield cluster
 
 
 @pytest.mark.stress
-def test_jobs_on_several_nodes_with_prometheus_and_the_page(files: Path, served: Planner) -> None:
+def test_jobs_on_several_nodes_beside_one_of_slurms_with_prometheus_and_the_page(
+    files: Path, served: Planner, machine: SimulatedMachine, cluster: Cluster | None
+) -> None:
     operator = Operator(files, served)
     token = operator.token("rehearse", "--role", "operate", "--job", "rehearsal-*")
     done: list[subprocess.CompletedProcess[str]] = []
-    options = [
-        "--jobs",
-        "2",
-        "--nodes",
-        "3",
-        "--pp",
-        "2",
-        "--microbatches",
-        "4",
-        "--iterations",
-        "130",
-        "--json",
-    ]  # planned late where busy
-    options += ["--job", "rehearsal-test"]
+    options = ["--jobs", "2", "--nodes", "3", "--pp", "2", "--microbatches", "4", "--json", "--job", "rehearsal-test"]
+    options += ["--iterations", "130"]  # planned late where busy
+    jobs = ["rehearsal-test-1", "rehearsal-test-2"]
     with ExitStack() as stack:
         url = prometheus(files, served.told["metrics_address"], stack) if PROMETHEUS else None
         thread = threading.Thread(target=lambda: done.append(operator.rehearse(token, *options)))
         thread.start()
         stack.callback(thread.join)
+        submitted: SlurmJob | None = None
+        if cluster is not None:
+            submitted = submit_training(
+                cluster,
+                machine,
+                "--comment=perseus",
+                num_iterations=300,
+                job_id="rehearsal-slurm",
+                planner=operator.address,
+                token_file=token,
+                tls_ca=str(files / "ca.pem"),
+            )
+            jobs.append("rehearsal-slurm")
         if CHROMIUM:
             port = served.told["web_url"].rstrip("/").rpartition(":")[2]
-            row = fleet_in_browser(f"https://localhost:{port}", Path(token).read_text().strip(), "rehearsal-test-1")
-            assert "predicted" in row
+            rows = fleet_in_browser(f"https://localhost:{port}", Path(token).read_text().strip(), jobs)
+            assert all("predicted" in row for row in rows)
         if url is not None:
-            scraped = 'perseus_job_phase{phase="enforcing"} == 1'
-            wait_for(lambda: {one["metric"]["perseus_job"] for one in query(url, scraped)} or done, patience_s=300)
+            under_plans = 'max_over_time(perseus_job_phase{phase="enforcing"}[10m]) == 1'
+            wait_for(lambda: {one["metric"]["perseus_job"] for one in query(url, under_plans)} == set(jobs), 300)
         thread.join()
-        if url is not None:
-            assert query(url, "count(last_over_time(perseus_job_info[10m])) == 2")
+        if submitted is not None:
+            assert cluster is not None
+            assert submitted.wait() == "COMPLETED", submitted.output()
+            record = record_of(cluster, submitted)  # which the epilog has collected
+            assert record.is_complete, record.reason
+            assert record.saved_j > 0
+            assert are_unlocked(machine)
     (run,) = done
     assert run.returncode == 0, run.stderr
     document = json.loads(run.stdout)

@@ -17,6 +17,7 @@ from perseus_dist.boundaries.ring import RingWriter
 from perseus_dist.device.observe import ObserveOnly
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import (
+    GuardFigures,
     JobFrontier,
     JobProfile,
     JobStatus,
@@ -64,6 +65,8 @@ STATUS = JobStatus(
     missed_clocks=0,
     lost_boundaries=0,
     troubles=(),
+    t_prime_s=1.0,
+    guard=GuardFigures(probes=3, falls=1),
 )
 TABLE = TableSeen(
     JobFrontier(
@@ -115,8 +118,21 @@ def test_a_rank_that_shows_the_job_tells_its_trainer_and_reports_nothing_of_it(
         target="slowdown=1.05",
         num_stragglers=2,
         straggler_degree=1.25,
+        table_revision=1,
+        switch_revision=1,
+        t_prime_s=1.0,
+        num_probes=3,
+        num_falls=1,
     )
     assert ring.status == told
+
+    measured = replace(
+        STATUS,
+        baseline=MeasuredIterations(num_iterations=5, energy_j=1000.0),
+        enforced=MeasuredIterations(num_iterations=9, energy_j=875.0),
+    )
+    report.record_job(JobSeen(measured))
+    assert ring.status == replace(told, measured_saving=0.125)
 
     report.record_job(JobSeen(replace(STATUS, stragglers=(), target=Target())))
     report.keep([IterationReport(iteration=7, time_s=0.25, pipeline_time_s=0.25, energy_j=None)])

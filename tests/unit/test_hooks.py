@@ -240,6 +240,12 @@ STATUS = AgentStatus(
     target="slowdown=1.0523232323232323",
     num_stragglers=2,
     straggler_degree=1.25,
+    table_revision=3,
+    switch_revision=7,
+    measured_saving=-0.015625,
+    t_prime_s=1.05,
+    num_probes=2**40,
+    num_falls=1,
 )
 
 
@@ -257,10 +263,10 @@ def test_the_trainer_reads_what_its_agent_said_last(wire: Wire) -> None:
     assert Hook().status() is None
 
 
-def test_the_status_takes_the_two_cache_lines_that_it_has_and_the_longest_texts() -> None:
+def test_the_status_takes_the_three_cache_lines_that_it_has_and_the_longest_texts() -> None:
     longest = AgentStatus(phase=max(Phase, key=len), target=format_target(Target(deadline_s=1.2345678901234567e-300)))
     block = encode_status(longest)
-    assert len(block) <= 128
+    assert len(block) <= 192
     assert decode_status(block) == longest
 
 

@@ -3,10 +3,12 @@
 import json
 import logging
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import wait_until
 
 from perseus_dist import hooks
 from perseus_dist.boundaries.rank_spec import SharedPlanner
@@ -371,3 +373,47 @@ def test_where_profile_and_plans_are_kept(
     assert job.run(member)
     member.close()
     assert job.specs[0].options.get("cache") == (wanted and wanted.format(home=tmp_path))
+
+
+def test_the_first_rank_with_a_tracer_makes_the_spans_of_the_whole_job(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(job_member, "open_tracer", lambda: provider.get_tracer("perseus_dist"))
+    first, second = job.members(monkeypatch)
+    monkeypatch.setattr(job_member, "_numbers", iter([1]))
+    other = job.member(0)
+    for member in (first, second, other):
+        assert job.run(member)
+    assert [(spec.rank, spec.shows_job) for spec in job.specs] == [(0, True), (1, False), (0, True)]
+    for member in (first, second, other):
+        member.close()
+    wait_until(lambda: all(thread.name != "perseus-spans" for thread in threading.enumerate()))
+    spans = exporter.get_finished_spans()
+    assert {span.name for span in spans} == {"perseus.job"}  # no agent has said anything
+    assert sorted(str(dict(span.attributes or {})["perseus.job"]) for span in spans) == sorted(
+        {spec.job_id for spec in job.specs}
+    )
+    assert {dict(span.attributes or {})["perseus.rank"] for span in spans} == {0}
+
+
+def test_a_rank_takes_part_where_no_spans_can_be_made(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = pytest.importorskip("opentelemetry.trace")
+
+    def fail() -> None:
+        raise RuntimeError("this context is broken")
+
+    monkeypatch.setattr(job_member, "open_tracer", trace.NoOpTracer)
+    monkeypatch.setattr(trace, "get_current_span", fail)
+    first = job.member(0)
+    assert job.run(first)
+    assert "there are no spans of this job: RuntimeError('this context is broken')" in caplog.text
+    first.close()

@@ -13,13 +13,12 @@ from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.link.link import Unreachable
 from perseus_dist.agent.process.devices import Devices
 from perseus_dist.agent.process.job_record import JobRecordWriter
+from perseus_dist.agent.process.trainer_status import with_job
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader, TimedBoundary
 from perseus_dist.boundaries.record import Event
 from perseus_dist.messages.from_agent import IterationReport
-from perseus_dist.messages.job_status import JobStatus
-from perseus_dist.messages.target_text import format_target
 from perseus_dist.runlog.accounting.finish import finish_if_possible
 from perseus_dist.runlog.file_names import JOB_FILE
 from perseus_dist.runlog.job import RunFilesError, read_job
@@ -135,7 +134,7 @@ class RankReport:
         if self._job is not None:
             self._job.record(seen, _now())
         if isinstance(seen, JobSeen):
-            self._tell_trainer(_with_job(self._status, seen.status))
+            self._tell_trainer(with_job(self._status, seen.status))
 
     def write_due(self) -> None:
         """Write of the job what is new, about once a second."""
@@ -171,23 +170,6 @@ class RankReport:
     def _tell_trainer(self, status: AgentStatus) -> None:
         self._status = status
         self._reader.set_status(status)
-
-
-def _with_job(status: AgentStatus, job: JobStatus) -> AgentStatus:
-    """With the whole job's newest figures."""
-    energies_j = [pipeline.energy_j for pipeline in job.pipelines]
-    degrees = [straggler.degree for straggler in job.stragglers if straggler.degree > 1]
-    degrees += [verdict.degree for verdict in job.verdicts if verdict.is_acted_upon and not verdict.is_muted]
-    return replace(
-        status,
-        phase=job.phase,
-        job_time_s=max((pipeline.time_s for pipeline in job.pipelines), default=0.0),
-        job_energy_j=sum(energies_j) if energies_j and all(energies_j) else None,
-        predicted_saving=job.predicted_saving,
-        target=format_target(job.target),
-        num_stragglers=len(degrees),
-        straggler_degree=max(degrees, default=1.0),
-    )
 
 
 def _now() -> datetime:

@@ -32,6 +32,7 @@ from perseus_dist.training.rank.job_identity import (
     make_identity,
 )
 from perseus_dist.training.rank.ordered_boundaries import OrderedBoundaries
+from perseus_dist.training.rank.tracing import JobTracing, open_tracer, start_tracing
 from perseus_dist.training.rank.workload import read_workload
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class JobMember:
         self._rejoin_backoff = _FIRST_BACKOFF
         self._num_join_attempts = 0
         self._announcement: _PlannerAnnouncement | None = None
+        self._tracing: JobTracing | None = None
         self._has_run = False  # any instruction, whether it was reported or not
         self._granularity = Granularity.INSTRUCTION
 
@@ -214,6 +216,9 @@ class JobMember:
     # ---- joining ----------------------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
+        if self._tracing is not None:
+            self._tracing.close()
+            self._tracing = None
         if self._boundaries is not None:
             self._boundaries.hook.close()
             self._boundaries = None
@@ -234,7 +239,7 @@ class JobMember:
             is_planner_embedded = self._options.planner is None
             host = self._share() if is_planner_embedded else None
             identity = make_identity(job=self._job, is_planner_embedded=is_planner_embedded, is_shared=host is not None)
-            hook = self._attach(schedule, identity, share=host)
+            hook = self._attach(schedule, identity, store, key, share=host)
             if not hook.enabled:
                 raise IdentityError("the agent of rank 0 could not be started")
         except Exception as error:
@@ -272,7 +277,7 @@ class JobMember:
                     "planner that it embeds: clocks stay as they are; name an address of rank 0's host with "
                     "--perseus-share HOST, or start 'perseus-dist planner' and name it with --perseus-planner HOST:PORT"
                 )
-            if not self._attach(self._framework.read_schedule(), identity, planner=planner).enabled:
+            if not self._attach(self._framework.read_schedule(), identity, store, key, planner=planner).enabled:
                 self.close()  # the hook has said why
             return
         self._num_join_attempts += 1
@@ -283,6 +288,8 @@ class JobMember:
         self,
         schedule: Schedule,
         identity: JobIdentity,
+        store: Store,
+        key: str,
         *,
         planner: SharedPlanner | None = None,
         share: str | None = None,
@@ -297,6 +304,9 @@ class JobMember:
                 "perseus: what is done about stragglers is up to the planner that was named: start that one "
                 "with --stragglers"
             )
+        tracer = open_tracer()
+        if tracer is not None and not is_first_to_say(store, f"{key}/traces"):  # one rank's spans are the whole job's
+            tracer = None
         is_observing = not self._device.has_clock or not (identity.is_within_reach or planner is not None)
         spec = RankSpec(
             job_id=identity.job,
@@ -318,7 +328,7 @@ class JobMember:
             profile=options.profile,
             report=options.report,
             control="observe" if is_observing else options.control or "auto",
-            shows_job=self._framework.shows_job,
+            shows_job=self._framework.shows_job or tracer is not None,
             run_id=identity.run_id,
             workload=read_workload(self._framework.read_workload),
             granularity=self._granularity,
@@ -329,6 +339,8 @@ class JobMember:
             sees_instructions = self._granularity == Granularity.INSTRUCTION
             order = schedule.ranks[place.pp_rank] if sees_instructions else (self._whole_iteration,)
             self._boundaries = OrderedBoundaries(hook, order, rank=place.rank)
+            if tracer is not None:
+                self._tracing = start_tracing(tracer, job=identity.job, rank=place.rank, read_status=hook.status)
         return hook
 
 
