@@ -83,12 +83,22 @@ class PlanTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """Follow row ``point`` from ``effective_iteration`` on; ``NO_POINT`` releases the clocks."""
+    """Follow row ``point`` from ``effective_iteration`` on; ``NO_POINT`` releases the clocks.
+
+    Attributes:
+        max_slowdown: Times an iteration at full clocks that one may take, for agents whose planner is away; 0 if it is
+            not known.
+        deadline_s: [s] that an iteration may take at any rate; 0 for none.
+        is_waiting: Whether pipelines wait for a straggler, which may recover.
+    """
 
     table_revision: int
     point: int
     effective_iteration: int
     switch_revision: int
+    max_slowdown: float = 0.0
+    deadline_s: float = 0.0
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,9 @@ def planner_message_to_wire(message: PlannerMessage) -> pb.PlannerMessage:
                     point=message.point,
                     effective_iteration=message.effective_iteration,
                     switch_revision=message.switch_revision,
+                    max_slowdown=message.max_slowdown,
+                    deadline_s=message.deadline_s,
+                    is_waiting=message.is_waiting,
                 )
             )
         case ProfileAck():
@@ -110,6 +113,9 @@ def planner_message_from_wire(check: Checker, wire: pb.PlannerMessage) -> Planne
                 point=check.integer("switch.point", wire.switch.point, NO_POINT, limits.MAX_POINTS),
                 effective_iteration=_iteration(check, "switch.effective_iteration", wire.switch.effective_iteration),
                 switch_revision=check_count(check, "switch.switch_revision", wire.switch.switch_revision),
+                max_slowdown=check.number("switch.max_slowdown", wire.switch.max_slowdown, limits.MAX_SLOWDOWN),
+                deadline_s=check.number("switch.deadline_s", wire.switch.deadline_s, limits.MAX_SECONDS),
+                is_waiting=wire.switch.is_waiting,
             )
         case "profile_ack":
             return ProfileAck(sequence=check_count(check, "profile_ack.sequence", wire.profile_ack.sequence))

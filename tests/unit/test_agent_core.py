@@ -426,6 +426,24 @@ def test_losing_the_planner_changes_nothing() -> None:
     assert set(range(20)) <= set(reports)
 
 
+def test_a_plan_that_is_late_without_its_planner_is_given_up_until_it_is_back() -> None:
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 20, gap_ms=13)
+    world.do(world.core.on_disconnected(world.now))
+    world.iterate(20, 10, gap_ms=13)
+    assert world.warned == []
+    world.iterate(30, 20, gap_ms=30)
+    assert world.clocks_run[29] == [1200] * 6
+    assert world.clocks_run[-5:] == [[1410] * 6] * 5
+    assert len(world.warned) == 1
+    assert world.warned[0].endswith("longer while the job's planner is away: clocks released until it is back")
+    connect(world, switch())
+    world.iterate(50, 20, gap_ms=30)
+    assert world.clocks_run[-1] == [1200] * 6
+    assert len(world.warned) == 1
+
+
 def test_release_and_refusal_unlock_at_once() -> None:
     for message in (Release(reason="stale"), Refused(reason="duplicate", retry=False)):
         world = make_world()

@@ -3,8 +3,8 @@
 import pytest
 
 from perseus_dist.agent.core.ledger import Ledger
-from perseus_dist.agent.core.plan_view import RELEASED
 from perseus_dist.agent.following.exact_runs import ExactRun, RanAt
+from perseus_dist.agent.following.plan_view import RELEASED
 from perseus_dist.agent.following.position import Run, Stamp
 from perseus_dist.agent.following.rank_program import rank_order
 from perseus_dist.agent.measuring.kind_times import IterationRuns, KindTimes

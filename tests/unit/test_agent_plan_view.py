@@ -2,7 +2,7 @@
 
 from array import array
 
-from perseus_dist.agent.core.plan_view import PlanView
+from perseus_dist.agent.following.plan_view import PlanView
 from perseus_dist.messages.from_planner import PlanTable, Switch
 
 DIGEST = "0f" * 32

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from builders import make_rank
 
-from perseus_dist.agent.core.plan_view import PlanView
+from perseus_dist.agent.following.plan_view import PlanView
 from perseus_dist.messages.from_agent import Attach, SwitchSeen
 from perseus_dist.messages.from_planner import Switch
 from perseus_dist.messages.terms import Gpu

@@ -1,7 +1,8 @@
 """The planner's directives for a rank: the clock of a sweep where one runs, otherwise the plan's."""
 
-from perseus_dist.agent.core.actions import Action, LogDebug, Send
-from perseus_dist.agent.core.plan_view import RELEASED, PlanView, Row
+from perseus_dist.agent.core.actions import Action, LogDebug, LogWarning, Send
+from perseus_dist.agent.following.absence_guard import AbsenceGuard
+from perseus_dist.agent.following.plan_view import RELEASED, PlanView, Row
 from perseus_dist.agent.measuring.sweep import Sweeper
 from perseus_dist.messages.from_agent import SwitchSeen
 from perseus_dist.messages.from_planner import PlanTable, Probe, StopSweep, Sweep, Switch
@@ -26,6 +27,7 @@ class ClockDirectives:
         )
         self.sweeper = Sweeper(round(gpu.energy_period_s * 1e9))
         self._probed = range(0)  # iterations
+        self._absence = AbsenceGuard()
         self._rows: dict[int, Row] = {}  # by iteration, since an order or an iteration's begin last changed any
 
     def row(self, iteration: int) -> Row:
@@ -51,12 +53,24 @@ class ClockDirectives:
         """The rank is in step, in an iteration that may be a sweep's."""
         self.sweeper.begin_iteration(iteration, time_ns)
         self._rows.clear()
+        self._absence.begin_iteration(iteration, self.row(iteration), time_ns)
+
+    def end_iteration(self, iteration: int, time_ns: int) -> list[Action]:
+        """The rank is in step to its end."""
+        was_on_time = not self._absence.verdict
+        self._absence.end_iteration(iteration, time_ns)
+        if was_on_time and self._absence.verdict:
+            self._rows.clear()
+            why = f"{self._absence.verdict} while the job's planner is away"
+            return [LogWarning(f"{why}: clocks released until it is back")]
+        return []
 
     def _find_row(self, iteration: int) -> Row:
         clock_mhz = self.sweeper.clock_mhz(iteration)
         if clock_mhz is not None:
             return Row(clocks_mhz=(clock_mhz,) * self.num_instructions)
-        return RELEASED if iteration in self._probed else self.plan.row(iteration)
+        is_free = iteration in self._probed or self._absence.is_free(iteration)
+        return RELEASED if is_free else self.plan.row(iteration)
 
     def apply(self, order: Order, iteration: int) -> list[Action]:
         """Follow an order, unless a newer one is known.
@@ -85,10 +99,20 @@ class ClockDirectives:
             self.plan.apply_switch(order, iteration)
         return self._answer(order, before)
 
-    def suspend_sweep(self, iteration: int) -> None:
-        """As ``Sweeper.suspend``, until the planner orders the sweep again."""
+    def lose_planner(self, iteration: int) -> None:
+        """The planner is gone: a sweep ends with the clock it holds, the plan goes on while it is on time.
+
+        Args:
+            iteration: Begun last.
+        """
         self._rows.clear()
         self.sweeper.suspend(iteration)
+        self._absence.leave(iteration)
+
+    def find_planner(self, iteration: int) -> None:
+        """The planner is there again."""
+        self._rows.clear()
+        self._absence.come_back(iteration)
 
     def release(self) -> None:
         """No clocks at once, until the next switch or sweep."""

@@ -286,6 +286,8 @@ class AgentCore:
             self._begin_iteration(time_ns)
         elif event is Event.ITERATION_END:
             self._actions += self._planner.tell_drift()
+            if self._position.in_step:
+                self._actions += self._directives.end_iteration(self._position.iteration, time_ns)
         elif event is Event.CLOSE:
             self._end("finished", time_ns)
         if self._clock.is_unanswered(time_ns):

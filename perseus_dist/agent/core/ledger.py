@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
-from perseus_dist.agent.core.plan_view import RELEASED, Row
+from perseus_dist.agent.following.plan_view import RELEASED, Row
 from perseus_dist.agent.measuring.kind_times import IterationRuns
 from perseus_dist.messages.from_agent import IterationReport
 

@@ -69,7 +69,7 @@ class PlannerExchange:
 
     def disconnect(self) -> None:
         """The stream is gone: a sweep ends with the clock it holds, a plan goes on or is released (``Settings``)."""
-        self._directives.suspend_sweep(self._position.iteration)
+        self._directives.lose_planner(self._position.iteration)
         if self._session.is_attached and not self._holds_without_planner:
             self._directives.release()
             self._is_planner_missed = not self._requests.is_over
@@ -80,6 +80,7 @@ class PlannerExchange:
         match message:
             case Attached():
                 self._is_planner_missed = False
+                self._directives.find_planner(self._position.iteration)
                 return self._session.attached(message, self._reporter.unresolved)
             case ScheduleWanted():
                 return self._session.say(ScheduleText(text=self._schedule))

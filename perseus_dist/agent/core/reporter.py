@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
-from perseus_dist.agent.core.plan_view import Row
+from perseus_dist.agent.following.plan_view import Row
 from perseus_dist.agent.following.position import Stamp
 from perseus_dist.agent.following.rank_program import Work
 from perseus_dist.agent.measuring.drift import DriftWatch

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from perseus_dist.agent.core.clock_directives import ClockDirectives
-from perseus_dist.agent.core.plan_view import RELEASED, Row
+from perseus_dist.agent.following.plan_view import RELEASED, Row
 from perseus_dist.agent.following.position import BoundaryEffect, Position, Stamp
 from perseus_dist.agent.following.rank_program import Work
 from perseus_dist.agent.measuring.held_clock import HeldClock

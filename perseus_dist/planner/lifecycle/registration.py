@@ -262,7 +262,7 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
             effects.append(SendTable(stream=stream, encoded=own.tables[attach.rank.pp_rank]))
         if is_of_earlier_run(job, job.switch.effective_iteration):
             return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]
-        effects.append(Send(stream=stream, message=switch_for(job.switch, attach.rank.dp_rank)))
+        effects.append(Send(stream=stream, message=switch_for(job, job.switch, attach.rank.dp_rank)))
     if job.profiling.sweep is not None and not job.is_swept:
         return effects  # it goes on once the run has a baseline
     return [*effects, *resume_sweep(job, attach.rank.rank, stream, now_s)]

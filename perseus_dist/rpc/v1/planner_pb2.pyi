@@ -401,16 +401,22 @@ class Expected(_message.Message):
     def __init__(self, chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Switch(_message.Message):
-    __slots__ = ("table_revision", "point", "effective_iteration", "switch_revision")
+    __slots__ = ("table_revision", "point", "effective_iteration", "switch_revision", "max_slowdown", "deadline_s", "is_waiting")
     TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
     POINT_FIELD_NUMBER: _ClassVar[int]
     EFFECTIVE_ITERATION_FIELD_NUMBER: _ClassVar[int]
     SWITCH_REVISION_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    IS_WAITING_FIELD_NUMBER: _ClassVar[int]
     table_revision: int
     point: int
     effective_iteration: int
     switch_revision: int
-    def __init__(self, table_revision: _Optional[int] = ..., point: _Optional[int] = ..., effective_iteration: _Optional[int] = ..., switch_revision: _Optional[int] = ...) -> None: ...
+    max_slowdown: float
+    deadline_s: float
+    is_waiting: bool
+    def __init__(self, table_revision: _Optional[int] = ..., point: _Optional[int] = ..., effective_iteration: _Optional[int] = ..., switch_revision: _Optional[int] = ..., max_slowdown: _Optional[float] = ..., deadline_s: _Optional[float] = ..., is_waiting: bool = ...) -> None: ...
 
 class ProfileAck(_message.Message):
     __slots__ = ("sequence",)

@@ -8,7 +8,13 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.guard import Waiting
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
-from perseus_dist.planner.lifecycle.enforcement.switching import decide, effective_iteration, release_all
+from perseus_dist.planner.lifecycle.enforcement.switching import (
+    decide,
+    effective_iteration,
+    is_waiting,
+    max_slowdown,
+    release_all,
+)
 from perseus_dist.planner.lifecycle.events import Effect, Log, Send
 
 _UNMEASURED = "nothing that was measured tells what full clocks draw now"
@@ -56,8 +62,7 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
     assert job.switch is not None
     breach, job.enforcement.guard.guard.breach = job.enforcement.guard.guard.breach, None
     assert breach is not None
-    is_waiting = job.switch.t_prime_s > 0 or any(job.switch.own_revisions)
-    if is_waiting and not job.stragglers:
+    if is_waiting(job, job.switch):
         job.enforcement.guard.fall_from_waiting(job.progress.iteration)
         job.detection.verdicts, job.detection.watch, job.detection.keeps_switch = (), None, False
         why = f"{breach.sentence}: no straggler is waited for"
@@ -72,7 +77,7 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
 
 def _waiting(job: Job) -> Waiting:
     assert job.switch is not None
-    if not (job.switch.t_prime_s > 0 or any(job.switch.own_revisions)) or job.stragglers:
+    if not is_waiting(job, job.switch):
         return Waiting.NONE
     acted_upon = [verdict for verdict in job.detection.verdicts if verdict.is_acted_upon]
     is_seen = bool(acted_upon) and all(verdict.is_fresh for verdict in acted_upon) and not job.detection.keeps_switch
@@ -81,6 +86,4 @@ def _waiting(job: Job) -> Waiting:
 
 def _allowed_s(job: Job, reference_s: float) -> float:
     """[s] that the target, or what operators report, allows of an iteration of ``reference_s`` at full clocks."""
-    target = job.target
-    factor = max([target.slowdown or 1.0, *(known.degree for known in job.stragglers.values())])
-    return max(factor * reference_s, target.deadline_s or 0.0)
+    return max(max_slowdown(job) * reference_s, job.target.deadline_s or 0.0)

@@ -59,13 +59,26 @@ def _num_ahead(job: Job, unreported_s: float) -> int:
     return max(1, math.ceil((unreported_s + job.policy.message_s) / max(time_s, 1e-6))) if time_s else 2
 
 
-def switch_for(decided: SwitchDecided, dp_rank: int) -> Switch:
+def max_slowdown(job: Job) -> float:
+    """Times an iteration at full clocks that one may take, by the target and by what operators report."""
+    return max([job.target.slowdown or 1.0, *(known.degree for known in job.stragglers.values())])
+
+
+def is_waiting(job: Job, decided: SwitchDecided) -> bool:
+    """Whether pipelines wait for a straggler that nobody but the detector has named."""
+    return (decided.t_prime_s > 0 or any(decided.own_revisions)) and not job.stragglers
+
+
+def switch_for(job: Job, decided: SwitchDecided, dp_rank: int) -> Switch:
     """A pipeline's part of a decision."""
     return Switch(
         table_revision=decided.revision_of(dp_rank),
         point=decided.points[dp_rank],
         effective_iteration=decided.effective_iteration,
         switch_revision=decided.switch_revision,
+        max_slowdown=max_slowdown(job),
+        deadline_s=job.target.deadline_s or 0.0,
+        is_waiting=is_waiting(job, decided),
     )
 
 
@@ -183,7 +196,7 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
             tables += own_tables(job.members, own)
             if job.detection.watch is not None:
                 job.detection.watch.change_plan(dp_rank, effective)
-    messages = [switch_for(decided, dp_rank) for dp_rank in range(len(decided.points))]
+    messages = [switch_for(job, decided, dp_rank) for dp_rank in range(len(decided.points))]
     return [
         Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),
         Persist(facts=(decided,)),

@@ -22,6 +22,7 @@ class Row:
         clocks_mhz: (num_instructions) 0 leaves the clock as it is; None releases it.
         latency_ns: What the plan reckons a clock change with.
         latencies_ns: The same of the clocks [MHz] that have a latency of their own.
+        max_slowdown, deadline_s, is_waiting: As in ``Switch``.
     """
 
     table_revision: int = 0
@@ -29,6 +30,9 @@ class Row:
     clocks_mhz: tuple[int, ...] | None = None
     latency_ns: int = 0
     latencies_ns: Mapping[int, int] = field(default_factory=dict)
+    max_slowdown: float = 0.0
+    deadline_s: float = 0.0
+    is_waiting: bool = False
 
 
 RELEASED = Row()
@@ -135,6 +139,9 @@ class PlanView:
                 clock_mhz: round(latency_s * 1e9)
                 for clock_mhz, latency_s in zip(table.change_clocks_mhz, table.change_latencies_s, strict=True)
             },
+            max_slowdown=switch.max_slowdown,
+            deadline_s=switch.deadline_s,
+            is_waiting=switch.is_waiting,
         )
 
     def _misfit(self, table: PlanTable) -> str:

@@ -1,0 +1,124 @@
+"""Judges the plan that an absent planner has left: does an iteration under it take no longer than the target allows?
+
+While the planner is there, its own guard judges by probes at full clocks that it orders. While it is away, a link or a
+GPU that becomes slow may turn a plan that was on time into one that is late, and a straggler that a plan waits for may
+recover. So each rank compares with itself: with what iterations took when the planner went away, and, at the same
+iterations as all other ranks, with what they take at full clocks.
+"""
+
+import sys
+from collections import deque
+from statistics import median
+
+from perseus_dist.agent.following.plan_view import RELEASED, Row
+from perseus_dist.messages.terms import NO_POINT
+
+_NUM_USUAL = 16  # iterations
+_NUM_LATEST = 8  # iterations
+_TOLERANCE = 0.02
+# Iterations between the begins of two probes; ranks that hear of nobody agree by the iterations' numbers.
+_PROBE_GAP = 64
+_WAITING_PROBE_GAP = 16
+_NUM_PROBE_ITERATIONS = 3  # the first is not counted: clocks are still on their way
+
+
+class AbsenceGuard:
+    """Iterations of one rank.
+
+    An iteration's time is the same on all ranks of a job, as they wait for each other, so all of them come to the same
+    verdict within an iteration or so; until then one that has released its clocks is early, never late.
+
+    Attributes:
+        verdict: Why the plan is given up until the planner is back, a clause; empty while it is not.
+    """
+
+    def __init__(self) -> None:
+        self.verdict = ""
+        self._absence = range(0)  # iterations
+        self._given_up = range(0)  # iterations
+        self._row = RELEASED
+        self._begin_ns: int | None = None
+        # Under this row: the last ones with the planner, filled up by the first ones without it; the last ones without.
+        self._usual_ns: deque[int] = deque(maxlen=_NUM_USUAL)
+        self._latest_ns: deque[int] = deque(maxlen=_NUM_LATEST)
+        self._full_ns: deque[int] = deque(maxlen=_NUM_PROBE_ITERATIONS - 1)  # of a probe
+
+    def leave(self, iteration: int) -> None:
+        """The planner is gone; said again, the first counts.
+
+        Args:
+            iteration: Begun last.
+        """
+        if self._absence.stop != sys.maxsize:
+            self._absence = range(iteration + 1, sys.maxsize)
+            self._latest_ns.clear()
+
+    def come_back(self, iteration: int) -> None:
+        """The planner is there again, and judges by itself.
+
+        Args:
+            iteration: Begun last; it goes on as it is.
+        """
+        self.verdict = ""
+        self._absence = range(self._absence.start, min(self._absence.stop, iteration + 1))
+        self._given_up = range(self._given_up.start, min(self._given_up.stop, iteration + 1))
+
+    def is_free(self, iteration: int) -> bool:
+        """Whether it runs at full clocks, whatever the plan says."""
+        return iteration in self._given_up or self._is_probed(iteration)
+
+    def begin_iteration(self, iteration: int, row: Row, time_ns: int) -> None:
+        """An iteration begins at these clocks."""
+        self._begin_ns = None if row.point == NO_POINT and not self._is_probed(iteration) else time_ns
+        if row.point != NO_POINT and row != self._row:
+            self._row = row
+            for durations_ns in (self._usual_ns, self._latest_ns, self._full_ns):
+                durations_ns.clear()
+
+    def end_iteration(self, iteration: int, time_ns: int) -> None:
+        """It ends. One that was not seen whole must not be told."""
+        if self._begin_ns is None or self.verdict:
+            return
+        duration_ns = time_ns - self._begin_ns
+        self._begin_ns = None
+        if iteration not in self._absence:
+            self._usual_ns.append(duration_ns)
+        elif self._is_probed(iteration):
+            self._probe(iteration, duration_ns)
+        elif len(self._usual_ns) < _NUM_USUAL:
+            self._usual_ns.append(duration_ns)
+        else:
+            self._latest_ns.append(duration_ns)
+            self._compare(iteration)
+
+    def _probe(self, iteration: int, duration_ns: int) -> None:
+        if iteration % self._probe_gap == 0:
+            self._full_ns.clear()
+            return
+        self._full_ns.append(duration_ns)
+        planned_ns = self._latest_ns or self._usual_ns
+        if len(self._full_ns) < _NUM_PROBE_ITERATIONS - 1 or not planned_ns:
+            return
+        # Whichever of them was slower may be how fast the job is.
+        allowed_ns = max(self._row.max_slowdown * max(self._full_ns), self._row.deadline_s * 1e9)
+        excess = median(planned_ns) / allowed_ns - 1 if allowed_ns else 0.0
+        if excess > _TOLERANCE:
+            self._give_up(iteration, f"iterations take {excess:.1%} longer than the job's target allows")
+
+    def _compare(self, iteration: int) -> None:
+        if len(self._latest_ns) < _NUM_LATEST:
+            return
+        if median(self._latest_ns) > (1 + _TOLERANCE) * median(self._usual_ns):
+            self._give_up(iteration, f"iterations have become more than {_TOLERANCE:.0%} longer")
+
+    def _give_up(self, iteration: int, verdict: str) -> None:
+        self.verdict = verdict
+        self._given_up = range(iteration + 1, sys.maxsize)
+
+    @property
+    def _probe_gap(self) -> int:
+        return _WAITING_PROBE_GAP if self._row.is_waiting else _PROBE_GAP
+
+    def _is_probed(self, iteration: int) -> bool:
+        place = iteration % self._probe_gap
+        return place < _NUM_PROBE_ITERATIONS and iteration in self._absence and iteration - place in self._absence

@@ -1,0 +1,114 @@
+"""Which plans a rank gives up while its planner is away, and when."""
+
+from collections.abc import Callable
+
+import pytest
+
+from perseus_dist.agent.following.absence_guard import AbsenceGuard
+from perseus_dist.agent.following.plan_view import RELEASED, Row
+
+MS = 1_000_000
+AT_TARGET = Row(table_revision=1, clocks_mhz=(1200,), point=0, max_slowdown=1.0)
+
+
+def drive(guard: AbsenceGuard, iterations: range, time_ms: Callable[[bool], float], row: Row = AT_TARGET) -> list[int]:
+    """Iterations of so many milliseconds, which depend on whether they run at full clocks; those that did."""
+    free = []
+    for iteration in iterations:
+        is_free = guard.is_free(iteration)
+        guard.begin_iteration(iteration, RELEASED if is_free else row, 0)
+        guard.end_iteration(iteration, round(time_ms(is_free) * MS))
+        free += [iteration] * is_free
+    return free
+
+
+def test_a_plan_that_stays_on_time_is_kept_and_tried_now_and_then() -> None:
+    guard = AbsenceGuard()
+    assert drive(guard, range(100), lambda _: 100.0) == []  # with the planner: no word of ours
+    guard.leave(99)
+    assert drive(guard, range(100, 300), lambda _: 100.0) == [128, 129, 130, 192, 193, 194, 256, 257, 258]
+    assert guard.verdict == ""
+
+
+def test_iterations_that_become_longer_end_it_within_eight() -> None:
+    guard = AbsenceGuard()
+    drive(guard, range(20), lambda _: 100.0)
+    guard.leave(19)
+    drive(guard, range(20, 40), lambda _: 100.0)
+    free = drive(guard, range(40, 60), lambda is_free: 101.0 if is_free else 104.0)
+    assert 44 <= free[0] <= 48
+    assert free == list(range(free[0], 60))
+    assert guard.verdict == "iterations have become more than 2% longer"
+
+
+@pytest.mark.parametrize(("is_waiting", "given_up"), [(True, 115), (False, 131)])
+def test_a_straggler_that_is_over_ends_a_plan_that_waits_for_it_with_the_next_probe(
+    is_waiting: bool,  # noqa: FBT001
+    given_up: int,
+) -> None:
+    row = Row(point=3, max_slowdown=1.0, is_waiting=is_waiting)
+    guard = AbsenceGuard()
+    drive(guard, range(40), lambda _: 115.0, row)
+    guard.leave(39)
+    drive(guard, range(40, 100), lambda _: 115.0, row)  # probes find nothing: it is slow still
+    assert guard.verdict == ""
+    free = drive(guard, range(100, 140), lambda is_free: 100.0 if is_free else 115.0, row)
+    assert free == list(range(given_up - 3, 140))
+    assert guard.verdict == "iterations take 15.0% longer than the job's target allows"
+
+
+@pytest.mark.parametrize(
+    ("row", "is_kept"),
+    [
+        (Row(point=1, max_slowdown=1.2), True),
+        (Row(point=1, max_slowdown=1.1), False),
+        (Row(point=1, max_slowdown=1.0, deadline_s=0.12), True),
+        (Row(point=1, max_slowdown=1.0, deadline_s=0.11), False),
+        (Row(point=1), True),  # of a planner that does not say what is allowed
+    ],
+    ids=["slowdown", "less slowdown", "deadline", "earlier deadline", "unknown"],
+)
+def test_the_target_says_how_long_iterations_may_take(row: Row, is_kept: bool) -> None:  # noqa: FBT001
+    guard = AbsenceGuard()
+    drive(guard, range(20), lambda _: 120.0, row)
+    guard.leave(19)
+    drive(guard, range(20, 100), lambda is_free: 100.0 if is_free else 120.0, row)
+    assert (guard.verdict == "") == is_kept
+
+
+def test_the_planner_comes_back_and_the_plan_with_it() -> None:
+    guard = AbsenceGuard()
+    drive(guard, range(20), lambda _: 100.0)
+    guard.leave(19)
+    drive(guard, range(20, 40), lambda _: 110.0)
+    assert guard.verdict
+    guard.come_back(40)
+    assert guard.verdict == ""
+    assert drive(guard, range(40, 200), lambda _: 110.0) == [40]  # that one has begun
+    guard.leave(199)  # again, and said twice
+    drive(guard, range(200, 205), lambda _: 110.0)
+    guard.leave(204)
+    assert drive(guard, range(205, 255), lambda _: 110.0) == []
+    assert drive(guard, range(255, 270), lambda _: 130.0)[-1] == 269
+
+
+def test_a_plan_that_the_planner_left_at_once_is_compared_with_its_first_iterations() -> None:
+    guard = AbsenceGuard()
+    drive(guard, range(3), lambda _: 100.0)
+    guard.leave(2)
+    drive(guard, range(3, 30), lambda _: 100.0)
+    assert guard.verdict == ""
+    drive(guard, range(30, 40), lambda _: 105.0)
+    assert guard.verdict
+
+
+def test_a_slow_probe_and_an_iteration_not_seen_whole_are_no_evidence() -> None:
+    guard = AbsenceGuard()
+    drive(guard, range(20), lambda _: 100.0)
+    guard.leave(19)
+    for iteration in range(20, 400):
+        is_free = guard.is_free(iteration)
+        guard.begin_iteration(iteration, RELEASED if is_free else AT_TARGET, 0)
+        if iteration % 4:  # of every fourth, the end was not seen
+            guard.end_iteration(iteration, (140 if is_free else 100) * MS)
+    assert guard.verdict == ""
