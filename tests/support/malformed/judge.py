@@ -102,6 +102,7 @@ def workplace(folder: Path) -> Iterator[dict[str, Generator]]:
             **dict.fromkeys(("argument", "one more argument", "another argument"), arguments.bad_argument),
             "profile cell": rows.bad_cell,
             "profile shape": rows.bad_shape,
+            "profile change": rows.bad_change,
             "profile bytes": rows.bad_bytes,
             "schedule": rows.bad_schedule,
             "archive": frontiers.bad_archive(frontier),

@@ -94,6 +94,37 @@ def bad_shape(rng: Random) -> Case:
     return profile_case(rng, "profile: its shape", "\n".join(lines))
 
 
+def bad_change(rng: Random) -> Case:
+    """One row of how long a change of clocks takes that cannot be, among good ones."""
+    changes = [
+        [str(stage), "clock_change", str(mhz), "0.012", rng.choice(("", "0")), rng.choice(("0.014", ""))]
+        for stage in (0, 1)
+        for mhz in (1410, 1200, 900)
+    ]
+    rows = [[*row.split(","), ""] for row in ROWS]
+    row = rng.choice(changes)
+    match rng.randrange(8):
+        case 0:  # a clock that is none
+            row[2] = rng.choice((no_number(rng, "1200"), outside(rng, 1, 1e5), fraction(rng), "", "0"))
+        case 1:
+            row[3] = rng.choice((no_number(rng, "0.012"), outside(rng, 1e-9, 10), ""))
+        case 2:
+            row[5] = rng.choice((no_number(rng, "0.014").strip(" ") or "nan", outside(rng, 0, 10)))
+        case 3:  # ms
+            row[3], row[5] = f"{rng.uniform(10.1, 900):.4g}", rng.choice(("", "950"))
+        case 4:  # a percentile below its median
+            row[3], row[5] = f"{rng.uniform(0.005, 0.5):.6f}", f"{rng.uniform(0, 0.004):.6f}"
+        case 5:  # it draws something
+            row[4] = rng.choice((f"{rng.uniform(1e-3, 500):.6f}", no_number(rng, "1").strip(" ") or "nan"))
+        case 6:  # of a stage that computes nothing, or that is none
+            row[0] = rng.choice(("2", str(rng.randrange(3, 90_000)), no_number(rng, "1"), "-1", fraction(rng)))
+        case _:  # a percentile of a computation
+            rng.choice(rows)[5] = f"{rng.uniform(0.01, 0.2):.5f}"
+    cells = [[f'"{cell}"' if "," in cell else cell for cell in one] for one in (*rows, *changes)]
+    text = "\n".join([f"{HEADER},time_p90", *map(",".join, rng.sample(cells, len(cells)))])
+    return profile_case(rng, "profile: a change of clocks", text)
+
+
 def bad_bytes(rng: Random) -> Case:
     """A profile that is no text."""
     data = PROFILE.encode()
