@@ -13,6 +13,7 @@ COMMANDS = {
     "lookup": "perseus_dist.cli.planning.lookup",
     "compare": "perseus_dist.cli.planning.compare",
     "emulate": "perseus_dist.cli.planning.emulate",
+    "policy": "perseus_dist.cli.planning.policy",
     "planner": "perseus_dist.cli.node.planner",
     "state": "perseus_dist.cli.node.state",
     "jobs": "perseus_dist.cli.jobs.jobs",
@@ -45,7 +46,7 @@ HIDDEN = ("agent",)
 GROUPS = {
     "people who train": ("quickstart", "enable", "disable", "jobs", "watch", "target", "fetch", "report"),
     "people who plan and do research": (
-        *("schedule", "profile", "plan", "lookup", "compare", "emulate", "measure", "sim", "simulate"),
+        *("schedule", "profile", "plan", "lookup", "compare", "emulate", "policy", "measure", "sim", "simulate"),
     ),
     "operators of a node or cluster": (
         *(

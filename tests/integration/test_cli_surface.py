@@ -24,6 +24,8 @@ SURFACE = {
     "lookup": f"frontier {DEADLINE} --fastest --straggler-s --out --json",
     "compare": f"{PROBLEM} {DEADLINE} --json",
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
+    "policy share": "jobs --watts --objective --guard-band --json",
+    "policy pace": "job --signal --iterations --hours --start --forecast --json",
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
     "--metrics-tls-key --metrics-password-file --web --stragglers --log-format --address-file --embedded "
     "--cache --job --share",

@@ -1,0 +1,87 @@
+"""``perseus-dist policy`` on saved frontiers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.cli import main
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"
+
+
+@pytest.fixture(scope="module")
+def frontier(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("plans")
+    options = ["--schedule", "1f1b", "--pp", "4", "--microbatches", "8", "--blocking-power-w", "80"]
+    assert main(["plan", str(EXAMPLE), *options, "--out", str(folder), "--json"]) == 0
+    return str(folder / "frontier.npz")
+
+
+@pytest.fixture(scope="module")
+def signal(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("signal") / "carbon.csv"
+    rows = [f"2026-11-23T{hour:02}:00:00+00:00,60,{300 + 200 * (hour % 2)},{400}" for hour in range(12)]
+    file.write_text("\n".join(["timestamp,duration,value,forecast", *rows]) + "\n")
+    return str(file)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, object]:
+    capsys.readouterr()
+    main([*argv, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_a_budget_is_shared(frontier: str, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = (f"{frontier},pipelines=8,name=a", f"{frontier},pipelines=8,weight=3,slowdown=1.02,name=b")
+    free = shown(capsys, "policy", "share", *jobs, "--watts", "1e6")
+    assert free["weighted_slowdown"] == 0
+    tight = shown(capsys, "policy", "share", *jobs, "--watts", "14500")
+    assert tight["is_met"] is True
+    assert 14000 < float(str(tight["power_w"])) <= 14500
+    slowdowns = [job["slowdown_percent"] for job in tight["jobs"]]  # type: ignore[attr-defined]
+    assert slowdowns[1] <= 2.0 < slowdowns[0]
+    assert main(["policy", "share", *jobs, "--watts", "100"]) == 1
+    out = capsys.readouterr().out
+    assert "the cap cannot be kept: at their slowest these jobs draw" in out
+    assert "a " in out
+
+
+def test_a_job_follows_a_price(frontier: str, signal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("policy", "pace", f"{frontier},pipelines=8", "--signal", signal, "--iterations", "27000", "--hours", "12")
+    found = shown(capsys, *argv, "--forecast")
+    costs = {row["pace"]: row["cost"] for row in found["paces"]}  # type: ignore[attr-defined]
+    assert costs["cheapest"] <= costs["by forecasts"] <= 1.002 * costs["constant"]
+    assert costs["constant"] < costs["full speed"]
+    assert main([*argv]) == 0
+    assert "against constant" in capsys.readouterr().out
+    assert main([*argv[:-1], "1"]) == 1
+    assert "27,000 iterations can be done in 1 hours" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["x.npz,pipelines=0", "x.npz,weight=-1", "x.npz,slowdown=0.9", "x.npz,weight=1,weight=2", "x.npz,hue=3", ",name=a"],
+)
+def test_what_is_no_job_is_refused_in_one_line(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["policy", "share", bad, "--watts", "5"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_signals_without_forecasts_and_of_other_times_are_refused(
+    frontier: str, signal: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = tmp_path / "plain.csv"
+    plain.write_text("timestamp,duration,value\n2026-11-23T00:00:00+00:00,60,5\n")
+    common = ["policy", "pace", frontier, "--iterations", "5"]
+    for rest in (
+        ["--signal", str(plain), "--hours", "1", "--forecast"],
+        ["--signal", signal, "--hours", "13"],
+        ["--signal", str(tmp_path / "none"), "--hours", "1"],
+    ):
+        assert main([*common, *rest]) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,199 @@
+"""A job's pace by prices: against linear programmes, and what it keeps whatever forecasts say."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from perseus_dist.errors import PlanningError
+from perseus_dist.policies.operating_points import OperatingPoints
+from perseus_dist.policies.pace import Pace, Slot, constant_pace, pace
+from perseus_dist.policies.rolling import rolling_pace
+from perseus_dist.policies.signals import Piece, pieces_from, read_signal
+from perseus_dist.policies.tariff import Tariff
+
+POINTS = OperatingPoints(
+    times_s=(1.0, 1.1, 1.25, 1.5, 2.0),
+    powers_w=(1000.0, 850.0, 720.0, 600.0, 520.0),
+    full_time_s=1.0,
+    full_power_w=1100.0,
+)
+
+
+def random_slots(rng: random.Random, num_slots: int) -> list[Slot]:
+    return [Slot(duration_s=rng.choice((900.0, 1800.0)), price=rng.uniform(0.2, 2)) for _ in range(num_slots)]
+
+
+def least_cost(slots: list[Slot], iterations: float) -> float:
+    """Of any mix of points in each slot, and nothing behind the end in the last, by an independent linear programme."""
+    from scipy.optimize import linprog  # type: ignore[import-untyped]
+
+    width = len(POINTS.times_s)
+    cost = [*(power_w * slot.price for slot in slots for power_w in POINTS.powers_w), 0.0]
+    done = [*(-1 / time_s for _ in slots for time_s in POINTS.times_s), 0.0]
+    rows, last = range(len(slots)), len(slots) - 1
+    whole = [[float(min(column // width, last) == row) for column in range(len(cost))] for row in rows]
+    durations = [slot.duration_s for slot in slots]
+    return float(linprog(cost, A_ub=[done], b_ub=[-iterations], A_eq=whole, b_eq=durations).fun)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_mix_of_points_is_cheaper(seed: int) -> None:
+    rng = random.Random(seed)
+    slots = random_slots(rng, rng.randint(1, 12))
+    iterations = rng.uniform(0.55, 0.99) * sum(slot.duration_s for slot in slots)
+    found = pace(POINTS, slots, iterations)
+    assert found.iterations == pytest.approx(iterations)
+    ends = [least_cost(slots[:end], iterations) for end in range(1, len(slots) + 1) if can(slots[:end], iterations)]
+    assert found.cost == pytest.approx(min(ends), rel=1e-9)
+    assert found.finish_s <= sum(slot.duration_s for slot in slots) * (1 + 1e-12)
+
+
+def can(slots: list[Slot], iterations: float) -> bool:
+    return sum(slot.duration_s for slot in slots) / POINTS.times_s[0] >= iterations
+
+
+def test_dear_slots_are_slow_and_equal_prices_make_a_constant_pace() -> None:
+    slots = [Slot(duration_s=3600, price=price) for price in (1.0, 3.0, 1.0, 3.0)]
+    found = pace(POINTS, slots, 4 * 3600 / 1.2)
+    rates = [sum(one.duration_s / POINTS.times_s[one.point] for one in slot) for slot in found.stretches]
+    assert rates[0] == rates[2] > rates[1]
+    assert rates[1] + rates[3] == pytest.approx(4 * 3600 / 1.2 - rates[0] - rates[2])
+    flat = [Slot(duration_s=3600, price=2.0)] * 4
+    assert pace(POINTS, flat, 12000).cost == pytest.approx(constant_pace(POINTS, flat, 12000, 4 * 3600).cost)
+
+
+def test_a_job_with_time_to_spare_stops_before_it_wastes_energy() -> None:
+    slots = [Slot(duration_s=3600, price=1.0)] * 10
+    found = pace(POINTS, slots, 3600)
+    assert 4500 <= found.finish_s <= 5400  # at the points of least energy
+    assert found.cost == pytest.approx(900 * 3600)
+    assert found.stretches[2:] == ((),) * 8
+
+
+def test_what_cannot_be_done_is_done_as_fast_as_possible() -> None:
+    slots = [Slot(duration_s=100, price=1.0)] * 2
+    found = pace(POINTS, slots, 1000)
+    assert found.iterations == pytest.approx(200)
+    assert [one.point for slot in found.stretches for one in slot] == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_forecast_makes_a_job_late(seed: int) -> None:
+    rng = random.Random(seed)
+    slots = random_slots(rng, 16)
+    iterations = rng.uniform(0.75, 0.99) * sum(slot.duration_s for slot in slots)
+    wrong = [[rng.uniform(0, 3) for _ in slots[first:]] for first in range(len(slots))]
+    found = rolling_pace(POINTS, slots, iterations, wrong.__getitem__)
+    assert found.iterations == pytest.approx(iterations)
+    best = pace(POINTS, slots, iterations)
+    assert found.cost >= best.cost * (1 - 1e-9)
+    known = rolling_pace(POINTS, slots, iterations, lambda first: [slot.price for slot in slots[first:]])
+    assert known.cost == pytest.approx(best.cost, rel=1e-6)
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    for slots, iterations in (([], 1.0), ([Slot(duration_s=1, price=1)], 0.0), ([Slot(duration_s=1, price=-1)], 1.0)):
+        with pytest.raises(PlanningError, match="expected"):
+            pace(POINTS, slots, iterations)
+
+
+def read(folder: Path, text: str) -> tuple[Piece, ...] | Tariff:
+    file = folder / "signal"
+    file.write_text(text)
+    return read_signal(file)
+
+
+START = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def test_signals_are_read_in_every_form(tmp_path: Path) -> None:
+    rows = "timestamp,duration,value,hist\n2026-11-23T00:30:00+00:00,30,5,6\n2026-11-23T00:00:00+00:00,30,3,4\n"
+    assert read(tmp_path, rows) == (
+        Piece(start=START, duration_s=1800, value=3, forecast=4),
+        Piece(start=START + timedelta(minutes=30), duration_s=1800, value=5, forecast=6),
+    )
+    maps = {
+        "zone": "X",
+        "history": [{"carbonIntensity": 400 + hour, "datetime": f"2026-11-23T0{hour}:00:00.000Z"} for hour in range(3)],
+    }
+    hours = read(tmp_path, json.dumps(maps))
+    assert isinstance(hours, tuple)
+    assert [(piece.duration_s, piece.value, piece.forecast) for piece in hours] == [
+        (3600, 400 + hour, None) for hour in range(3)
+    ]
+    uk = {
+        "data": [
+            {
+                "from": "2026-11-23T00:00Z",
+                "to": "2026-11-23T00:30Z",
+                "intensity": {"forecast": 263, "actual": None, "index": "moderate"},
+            }
+        ]
+    }
+    assert read(tmp_path, json.dumps(uk)) == (Piece(start=START, duration_s=1800, value=263, forecast=263),)
+
+
+def test_tariffs_know_months_hours_and_weekends(tmp_path: Path) -> None:
+    night = [0 if hour < 6 else 1 for hour in range(24)]
+    item = {
+        "name": "two rates",
+        "energyratestructure": [[{"rate": 0.05, "adj": 0.01}], [{"rate": 0.3}, {"rate": 0.2}]],
+        "energyweekdayschedule": [night] * 12,
+        "energyweekendschedule": json.dumps([[0] * 24] * 12),
+    }
+    tariff = read(tmp_path, json.dumps({"items": [item]}))
+    assert isinstance(tariff, Tariff)
+    pieces = pieces_from(tariff, START + timedelta(hours=4, minutes=30), 2 * 3600)  # a Monday
+    assert [(piece.duration_s, round(piece.value, 9)) for piece in pieces] == [(1800, 0.06), (3600, 0.06), (1800, 0.2)]
+    assert pieces_from(tariff, START - timedelta(days=1, hours=-12), 3600)[0].value == pytest.approx(0.06)
+    with pytest.raises(PlanningError, match="a tariff has no begin"):
+        pieces_from(tariff, None, 3600)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected timestamp, duration and value"),
+        ("timestamp,duration,value\n", "saw no value"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00,30,5\n", "offset from UTC"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,0,5\n", "duration"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,30,nan\n", "value: saw nan"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,30\n", "expected|float"),
+        (
+            "timestamp,duration,value\n2026-11-23T00:00:00+00:00,30,5\n2026-11-23T01:00:00+00:00,30,5\n",
+            "expected the next value at 2026-11-23T00:30:00",
+        ),
+        ("{}", "saw none of items"),
+        ("[]", "saw none of items|indices"),
+        ('{"items": []}', "index"),
+        ('{"data": [{"from": 3}]}', "fromisoformat"),
+        ("{", "Expecting"),
+    ],
+)
+def test_what_is_no_signal_is_refused_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(PlanningError, match=said) as refusal:
+        read(tmp_path, text)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_stretch_of_a_signal_is_cut_at_its_ends() -> None:
+    signal = tuple(Piece(start=START + timedelta(hours=k), duration_s=3600, value=k) for k in range(4))
+    cut = pieces_from(signal, START + timedelta(minutes=30), 5400)
+    assert [(piece.duration_s, piece.value) for piece in cut] == [(1800, 0), (3600, 1)]
+    with pytest.raises(PlanningError, match="expected a part of"):
+        pieces_from(signal, None, 5 * 3600)
+
+
+def total(way: Pace) -> float:
+    return sum(one.duration_s for slot in way.stretches for one in slot)
+
+
+def test_the_constant_pace_finishes_when_it_is_told_to() -> None:
+    slots = [Slot(duration_s=1000, price=1.0)] * 4
+    way = constant_pace(POINTS, slots, 3000, 3500)
+    assert way.finish_s == pytest.approx(3500)
+    assert total(way) == pytest.approx(3500)
+    assert way.iterations == pytest.approx(3000)
