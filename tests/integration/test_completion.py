@@ -106,12 +106,14 @@ def test_every_command_has_a_page(pages: list[Path]) -> None:
     names = {path.name for path in pages}
     (commands,) = (action.choices for action in build_parser()._actions if action.dest == "command" or action.choices)
     assert commands is not None
-    for name in set(commands) - set(HIDDEN) - {"straggler", "profile", "token", "state"}:
+    for name in set(commands) - set(HIDDEN) - {"straggler", "profile", "token", "state", "policy"}:
         assert f"perseus-dist-{name}.1" in names
     assert names >= {
         "perseus-dist.1",
         "perseus.toml.5",
         "perseus-dist-straggler-report.1",
+        "perseus-dist-policy-share.1",
+        "perseus-dist-policy-pace.1",
         "perseus-dist-profile-show.1",
     }
     for path in pages:
