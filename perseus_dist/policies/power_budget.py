@@ -2,12 +2,14 @@
 
 Either the sum of weighted slowdowns is least, or the largest of them is. The first is water-filling over the convex
 hulls of slowdown by power, whose cost no choice of plans can beat; jobs take whole plans, so that the one job between
-two of them takes the slower, and what is left over goes to whichever jobs it helps most. The second is exact.
+two of them takes the slower, and what is left over goes to whichever jobs it helps most; then pairs of jobs exchange
+watts as long as that helps. The second is exact.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import combinations
 
 from perseus_dist.errors import PlanningError
 from perseus_dist.policies.operating_points import OperatingPoints
@@ -107,6 +109,8 @@ def share_power(
             # Watts ascend along a hull, so its last vertex reached is the slower plan of the two.
             chosen = [curve.points[at.vertex] for curve, at in zip(curves, division.positions, strict=True)]
         chosen = _spend(allowed, costs, chosen, usable_w)
+        if objective is Objective.TOTAL:
+            chosen = _exchange(allowed, costs, chosen, usable_w)
     at = [cost[k] for cost, k in zip(costs, chosen, strict=True)]
     cost = max(at) if objective is Objective.MAX_MIN else sum(at)
     return Shares(
@@ -181,3 +185,41 @@ def _spend(
             return spent
         spent[job] = point
         left_w -= watts
+
+
+def _exchange(
+    allowed: Sequence[OperatingPoints], costs: Sequence[Sequence[float]], chosen: Sequence[int], cap_w: float
+) -> list[int]:
+    """Let pairs of jobs share their watts and what the cap leaves over as well as they can, until no pair gains."""
+    best = list(chosen)
+    left_w = cap_w - sum(points.powers_w[k] for points, k in zip(allowed, best, strict=True))
+    has_gained = True
+    while has_gained:
+        has_gained = False
+        for one, other in combinations(range(len(allowed)), 2):
+            before_w = allowed[one].powers_w[best[one]] + allowed[other].powers_w[best[other]]
+            found = _best_pair(allowed[one], costs[one], allowed[other], costs[other], before_w + left_w)
+            if found is not None and found[0] < (costs[one][best[one]] + costs[other][best[other]]) * (1 - 1e-9):
+                _, best[one], best[other] = found
+                left_w += before_w - allowed[one].powers_w[best[one]] - allowed[other].powers_w[best[other]]
+                has_gained = True
+    return best
+
+
+def _best_pair(
+    one: OperatingPoints, one_costs: Sequence[float], other: OperatingPoints, other_costs: Sequence[float], cap_w: float
+) -> tuple[float, int, int] | None:
+    """The cost and the points of two jobs that together keep a cap at the least cost; None where none do.
+
+    Powers fall and costs rise from point to point, so the faster the one is, the slower the other must be.
+    """
+    best: tuple[float, int, int] | None = None
+    k = len(other.powers_w)  # of the other's points, the fastest that fits beside this one
+    for point, power_w in enumerate(one.powers_w):
+        while k > 0 and power_w + other.powers_w[k - 1] <= cap_w:
+            k -= 1
+        if k < len(other.powers_w):
+            cost = one_costs[point] + other_costs[k]
+            if best is None or cost < best[0]:
+                best = (cost, point, k)
+    return best

@@ -61,7 +61,16 @@ def read_signal(path: Path) -> tuple[Piece, ...] | Tariff:
     try:
         text = data.decode("utf-8-sig")
         read = _from_json(json.loads(text)) if text.lstrip()[:1] in ("{", "[") else _from_csv(text)
-    except (KeyError, TypeError, ValueError, IndexError, RecursionError, OverflowError, csv.Error) as error:
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        IndexError,
+        RecursionError,
+        OverflowError,
+        csv.Error,
+    ) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise PlanningError(f"{path}: {' '.join(reason.split())[:200]}") from None
     return read
@@ -157,11 +166,18 @@ def pieces_from(signal: tuple[Piece, ...] | Tariff, start: datetime | None, dura
         duration_s: [s] positive.
 
     Raises:
-        PlanningError: The signal does not cover it.
+        PlanningError: The signal does not cover it, or it ends beyond the calendar.
     """
+    try:
+        return _pieces_from(signal, start, duration_s)
+    except OverflowError:
+        raise PlanningError(f"saw {duration_s:g} s from {start} on, expected an end within the calendar") from None
+
+
+def _pieces_from(signal: tuple[Piece, ...] | Tariff, start: datetime | None, duration_s: float) -> tuple[Piece, ...]:
     if isinstance(signal, Tariff):
         if start is None:
-            raise PlanningError("start: a tariff has no begin; say from when on")
+            raise PlanningError(f"saw no start, expected the time from which tariff {signal.name!r} counts")
         return tuple(
             Piece(start=begin, duration_s=taken_s, value=rate)
             for begin, taken_s, rate in signal.hours(start, duration_s)

@@ -5,6 +5,7 @@ costs a large user. Fixed charges and charges for peaks of power are the same at
 """
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -37,6 +38,9 @@ class Tariff:
 
         Returns:
             Start, duration [s] and rate of each hour; the first and the last may be parts of one.
+
+        Raises:
+            OverflowError: The end is beyond the calendar.
         """
         hours = []
         while duration_s > 0:
@@ -51,10 +55,12 @@ def tariff_from_document(document: Any) -> Tariff:
     """The first tariff of an answer.
 
     Raises:
-        ValueError, KeyError, TypeError, IndexError: It is none.
+        ValueError, KeyError, TypeError, AttributeError, IndexError: It is none.
     """
     item = document["items"][0]
     rates = [float(period[-1]["rate"]) + float(period[-1].get("adj", 0.0)) for period in item["energyratestructure"]]
+    if not all(0 <= rate < math.inf for rate in rates):
+        raise ValueError("saw a rate that is no number or negative in energyratestructure")
     return Tariff(
         name=str(item["name"]),
         weekday=_schedule(item["energyweekdayschedule"], rates),

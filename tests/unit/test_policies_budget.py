@@ -71,21 +71,25 @@ def test_points_begin_at_full_speed_and_go_on_beyond_least_energy(points: Operat
 
 
 @pytest.mark.parametrize("share", [0.9, 0.75, 0.6])
-def test_sixteen_jobs_are_within_a_hundredth_of_the_exact_optimum(points: OperatingPoints, share: float) -> None:
+@pytest.mark.parametrize("num_jobs", [2, 3, 5, 16])
+def test_jobs_with_real_frontiers_are_within_a_hundredth_of_the_exact_optimum(
+    points: OperatingPoints, num_jobs: int, share: float
+) -> None:
+    """Without exchanges between pairs, few jobs were up to 1.4 % above it."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
 
-    rng = random.Random(7)
-    members = [Member(name=str(k), points=points, weight=rng.uniform(0.5, 3)) for k in range(16)]
-    cap_w = share * 16 * points.full_power_w
+    rng = random.Random(num_jobs)
+    members = [Member(name=str(k), points=points, weight=rng.uniform(0.5, 3)) for k in range(num_jobs)]
+    cap_w = share * num_jobs * points.full_power_w
     shares = share_power(members, cap_w)
     assert shares.is_met
     width = len(points.times_s)
     cost = [one for member in members for one in costs_of(member)]
-    picks = [[float(column // width == row) for column in range(16 * width)] for row in range(16)]
+    picks = [[float(column // width == row) for column in range(num_jobs * width)] for row in range(num_jobs)]
     exact = milp(
         cost,
         constraints=[
-            LinearConstraint([list(points.powers_w) * 16], -1e9, cap_w),
+            LinearConstraint([list(points.powers_w) * num_jobs], -1e9, cap_w),
             LinearConstraint(picks, 1, 1),
         ],
         integrality=1,

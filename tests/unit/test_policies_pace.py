@@ -149,7 +149,7 @@ def test_tariffs_know_months_hours_and_weekends(tmp_path: Path) -> None:
     pieces = pieces_from(tariff, START + timedelta(hours=4, minutes=30), 2 * 3600)  # a Monday
     assert [(piece.duration_s, round(piece.value, 9)) for piece in pieces] == [(1800, 0.06), (3600, 0.06), (1800, 0.2)]
     assert pieces_from(tariff, START - timedelta(days=1, hours=-12), 3600)[0].value == pytest.approx(0.06)
-    with pytest.raises(PlanningError, match="a tariff has no begin"):
+    with pytest.raises(PlanningError, match="saw no start, expected the time from which"):
         pieces_from(tariff, None, 3600)
 
 
@@ -170,6 +170,13 @@ def test_tariffs_know_months_hours_and_weekends(tmp_path: Path) -> None:
         ("[]", "saw none of items|indices"),
         ('{"items": []}', "index"),
         ('{"data": [{"from": 3}]}', "fromisoformat"),
+        (
+            '{"data": [{"from": "2026-11-23T00:00Z", "to": "2026-11-23T01:00Z", "intensity": {"forecast": null}}]}',
+            "None",
+        ),
+        ('{"data": [{"from": "2026-11-23T00:00Z", "to": "2026-11-23T01:00Z", "intensity": [5]}]}', "list"),
+        ('{"items": [{"energyratestructure": [["free"]]}]}', "string indices|str"),
+        ('{"items": [{"energyratestructure": [[{"rate": "nan"}]]}]}', "no number or negative"),
         ("{", "Expecting"),
     ],
 )
@@ -185,6 +192,8 @@ def test_a_stretch_of_a_signal_is_cut_at_its_ends() -> None:
     assert [(piece.duration_s, piece.value) for piece in cut] == [(1800, 0), (3600, 1)]
     with pytest.raises(PlanningError, match="expected a part of"):
         pieces_from(signal, None, 5 * 3600)
+    with pytest.raises(PlanningError, match="within the calendar"):
+        pieces_from(signal, datetime(9999, 12, 31, tzinfo=UTC), 2 * 86400)
 
 
 def total(way: Pace) -> float:

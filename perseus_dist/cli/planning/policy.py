@@ -26,7 +26,7 @@ times the job's weight; their sum is least, and the last line says what no choic
 """
 _PACE_EPILOG = """\
 example:
-  perseus-dist policy pace plans/frontier.npz,pipelines=8 --signal carbon.csv --iterations 250000 --hours 84
+  perseus-dist policy pace plans/frontier.npz --signal examples/signals/day_ahead.csv --iterations 55000 --hours 24
 
 The cheapest way to so many iterations in so many hours: slower where energy is dear, faster where it is cheap. Beside
 it full speed, and the constant pace that finishes at the same time. With --forecast the way is planned anew in each
@@ -151,7 +151,11 @@ def _run_share(args: argparse.Namespace) -> int:
 def _run_pace(args: argparse.Namespace) -> int:
     member = member_of(args.job)
     points = member.points if member.max_slowdown is None else member.points.no_slower_than(member.max_slowdown)
-    pieces = pieces_from(read_signal(args.signal), args.start, 3600 * args.hours)
+    signal = read_signal(args.signal)
+    try:
+        pieces = pieces_from(signal, args.start, 3600 * args.hours)
+    except PlanningError as error:
+        raise PlanningError(f"{args.signal}: {error}; --start and --hours say which part of it") from None
     if args.forecast and any(piece.forecast is None for piece in pieces):
         raise PlanningError(f"{args.signal}: has no forecasts; leave --forecast out")
     slots = _slots(pieces)

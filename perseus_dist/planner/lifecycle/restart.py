@@ -29,7 +29,7 @@ from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.lifecycle.baseline import begin_saving
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.plan import has_profile
-from perseus_dist.planner.lifecycle.sweeping.sweep import keep_samples
+from perseus_dist.planner.lifecycle.sweeping.series_samples import keep_samples
 
 
 def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:

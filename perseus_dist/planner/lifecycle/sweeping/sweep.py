@@ -6,9 +6,7 @@ samples together are a profile; a later series replaces an earlier one, rank by 
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.from_planner import ProfileAck, StopSweep, Sweep
@@ -16,7 +14,7 @@ from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.membership import Membership, RankState
-from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling, TakenSamples
+from perseus_dist.planner.job.state.profiling import ActiveSweep
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     effective_iteration,
     is_of_earlier_run,
@@ -25,9 +23,7 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
 from perseus_dist.planner.lifecycle.sweeping.rounds import first_round, next_round
-from perseus_dist.planning.schedule.instruction import Kind
-
-_COMPUTATIONS = frozenset(Kind)
+from perseus_dist.planner.lifecycle.sweeping.series_samples import clock_of_step, drop_replaced, has_risen, keep_samples
 
 
 def iterations_per_clock(job: Job, *, is_profile: bool) -> int:
@@ -107,7 +103,7 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
         tp_rank=state.rank.tp_rank,
         incarnation=incarnation,
         series=series,
-        clock_mhz=_clock_of_step(job.profiling, rank, message),
+        clock_mhz=clock_of_step(job.profiling, rank, message),
         samples=message,
     )
     effects: list[Effect] = [Persist(facts=(fact,)), ack]
@@ -118,16 +114,6 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
     return effects
 
 
-def keep_samples(profiling: Profiling, fact: SamplesReceived) -> None:
-    """Add samples to what is known, when they come and when a job is restored."""
-    key = (fact.rank, fact.incarnation)
-    profiling.acked_samples[key] = max(profiling.acked_samples.get(key, 0), fact.samples.sequence)
-    taken = profiling.samples.setdefault(fact.series, {}).setdefault(fact.rank, [])
-    taken.append(TakenSamples(fact.clock_mhz, fact.samples))
-    if fact.samples.last and profiling.sweep is not None and profiling.sweep.ordered.series == fact.series:
-        profiling.sweep.take(fact.rank, fact.clock_mhz)
-
-
 def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     """End a sweep that has all it needs, stop one that has seen enough, order again what is missing."""
     sweep = job.profiling.sweep
@@ -136,7 +122,7 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     if not sweep.missing_mhz:
         return _go_on(job, sweep, now_s, f"sweep {ordered.sweep_id} is complete")
     is_to_judge, sweep.is_to_judge = sweep.is_to_judge and ordered.is_profile and ordered.num_round == 1, False
-    if is_to_judge and _has_risen(job, sweep):
+    if is_to_judge and has_risen(job, sweep):
         why = f"sweep {ordered.sweep_id} stops: every instruction's energy rises again"
         return [*_send_stop(job, ordered, now_s), *_go_on(job, sweep, now_s, why)]
     if _is_hopeless(job, sweep, now_s):
@@ -351,8 +337,12 @@ def _end(job: Job, series: int, why: str) -> list[Effect]:
     job.num_changes += 1
     is_profile = series in job.profiling.sweeps and job.profiling.sweeps[series].is_profile
     job.profiling.is_unchecked |= is_profile
-    drop = _drop_replaced(job.profiling, series) if is_profile else []
+    drop = drop_replaced(job.profiling, series) if is_profile else []
     return [Log(sentence=why), Persist(facts=(SweepEnded(series=series),), drop=tuple(drop))]
+
+
+def _shown(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
 def _discard_if_replaceable(job: Job, series: int) -> list[Effect]:
@@ -361,59 +351,3 @@ def _discard_if_replaceable(job: Job, series: int) -> list[Effect]:
         return []
     job.profiling.samples.pop(series, None)
     return [Persist(drop=(f"samples/{series}/",))]
-
-
-def _drop_replaced(profiling: Profiling, series: int) -> list[str]:
-    """Forget older samples of the ranks that this series has measured; returns the prefixes of their keys."""
-    drop: list[str] = []
-    measured = profiling.samples.get(series, {}).keys()
-    for older in [known for known in profiling.samples if SAVED_PROFILE < known < series]:
-        for rank in measured & profiling.samples[older].keys():
-            del profiling.samples[older][rank]
-            drop.append(f"samples/{older}/{rank}/")
-        if not profiling.samples[older]:
-            gone = [sweep_id for sweep_id, ordered in profiling.sweeps.items() if ordered.series == older]
-            for sweep_id in gone:
-                del profiling.sweeps[sweep_id]
-            del profiling.samples[older]
-            profiling.ended_series.discard(older)
-            drop += [f"ended/{older}/", *(f"sweep/{sweep_id}/" for sweep_id in gone)]
-    return drop
-
-
-def _has_risen(job: Job, sweep: ActiveSweep) -> bool:
-    """Whether every instruction's energy has its minimum so far behind it that lower clocks cannot pay.
-
-    Judged on the clocks at which every stage has been measured by some rank. An instruction that could not be measured
-    at one of them says nothing about it.
-    """
-    first, rises = job.profiling.sweeps[sweep.ordered.series], job.policy.num_rises_to_stop
-    if not job.members.places.keys() >= set(first.ranks):
-        return False  # the planner was restarted, and some have not come back
-    energies_j: defaultdict[tuple[int, int, str, int], list[float]] = defaultdict(list)
-    stages: defaultdict[int, set[int]] = defaultdict(set)  # measured, by clock
-    for rank in first.ranks:
-        pp_rank = job.members.places[rank].pp_rank
-        for taken in job.profiling.samples.get(first.series, {}).get(rank, ()):
-            stages[taken.clock_mhz].add(pp_rank)
-            for sample in taken.samples.samples:
-                energies_j[pp_rank, sample.chunk, sample.kind, taken.clock_mhz].append(sample.energy_j)
-    all_stages = {job.members.places[rank].pp_rank for rank in first.ranks}
-    done_mhz = [clock for clock in first.clocks_mhz if stages[clock] == all_stages]
-    for pp_rank, chunk, kind in {key[:3] for key in energies_j if key[2] in _COMPUTATIONS}:
-        keys = [(pp_rank, chunk, kind, clock) for clock in done_mhz]
-        means_j = [fmean(energies_j[key]) for key in keys if key in energies_j]
-        if not means_j or len(means_j) - 1 - means_j.index(min(means_j)) < rises:
-            return False
-    return bool(energies_j)
-
-
-def _clock_of_step(profiling: Profiling, rank: int, message: ProfileSamples) -> int:
-    """[MHz] of a rank's step; 0 for a saved profile, or a step that the sweep does not have."""
-    ordered = profiling.sweeps.get(message.sweep_id)
-    clocks_mhz = ordered.clocks_by_rank().get(rank, ()) if ordered is not None else ()
-    return clocks_mhz[message.step] if 0 <= message.step < len(clocks_mhz) else 0
-
-
-def _shown(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
