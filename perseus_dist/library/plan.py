@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perseus_dist.library import arguments
 from perseus_dist.library.pictures import can_draw, draw_timeline, html_picture
-from perseus_dist.library.plan_table import format_plans, html_plans
+from perseus_dist.library.plan_table import format_plans, html_plans, interval_note
 from perseus_dist.planning.frontier import plan as core
 from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, frontier_npz
 from perseus_dist.planning.output_file import write_output
@@ -82,6 +82,16 @@ class Plan:
     def saving_percent(self) -> float:
         """[%] energy below that of all-max."""
         return 100 * self._planned.saving_share
+
+    @property
+    def saving_interval_percent(self) -> tuple[float, float] | None:
+        """[%] where the saving is likely to lie, by the profile's errors; None where the profile does not show them.
+
+        Two standard deviations to either side of what is expected, which may be less than ``saving_percent``: plans
+        choose clocks that errors made look cheap.
+        """
+        interval = self._planned.saving_interval
+        return None if interval is None else (100 * interval.low, 100 * interval.high)
 
     @property
     def slowdown_percent(self) -> float:
@@ -221,9 +231,12 @@ class Plan:
         return html_plans({"plan": self._planned}) + notes + (html_picture(self.plot()) if can_draw() else "")
 
     def _notes(self) -> list[str]:
-        if self.straggler_s is None:
-            return []
-        return [f"Energies count until the straggler's iteration ends at {self.straggler_s:.6f} s."]
+        waiting = [] if self.straggler_s is None else [_waiting_note(self.straggler_s)]
+        return [*waiting, *filter(None, [interval_note(self._planned.frontier.problem)])]
+
+
+def _waiting_note(straggler_s: float) -> str:
+    return f"Energies count until the straggler's iteration ends at {straggler_s:.6f} s."
 
 
 def _unpickled(data: bytes, deadline_ps: int, t_prime_ps: int) -> Plan:

@@ -118,13 +118,22 @@ def _job_record(status: pb.JobStatus) -> dict[str, Any]:
         "ranks": f"{attached}/{status.num_ranks}",
         "time": _seconds(status.enforced.time_s or time_s),
         "baseline": _seconds(status.baseline.time_s),
-        "saving": f"{status.predicted_saving:.1%}" if status.table_revision else "-",
+        "saving": _saving(status),
         "saved": format_saved(status.saved_j, status.saved_doubt_j) if status.saved_j else "-",
         "target": format_target(status.target),
         "reason": f"{status.reason}; pipelines wait for T' = {status.t_prime_s:.4f} s"
         if status.t_prime_s
         else status.reason,
     }
+
+
+def _saving(status: pb.JobStatus) -> str:
+    """Predicted, with its interval where that is known."""
+    if not status.table_revision:
+        return "-"
+    low, high = status.predicted_saving_low, status.predicted_saving_high
+    interval = f" ({100 * low:z.1f} to {high:z.1%})" if low or high else ""
+    return f"{status.predicted_saving:.1%}{interval}"
 
 
 def _seconds(time_s: float) -> str:
