@@ -133,16 +133,17 @@ class Plan:
         return tuple(PlannedInstruction(*row) for row in zip(*columns, strict=True))
 
     def summary(self) -> str:
-        """All-max and the plan, a line each: time, slowdown, energy, saving, distance to the bound, clock changes.
+        """All-max and the plan, a line each: time, slowdown, energy, saving, its interval, above bound, clock changes.
 
         Example:
             >>> schedule = perseus_dist.Schedule.gpipe(pp=4, microbatches=2)
             >>> frontier = perseus_dist.plan("profile.csv", schedule, blocking_power_w=80)
             >>> print(frontier.at(slowdown=1.0).summary())
-                         time  slowdown  energy  saving  above bound  clock changes
-            plan          [s]       [%]     [J]     [%]          [%]       per rank
-            all-max  0.629174    +0.000  495.62    0.00        3.301              0
-            plan     0.629174    +0.000  480.24    3.10        0.095            0-3
+                         time  slowdown  energy  saving    interval  above bound  clock changes
+            plan          [s]       [%]     [J]     [%]         [%]          [%]       per rank
+            all-max  0.629174    +0.000  495.62    0.00                    3.301              0
+            plan     0.629174    +0.000  480.24    3.10  2.8 to 3.0        0.095            0-3
+            Intervals are by the scatter of times and energies over clocks: the profile has no repeated measurements.
         """
         return "\n".join([format_plans({"plan": self._planned}, is_plain=True).rstrip("\n"), *self._notes()])
 

@@ -15,7 +15,7 @@ from perseus_dist.planning.profile.profile import Measurements
 from perseus_dist.units import FloatArray, IntArray, ps_from_s
 
 MAX_ERROR_SHARE = 1.0
-"""What says that it is wrong by more than itself says nothing: such a profile counts as one that shows no errors."""
+"""Share from which on an error says nothing of a value: it counts as not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
