@@ -40,7 +40,7 @@ PROFILES = (  # name, file, blocking power [W] of one GPU
 )
 NOISE_PERCENT, NUM_MEASURED = (0.2, 1.0, 3.0), 5
 GPUS, JOB_NOISE_PERCENT = ("a100", "a40", "h100", "h200"), (0.0, 0.5, 2.0)
-NUM_ITERATIONS, NUM_FULL, IMBALANCE = 140, 40, 0.15
+NUM_ITERATIONS, NUM_FULL, NUM_LAST, IMBALANCE = 140, 40, 60, 0.15
 COLUMNS = (
     "what",
     "noise [%]",
@@ -158,8 +158,8 @@ def of_job(gpu: str, noise_percent: float, seed: int) -> Found:
         for _ in range(NUM_ITERATIONS):
             job.run_iteration()
             interval = interval or saving_interval(job.planner.job)
-        planned_j = job.status.enforced.energy_j
-    if interval is None or not planned_j:
+        planned_j = statistics.median(one.energy_j for one in job.iterations[-NUM_LAST:] if one.phase == "enforcing")
+    if interval is None:
         raise SystemExit(f"saving_intervals.py: the job on {gpu}, seed {seed}, has no plan with an interval")
     return Found(*interval, 1 - planned_j / full_j)
 

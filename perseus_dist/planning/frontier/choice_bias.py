@@ -26,8 +26,8 @@ def choice_bias(curve: CostCurve) -> tuple[FloatArray, FloatArray]:
         return np.zeros(num_clocks), np.zeros(num_clocks)
     random = np.random.default_rng(_SEED)
     of_times, of_energies = random.standard_normal((2, _NUM_DRAWS, num_clocks))
-    times_ps = of_times * doubt.time_share * curve.durations_ps
-    energies_uj = of_energies * doubt.energy_share * curve.energies_uj
+    times_ps = doubt.in_proportion(of_times * doubt.time_share) * curve.durations_ps
+    energies_uj = doubt.in_proportion(of_energies * doubt.energy_share) * curve.energies_uj
     bias_ps, bias_uj = np.empty(num_clocks), np.empty(num_clocks)
     for clock in range(num_clocks):
         price_uw = _price_uw(curve, clock) / PS_PER_S

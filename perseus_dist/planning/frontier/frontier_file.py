@@ -65,6 +65,7 @@ _ARRAYS = {
     "clock_indices": np.uint16,
     **{f"curve_{name}": dtype for names in _CURVE_ARRAYS.values() for name, dtype in names.items()},
 }
+_SHARES = ("time_share", "energy_share", "energy_common_share")  # of a curve's doubt
 _DAMAGES = (  # what damaged bytes raise, by who reads them
     # zipfile: its own error, a struct or stream cut off, an impossible seek, unknown compression, a password
     *(zipfile.BadZipFile, struct.error, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError),
@@ -314,9 +315,8 @@ def _doubt_document(curve: CostCurve) -> dict[str, Any]:
     """Errors of a curve; empty where none are known."""
     document: dict[str, Any] = {}
     if curve.doubt is not None:
-        document["time_shares"], document["energy_shares"] = (
-            shares.tolist() for shares in (curve.doubt.time_share, curve.doubt.energy_share)
-        )
+        document |= {name: getattr(curve.doubt, name).tolist() for name in _SHARES}
+        document["is_between"] = curve.doubt.is_between.tolist()
         document["is_from_samples"] = curve.doubt.is_from_samples
     if curve.latencies_p90_ps is not None:
         document["latencies_p90_ps"] = curve.latencies_p90_ps.tolist()
@@ -326,11 +326,13 @@ def _doubt_document(curve: CostCurve) -> dict[str, Any]:
 def _doubt(document: Mapping[str, Any], num_clocks: int) -> CurveDoubt | None:
     if "is_from_samples" not in document:
         return None
-    shares = [document[name] for name in ("time_shares", "energy_shares")]
-    _check(type(document["is_from_samples"]) is bool, all(len(one) == num_clocks for one in shares))
-    _check(all(type(share) is float and 0 <= share <= MAX_ERROR_SHARE for one in shares for share in one))
-    time_share, energy_share = map(np.array, shares)
-    return CurveDoubt(time_share=time_share, energy_share=energy_share, is_from_samples=document["is_from_samples"])
+    shares = {name: document[name] for name in _SHARES}
+    _check(type(document["is_from_samples"]) is bool, all(len(one) == num_clocks for one in shares.values()))
+    _check(all(type(share) is float and 0 <= share <= MAX_ERROR_SHARE for one in shares.values() for share in one))
+    is_between = document["is_between"]
+    _check(len(is_between) == num_clocks, all(type(one) is bool for one in is_between))
+    arrays = {name: np.array(one) for name, one in shares.items()}
+    return CurveDoubt(**arrays, is_between=np.array(is_between), is_from_samples=document["is_from_samples"])
 
 
 def _checked(saved: CostCurve, blocking_uw: int) -> CostCurve:

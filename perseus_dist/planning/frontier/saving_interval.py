@@ -142,7 +142,8 @@ class _Drawings:
         self._problem = problem
         self._durations_ps = np.concatenate([curve.durations_ps for curve in curves]).astype(np.float64)
         self._energies_uj = np.concatenate([curve.energies_uj for curve in curves]).astype(np.float64)
-        self._time_shares, self._energy_shares = np.concatenate([_error_shares(curve) for curve in curves], axis=1)
+        shares = np.concatenate([_error_shares(curve) for curve in curves], axis=1)
+        self._time_shares, self._energy_shares, self._common_shares = shares
         self._bias_ps, self._bias_uj = np.concatenate([choice_bias(curve) for curve in curves], axis=1)
         group_uw = problem.blocking_uw[[problem.dag.schedule.rank_of_stage[curve.stage] for curve in curves]]
         self._waiting_uw = np.repeat(group_uw / PS_PER_S, [len(curve.clocks_mhz) for curve in curves])
@@ -158,7 +159,7 @@ class _Drawings:
     def measured(self) -> _Drawn:
         """The measured profile itself."""
         nothing = np.zeros(len(self._durations_ps))
-        return self._drawn(nothing, nothing, nothing)
+        return self._drawn(nothing, nothing, nothing, 0.0)
 
     def draw(self, num_draws: int) -> Iterator[_Drawn]:
         """In pairs of opposite errors, so that few are enough for a mean."""
@@ -166,12 +167,24 @@ class _Drawings:
         for _ in range(num_draws // 2):
             of_times, of_energies = random.standard_normal((2, len(self._durations_ps)))
             of_latencies = random.standard_normal(int(self._target.max()) + 1)[self._target]
+            common = random.standard_normal()
             for sign in (1, -1):
-                yield self._drawn(sign * of_times, sign * of_energies, sign * of_latencies)
+                yield self._drawn(sign * of_times, sign * of_energies, sign * of_latencies, sign * common)
 
-    def _drawn(self, of_times: FloatArray, of_energies: FloatArray, of_latencies: FloatArray) -> _Drawn:
-        time_factors = np.exp(self._time_shares * of_times)  # positive under any error
-        energy_factors = np.exp(self._energy_shares * of_energies)
+    def _in_proportion(self, errors: FloatArray) -> FloatArray:
+        """(2, num_clocks of all curves) with errors of clocks between those that were measured in proportion."""
+        curves = self._problem.curves
+        parts = np.split(errors, np.cumsum([len(curve.clocks_mhz) for curve in curves])[:-1], axis=1)
+        pairs = zip(curves, parts, strict=True)
+        return np.concatenate(
+            [part if curve.doubt is None else curve.doubt.in_proportion(part) for curve, part in pairs], axis=1
+        )
+
+    def _drawn(self, of_times: FloatArray, of_energies: FloatArray, of_latencies: FloatArray, common: float) -> _Drawn:
+        of_each = np.stack([self._time_shares * of_times, self._energy_shares * of_energies])
+        time_errors, energy_errors = self._in_proportion(of_each)
+        time_factors = np.exp(time_errors)  # positive under any error
+        energy_factors = np.exp(energy_errors + self._common_shares * common)
 
         def menu(bias_ps: FloatArray | float, bias_uj: FloatArray | float) -> _solver.Menu:
             durations_ps = np.rint(np.maximum((self._durations_ps + bias_ps) * time_factors, 1)).astype(np.int64)
@@ -184,10 +197,11 @@ class _Drawings:
 
 
 def _error_shares(curve: CostCurve) -> FloatArray:
-    """(2, num_clocks) standard errors of times and energies, 0 of constants."""
-    if curve.doubt is None:
-        return np.zeros((2, len(curve.clocks_mhz)))
-    return np.stack([curve.doubt.time_share, curve.doubt.energy_share])
+    """(3, num_clocks) standard errors of times, of energies and of energies together, 0 of constants."""
+    doubt = curve.doubt
+    if doubt is None:
+        return np.zeros((3, len(curve.clocks_mhz)))
+    return np.stack([doubt.time_share, doubt.energy_share, doubt.energy_common_share])
 
 
 def _p90_ps(curve: CostCurve) -> IntArray:
