@@ -47,7 +47,9 @@ def enable() -> None:
     _device_mode().__enter__()
     _replace_cuda(torch.cuda)
     torch.nn.Module.cuda = lambda self, device=None: self  # noqa: ARG005
+    torch.Tensor.record_stream = lambda self, stream: None  # noqa: ARG005 - of tensors of CUDA alone
     _copy_before_isend()
+    _split_by_numbers()
     when_imported("megatron.core.tensor_parallel.random", _use_cpu_generator)
     when_imported("megatron.core.datasets.utils", _skip_make)
     when_imported("megatron.legacy.fused_kernels", _skip_fused_kernels)
@@ -157,6 +159,7 @@ def _replace_cuda(cuda: Any) -> None:
         "set_rng_state": lambda state, device="cuda": generator.set_state(state),  # noqa: ARG005
         "manual_seed": lambda seed: generator.manual_seed(int(seed)),
     }
+    cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
     for name, value in {**replaced, **random}.items():
         setattr(cuda, name, value)
     for name, value in random.items():
@@ -175,6 +178,25 @@ def _copy_before_isend() -> None:
         return isend(tensor.detach().clone(), *args, **kwargs)
 
     torch.distributed.isend = distributed_c10d.isend = isend_copy  # P2POp compares with the latter
+
+
+def _split_by_numbers() -> None:
+    """Megatron's token dispatcher hands on sizes as a tensor, of which gloo's all-to-all takes numbers alone."""
+    import torch.distributed
+
+    exchange = torch.distributed.all_to_all_single
+
+    def numbers(sizes: Any) -> Any:
+        return sizes.tolist() if isinstance(sizes, torch.Tensor) else sizes
+
+    @functools.wraps(exchange)
+    def all_to_all_single(*tensors: Any, **options: Any) -> Any:
+        sizes = {
+            name: numbers(options[name]) for name in ("output_split_sizes", "input_split_sizes") if name in options
+        }
+        return exchange(*tensors, **options | sizes)
+
+    torch.distributed.all_to_all_single = all_to_all_single
 
 
 # ---- Megatron -------------------------------------------------------------------------------------------------------
