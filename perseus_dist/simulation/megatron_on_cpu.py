@@ -8,7 +8,6 @@ implementation, float32 and no fused kernels. What each change is for was found 
 """
 
 import functools
-import gc
 import os
 import sys
 import time
@@ -17,33 +16,21 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from perseus_dist.simulation.frameworks.missing_modules import supply_what_is_missing
+from perseus_dist.simulation.frameworks.on_cpu import prepare_for_cpu, run_on_cpu
 from perseus_dist.training.post_import import when_imported
-from perseus_dist.training.runner import TARGET, run_program
-
-_RUNNER = "perseus_dist.simulation.megatron_on_cpu"
-
-_is_enabled = False
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a script or a module with it, as Python would. Arguments and result as ``run_program`` has them."""
-    usage = f"usage: python -m {_RUNNER} {TARGET}"
-    return run_program([*arguments], runner=_RUNNER, usage=usage, activate=enable)
+    return run_on_cpu(arguments, "perseus_dist.simulation.megatron_on_cpu", enable)
 
 
+@functools.cache
 def enable() -> None:
     """Change torch, and Megatron when it comes. Again: nothing. For the whole of the process."""
-    global _is_enabled  # noqa: PLW0603 - as there is one torch
-    if _is_enabled:
-        return
-    _is_enabled = True
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than a small model trains
-    gc.set_threshold(50_000, 20, 50)  # what imports make stays: looking for garbage takes an eighth of their time
-    supply_what_is_missing("megatron")
+    prepare_for_cpu("megatron")
     import torch
 
-    torch.set_num_threads(1)
     _device_mode().__enter__()
     _replace_cuda(torch.cuda)
     torch.nn.Module.cuda = lambda self, device=None: self  # noqa: ARG005
