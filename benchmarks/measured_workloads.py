@@ -1,6 +1,6 @@
 """Measured workloads of the Perseus artifact, played through profile, DAG and replay: how far off are we?
 
-    python benchmarks/measured_workloads.py DIR... [--json]
+    python benchmarks/measured_workloads.py DIR... [--json | --record]
 
 Each DIR holds one workload: for every frequency plan N that was run, ``N.prof.json`` (what happened) and
 ``N.sched.json`` (the clocks), as in ``../shared/data/sosp24/measured``; a folder of such folders will do too. Of each:
@@ -11,9 +11,10 @@ Each DIR holds one workload: for every frequency plan N that was run, ``N.prof.j
 - *transfers*: one constant for every edge and both directions, so that the first two plans, the two lowest numbers,
   last as long as they did. Iteration times say no more than that;
 - *replay* of every plan, against the median of its measured iterations, the first of which is a warm-up;
-- *saving* of the fastest plan that is not all-maximum, predicted with an interval (twice the standard error that the
-  other plans' predictions have, and the scatter of both plans' iterations), and measured. Beside it what our own plan
-  of least energy would have saved that is no later than that plan.
+- *saving* of the fastest plan that is not all-maximum, predicted with an interval and measured, and of all others how
+  many lie in theirs. An interval is ``saving_intervals``', by how much the plans' mean times of an instruction differ
+  at one clock, with twice the standard deviation of the other plans' energy errors and the scatter of the measured
+  medians. Beside it what our own plan of least energy would have saved that is no later than that plan.
 
 The artifact's trainer (Merak) runs 1F1B; each rank's clocks are listed per command: ``load`` and ``recv`` before each
 warm-up forward, one exchange between the forwards and backwards of the steady state, three more commands at the end.
@@ -23,11 +24,13 @@ import argparse
 import json
 import math
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring import print_table, record_result
 from numpy.typing import NDArray
 from workload_files import Workload, WorkloadError, folders_of, read_workload
 from workload_power import PowerFit, Powers
@@ -35,12 +38,26 @@ from workload_power import PowerFit, Powers
 from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay
+from perseus_dist.planning.frontier.saving_interval import saving_intervals
 from perseus_dist.planning.profile.profile import Measurements, Profile
 from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.units import j_from_uj, s_from_ps, uw_from_w
 
 Array = NDArray[np.float64]
+
+COLUMNS = (
+    "workload",
+    "plans",
+    "a transfer [ms]",
+    "time error, median and worst [%]",
+    "energy error, median and worst [%]",
+    "saving predicted [%]",
+    "measured [%]",
+    "savings inside",
+    "half-width, median [points]",
+    "our plan, as early [%]",
+)
 
 MIN_LOAD_S = 1e-4  # a rank that loads nothing takes microseconds for it
 MAX_TRANSFER_S = 10.0
@@ -52,6 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a workload's folder, or a folder of them")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/measured_workloads.json")
     args = parser.parse_args()
     try:
         found = [figures(read_workload(folder)) for folder in folders_of(args.folders)]
@@ -61,16 +79,29 @@ def main() -> int:
     if args.json:
         print(json.dumps({"workloads": found}, indent=1))
         return 0
-    print("workload | transfer [ms] | time error median, worst [%] | energy error | saving predicted, measured | own")
-    for one in found:
-        low, high = one["saving_interval_percent"]
-        print(
-            f"{one['name']} | {one['transfer_ms']:.3f} | {one['time_error_median_percent']:.2f}, "
-            f"{one['time_error_worst_percent']:.2f} | {one['energy_error_median_percent']:.2f}, "
-            f"{one['energy_error_worst_percent']:.2f} | {one['saving_predicted_percent']:.2f} "
-            f"({low:.2f}..{high:.2f}), {one['saving_measured_percent']:.2f} | {one['own_saving_percent']:.2f}"
-        )
+    rows = [row(one) for one in found]
+    print_table(COLUMNS, rows)
+    if args.record:
+        command = "python benchmarks/measured_workloads.py ../shared/data/sosp24/measured --record"
+        record_result("measured_workloads", command=command, columns=COLUMNS, rows=rows)
     return 0
+
+
+def row(one: dict[str, Any]) -> tuple[str, ...]:
+    """A line of the table, of what ``figures`` says."""
+    low, high = one["saving_interval_percent"]
+    return (
+        one["name"],
+        str(one["plans"]),
+        f"{one['transfer_ms']:.3g}",
+        f"{one['time_error_median_percent']:.2f}, {one['time_error_worst_percent']:.2f}",
+        f"{one['energy_error_median_percent']:.2f}, {one['energy_error_worst_percent']:.2f}",
+        f"{one['saving_predicted_percent']:.1f} ({low:.1f} to {high:.1f})",
+        f"{one['saving_measured_percent']:.1f}",
+        f"{one['savings_inside']} of {one['savings_judged']}",
+        f"{one['saving_half_width_median_percent']:.2f}",
+        f"{one['own_saving_percent']:.1f}",
+    )
 
 
 def figures(workload: Workload) -> dict[str, Any]:
@@ -97,11 +128,9 @@ def figures(workload: Workload) -> dict[str, Any]:
     if not slower:
         raise WorkloadError(f"{workload.name}: saw all-maximum clocks alone, expected a plan that saves; add one")
     chosen = min(slower, key=lambda plan: times_s[plan])
-    predicted = 1 - energies_j[chosen] / energies_j[first]
-    measured = 1 - measured_j[chosen] / measured_j[first]
-    others = np.delete(energy_error, [first, chosen]) if len(energy_error) > 3 else energy_error
-    scatter = [float(np.std(workload.iteration_j[p]) / measured_j[p]) for p in (first, chosen)]
-    half = 2 * (1 - predicted) * math.hypot(math.sqrt(2) * float(np.std(others)), *scatter)
+    predicted, measured = 1 - energies_j / energies_j[first], 1 - measured_j / measured_j[first]
+    lows, highs = intervals(workload, problem, energies_j, energy_error)
+    is_inside = (lows <= measured) & (measured <= highs)
     frontier = plan_frontier(problem, deadlines_ps=[played[chosen].time_ps])
     own = frontier.point_for_deadline(max(played[chosen].time_ps, int(frontier.time_ps[0])))
     return {
@@ -117,14 +146,46 @@ def figures(workload: Workload) -> dict[str, Any]:
         "plan": workload.numbers[chosen],
         "slowdown_predicted_percent": _percent(times_s[chosen] / times_s[first] - 1),
         "slowdown_measured_percent": _percent(measured_s[chosen] / measured_s[first] - 1),
-        "saving_predicted_percent": _percent(predicted),
-        "saving_interval_percent": [_percent(predicted - half), _percent(predicted + half)],
-        "saving_measured_percent": _percent(measured),
+        "saving_predicted_percent": _percent(predicted[chosen]),
+        "saving_interval_percent": [_percent(lows[chosen]), _percent(highs[chosen])],
+        "saving_measured_percent": _percent(measured[chosen]),
+        "savings_inside": int(is_inside[slower].sum()),
+        "savings_judged": len(slower),
+        "saving_half_width_median_percent": _percent(np.median((highs - lows)[slower]) / 2),
         "own_saving_percent": _percent(1 - frontier.total_uj[own] / played[first].total_uj),
         "own_slowdown_percent": _percent(frontier.time_ps[own] / played[first].time_ps - 1),
         "time_error_percent": {str(n): _percent(e) for n, e in zip(workload.numbers, time_error, strict=True)},
         "energy_error_percent": {str(n): _percent(e) for n, e in zip(workload.numbers, energy_error, strict=True)},
     }
+
+
+def intervals(
+    workload: Workload, problem: PlanningProblem, energies_j: Array, energy_error: Array
+) -> tuple[Array, Array]:
+    """(num_plans) ends of the intervals of savings against the first plan; shares.
+
+    Args:
+        workload: What was measured.
+        problem: The schedule with the profile.
+        energies_j: (num_plans) [J] predicted.
+        energy_error: (num_plans) predicted over measured, minus 1.
+    """
+    plans = range(len(energies_j))
+    found = saving_intervals(problem, [plan_indices(problem, workload, plan) for plan in plans])
+    if found is None:
+        raise WorkloadError(f"{workload.name}: saw clocks of one plan alone, expected some of two; add plans")
+    scatter = [
+        math.sqrt(math.pi / 2 / len(of_plan)) * float(np.std(of_plan) / np.median(of_plan))
+        for of_plan in workload.iteration_j
+    ]
+    lows, highs = np.empty((2, len(energies_j)))
+    for plan in plans:
+        left = 1 - energies_j[plan] / energies_j[0]
+        others = np.delete(energy_error, [0, plan]) if len(energy_error) > 3 else energy_error
+        doubt = 2 * (1 - left) * math.hypot(math.sqrt(2) * float(np.std(others)), scatter[0], scatter[plan])
+        centre, half = (found[plan].low + found[plan].high) / 2, (found[plan].high - found[plan].low) / 2
+        lows[plan], highs[plan] = centre - math.hypot(half, doubt), centre + math.hypot(half, doubt)
+    return lows, highs
 
 
 def _percent(share: float) -> float:
@@ -152,7 +213,13 @@ def problem_of_workload(workload: Workload, schedule: Schedule, powers: Powers, 
         for kind in map(str, (Kind.FORWARD, Kind.BACKWARD)):
             clocks_mhz, times_s = workload.times[stage, kind]
             energies_j = times_s * powers.computing_w(stage, kind, clocks_mhz)
-            measurements[stage, kind] = _measurements(clocks_mhz, times_s, energies_j)
+            num_plans, spreads_s = workload.time_spreads[stage, kind]
+            measurements[stage, kind] = replace(
+                _measurements(clocks_mhz, times_s, energies_j),
+                num_samples=num_plans[None].astype(np.float64),
+                time_std_s=spreads_s[None],
+                energy_std_j=(energies_j * spreads_s / times_s)[None],  # as long as power is right
+            )
     constant = partial(_measurements, np.zeros(1, dtype=np.int64))
     for stage, load_s in enumerate(workload.load_s.tolist()):
         if load_s > MIN_LOAD_S:

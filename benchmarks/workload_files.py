@@ -43,6 +43,8 @@ class Workload:
         rank_j: (num_plans) (pp, num_iterations) [J].
         load_s: (pp) [s] mean time to load a microbatch.
         times: By stage and kind, clocks [MHz], descending, and mean times [s] over all plans, each (num_clocks).
+        time_spreads: Likewise, how many plans ran the clock and the standard deviation [s] of their mean times, NaN of
+            one plan; each (num_clocks).
     """
 
     name: str
@@ -57,12 +59,14 @@ class Workload:
     rank_j: Sequence[Array]
     load_s: Array = field(init=False)
     times: dict[tuple[int, str], tuple[NDArray[np.int64], Array]] = field(init=False)
+    time_spreads: dict[tuple[int, str], tuple[NDArray[np.int64], Array]] = field(init=False)
 
     def __post_init__(self) -> None:
         load_s = [np.mean([of_plan[rank].mean() for of_plan in self.loads]) for rank in range(self.pp)]
         object.__setattr__(self, "load_s", np.array(load_s))
-        times = {(stage, str(kind)): self._times(stage, kind) for stage in range(self.pp) for kind in _KEYS}
-        object.__setattr__(self, "times", times)
+        samples = {(stage, str(kind)): self._samples(stage, kind) for stage in range(self.pp) for kind in _KEYS}
+        object.__setattr__(self, "times", {key: _mean_times(of_clock) for key, of_clock in samples.items()})
+        object.__setattr__(self, "time_spreads", {key: _time_spreads(of_clock) for key, of_clock in samples.items()})
 
     @property
     def pp(self) -> int:
@@ -83,14 +87,26 @@ class Workload:
         ]
         return np.array([clock for _, clock in sorted(found)], dtype=np.int64)
 
-    def _times(self, stage: int, kind: str) -> tuple[NDArray[np.int64], Array]:
+    def _samples(self, stage: int, kind: str) -> dict[int, list[Array]]:
+        """By clock [MHz], times [s] of each plan that ran it."""
         samples: dict[int, list[Array]] = defaultdict(list)
         for plan in range(len(self.numbers)):
             seconds, clocks = self.seconds[plan][stage][kind], self.clocks_of(plan, stage, kind)
             for clock in np.unique(clocks).tolist():
                 samples[clock].append(seconds[:, clocks == clock].ravel())
-        clocks_mhz = np.array(sorted(samples, reverse=True), dtype=np.int64)
-        return clocks_mhz, np.array([np.concatenate(samples[clock]).mean() for clock in clocks_mhz.tolist()])
+        return samples
+
+
+def _mean_times(samples: dict[int, list[Array]]) -> tuple[NDArray[np.int64], Array]:
+    clocks_mhz = sorted(samples, reverse=True)
+    means_s = np.array([np.concatenate(samples[clock]).mean() for clock in clocks_mhz])
+    return np.array(clocks_mhz, dtype=np.int64), means_s
+
+
+def _time_spreads(samples: dict[int, list[Array]]) -> tuple[NDArray[np.int64], Array]:
+    of_plans = [[float(times.mean()) for times in samples[clock]] for clock in sorted(samples, reverse=True)]
+    spreads_s = [float(np.std(means, ddof=1)) if len(means) > 1 else np.nan for means in of_plans]
+    return np.array([len(means) for means in of_plans], dtype=np.int64), np.array(spreads_s)
 
 
 def folders_of(folders: Iterable[Path]) -> list[Path]:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from perseus_dist.library import arguments
 from perseus_dist.library.pictures import can_draw, draw_frontier, html_picture
 from perseus_dist.library.plan import Plan
-from perseus_dist.library.plan_table import format_plans, gap_text, html_plans, plans_that_matter, problem_text
+from perseus_dist.library.plan_table import (
+    format_plans,
+    gap_text,
+    html_plans,
+    interval_note,
+    plans_that_matter,
+    problem_text,
+)
 from perseus_dist.planning.frontier import frontier as core
 from perseus_dist.planning.frontier import plan as core_plan
 from perseus_dist.planning.frontier.frontier_csv import write_frontier_csv
@@ -126,7 +133,8 @@ class Frontier:
             4 pp_ranks, 8 microbatches
         """
         table = format_plans(plans_that_matter(self._planned), is_plain=True)
-        return f"{self._title()}\n\n{table}\n{gap_text(self._planned)}"
+        notes = filter(None, [gap_text(self._planned), interval_note(self._planned.problem)])
+        return "\n".join([f"{self._title()}\n\n{table}", *notes])
 
     def plot(self, *, chosen: Plan | None = None, title: str | None = None, ax: "Axes | None" = None) -> "Figure":
         """Draw energy against iteration time: plans, bound, all-max and, up to 4,096 instructions, the baselines.
@@ -184,7 +192,8 @@ class Frontier:
     def _repr_html_(self) -> str:
         table = html_plans(plans_that_matter(self._planned))
         picture = html_picture(self.plot()) if can_draw() else ""
-        return f"<p>{self._title()}</p>{table}<p>{gap_text(self._planned)}</p>{picture}"
+        notes = f"{gap_text(self._planned)} {interval_note(self._planned.problem)}"
+        return f"<p>{self._title()}</p>{table}<p>{notes}</p>{picture}"
 
     def _title(self) -> str:
         return problem_text(self._planned.problem, self._planned.switch_latency_ps, self._planned.granularity)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perseus_dist.library import arguments
 from perseus_dist.library.pictures import can_draw, draw_timeline, html_picture
-from perseus_dist.library.plan_table import format_plans, html_plans
+from perseus_dist.library.plan_table import format_plans, html_plans, interval_note
 from perseus_dist.planning.frontier import plan as core
 from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, frontier_npz
 from perseus_dist.planning.output_file import write_output
@@ -84,6 +84,16 @@ class Plan:
         return 100 * self._planned.saving_share
 
     @property
+    def saving_interval_percent(self) -> tuple[float, float] | None:
+        """[%] where the saving is likely to lie, by the profile's errors; None where the profile does not show them.
+
+        Two standard deviations to either side of what is expected, which may be less than ``saving_percent``: plans
+        choose clocks that errors made look cheap.
+        """
+        interval = self._planned.saving_interval
+        return None if interval is None else (100 * interval.low, 100 * interval.high)
+
+    @property
     def slowdown_percent(self) -> float:
         """[%] time above that of all-max; negative where it is faster."""
         return 100 * self._planned.slowdown_share
@@ -123,16 +133,17 @@ class Plan:
         return tuple(PlannedInstruction(*row) for row in zip(*columns, strict=True))
 
     def summary(self) -> str:
-        """All-max and the plan, a line each: time, slowdown, energy, saving, distance to the bound, clock changes.
+        """All-max and the plan, a line each: time, slowdown, energy, saving, its interval, above bound, clock changes.
 
         Example:
             >>> schedule = perseus_dist.Schedule.gpipe(pp=4, microbatches=2)
             >>> frontier = perseus_dist.plan("profile.csv", schedule, blocking_power_w=80)
             >>> print(frontier.at(slowdown=1.0).summary())
-                         time  slowdown  energy  saving  above bound  clock changes
-            plan          [s]       [%]     [J]     [%]          [%]       per rank
-            all-max  0.629174    +0.000  495.62    0.00        3.301              0
-            plan     0.629174    +0.000  480.24    3.10        0.095            0-3
+                         time  slowdown  energy  saving    interval  above bound  clock changes
+            plan          [s]       [%]     [J]     [%]         [%]          [%]       per rank
+            all-max  0.629174    +0.000  495.62    0.00                    3.301              0
+            plan     0.629174    +0.000  480.24    3.10  2.8 to 3.0        0.095            0-3
+            Intervals are by the scatter of times and energies over clocks: the profile has no repeated measurements.
         """
         return "\n".join([format_plans({"plan": self._planned}, is_plain=True).rstrip("\n"), *self._notes()])
 
@@ -221,9 +232,12 @@ class Plan:
         return html_plans({"plan": self._planned}) + notes + (html_picture(self.plot()) if can_draw() else "")
 
     def _notes(self) -> list[str]:
-        if self.straggler_s is None:
-            return []
-        return [f"Energies count until the straggler's iteration ends at {self.straggler_s:.6f} s."]
+        waiting = [] if self.straggler_s is None else [_waiting_note(self.straggler_s)]
+        return [*waiting, *filter(None, [interval_note(self._planned.frontier.problem)])]
+
+
+def _waiting_note(straggler_s: float) -> str:
+    return f"Energies count until the straggler's iteration ends at {straggler_s:.6f} s."
 
 
 def _unpickled(data: bytes, deadline_ps: int, t_prime_ps: int) -> Plan:

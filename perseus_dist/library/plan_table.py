@@ -11,6 +11,7 @@ from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.plan import Plan, plan_for_deadline
 from perseus_dist.planning.frontier.problem import PlanningProblem
+from perseus_dist.planning.frontier.saving_interval import ErrorsKnownBy, SavingInterval, errors_known_by
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import j_from_uj, ms_from_ps, s_from_ps
 
@@ -23,6 +24,7 @@ _COLUMNS: tuple[Column, ...] = (
     ("slowdown\n[%]", "slowdown_percent", "+z.3f"),
     ("energy\n[J]", "energy_j", ".2f"),
     ("saving\n[%]", "saving_percent", "z.2f"),
+    ("interval\n[%]", "interval", ">s"),
     ("above bound\n[%]", "gap_percent", "z.3f"),
     ("clock changes\nper rank", "changes", ">s"),
 )
@@ -96,6 +98,25 @@ def _bound_text(frontier: Frontier) -> str:
     return f"lower bound, itself at most {100 * frontier.bound.tolerance:.2g} % below the exact one,"
 
 
+def interval_text(interval: SavingInterval | None) -> str:
+    """An interval of savings in percent, as ``12.3 to 13.0``."""
+    return "-" if interval is None else f"{100 * interval.low:z.1f} to {100 * interval.high:z.1f}"
+
+
+def interval_note(problem: PlanningProblem) -> str:
+    """Where intervals of savings come from; empty where repeated measurements stand behind them."""
+    match errors_known_by(problem):
+        case None:
+            return "Savings have no interval: the profile has neither repeated measurements nor six clocks to judge by."
+        case ErrorsKnownBy.SCATTER:
+            return (
+                "Intervals are by the scatter of times and energies over clocks: the profile has no repeated "
+                "measurements."
+            )
+        case _:
+            return ""
+
+
 def _records(plans: Mapping[str, Plan]) -> Sequence[dict[str, Any]]:
     first = next(iter(plans.values()))
     all_max = replace(first, execution=first.frontier.baseline)
@@ -111,6 +132,7 @@ def _record(name: str, plan: Plan) -> dict[str, Any]:
         "slowdown_percent": 100 * plan.slowdown_share,
         "energy_j": float(j_from_uj(plan.energy_uj)),
         "saving_percent": 100 * plan.saving_share,
+        "interval": interval_text(plan.saving_interval) if plan.execution is not plan.frontier.baseline else "",
         "gap_percent": 100 * plan.gap_share,
         "changes": f"{low}" if low == high else f"{low}-{high}",
     }

@@ -152,6 +152,8 @@ class JobFigures:
         baseline: At full clocks, of the present run.
         enforced: Iterations under the plan in force.
         predicted_saving: Share of energy, of the plan in force against all-maximum clocks.
+        predicted_saving_low, predicted_saving_high: Where it is likely to lie, by the profile's errors and the
+            self-check; both 0 where that is not known.
         profiled_clocks: How many the sweep tried.
         missed_clocks, lost_boundaries: Of all ranks, since their agents' start.
         troubles: A sentence each.
@@ -173,6 +175,8 @@ class JobFigures:
     baseline: MeasuredIterations = MeasuredIterations()
     enforced: MeasuredIterations = MeasuredIterations()
     predicted_saving: float = 0.0
+    predicted_saving_low: float = 0.0
+    predicted_saving_high: float = 0.0
     profiled_clocks: int = 0
     missed_clocks: int = 0
     lost_boundaries: int = 0

@@ -35,7 +35,10 @@ _RANGES: dict[str, tuple[float, float]] = {  # by the last word of a field's nam
 _OWN_RANGES: dict[str, tuple[float, float]] = {
     "JobStatus.saved_j": (-MAX_JOB_JOULES, MAX_JOB_JOULES),
     "JobStatus.progress_share": (0.0, 1.0),
-    "JobStatus.predicted_saving": (-limits.MAX_SLOWDOWN, 1.0),
+    **dict.fromkeys(
+        ("JobStatus.predicted_saving", "JobStatus.predicted_saving_low", "JobStatus.predicted_saving_high"),
+        (-limits.MAX_SLOWDOWN, 1.0),
+    ),
     "GuardFigures.lost_s": (0.0, 1e9),
     "JobEvent.sequence": (1, limits.MAX_COUNT),
     "JobEvent.switch_revision": (0, limits.MAX_COUNT),

@@ -14,6 +14,7 @@ class Outcome:
         baseline: Before any plan.
         enforced: Under the last plan.
         predicted_saving: Share, by the profile that was measured.
+        predicted_saving_low, predicted_saving_high: Where it is likely to lie; both 0 where that is not known.
         num_profiled_clocks: Clocks that the sweep tried.
         reason: The job's last decision.
         planner_restarts: How often the planner died and was started again.
@@ -24,6 +25,8 @@ class Outcome:
     baseline: MeasuredIterations
     enforced: MeasuredIterations
     predicted_saving: float
+    predicted_saving_low: float
+    predicted_saving_high: float
     num_profiled_clocks: int
     reason: str
     planner_restarts: int
@@ -45,6 +48,12 @@ class Outcome:
         """As planned."""
         return 100 * self.predicted_saving
 
+    @property
+    def predicted_saving_interval_percent(self) -> tuple[float, float] | None:
+        """Where that is likely to lie; None where it is not known."""
+        low, high = self.predicted_saving_low, self.predicted_saving_high
+        return (100 * low, 100 * high) if low or high else None
+
     def document(self) -> dict[str, Any]:
         """For ``--json``. Spreads are interquartile ranges."""
         return {
@@ -55,6 +64,7 @@ class Outcome:
             "saving_percent": self.saving_percent,
             "slowdown_percent": self.slowdown_percent,
             "predicted_saving_percent": self.predicted_saving_percent,
+            "predicted_saving_interval_percent": self.predicted_saving_interval_percent,
             "profiled_clocks": self.num_profiled_clocks,
             "planner_restarts": self.planner_restarts,
             "clocks_left_locked": self.clocks_left_locked,

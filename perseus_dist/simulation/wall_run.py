@@ -120,6 +120,8 @@ def run_wall(
             baseline=_measured(status.baseline),
             enforced=_measured(status.enforced),
             predicted_saving=status.predicted_saving,
+            predicted_saving_low=status.predicted_saving_low,
+            predicted_saving_high=status.predicted_saving_high,
             num_profiled_clocks=status.profiled_clocks,
             reason=status.reason,
             planner_restarts=planner.num_restarts,

@@ -61,7 +61,13 @@ def test_the_table(capsys: pytest.CaptureFixture[str], planned: Path) -> None:
     capsys.readouterr()
     assert main(["lookup", str(planned / "frontier.npz"), "--slowdown", "1.03"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["time", "plan", "all-max", "plan"]
+    assert [line.split()[0] for line in lines[:4]] == ["time", "plan", "all-max", "plan"]
+    assert lines[0].split()[4] == "interval"
+    assert lines[3].split()[6] == "to"
+    assert lines[4:] == [
+        "",
+        "Intervals are by the scatter of times and energies over clocks: the profile has no repeated measurements.",
+    ]
     assert main(["lookup", str(planned / "frontier.npz"), "--straggler-s", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "Energies count until the straggler's iteration ends at 3.000000 s."

@@ -123,6 +123,8 @@ def test_json_has_what_other_programs_rely_on(capsys: pytest.CaptureFixture[str]
         "lower_bound_j",
         "gap_percent",
         "saving_percent",
+        "saving_interval_percent",
+        "saving_interval_from",
         "slowdown_percent",
         "clock_changes_per_rank",
     }

@@ -31,6 +31,8 @@ def test_jobs_and_their_pipelines_fit_100_columns() -> None:
         baseline=measured,
         enforced=measured,
         predicted_saving=0.123,
+        predicted_saving_low=0.118,
+        predicted_saving_high=0.125,
         saved_j=7.7e6,
         saved_doubt_j=0.3e6,
         t_prime_s=123.4567,
@@ -40,3 +42,4 @@ def test_jobs_and_their_pipelines_fit_100_columns() -> None:
     )
     for text in (format_jobs([status]), format_pipelines(status)):
         assert max(map(len, text.splitlines())) <= 100
+    assert "the plan is likely to save 11.8 to 12.5%" in " ".join(format_jobs([status]).split())

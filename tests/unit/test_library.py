@@ -105,8 +105,12 @@ def test_a_plan_that_waits_for_a_straggler_says_so(frontier: Frontier) -> None:
     assert plan.straggler_s == pytest.approx(1.9)
     assert plan.average_power_w == pytest.approx(plan.energy_j / 1.9)
     assert plan.time_s > frontier.t_star_s  # waiting costs the same anyway
-    assert plan.summary().splitlines()[-1] == "Energies count until the straggler's iteration ends at 1.900000 s."
+    assert "Energies count until the straggler's iteration ends at 1.900000 s." in plan.summary().splitlines()
     assert "ends at 1.900000 s.</p>" in plan._repr_html_()
+    assert plan.saving_interval_percent is not None
+    low, high = plan.saving_interval_percent
+    assert f"{low:.1f} to {high:.1f}" in plan.summary()
+    assert f"{low:.1f} to {high:.1f}" in plan._repr_html_()
     alone = frontier.at(slowdown=1.05)
     assert alone.straggler_s is None
     assert alone.average_power_w == pytest.approx(alone.energy_j / alone.time_s)

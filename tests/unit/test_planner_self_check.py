@@ -8,6 +8,7 @@ from test_planner_lifecycle import Fleet
 
 from perseus_dist.agent.following import full_clock_runs
 from perseus_dist.cli.jobs.job_view import format_troubles
+from perseus_dist.planner.job.predicted_saving import saving_interval, saving_shown
 from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planner.lifecycle.status.job_status import job_status
@@ -192,3 +193,42 @@ def test_the_figures_are_metrics() -> None:
     found = {(sample.labels["iterations"], sample.labels["quantity"]): sample.value for sample in degrees.samples}
     assert found["plan", "time"] == pytest.approx(1.03)
     assert found.keys() == {(one, quantity) for one in ("full", "plan") for quantity in ("time", "energy")}
+
+
+def test_the_interval_of_the_saving_reaches_to_what_iterations_show() -> None:
+    full = Comparison(predicted_s=1.0, measured_s=1.0, predicted_j=100.0, measured_j=100.0, num_iterations=9)
+    plan = replace(full, predicted_j=80.0, measured_j=84.0)
+    assert saving_shown(0.2, SelfCheck()) == 0.2
+    assert saving_shown(0.2, SelfCheck(full=full)) == 0.2
+    assert saving_shown(0.2, SelfCheck(full=full, plan=plan)) == pytest.approx(0.16)
+    untold = SelfCheck(full=replace(full, measured_j=0.0), plan=replace(plan, measured_s=1.05, measured_j=0.0))
+    assert saving_shown(0.2, untold) == pytest.approx(0.16)  # as much longer, at the mean power
+
+
+def test_the_interval_of_a_job_goes_to_the_status_the_wire_and_the_metrics() -> None:
+    simulated = SimulatedJob(
+        schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=2, num_iterations=80, imbalance=0.15
+    )
+    with virtual_job(simulated, "a100", noise_percent=1.0) as job:
+        while job.planner.job.switch is None:
+            job.run_iteration()
+        assert job.planner.job.measured.self_check.latest == SelfCheck()
+        before = saving_interval(job.planner.job)
+        assert before is not None
+        assert before[0] < before[1]
+        job.planner.job.measured.self_check.latest = SelfCheck(
+            full=Comparison(predicted_s=1.0, measured_s=1.0),
+            plan=Comparison(predicted_s=1.0, measured_s=1.1),
+        )
+        stretched = saving_interval(job.planner.job)
+        assert stretched is not None
+        assert stretched[0] < before[0]
+        assert stretched[1] == before[1]
+        status = job.status
+        assert (status.predicted_saving_low, status.predicted_saving_high) == stretched
+        assert decode_job_status(status_to_wire(status).SerializeToString()).predicted_saving_low == stretched[0]
+        page = Page()
+        add_job(page, job.planner.job)
+        values = {one.name: one.samples[0].value for one in page.metrics() if one.samples}
+        assert values["perseus_job_predicted_saving_low_ratio"] == stretched[0]
+        assert values["perseus_job_predicted_saving_high_ratio"] == stretched[1]

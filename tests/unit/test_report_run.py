@@ -531,6 +531,8 @@ def test_the_measured_frontier_names_the_middle_pipeline(folder: Path) -> None:
             baseline=figures,
             enforced=figures | {"energy_j": 270.0},
             predicted_saving=0.09,
+            predicted_saving_low=0.08,
+            predicted_saving_high=0.095,
             pipelines=pipelines,
             frontier_baseline_time_s=0.25,
             frontier_baseline_energy_j=100.0,
@@ -545,6 +547,8 @@ def test_the_measured_frontier_names_the_middle_pipeline(folder: Path) -> None:
     report = build_report(folder)
     assert report.predicted == pytest.approx((0.25, 273))
     assert report.saving_percent == pytest.approx(10)
+    assert report.document()["predicted_saving_interval_percent"] == pytest.approx((8, 9.5))
+    assert "predicted saving: likely 8.0 to 9.5 %; the measured one, 10.0 %, lies above it" in summary_text(report)
     from perseus_dist.report.plots.run_pictures import _measured  # what no file tells in numbers
 
     assert [(point.is_quiet, point.energy_j) for point in _measured(report)] == [

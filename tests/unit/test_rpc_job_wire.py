@@ -89,6 +89,8 @@ STATUS = JobStatus(
     baseline=MeasuredIterations(),
     enforced=MeasuredIterations(),
     predicted_saving=0.1,
+    predicted_saving_low=-0.02,
+    predicted_saving_high=0.12,
     profiled_clocks=9,
     messages=100,
     missed_clocks=0,
@@ -127,6 +129,8 @@ def test_a_degree_of_which_little_is_known_is_told_as_far_as_the_wire_goes() -> 
     ("changes", "field"),
     [
         ({"verdicts": (replace(VERDICT, degree=nan),)}, "verdicts[0].degree"),
+        ({"predicted_saving_low": nan}, "predicted_saving_low"),
+        ({"predicted_saving_high": 1.5}, "predicted_saving_high"),
         ({"verdicts": (VERDICT, replace(VERDICT, low=-1.0))}, "verdicts[1].low"),
         ({"verdicts": (replace(VERDICT, age_s=-1.0),)}, "verdicts[0].age_s"),
         ({"verdicts": (replace(VERDICT, rank=-1),)}, "verdicts[0].rank"),

@@ -121,10 +121,19 @@ def _job_record(status: pb.JobStatus) -> dict[str, Any]:
         "saving": f"{status.predicted_saving:.1%}" if status.table_revision else "-",
         "saved": format_saved(status.saved_j, status.saved_doubt_j) if status.saved_j else "-",
         "target": format_target(status.target),
-        "reason": f"{status.reason}; pipelines wait for T' = {status.t_prime_s:.4f} s"
-        if status.t_prime_s
-        else status.reason,
+        "reason": _notes(status),
     }
+
+
+def _notes(status: pb.JobStatus) -> str:
+    """Reason of the phase, what pipelines wait for, and the interval of the predicted saving where it is known."""
+    notes = [status.reason]
+    if status.t_prime_s:
+        notes.append(f"pipelines wait for T' = {status.t_prime_s:.4f} s")
+    low, high = status.predicted_saving_low, status.predicted_saving_high
+    if low or high:
+        notes.append(f"the plan is likely to save {100 * low:z.1f} to {high:z.1%}")
+    return "; ".join(notes)
 
 
 def _seconds(time_s: float) -> str:

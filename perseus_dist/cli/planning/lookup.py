@@ -11,7 +11,7 @@ from perseus_dist.cli.planning.deadline_option import (
     naming_deadline_option,
     positive_number,
 )
-from perseus_dist.library.plan_table import format_plans
+from perseus_dist.library.plan_table import format_plans, interval_note
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier
 from perseus_dist.planning.frontier.plan import Plan, plan_document, plan_figures, plan_for_deadline, plan_for_straggler
@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"source": args.frontier, **plan_figures(plan)}))
         return 0
     print(format_plans({"plan": plan}), end="")
+    if note := interval_note(plan.frontier.problem):
+        print(f"\n{note}")
     if plan.t_prime_ps:
         print(f"\nEnergies count until the straggler's iteration ends at {float(s_from_ps(plan.t_prime_ps)):.6f} s.")
     return 0

@@ -26,6 +26,7 @@ from perseus_dist.library.plan_table import (
     by_time,
     format_plans,
     gap_text,
+    interval_note,
     plans_that_matter,
     problem_text,
 )
@@ -52,6 +53,9 @@ Energies are those of one pipeline, all GPUs drawing blocking power until the it
 against all-max, every computation at the maximum clock; "above bound" is against the exact optimum for the same time,
 for large pipelines against a bound certified to lie at most 0.01 % below it. With --granularity phase or rank, for jobs
 whose instructions cannot be seen while they run, instructions share clocks, and the bound is that of all such plans.
+The interval is where a saving is likely to lie, two standard deviations to either side of what is expected, by the
+profile's errors: repeated measurements and how they spread (samples, time_std, energy_std), otherwise the scatter of
+times and energies over clocks, and the latency of clock changes between median and 90th percentile.
 The chosen plan is that for T_min, the least energy no later than all-max, unless you ask for another. DIR gets:
 
   frontier.csv   the plans worth choosing, from the fastest to that at T*, the time of least energy
@@ -112,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({**shown, "files": [str(args.out / file) for file in written]}))
         return 0
     print(f"{title}\n\n{_table(frontier, plan, name)}\n{gap_text(frontier)}")
+    if note := interval_note(problem):
+        print(note)
     if written:
         print(f"Written to {args.out}: {', '.join(written)}.")
     return 0

@@ -178,9 +178,11 @@ class _Progress:
 def _text(outcome: "Outcome") -> str:
     document = outcome.document()
     records: list[dict[str, Any]] = [{"name": name, **document[name]} for name in ("baseline", "enforced")]
+    interval = outcome.predicted_saving_interval_percent
+    likely = f", likely {interval[0]:.2f} to {interval[1]:.2f} %" if interval else ""
     lines = [
         format_table(_COLUMNS, records),
-        f"saving {outcome.saving_percent:.2f} % (predicted {outcome.predicted_saving_percent:.2f} %), "
+        f"saving {outcome.saving_percent:.2f} % (predicted {outcome.predicted_saving_percent:.2f} %{likely}), "
         f"slowdown {outcome.slowdown_percent:+z.2f} %",
         f"clocks profiled: {outcome.num_profiled_clocks}; planner restarts: {outcome.planner_restarts}; "
         f"clocks left locked: {outcome.clocks_left_locked}",

@@ -25,6 +25,8 @@ class FrontierSummary:
         tail_ps: [ps] of the baseline after its last computation, as for gradients and the optimizer.
         slow_rank_ps: (pp_size, len(SLOW_FACTORS)) [ps] of the baseline with one rank so many times as slow; empty of
             a first plan, and where a planner of before did not write it.
+        saving_low, saving_high: (num_points) where each plan's saving is likely to lie, by the profile's errors; empty
+            where the profile does not show them, of a first plan, and where a planner of before did not write them.
     """
 
     time_ps: tuple[int, ...]
@@ -38,6 +40,8 @@ class FrontierSummary:
     kind_shares: tuple[float, ...] = ()
     tail_ps: int = 0
     slow_rank_ps: tuple[tuple[int, ...], ...] = ()
+    saving_low: tuple[float, ...] = ()
+    saving_high: tuple[float, ...] = ()
 
     @property
     def fastest_ps(self) -> int:

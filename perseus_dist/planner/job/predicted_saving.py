@@ -4,6 +4,7 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.self_check import SelfCheck
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.units import PS_PER_S
 
@@ -17,6 +18,45 @@ def predicted_saving(job: Job) -> float:
     """
     planned_uj, baseline_uj = energies_uj(job)
     return 1 - planned_uj / baseline_uj if baseline_uj else 0.0
+
+
+def saving_interval(job: Job) -> tuple[float, float] | None:
+    """Ends of the interval in which the predicted saving is likely to lie; None where it is not known.
+
+    By the profile's errors, and reaching to what the self-check shows: by how much more iterations under the plan draw
+    than predicted, against those at full clocks, or take where energies are not measured.
+    """
+    planned_uj, baseline_uj = energies_uj(job)
+    if not baseline_uj or job.plan is None or job.switch is None:
+        return None
+    followed = followed_frontiers(job, job.plan, job.switch)
+    if not all(one.saving_low for one in followed):
+        return None
+    saving = 1 - planned_uj / baseline_uj
+    below = above = 0.0
+    for one, point in zip(followed, job.switch.points, strict=True):
+        own, share = 1 - one.total_uj[point] / one.baseline_uj, one.baseline_uj / baseline_uj
+        below += share * (one.saving_low[point] - own)
+        above += share * (one.saving_high[point] - own)
+    shown = saving_shown(saving, job.measured.self_check.latest)
+    return min(saving + below, shown), max(saving + above, shown)
+
+
+def saving_shown(saving: float, check: SelfCheck) -> float:
+    """The saving that was predicted, as far as the self-check changes it.
+
+    Args:
+        saving: Share, as predicted.
+        check: What is not known of it changes nothing.
+    """
+    full, plan = check.full, check.plan
+    if full is None or plan is None:
+        return saving
+    if full.energy_degree and plan.energy_degree:
+        return 1 - (1 - saving) * plan.energy_degree / full.energy_degree
+    if full.time_degree and plan.time_degree:
+        return 1 - (1 - saving) * plan.time_degree / full.time_degree
+    return saving
 
 
 def energies_uj(job: Job) -> tuple[int, int]:

@@ -125,6 +125,13 @@ PREDICTED_SAVING = Family(
     "Share of energy that the plan in force saves against full clocks, by the profile.",
     _of,
 )
+PREDICTED_SAVING_LOW = Family(
+    "perseus_job_predicted_saving_low_ratio",
+    Kind.GAUGE,
+    "Lower end of the interval in which that is likely to lie; absent where it is not known.",
+    _of,
+)
+PREDICTED_SAVING_HIGH = Family("perseus_job_predicted_saving_high_ratio", Kind.GAUGE, "Its upper end.", _of)
 MEASURED_SAVING = Family(
     "perseus_job_measured_saving_ratio", Kind.GAUGE, "The same by measurement, against the run's baseline.", _of
 )

@@ -2,7 +2,7 @@
 
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
-from perseus_dist.planner.job.predicted_saving import predicted_saving
+from perseus_dist.planner.job.predicted_saving import predicted_saving, saving_interval
 from perseus_dist.planner.metrics import catalogue
 from perseus_dist.planner.metrics.page import Page
 from perseus_dist.planner.metrics.rank_series import add_ranks
@@ -75,6 +75,9 @@ def _add_iterations(page: Page, job: Job) -> None:
                 page.add(catalogue.MEDIAN_ENERGY, found.energy_j, name, iterations)
     if job.switch is not None:
         page.add(catalogue.PREDICTED_SAVING, predicted_saving(job), name)
+    if interval := saving_interval(job):
+        page.add(catalogue.PREDICTED_SAVING_LOW, interval[0], name)
+        page.add(catalogue.PREDICTED_SAVING_HIGH, interval[1], name)
     if full is not None and full.energy_j > 0 and plan.energy_j > 0:
         page.add(catalogue.MEASURED_SAVING, 1 - plan.energy_j / full.energy_j, name)
     page.add(catalogue.SAVED, job.measured.saving.saved_j, name)

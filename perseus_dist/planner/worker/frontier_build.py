@@ -24,6 +24,7 @@ from perseus_dist.planning.frontier.frontier import (
 from perseus_dist.planning.frontier.frontier_file import frontier_npz
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.frontier.saving_interval import saving_intervals
 from perseus_dist.planning.frontier.several_cases import Case, as_played, on_time_in_all
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import Profile
@@ -34,6 +35,7 @@ from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
 
 _MATTERING = 1.001  # of the time of an iteration
+_NUM_PLAYED, _NUM_DRAWS = 7, 32  # of intervals of savings
 _NUM_LIKELY = 4  # pipelines that are looked at
 
 
@@ -118,7 +120,9 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
     frontier = on_time_in_all(cases[0], cases[1:])
     return PlannedRequest(
         frontier=frontier,
-        summary=summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first)),
+        summary=summarize(
+            frontier, knows_slow_ranks=not (request.slow_ranks or is_first), knows_intervals=not is_first
+        ),
         frontier_npz=frontier_npz(frontier if len(cases) == 1 else as_played(frontier)),
         profile_csv=profile_csv(with_transfers(bare, groups[0][0])),
         is_first=is_first,
@@ -191,16 +195,18 @@ def result_of(
     )
 
 
-def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True) -> FrontierSummary:
+def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True, knows_intervals: bool = True) -> FrontierSummary:
     """The summary of a frontier that the planner's own process keeps.
 
     Args:
         frontier: As planned.
         knows_slow_ranks: Whether to find out how long an iteration takes with one rank that is slow.
+        knows_intervals: Whether to find out where savings are likely to lie.
     """
     problem, baseline = frontier.problem, frontier.baseline
     durations_ps = baseline.end_ps - baseline.start_ps
     kinds = np.array([instruction.kind for instruction in problem.dag.instructions])
+    saving_low, saving_high = _saving_bounds(frontier) if knows_intervals else ((), ())
     of_kinds_ps = np.array([durations_ps[kinds == kind].sum() for kind in Kind])
     return FrontierSummary(
         time_ps=tuple(frontier.time_ps.tolist()),
@@ -213,8 +219,31 @@ def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True) -> FrontierS
         realise_seconds=frontier.realise_seconds,
         kind_shares=tuple((of_kinds_ps / of_kinds_ps.sum()).tolist()),
         slow_rank_ps=_with_slow_ranks_ps(problem) if knows_slow_ranks else (),
+        saving_low=saving_low,
+        saving_high=saving_high,
         tail_ps=int(baseline.time_ps - baseline.end_ps[np.isin(kinds, list(Kind))].max()),
     )
+
+
+def _saving_bounds(frontier: Frontier) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """(num_points) ends of the intervals of savings: played for some plans, and between them in proportion."""
+    last = len(frontier.time_ps) - 1
+    played = np.unique(np.rint(np.linspace(0, last, _NUM_PLAYED)).astype(np.int64))
+    found = saving_intervals(
+        frontier.problem,
+        frontier.clock_indices[played],
+        switch_latency_ps=frontier.switch_latency_ps,
+        num_draws=_NUM_DRAWS,
+    )
+    if found is None:
+        return (), ()
+    savings = np.array([1 - frontier.execution(point).total_uj / frontier.baseline.total_uj for point in played])
+    all_savings = 1 - frontier.total_uj / frontier.baseline.total_uj
+    low, high = (
+        all_savings + np.interp(frontier.time_ps, frontier.time_ps[played], np.array(ends) - savings)
+        for ends in ([one.low for one in found], [one.high for one in found])
+    )
+    return tuple(low.tolist()), tuple(high.tolist())
 
 
 def _with_slow_ranks_ps(problem: PlanningProblem) -> tuple[tuple[int, ...], ...]:

@@ -13,7 +13,7 @@ from perseus_dist.units import FloatArray
 def with_clocks_between(measured: Measurements, menu_mhz: Sequence[int]) -> Measurements:
     """The same, with the clocks of a menu that lie between two measured ones where times follow the clock there.
 
-    Such a row counts as one run, whose deviation is not known.
+    Such a row counts as one run. Its energy's deviation is what it may be wrong by: smooth curves lie at one end.
 
     Args:
         measured: A computation.
@@ -39,9 +39,9 @@ def with_clocks_between(measured: Measurements, menu_mhz: Sequence[int]) -> Meas
         return together
 
     times_s = [[time_between(clocks_mhz, own, clock).most for clock in added] for own in measured.times_s.tolist()]
-    energies_j = [
-        [energy_between(clocks_mhz, own, clock).likely for clock in added] for own in measured.energies_j.tolist()
-    ]
+    energies = [[energy_between(clocks_mhz, own, clock) for clock in added] for own in measured.energies_j.tolist()]
+    energies_j = [[one.likely for one in of_gpu] for of_gpu in energies]
+    energy_std_j = [[one.doubt for one in of_gpu] for of_gpu in energies]
     unknown = np.full((len(measured.gpus), len(added)), np.nan)
     return Measurements(
         clocks_mhz=np.array([*clocks_mhz, *added], dtype=np.int64)[order],
@@ -50,6 +50,6 @@ def with_clocks_between(measured: Measurements, menu_mhz: Sequence[int]) -> Meas
         energies_j=joined(measured.energies_j, np.array(energies_j)),
         num_samples=joined(measured.num_samples, np.ones_like(unknown)),
         time_std_s=joined(measured.time_std_s, unknown),
-        energy_std_j=joined(measured.energy_std_j, unknown),
+        energy_std_j=joined(measured.energy_std_j, np.array(energy_std_j)),
         line=measured.line,
     )

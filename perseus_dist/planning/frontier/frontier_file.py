@@ -29,6 +29,7 @@ from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.profile.cost_curve import CostCurve, curve_of_choices
+from perseus_dist.planning.profile.curve_doubt import MAX_ERROR_SHARE, CurveDoubt
 from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W
 from perseus_dist.planning.profile.profile_csv import MAX_CLOCK_MHZ, MAX_TIME_S
 from perseus_dist.planning.schedule.dag import build_dag
@@ -64,6 +65,7 @@ _ARRAYS = {
     "clock_indices": np.uint16,
     **{f"curve_{name}": dtype for names in _CURVE_ARRAYS.values() for name, dtype in names.items()},
 }
+_SHARES = ("time_share", "energy_share", "energy_common_share")  # of a curve's doubt
 _DAMAGES = (  # what damaged bytes raise, by who reads them
     # zipfile: its own error, a struct or stream cut off, an impossible seek, unknown compression, a password
     *(zipfile.BadZipFile, struct.error, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError),
@@ -119,6 +121,8 @@ def frontier_npz(frontier: Frontier) -> bytes:
     if any(curve.latencies_ps is not None for curve in problem.curves):
         latencies_ps = [None if one.latencies_ps is None else one.latencies_ps.tolist() for one in problem.curves]
         header |= {"schema_version": LATENCY_VERSION, "latencies_ps": latencies_ps}
+    if any(curve.doubt is not None or curve.latencies_p90_ps is not None for curve in problem.curves):
+        header["doubts"] = [_doubt_document(curve) for curve in problem.curves]
     header["sha256"] = _digest(header, arrays)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     data = BytesIO()
@@ -282,12 +286,20 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
     latencies_ps = (
         header["latencies_ps"] if header["schema_version"] == LATENCY_VERSION else [None] * len(header["curves"])
     )
-    _check(len(latencies_ps) == len(header["curves"]))
+    doubts = header.get("doubts", [{}] * len(header["curves"]))  # files of before have none
+    _check(len(latencies_ps) == len(header["curves"]) == len(doubts))
     curves = {}
     for index, (stage, kind) in enumerate(header["curves"]):
-        saved = CostCurve(stage=stage, kind=kind, **{name: parts[index] for name, parts in columns.items()})
+        arrays_of_curve: dict[str, Any] = {name: parts[index] for name, parts in columns.items()}
+        saved = CostCurve(stage=stage, kind=kind, **arrays_of_curve)
         curve = _checked(saved, int(blocking_uw[schedule.rank_of_stage[stage]]))
-        curves[stage, kind] = replace(curve, latencies_ps=_latencies(latencies_ps[index], len(curve.clocks_mhz)))
+        num_clocks = len(curve.clocks_mhz)
+        curves[stage, kind] = replace(
+            curve,
+            latencies_ps=_latencies(latencies_ps[index], num_clocks),
+            latencies_p90_ps=_latencies(doubts[index].get("latencies_p90_ps"), num_clocks),
+            doubt=_doubt(doubts[index], num_clocks),
+        )
     dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in SENDS})
     return problem_of(dag, curves, blocking_uw=blocking_uw, tensor_parallel=tensor_parallel)
 
@@ -297,6 +309,30 @@ def _latencies(values: list[Any] | None, num_clocks: int) -> IntArray | None:
         return None
     _check(len(values) == num_clocks, all(type(one) is int and 0 <= one <= _MAX_LATENCY_PS for one in values))
     return np.array(values, dtype=np.int64)
+
+
+def _doubt_document(curve: CostCurve) -> dict[str, Any]:
+    """Errors of a curve; empty where none are known."""
+    document: dict[str, Any] = {}
+    if curve.doubt is not None:
+        document |= {name: getattr(curve.doubt, name).tolist() for name in _SHARES}
+        document["is_between"] = curve.doubt.is_between.tolist()
+        document["is_from_samples"] = curve.doubt.is_from_samples
+    if curve.latencies_p90_ps is not None:
+        document["latencies_p90_ps"] = curve.latencies_p90_ps.tolist()
+    return document
+
+
+def _doubt(document: Mapping[str, Any], num_clocks: int) -> CurveDoubt | None:
+    if "is_from_samples" not in document:
+        return None
+    shares = {name: document[name] for name in _SHARES}
+    _check(type(document["is_from_samples"]) is bool, all(len(one) == num_clocks for one in shares.values()))
+    _check(all(type(share) is float and 0 <= share <= MAX_ERROR_SHARE for one in shares.values() for share in one))
+    is_between = document["is_between"]
+    _check(len(is_between) == num_clocks, all(type(one) is bool for one in is_between))
+    arrays = {name: np.array(one) for name, one in shares.items()}
+    return CurveDoubt(**arrays, is_between=np.array(is_between), is_from_samples=document["is_from_samples"])
 
 
 def _checked(saved: CostCurve, blocking_uw: int) -> CostCurve:

@@ -8,6 +8,7 @@ import numpy as np
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.problem import PlanningProblem
 from perseus_dist.planning.frontier.replay import Execution
+from perseus_dist.planning.frontier.saving_interval import SavingInterval, saving_intervals
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.units import energy_uj, j_from_uj, ms_from_ps, s_from_ps, w_from_uw
 
@@ -56,6 +57,14 @@ class Plan:
         return 1 - self.energy_uj / self._waited_uj(self.frontier.baseline)
 
     @property
+    def saving_interval(self) -> SavingInterval | None:
+        """Where the saving is likely to lie, by the profile's errors; None where the profile does not show them."""
+        problem, switch_latency_ps = self.frontier.problem, self.frontier.switch_latency_ps
+        indices = problem.clock_indices(self.execution.clocks_mhz)
+        found = saving_intervals(problem, [indices], switch_latency_ps=switch_latency_ps, t_prime_ps=self.t_prime_ps)
+        return None if found is None else found[0]
+
+    @property
     def slowdown_share(self) -> float:
         """Time above that of all-max, as a share of it."""
         return self.execution.time_ps / self.frontier.baseline.time_ps - 1
@@ -100,8 +109,19 @@ def plan_figures(plan: Plan) -> dict[str, Any]:
         "lower_bound_j": float(j_from_uj(plan.lower_bound_uj)),
         "gap_percent": 100 * plan.gap_share,
         "saving_percent": 100 * plan.saving_share,
+        **_interval_figures(plan.saving_interval),
         "slowdown_percent": 100 * plan.slowdown_share,
         "clock_changes_per_rank": plan.execution.changes.tolist(),
+    }
+
+
+def _interval_figures(interval: SavingInterval | None) -> dict[str, Any]:
+    """Null where the profile does not show its errors."""
+    if interval is None:
+        return {"saving_interval_percent": None, "saving_interval_from": None}
+    return {
+        "saving_interval_percent": [100 * interval.low, 100 * interval.high],
+        "saving_interval_from": interval.known_by,
     }
 
 

@@ -70,11 +70,23 @@ class PlanningProblem:
             ]
         )
 
+    def menu_of(self, durations_ps: IntArray, effective_uj: IntArray) -> _solver.Menu:
+        """The menu, for replay alone, with other times [ps] and energies [uJ] of all curves' clocks end to end."""
+        return _menu(self.curves, self.curve_of, self.dag, durations_ps, effective_uj)
+
     def clocks_mhz(self, clock_indices: NDArray[np.integer]) -> IntArray:
         """(num_instructions) [MHz] of a plan given as indices into each instruction's ``clocks_mhz``."""
         begin = concatenated_begin(curve.clocks_mhz for curve in self.curves)
         clocks = np.concatenate([curve.clocks_mhz for curve in self.curves])
         return clocks[begin[self.curve_of] + clock_indices.astype(np.int64)]
+
+    def clock_indices(self, clocks_mhz: IntArray) -> Int32Array:
+        """(num_instructions) the inverse of ``clocks_mhz``, for one plan."""
+        indices = np.empty(self.num_instructions, dtype=np.int32)
+        for index, curve in enumerate(self.curves):
+            is_own = self.curve_of == index
+            indices[is_own] = np.searchsorted(-curve.clocks_mhz, -clocks_mhz[is_own])
+        return indices
 
 
 def make_problem(
@@ -147,16 +159,29 @@ def problem_of(
         hull_begin=concatenated_begin(curve.hull_ps for curve in distinct),
         hull_ps=np.concatenate([curve.hull_ps for curve in distinct]),
         slope_uw=np.concatenate([curve.slope_uw for curve in distinct]),
-        menu=_solver.Menu(
-            curve_begin=concatenated_begin(curve.clocks_mhz for curve in distinct),
-            clock_mhz=np.concatenate([curve.clocks_mhz for curve in distinct]).astype(np.int32),
-            duration_ps=np.concatenate([curve.durations_ps for curve in distinct]),
-            effective_uj=np.concatenate([curve.effective_uj for curve in distinct]),
-            choice_begin=concatenated_begin(curve.choices for curve in distinct),
-            choice=np.concatenate([curve.choices for curve in distinct]),
-            curve_of=curve_of,
-            previous_on_rank=dag.previous_on_rank,
+        menu=_menu(
+            distinct,
+            curve_of,
+            dag,
+            np.concatenate([curve.durations_ps for curve in distinct]),
+            np.concatenate([curve.effective_uj for curve in distinct]),
         ),
+    )
+
+
+def _menu(
+    curves: Sequence[CostCurve], curve_of: Int32Array, dag: Dag, durations_ps: IntArray, effective_uj: IntArray
+) -> _solver.Menu:
+    """The clocks of all curves end to end, with these times [ps] and energies [uJ]."""
+    return _solver.Menu(
+        curve_begin=concatenated_begin(curve.clocks_mhz for curve in curves),
+        clock_mhz=np.concatenate([curve.clocks_mhz for curve in curves]).astype(np.int32),
+        duration_ps=durations_ps,
+        effective_uj=effective_uj,
+        choice_begin=concatenated_begin(curve.choices for curve in curves),
+        choice=np.concatenate([curve.choices for curve in curves]),
+        curve_of=curve_of,
+        previous_on_rank=dag.previous_on_rank,
     )
 
 

@@ -81,9 +81,12 @@ def slowed(curve: CostCurve, slow: SlowRank, *, blocking_uw: int) -> CostCurve:
         energies_uj=energies_uj,
         blocking_uw=blocking_uw,
     )
-    latencies_ps = curve.latencies_ps
+    kept = slice(len(slowed_curve.clocks_mhz))
     return replace(
-        slowed_curve, latencies_ps=None if latencies_ps is None else latencies_ps[: len(slowed_curve.clocks_mhz)]
+        slowed_curve,
+        latencies_ps=None if curve.latencies_ps is None else curve.latencies_ps[kept],
+        latencies_p90_ps=None if curve.latencies_p90_ps is None else curve.latencies_p90_ps[kept],
+        doubt=None if curve.doubt is None else curve.doubt.of_clocks(kept),
     )
 
 

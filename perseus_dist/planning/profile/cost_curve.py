@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perseus_dist.errors import ProfileError
+from perseus_dist.planning.profile.curve_doubt import CurveDoubt, curve_doubt, latencies_p90_ps
 from perseus_dist.planning.profile.profile import Measurements, Profile
 from perseus_dist.planning.schedule.instruction import SENDS, Kind, profile_name
 from perseus_dist.units import PS_PER_S, FloatArray, IntArray, ps_from_s, s_from_ps, uj_from_j, w_from_uw
@@ -37,6 +38,8 @@ class CostCurve:
         slope_uw: (num_vertices) [uW] energy saved per time from this vertex to the next, strictly falling, the last
             entry 0.
         latencies_ps: (num_clocks) [ps] from asking for each clock to having it; None where the profile does not say.
+        latencies_p90_ps: (num_clocks) [ps] that nine in ten changes to each clock take at most; None likewise.
+        doubt: By how much times and energies may be wrong; None where the profile does not show it.
     """
 
     stage: int
@@ -50,6 +53,8 @@ class CostCurve:
     hull_ps: IntArray
     slope_uw: IntArray
     latencies_ps: IntArray | None = None
+    latencies_p90_ps: IntArray | None = None
+    doubt: CurveDoubt | None = None
 
     @property
     def at_max(self) -> int:
@@ -106,8 +111,12 @@ def cost_curves(
                 tensor_parallel=tensor_parallel,
             )
             changes = profile.clock_changes.get(stage) if kind in set(Kind) else None
-            latencies_ps = None if changes is None else changes.latencies_ps(curve.clocks_mhz)
-            curves[stage, kind] = replace(curve, latencies_ps=latencies_ps)
+            curves[stage, kind] = replace(
+                curve,
+                latencies_ps=None if changes is None else changes.latencies_ps(curve.clocks_mhz),
+                latencies_p90_ps=None if changes is None else latencies_p90_ps(changes, curve.clocks_mhz),
+                doubt=curve_doubt(measurements) if kind in set(Kind) else None,
+            )
         except ProfileError as error:
             raise ProfileError(f"{profile.source}:{measurements.line}: {error}") from None
     return curves

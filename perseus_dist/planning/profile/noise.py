@@ -60,6 +60,24 @@ def noise(measurements: Measurements) -> Noise:
     return Noise(non_monotone_share=float(falls.mean()) if falls.size else 0.0, suspicious=tuple(suspicious))
 
 
+def trend_scatter(clocks_mhz: IntArray, values: FloatArray) -> float | None:
+    """Relative standard deviation of values about a quadratic, in logarithms, through each one's neighbours.
+
+    Bends and steps of the true curve count as scatter, so that it is rather too large.
+
+    Args:
+        clocks_mhz: (num_clocks) [MHz] in any order.
+        values: (num_clocks) times or energies, above 0.
+
+    Returns:
+        The root of the mean square; None of fewer than ``MIN_CLOCKS``.
+    """
+    if len(values) < MIN_CLOCKS:
+        return None
+    x, y, inside = np.log(clocks_mhz), np.log(values), list(range(len(values)))
+    return float(np.sqrt(np.mean([_residual(x, y, index, inside)[1] ** 2 for index in inside])))
+
+
 def _off_trend(clocks_mhz: IntArray, values: FloatArray) -> list[tuple[int, float]]:
     """(index, deviation) of the values that lie far off a quadratic, in logarithms, through their nearest neighbours.
 

@@ -113,6 +113,12 @@ class RunReport:
         return None if self.predicted is None else 100 * self.job.predicted_saving
 
     @property
+    def predicted_saving_interval_percent(self) -> tuple[float, float] | None:
+        """Where that is likely to lie; None without a plan, or where it is not known."""
+        low, high = self.job.predicted_saving_low, self.job.predicted_saving_high
+        return None if self.predicted is None or not (low or high) else (100 * low, 100 * high)
+
+    @property
     def predicted_slowdown_percent(self) -> float | None:
         """As planned, against all-maximum clocks; None without a plan."""
         if self.predicted is None or self.predicted_baseline is None:
@@ -171,6 +177,7 @@ class RunReport:
             "predicted_baseline": _predicted_document(self.predicted_baseline),
             "predicted": _predicted_document(self.predicted),
             "predicted_saving_percent": self.predicted_saving_percent,
+            "predicted_saving_interval_percent": self.predicted_saving_interval_percent,
             "predicted_slowdown_percent": self.predicted_slowdown_percent,
             "losses_equal": self.losses_equal,
             "clocks_left_locked": self.clocks_left_locked,

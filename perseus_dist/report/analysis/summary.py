@@ -102,12 +102,23 @@ def checks(report: RunReport) -> list[str]:
     per_token = ((report.planned_per_token_j, "under the plan"), (report.baseline_per_token_j, "at the baseline"))
     if told := [f"{energy_j:.4g} J {where}" for energy_j, where in per_token if energy_j is not None]:
         said.append(f"energy per token: {', '.join(told)}")
+    if interval := report.predicted_saving_interval_percent:
+        said.append(f"predicted saving: likely {interval[0]:z.1f} to {interval[1]:z.1f} %{_where(report, interval)}")
     said += _self_check(report.job)
     guard = report.job.guard
     if guard.probes:
         lost = f"time lost under plans, against full clocks: {guard.lost_s:.2f} s, by {guard.probes} probes"
         said.append(f"{lost}; plans given up for it: {guard.falls}")
     return said
+
+
+def _where(report: RunReport, interval: tuple[float, float]) -> str:
+    """Where the measured saving lies; empty where it is not known."""
+    measured = report.saving_percent
+    if measured is None:
+        return ""
+    place = "below" if measured < interval[0] else "above" if measured > interval[1] else "inside"
+    return f"; the measured one, {measured:z.1f} %, lies {place}" + (" it" if place != "inside" else "")
 
 
 def _self_check(job: JobFigures) -> list[str]:

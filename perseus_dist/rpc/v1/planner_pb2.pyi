@@ -581,7 +581,7 @@ class GuardFigures(_message.Message):
     def __init__(self, reference_s: _Optional[float] = ..., lost_s: _Optional[float] = ..., probes: _Optional[int] = ..., falls: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "fastest_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events", "guard", "saved_doubt_j", "full_time_degree", "full_energy_degree", "plan_time_degree", "plan_energy_degree", "progress", "progress_share", "phase_left_s")
+    __slots__ = ("job_id", "phase", "reason", "num_ranks", "pipelines", "table_revision", "switch_revision", "target", "stragglers", "fastest_s", "t_star_s", "baseline", "enforced", "predicted_saving", "profiled_clocks", "messages", "missed_clocks", "lost_boundaries", "troubles", "verdicts", "t_prime_s", "saved_j", "refused_reports", "events", "guard", "saved_doubt_j", "full_time_degree", "full_energy_degree", "plan_time_degree", "plan_energy_degree", "progress", "progress_share", "phase_left_s", "predicted_saving_low", "predicted_saving_high")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -615,6 +615,8 @@ class JobStatus(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_SHARE_FIELD_NUMBER: _ClassVar[int]
     PHASE_LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_SAVING_LOW_FIELD_NUMBER: _ClassVar[int]
+    PREDICTED_SAVING_HIGH_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     phase: str
     reason: str
@@ -648,7 +650,9 @@ class JobStatus(_message.Message):
     progress: str
     progress_share: float
     phase_left_s: float
-    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., fastest_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., guard: _Optional[_Union[GuardFigures, _Mapping]] = ..., saved_doubt_j: _Optional[float] = ..., full_time_degree: _Optional[float] = ..., full_energy_degree: _Optional[float] = ..., plan_time_degree: _Optional[float] = ..., plan_energy_degree: _Optional[float] = ..., progress: _Optional[str] = ..., progress_share: _Optional[float] = ..., phase_left_s: _Optional[float] = ...) -> None: ...
+    predicted_saving_low: float
+    predicted_saving_high: float
+    def __init__(self, job_id: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., num_ranks: _Optional[int] = ..., pipelines: _Optional[_Iterable[_Union[PipelineStatus, _Mapping]]] = ..., table_revision: _Optional[int] = ..., switch_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., stragglers: _Optional[_Iterable[_Union[StragglerReport, _Mapping]]] = ..., fastest_s: _Optional[float] = ..., t_star_s: _Optional[float] = ..., baseline: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., enforced: _Optional[_Union[MeasuredIterations, _Mapping]] = ..., predicted_saving: _Optional[float] = ..., profiled_clocks: _Optional[int] = ..., messages: _Optional[int] = ..., missed_clocks: _Optional[int] = ..., lost_boundaries: _Optional[int] = ..., troubles: _Optional[_Iterable[str]] = ..., verdicts: _Optional[_Iterable[_Union[StragglerVerdict, _Mapping]]] = ..., t_prime_s: _Optional[float] = ..., saved_j: _Optional[float] = ..., refused_reports: _Optional[int] = ..., events: _Optional[_Iterable[_Union[JobEvent, _Mapping]]] = ..., guard: _Optional[_Union[GuardFigures, _Mapping]] = ..., saved_doubt_j: _Optional[float] = ..., full_time_degree: _Optional[float] = ..., full_energy_degree: _Optional[float] = ..., plan_time_degree: _Optional[float] = ..., plan_energy_degree: _Optional[float] = ..., progress: _Optional[str] = ..., progress_share: _Optional[float] = ..., phase_left_s: _Optional[float] = ..., predicted_saving_low: _Optional[float] = ..., predicted_saving_high: _Optional[float] = ...) -> None: ...
 
 class MeasuredIterations(_message.Message):
     __slots__ = ("num_iterations", "time_s", "time_spread_s", "energy_j", "energy_spread_j")

@@ -289,6 +289,8 @@ def run_virtual(
             baseline=status.baseline,
             enforced=status.enforced,
             predicted_saving=status.predicted_saving,
+            predicted_saving_low=status.predicted_saving_low,
+            predicted_saving_high=status.predicted_saving_high,
             num_profiled_clocks=status.profiled_clocks,
             reason=status.reason,
             planner_restarts=0,

@@ -27,6 +27,8 @@ _JOB: dict[str, Any] = {
     "baseline": {"num_iterations": 5, "time_s": 0.25, "time_spread_s": 0.001, "energy_j": 100.0},
     "enforced": {"num_iterations": 6, "time_s": 0.25, "time_spread_s": 0.001, "energy_j": 90.0},
     "predicted_saving": 0.1,
+    "predicted_saving_low": 0.08,
+    "predicted_saving_high": 0.11,
     "fastest_s": 0.24,
     "t_star_s": 0.3,
     "table_revision": 1,

@@ -4,7 +4,7 @@ from perseus_dist.messages.job_status import JobStatus, MeasuredIterations, Pipe
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
-from perseus_dist.planner.job.predicted_saving import predicted_saving
+from perseus_dist.planner.job.predicted_saving import predicted_saving, saving_interval
 from perseus_dist.planner.job.state.measured import Measured
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, reported_pipelines, target_point
 from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
@@ -21,6 +21,7 @@ def job_status(job: Job) -> JobStatus:
     summary = job.plan.summary if job.plan else None
     progress = phase_progress(job)
     full, plan = job.measured.self_check.latest.full, job.measured.self_check.latest.plan
+    low, high = saving_interval(job) or (0.0, 0.0)
     return JobStatus(
         job_id=job.job_id,
         phase=job.phase,
@@ -39,6 +40,8 @@ def job_status(job: Job) -> JobStatus:
         baseline=_baseline(job.measured),
         enforced=measured_iterations(job.measured.enforced),
         predicted_saving=predicted_saving(job),
+        predicted_saving_low=low,
+        predicted_saving_high=high,
         profiled_clocks=len(
             {one.clock_mhz for ranks in job.profiling.samples.values() for taken in ranks.values() for one in taken}
         ),
