@@ -34,6 +34,7 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
         report,
         is_planned=is_planned and report.point != NO_POINT,
         num_attached=job.num_attached,
+        is_held_slow=_is_waited_for(job, state.rank.rank),
         allowed=partial(_allowed_s, job),
     )
 
@@ -51,6 +52,8 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
         return _fall(job, now_s)
     if watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
+    if is_waiting(job, job.switch) and job.switch.t_prime_s:
+        watch.guard.expect_at_most(job.switch.t_prime_s)
     wish = _UNMEASURED if job.measured.saving.wants_window() else ""
     if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job), wish=wish):
         probed = watch.guard.order_probe(effective_iteration(job, now_s))
@@ -97,6 +100,16 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     job.enter(Phase.RELEASED, why)
     return release_all(job, now_s)
+
+
+def _is_waited_for(job: Job, rank: int) -> bool:
+    """Whether pipelines wait because this rank is held to be slow."""
+    if not job.detection.verdicts or job.switch is None or not is_waiting(job, job.switch):
+        return False
+    return any(
+        verdict.rank == rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
+        for verdict in job.detection.verdicts
+    )
 
 
 def _waiting(job: Job) -> Waiting:
