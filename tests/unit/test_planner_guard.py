@@ -293,22 +293,3 @@ def test_a_probe_is_open_until_the_plan_is_judged_by_it() -> None:
     world.guard.order_probe(world.number)
     world.train(5, 1.0, 1.0, MIXED)
     assert not world.guard.is_probing  # it was not followed, and is over
-
-
-@pytest.mark.parametrize(("until_s", "num_probes"), [(1.05, 0), (1.02, 1)])
-def test_iterations_that_take_longer_than_pipelines_wait_for_are_looked_at(until_s: float, num_probes: int) -> None:
-    """A straggler is heard of, and another pipeline that waits for it is slower by itself: 64 iterations were lost."""
-    world = begun()
-    world.waiting = Waiting.SEEN
-    for _ in range(12):
-        world.train(1, 1.0, 1.05)
-        world.guard.expect_at_most(until_s)
-    assert len(world.probes) == num_probes
-
-
-def test_too_few_iterations_are_no_more_than_pipelines_wait_for() -> None:
-    world = begun()
-    world.waiting = Waiting.SEEN
-    world.train(7, 1.0, 1.5)
-    world.guard.expect_at_most(1.0)
-    assert world.guard.wanted_probe(world.number, Waiting.SEEN) == ""

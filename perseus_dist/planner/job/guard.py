@@ -173,18 +173,6 @@ class Guard:
         """The first under the plan in force, as it was ordered."""
         return self._first
 
-    def expect_at_most(self, time_s: float) -> None:
-        """Suspect the plan in force where its iterations clearly take longer than what pipelines were to wait for.
-
-        Args:
-            time_s: [s] T', by verdicts and profile, which may both be wrong.
-        """
-        if len(self._planned_s) < self.policy.num_planned:
-            return
-        excess = median(self._planned_s) / time_s - 1
-        if excess > self.policy.tolerance + self.policy.z * self.noise:
-            self.suspect(f"iterations take {100 * excess:.1f} % longer than pipelines were to wait")
-
     def forget_kept(self) -> None:
         """Begin to count anew how often plans keep the promise."""
         self._kept.clear()

@@ -52,8 +52,6 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
         return _fall(job, now_s)
     if watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
-    if is_waiting(job, job.switch) and job.switch.t_prime_s:
-        watch.guard.expect_at_most(job.switch.t_prime_s)
     wish = _UNMEASURED if job.measured.saving.wants_window() else ""
     if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job), wish=wish):
         probed = watch.guard.order_probe(effective_iteration(job, now_s))
