@@ -143,3 +143,53 @@ def test_a_profile_just_measured_gets_a_second_chance_unless_iterations_are_shor
     assert watch.may_sweep(is_too_slow=True)
     watch.fall_from_plan(40)
     assert watch.may_sweep(is_too_slow=False)
+
+
+@pytest.mark.parametrize(("ratio", "is_suspicious"), [(1.0, True), (1.2, False)])
+def test_a_rank_that_is_waited_for_and_takes_what_the_profile_says_is_suspicious(
+    ratio: float,
+    is_suspicious: bool,  # noqa: FBT001
+) -> None:
+    """Its peers run at other clocks, so that nothing else contradicts the verdict."""
+    watch = begun()
+    watch.begin_plan(17)
+    for iteration in range(17, 22):
+        one = IterationReport(
+            iteration=iteration,
+            time_s=1.2,
+            pipeline_time_s=1.2,
+            energy_j=1.0,
+            table_revision=1,
+            point=0,
+            kind_times=(KindTime(kind="F", time_ratio=ratio, requested_mhz=1000),),
+        )
+        for rank in range(NUM_RANKS):
+            watch.observe(
+                rank,
+                one,
+                is_planned=True,
+                num_attached=NUM_RANKS,
+                allowed=lambda free_s: free_s,
+                is_held_slow=rank == 1,
+            )
+    assert bool(watch.guard.wanted_probe(22, Waiting.SEEN)) is is_suspicious
+
+
+def test_iterations_under_the_plan_before_a_late_switch_are_not_the_new_plans() -> None:
+    """A planner that was stopped orders a switch from an iteration on that is past: reports of others come after it."""
+    watch = begun()
+    watch.begin_plan(17)
+    for iteration in range(17, 30):
+        for rank in range(NUM_RANKS):
+            one = IterationReport(
+                iteration=iteration, time_s=1.5, pipeline_time_s=1.5, energy_j=1.0, table_revision=1, point=5 * rank
+            )
+            watch.observe(rank, one, is_planned=rank == 0, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
+    assert watch.guard.wanted_probe(30, Waiting.NONE) == ""
+    for iteration in range(30, 39):
+        report(watch, iteration, 1.0, 0, 0)
+    order = watch.guard.order_probe(39)
+    for iteration in order:
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    assert watch.guard.breach is None
+    assert watch.figures.lost_s == 0

@@ -168,6 +168,11 @@ class Guard:
         self._gap, self._spacing = self.policy.first_gap, self.policy.min_spacing
         self._first = self._since = first_iteration
 
+    @property
+    def first_iteration(self) -> int:
+        """The first under the plan in force, as it was ordered."""
+        return self._first
+
     def forget_kept(self) -> None:
         """Begin to count anew how often plans keep the promise."""
         self._kept.clear()

@@ -14,6 +14,7 @@ _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
 _FASTER = 0.98
 _AS_PROFILED = 0.01
+_MAX_LATE = 64  # iterations that a switch is waited for
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
 _MIN_KEPT_SHARE = 0.25
@@ -27,6 +28,7 @@ class _Part:
     num_ranks: int = 0
     time_s: float = 0.0
     is_free: bool = True
+    is_of_other: bool = False
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ class GuardWatch:
         *,
         is_planned: bool,
         num_attached: int,
+        is_held_slow: bool = False,
         allowed: Callable[[float], float],
     ) -> bool:
         """Take note of a rank's iteration; whether an iteration of the job is known by it.
@@ -108,17 +111,19 @@ class GuardWatch:
             rank: Global.
             report: Its own.
             is_planned: It followed the switch in force.
+            is_held_slow: Others wait because this rank is held to be slow.
             num_attached: Ranks that can be expected to report.
             allowed: [s] at full clocks -> [s] that the target allows.
         """
         if is_planned and report.kind_times:
-            self._note_speed(rank, fmean([one.time_ratio for one in report.kind_times]))
+            self._note_speed(rank, fmean([one.time_ratio for one in report.kind_times]), is_held_slow=is_held_slow)
         if report.iteration <= self._newest and report.iteration not in self._parts:
             return False
         part = self._parts.setdefault(report.iteration, _Part())
         part.num_ranks += 1
         part.time_s = max(part.time_s, report.time_s)
         part.is_free &= report.point == NO_POINT
+        part.is_of_other |= report.point != NO_POINT and not is_planned
         is_known = False
         # With most reports the oldest iteration is not whole yet.
         oldest = min(self._parts)
@@ -216,15 +221,19 @@ class GuardWatch:
     def _mode(self, number: int, part: _Part) -> Mode:
         if number < self.swept_until or (self.guard.is_probed(number) and not part.is_free):
             return Mode.MIXED
+        if part.is_of_other and number < self.guard.first_iteration + _MAX_LATE:
+            return Mode.MIXED  # the switch came too late for it, as a planner's that was stopped
         return Mode.FREE if part.is_free else Mode.PLANNED
 
-    def _note_speed(self, rank: int, ratio: float) -> None:
+    def _note_speed(self, rank: int, ratio: float, *, is_held_slow: bool) -> None:
         """A rank that is faster than it was may end what others wait for, or what a profile took for its usual."""
         speed = self._speeds.setdefault(rank, _Speed())
         speed.newest.append(ratio)
         if len(speed.newest) < _NUM_SPEEDS:
             return
         now = median(speed.newest)
+        if is_held_slow and now < 1 + max(_AS_PROFILED, 4 * self.guard.noise):
+            self.guard.suspect(f"rank {rank} is held to be slow and takes what the profile says")
         if speed.usual and now < min(_FASTER, 1 - 4 * self.guard.noise) * speed.usual:
             self.guard.suspect(f"rank {rank} is faster than it was by {100 * (1 - now / speed.usual):.1f} %")
         elif speed.usual:

@@ -44,6 +44,10 @@ Snapshot = tuple[Transfers, ...]
 
 _LEAST_WAIT_NS = 20_000  # between two computations, beyond what a host takes to launch the next
 
+_MATTERING = 0.003  # of an iteration
+_BLOCKING = 0.005  # of an iteration, that transfers of one link may block their senders for
+_LEAST_S = 1e-4  # less is within what hosts take more or less
+
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
 _NEVER_NS = 1 << 62
 _COMPUTATIONS = frozenset(Kind)
@@ -126,26 +130,42 @@ def slowest(pipelines: Iterable[Transfers]) -> TransferTimes:
     return longest
 
 
-def have_moved(before: Snapshot, now: Snapshot, time_s: float) -> bool:
-    """Whether pipelines' transfers have changed by what may matter to an iteration of this time."""
+def of_pipeline(snapshots: Iterable[Snapshot], dp_rank: int) -> tuple[Snapshot, ...]:
+    """One pipeline's transfers alone, those that differ: with slower links elsewhere it would seem to take longer."""
+    return tuple(dict.fromkeys(snapshot[dp_rank : dp_rank + 1] for snapshot in snapshots))
+
+
+def least_change_s(schedule_text: str, time_s: float) -> float:
+    """[s] by which transfers must change to matter to an iteration of ``time_s`` [s].
+
+    Where senders are blocked, each microbatch's transfer may delay the iteration: not at full clocks, where a stage
+    has time to spare, but under a plan that has given that time away.
+    """
+    links = _links(schedule_text)
+    most = max((len(way.sent) for ways in links.ways.values() for way in ways), default=1)
+    blocking_s = max(_BLOCKING * time_s / most, _LEAST_S) if links.sends_block else time_s
+    return min(_MATTERING * time_s, blocking_s)
+
+
+def have_moved(before: Snapshot, now: Snapshot, least_s: float) -> bool:
+    """Whether pipelines' transfers have changed by more than this: one of them, or all together."""
     was_s, is_s = slowest(before), slowest(now)
     changes_s = [is_s.get(key, 0.0) - was_s.get(key, 0.0) for key in was_s.keys() | is_s.keys()]
-    least_s = 0.003 * time_s
     return abs(sum(changes_s)) > least_s or max(map(abs, changes_s), default=0.0) > least_s
 
 
-def distinct(snapshots: Iterable[Snapshot], time_s: float) -> tuple[Snapshot, ...]:
-    """Those, of an iteration of this time, that have moved from every one before them."""
+def distinct(snapshots: Iterable[Snapshot], least_s: float) -> tuple[Snapshot, ...]:
+    """Those that have moved by more than this from every one before them."""
     found: list[Snapshot] = []
     for snapshot in snapshots:
-        if is_new(snapshot, found, time_s):
+        if is_new(snapshot, found, least_s):
             found.append(snapshot)
     return tuple(found)
 
 
-def is_new(snapshot: Snapshot, known: Iterable[Snapshot], time_s: float) -> bool:
-    """Whether it has moved from all that are known."""
-    return all(have_moved(one, snapshot, time_s) for one in known)
+def is_new(snapshot: Snapshot, known: Iterable[Snapshot], least_s: float) -> bool:
+    """Whether it has moved by more than this from all that are known."""
+    return all(have_moved(one, snapshot, least_s) for one in known)
 
 
 @lru_cache(maxsize=64)

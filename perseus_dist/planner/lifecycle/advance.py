@@ -305,14 +305,16 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     A straggler that has been found explains the loss, and beside replicas is no part of the profile: the plan goes on
     with what is planned for that. Nor is the profile to blame for a plan that was slow now and then.
     """
-    if job.num_attached < job.num_ranks or not job.enforcement.guard.has_held(job.progress.iteration):
+    if job.num_attached < job.num_ranks:
+        return []
+    # The probe that showed the breach has shown transfers, too: a plan that knows them need not wait.
+    if why := transfers_have_moved(job, now_s, is_urgent=True):
+        return start_planning(job, why)
+    if not job.enforcement.guard.has_held(job.progress.iteration):
         return []
     assert job.spec is not None
     is_explained = job.spec.dp_size > 1 and bool(job.detection.verdicts)
-    too_slow = is_too_slow(job)
-    if why := transfers_have_moved(job, now_s, is_urgent=too_slow):
-        return start_planning(job, why)
-    too_slow &= not are_unconfirmed(job)
+    too_slow = is_too_slow(job) and not are_unconfirmed(job)
     if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:

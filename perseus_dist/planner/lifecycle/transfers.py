@@ -12,6 +12,7 @@ from perseus_dist.planner.job.measured_transfers import (
     distinct,
     have_moved,
     is_new,
+    least_change_s,
     num_computations,
     slowest,
     transfers_of_runs,
@@ -49,11 +50,11 @@ def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
 
 def _note(job: Job, snapshot: Snapshot) -> None:
     """Where it shows what plans did without again, more snapshots must agree before they do so the next time."""
-    measured, full_s = job.measured, job.enforcement.guard.guard.reference_s
-    if job.plan is not None and full_s is not None and measured.snapshots:
-        is_unplanned = is_new(snapshot, _planned(job.plan), full_s)
-        has_changed = have_moved(measured.snapshots[-1], snapshot, full_s)
-        if is_unplanned and has_changed and not is_new(snapshot, measured.snapshots, full_s):
+    measured, least_s = job.measured, _least_change_s(job)
+    if job.plan is not None and least_s is not None and measured.snapshots:
+        is_unplanned = is_new(snapshot, _planned(job.plan), least_s)
+        has_changed = have_moved(measured.snapshots[-1], snapshot, least_s)
+        if is_unplanned and has_changed and not is_new(snapshot, measured.snapshots, least_s):
             measured.num_agreeing = min(2 * measured.num_agreeing, NUM_SNAPSHOTS)
     measured.snapshots.append(snapshot)
 
@@ -61,11 +62,17 @@ def _note(job: Job, snapshot: Snapshot) -> None:
 def snapshots_to_plan(job: Job) -> tuple[Snapshot, ...]:
     """The newest snapshots that differ; with those of the plan in force while there are too few."""
     newest = list(job.measured.snapshots)[-job.measured.num_agreeing :]
-    full_s = job.enforcement.guard.guard.reference_s
-    if full_s is None:
+    least_s = _least_change_s(job)
+    if least_s is None:
         return tuple(newest[-1:])
     older = _planned(job.plan) if job.plan is not None and len(newest) < job.measured.num_agreeing else ()
-    return distinct([*reversed(newest), *older], full_s)[:_MAX_PLANNED]
+    return distinct([*reversed(newest), *older], least_s)[:_MAX_PLANNED]
+
+
+def _least_change_s(job: Job) -> float | None:
+    """[s] of a transfer; None before it is known what iterations take at full clocks."""
+    full_s = job.enforcement.guard.guard.reference_s
+    return None if full_s is None else least_change_s(job.schedule_text, full_s)
 
 
 def _planned(plan: JobPlan) -> tuple[Snapshot, ...]:
@@ -76,8 +83,8 @@ def are_unconfirmed(job: Job) -> bool:
     """Whether the plan in force knows transfers that may be over: they were measured before it, and never since."""
     if job.plan is None or job.switch is None or job.measured.snapshot_iteration >= job.switch.effective_iteration:
         return False
-    full_s = job.enforcement.guard.guard.reference_s
-    return full_s is not None and all(have_moved((), snapshot, full_s) for snapshot in _planned(job.plan))
+    least_s = _least_change_s(job)
+    return least_s is not None and all(have_moved((), snapshot, least_s) for snapshot in _planned(job.plan))
 
 
 def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> str:
@@ -92,14 +99,14 @@ def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> 
         return ""
     if not is_urgent and now_s < job.planning.transfers_at_s + _MIN_INTERVAL_S:
         return ""
-    full_s = job.enforcement.guard.guard.reference_s
-    if full_s is None:
+    least_s = _least_change_s(job)
+    if least_s is None:
         return ""
     planned, wanted = _planned(job.plan), snapshots_to_plan(job)
-    if any(is_new(snapshot, planned, full_s) for snapshot in wanted):
+    if any(is_new(snapshot, planned, least_s) for snapshot in wanted):
         return f"transfers between stages take {_text(wanted)}, and {_text(planned)} by the plan: planning again"
     is_looked_at = job.enforcement.guard.guard.is_probe_ahead(job.progress.iteration)  # its last iteration tells more
-    if not is_looked_at and any(is_new(snapshot, wanted, full_s) for snapshot in planned):
+    if not is_looked_at and any(is_new(snapshot, wanted, least_s) for snapshot in planned):
         return f"transfers between stages take {_text(wanted)}, for long: planning without others"
     return ""
 

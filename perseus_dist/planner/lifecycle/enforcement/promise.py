@@ -34,6 +34,7 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
         report,
         is_planned=is_planned and report.point != NO_POINT,
         num_attached=job.num_attached,
+        is_held_slow=_is_waited_for(job, state.rank.rank),
         allowed=partial(_allowed_s, job),
     )
 
@@ -97,6 +98,16 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     job.enter(Phase.RELEASED, why)
     return release_all(job, now_s)
+
+
+def _is_waited_for(job: Job, rank: int) -> bool:
+    """Whether pipelines wait because this rank is held to be slow."""
+    if not job.detection.verdicts or job.switch is None or not is_waiting(job, job.switch):
+        return False
+    return any(
+        verdict.rank == rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
+        for verdict in job.detection.verdicts
+    )
 
 
 def _waiting(job: Job) -> Waiting:

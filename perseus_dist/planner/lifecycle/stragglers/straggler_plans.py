@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from perseus_dist.planner.job.facts import OwnTableMade
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.measured_transfers import of_pipeline
 from perseus_dist.planner.job.state.detection import Detection, OwnRequest
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import judged_slow, straggling_pipelines, target_point
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
@@ -84,8 +85,10 @@ def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float)
     assert job.plan is not None
     summary = job.plan.summary
     job.planning.request_id += 1
+    shared = planning_request(job)
     request = replace(
-        planning_request(job),
+        shared,
+        snapshots=of_pipeline(shared.snapshots, dp_rank),
         slow_ranks=slow_ranks,
         base_revision=job.plan.revision,
         deadlines_s=(summary.time_ps[target_point(job, summary)] / PS_PER_S,),

@@ -65,7 +65,8 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     sentences = [*judgement.news, *watch.take_refusals(now_s)]
     effects: list[Effect] = [Log(sentence=sentence) for sentence in sentences]
     if not watch.is_ripe and len(job.measured.enforced) < _MAX_KEPT:
-        return effects  # what is known from before stands
+        # What is known from before stands; under another table it needs other plans.
+        return [*effects, *request_straggler_plans(job, now_s)]
     before, job.detection.verdicts = job.detection.verdicts, judgement.verdicts
     was_kept, job.detection.keeps_switch = job.detection.keeps_switch, False
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
