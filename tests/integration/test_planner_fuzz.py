@@ -71,6 +71,29 @@ CALLS = (
         pb.ReportStragglerRequest(job_id="job", straggler=pb.StragglerReport(id="a", degree=1.2, dp_rank=1)),
     ),
     ("ClearStraggler", pb.ClearStragglerRequest(job_id="job", id="a")),
+    ("GetPolicy", pb.GetPolicyRequest()),
+    (
+        "SetBudget",
+        pb.SetBudgetRequest(
+            budget=pb.Budget(
+                name="a",
+                watts=1e4,
+                jobs=["j*"],
+                objective="max-min",
+                guard_band=0.1,
+                weights=[pb.PatternValue(pattern="*", value=2)],
+                max_slowdowns=[pb.PatternValue(pattern="job", value=1.5)],
+            )
+        ),
+    ),
+    (
+        "SetLoadTarget",
+        pb.SetLoadTargetRequest(
+            load_target=pb.LoadTarget(name="b", budget="a", start_s=1, end_s=1e11, watts=5e3, best_effort=True)
+        ),
+    ),
+    ("ClearLoadTarget", pb.ClearLoadTargetRequest(budget="a", name="b")),
+    ("ClearBudget", pb.ClearBudgetRequest(name="a")),
 )
 
 
