@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.governor import Governor
+from perseus_dist.planner.budget.history import PowerHistory
 from perseus_dist.planner.budget.sharing import BudgetState
 from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
 from perseus_dist.planner.job.job import Job
@@ -19,7 +21,11 @@ _log = logging.getLogger(__name__)
 
 
 class Budgets:
-    """The governor, its facts on the disk, and its orders to jobs. Everything runs on the event loop."""
+    """The governor, its facts on the disk, and its orders to jobs. Everything runs on the event loop.
+
+    Attributes:
+        history: Power over time.
+    """
 
     def __init__(self, store: Store, actors: Mapping[str, JobActor]) -> None:
         """Take up what the store holds.
@@ -31,6 +37,7 @@ class Budgets:
         self._store = store
         self._actors = actors
         self._governor = Governor(store.load_own())
+        self.history = PowerHistory()
         self._is_scheduled = False
         self._took_s = self._ended_s = 0.0
 
@@ -38,6 +45,19 @@ class Budgets:
     def states(self) -> tuple[BudgetState, ...]:
         """Of all budgets, as of the latest evaluation."""
         return self._governor.states
+
+    def seen_by(self, caller: Caller, visible: Collection[str]) -> list[BudgetState]:
+        """The states that a caller may see: of budgets that it may change, or that cover a job which it may see.
+
+        Args:
+            caller: Who looks.
+            visible: Names of the jobs that it may see.
+        """
+        return [
+            state
+            for state in self.states
+            if caller.may_limit(state.budget.jobs) or not set(visible).isdisjoint(state.job_ids)
+        ]
 
     def get(self, name: str) -> BudgetSet | None:
         """A budget, if there is one."""
@@ -99,7 +119,9 @@ class Budgets:
 
     def _evaluate(self) -> None:
         try:
-            found = self._governor.evaluate(self._jobs(), time.time())
+            now_s = time.time()
+            found = self._governor.evaluate(self._jobs(), now_s)
+            self.history.add(self.states, now_s)
         except Exception:  # a defect must stop neither jobs nor the planner
             _log.exception("power budgets could not be shared: jobs stay at their paces")
             return

@@ -157,8 +157,7 @@ class BudgetService:
         return pb.PolicyStatus(
             budgets=[
                 state_to_wire(state, visible, self._budgets.load_targets(state.budget.name))
-                for state in self._budgets.states
-                if caller.may_limit(state.budget.jobs) or not visible.isdisjoint(state.job_ids)
+                for state in self._budgets.seen_by(caller, visible)
             ]
         ).SerializeToString()
 
