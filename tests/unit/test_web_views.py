@@ -130,7 +130,7 @@ def test_a_budget_is_drawn_where_its_power_is_known() -> None:
     assert [line.count(",") for line in chart["cap"]] == [3]
     assert [line.count(",") for line in chart["planned"]] == [4]
     assert [line.count(",") for line in chart["measured"]] == [2, 1]
-    assert chart["cap"][0].split()[-1] == "624,30.7", "at the right, 1 / 1.08 of 200 W up"
+    assert chart["cap"][0].split()[-1] == "624,43.3", "at the right, 180 of 1.08 x 200 W up"
     assert [text for _, text in chart["y_ticks"]] == ["0", "50", "100", "150", "200"]
     history.add([], 1e9 + 5)
     assert history.of("hall") == []
