@@ -74,7 +74,12 @@ class Shares:
 
 
 def share_power(
-    members: Sequence[Member], cap_w: float, *, objective: Objective = Objective.TOTAL, guard_band: float = 0.0
+    members: Sequence[Member],
+    cap_w: float,
+    *,
+    objective: Objective = Objective.TOTAL,
+    guard_band: float = 0.0,
+    exchanges_up_to: int | None = None,
 ) -> Shares:
     """Choose each member's operating point.
 
@@ -83,6 +88,8 @@ def share_power(
         cap_w: [W] Positive.
         objective: What for.
         guard_band: Share of the cap to stay below it, for peaks; from 0 to below 1.
+        exchanges_up_to: Pairs exchange watts among so many members at most, since that takes the square of their
+            number; of more each counts for less, and the bound is close without. None for any number.
 
     Raises:
         PlanningError: A number out of its range, or no member.
@@ -109,7 +116,7 @@ def share_power(
             # Watts ascend along a hull, so its last vertex reached is the slower plan of the two.
             chosen = [curve.points[at.vertex] for curve, at in zip(curves, division.positions, strict=True)]
         chosen = _spend(allowed, costs, chosen, usable_w)
-        if objective is Objective.TOTAL:
+        if objective is Objective.TOTAL and len(members) <= (exchanges_up_to or len(members)):
             chosen = _exchange(allowed, costs, chosen, usable_w)
     at = [cost[k] for cost, k in zip(costs, chosen, strict=True)]
     cost = max(at) if objective is Objective.MAX_MIN else sum(at)

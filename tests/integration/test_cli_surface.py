@@ -26,6 +26,10 @@ SURFACE = {
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
     "policy share": "jobs --watts --objective --guard-band --json",
     "policy pace": "job --signal --iterations --hours --start --forecast --json",
+    "policy set": f"name --watts --job --objective --guard-band --weight --max-slowdown --json {PLANNER}",
+    "policy load-target": f"budget --file --name --watts --start --end --best-effort --json {PLANNER}",
+    "policy show": f"--json {PLANNER}",
+    "policy clear": f"name --load-target --json {PLANNER}",
     "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
     "--metrics-tls-key --metrics-password-file --web --stragglers --log-format --address-file --embedded "
     "--cache --job --share",

@@ -21,7 +21,7 @@ from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.server import make_server
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorker
-from perseus_dist.rpc.connection import ATTACH, SERVICE
+from perseus_dist.rpc.connection import ATTACH, SERVICE, authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 NUM_RPCS = int(os.environ.get("PERSEUS_NUM_RPCS", "3000"))  # half of them streams of several messages
@@ -71,6 +71,29 @@ CALLS = (
         pb.ReportStragglerRequest(job_id="job", straggler=pb.StragglerReport(id="a", degree=1.2, dp_rank=1)),
     ),
     ("ClearStraggler", pb.ClearStragglerRequest(job_id="job", id="a")),
+    ("GetPolicy", pb.GetPolicyRequest()),
+    (
+        "SetBudget",
+        pb.SetBudgetRequest(
+            budget=pb.Budget(
+                name="a",
+                watts=1e4,
+                jobs=["j*"],
+                objective="max-min",
+                guard_band=0.1,
+                weights=[pb.PatternValue(pattern="*", value=2)],
+                max_slowdowns=[pb.PatternValue(pattern="job", value=1.5)],
+            )
+        ),
+    ),
+    (
+        "SetLoadTarget",
+        pb.SetLoadTargetRequest(
+            load_target=pb.LoadTarget(name="b", budget="a", start_s=1, end_s=1e11, watts=5e3, best_effort=True)
+        ),
+    ),
+    ("ClearLoadTarget", pb.ClearLoadTargetRequest(budget="a", name="b")),
+    ("ClearBudget", pb.ClearBudgetRequest(name="a")),
 )
 
 
@@ -115,7 +138,7 @@ async def ask(channel: grpc.aio.Channel, chance: random.Random) -> str:
     method, request = chance.choice(CALLS)
     call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICE}/{method}")
     try:
-        await call(mutated(chance, request.SerializeToString()), timeout=PATIENCE_S)
+        await call(mutated(chance, request.SerializeToString()), metadata=authorization("operator"), timeout=PATIENCE_S)
     except grpc.aio.AioRpcError as error:
         return error.code().name
     return "OK"

@@ -19,6 +19,7 @@ from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
+from perseus_dist.planner.job.facts import BudgetSet
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import TargetSet
 from perseus_dist.planner.runtime.counters import Counters
@@ -37,8 +38,12 @@ JOB = "llama-7b"
 OPEN, DENIED, NO_TOKEN, HIDDEN = "open", "PERMISSION_DENIED", "UNAUTHENTICATED", "hidden"
 VIEWS = ("GetFrontier", "GetProfile", "WatchJob")
 CHANGES = ("SetTarget", "ReportStraggler", "ClearStraggler", "Attach")
+BUDGETS = ("SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget")
 ADMINISTRATION = ("CreateToken", "ListTokens", "RevokeToken", "ReadAudit")
-METHODS = ("ListJobs", *VIEWS, *CHANGES, *ADMINISTRATION)
+METHODS = ("ListJobs", *VIEWS, *CHANGES, *BUDGETS, "GetPolicy", *ADMINISTRATION)
+
+LASTING = BudgetSet(name="lasting", watts=0.0, jobs=("llama-*",))
+HALL = BudgetSet(name="hall", watts=1e5, jobs=("llama-*",))
 
 REQUESTS: dict[str, bytes] = {
     "ListJobs": b"",
@@ -49,6 +54,15 @@ REQUESTS: dict[str, bytes] = {
         job_id=JOB, straggler=pb.StragglerReport(id="rack7", dp_rank=0, degree=1.2)
     ).SerializeToString(),
     "ClearStraggler": pb.ClearStragglerRequest(job_id=JOB, id="rack7").SerializeToString(),
+    "GetPolicy": b"",
+    "SetBudget": pb.SetBudgetRequest(
+        budget=pb.Budget(name="hall", watts=1e5, jobs=["llama-*"], objective="total")
+    ).SerializeToString(),
+    "SetLoadTarget": pb.SetLoadTargetRequest(
+        load_target=pb.LoadTarget(name="peak", budget="lasting", start_s=1e9, end_s=1e11, watts=5e4, best_effort=True)
+    ).SerializeToString(),
+    "ClearLoadTarget": pb.ClearLoadTargetRequest(budget="lasting", name="peak").SerializeToString(),
+    "ClearBudget": pb.ClearBudgetRequest(name="hall").SerializeToString(),
     "CreateToken": pb.CreateTokenRequest(name="made", role="view").SerializeToString(),
     "ListTokens": b"",
     "RevokeToken": pb.RevokeTokenRequest(name="spare").SerializeToString(),
@@ -56,20 +70,23 @@ REQUESTS: dict[str, bytes] = {
 }
 
 
-def allowed(list_jobs: str, views: str, changes: str, administration: str) -> Mapping[str, str]:
+def allowed(list_jobs: str, views: str, changes: str, budgets: str, administration: str) -> Mapping[str, str]:
     return {
         "ListJobs": list_jobs,
         **dict.fromkeys(VIEWS, views),
         **dict.fromkeys(CHANGES, changes),
+        **dict.fromkeys(BUDGETS, budgets),
+        "GetPolicy": list_jobs,
         **dict.fromkeys(ADMINISTRATION, administration),
     }
 
 
-EVERYTHING = allowed(OPEN, OPEN, OPEN, OPEN)
-JOBS_ALONE = allowed(OPEN, OPEN, OPEN, DENIED)
-LOOKING_ALONE = allowed(OPEN, OPEN, DENIED, DENIED)
-NOTHING = allowed(HIDDEN, DENIED, DENIED, DENIED)
-REFUSED = allowed(NO_TOKEN, NO_TOKEN, NO_TOKEN, NO_TOKEN)
+EVERYTHING = allowed(OPEN, OPEN, OPEN, OPEN, OPEN)
+JOBS_ALONE = allowed(OPEN, OPEN, OPEN, OPEN, DENIED)
+OWN_JOBS_ALONE = allowed(OPEN, OPEN, OPEN, DENIED, DENIED)
+LOOKING_ALONE = allowed(OPEN, OPEN, DENIED, DENIED, DENIED)
+NOTHING = allowed(HIDDEN, DENIED, DENIED, DENIED, DENIED)
+REFUSED = allowed(NO_TOKEN, NO_TOKEN, NO_TOKEN, NO_TOKEN, NO_TOKEN)
 
 # As docs/operations.md has it.
 MATRIX: dict[str, Mapping[str, str]] = {
@@ -80,7 +97,7 @@ MATRIX: dict[str, Mapping[str, str]] = {
     "operate-gpt": NOTHING,
     "view": LOOKING_ALONE,
     "view-gpt": NOTHING,
-    "owner": JOBS_ALONE,
+    "owner": OWN_JOBS_ALONE,
     "stranger": NOTHING,
     "expired": REFUSED,
     "revoked": REFUSED,
@@ -157,6 +174,8 @@ async def served(folder: Path) -> AsyncIterator[Served]:
 
     store, worker = Store(None), PlanningWorkers()
     jobs = Jobs(store, worker, Policy(), Counters())
+    for budget in (LASTING, HALL):
+        await jobs.budgets.set(budget)
     server = make_server(jobs, RpcGuard(access=access, needs_token=True, counters=jobs.counters))
     tls = ServerTls(cert=folder / "cert.pem", key=folder / "key.pem", client_ca=folder / "ca.pem")
     port = server.add_secure_port("localhost:0", server_credentials(tls))
@@ -221,6 +240,8 @@ async def call(channel: grpc.aio.Channel, method: str, token: str) -> str:
             answer = await unary(channel, method)(REQUESTS[method], metadata=metadata, timeout=PATIENCE_S)
             if method == "ListJobs" and not pb.ListJobsResponse.FromString(answer).jobs:
                 return HIDDEN
+            if method == "GetPolicy" and not pb.PolicyStatus.FromString(answer).budgets:
+                return HIDDEN
     except grpc.aio.AioRpcError as error:  # without a plan there is nothing to give, yet it is open
         name = error.code().name
         return OPEN if name in ("FAILED_PRECONDITION", "NOT_FOUND", "ALREADY_EXISTS") else name
@@ -234,6 +255,7 @@ def test_every_call_of_every_identity_is_as_documented_and_recorded(tmp_path: Pa
                 assert await call(channel, "Attach", running.tokens["owner"]) == OPEN
             assert [(record.action, record.job) for record in running.records()][-1:] == [("StartJob", JOB)]
             for who, expected in MATRIX.items():
+                await running.jobs.budgets.set(HALL)
                 async with running.channel(who) as channel:
                     found = {method: await call(channel, method, running.tokens.get(who, "")) for method in METHODS}
                 assert found == expected, who
@@ -258,7 +280,7 @@ def test_every_refusal_and_change_is_recorded(tmp_path: Path, who: str) -> None:
             refused = {record.action for record in records if record.outcome != "done"}
             done = {record.action for record in records if record.outcome == "done"}
             assert refused == {method for method, found in MATRIX[who].items() if found in (DENIED, NO_TOKEN)}
-            changes = {"SetTarget", "ReportStraggler", "ClearStraggler", "CreateToken", "RevokeToken"}
+            changes = {"SetTarget", "ReportStraggler", "ClearStraggler", *BUDGETS, "CreateToken", "RevokeToken"}
             assert done == {method for method, found in MATRIX[who].items() if found == OPEN} & changes
 
     asyncio.run(test())
@@ -279,6 +301,67 @@ def test_a_change_is_recorded_with_what_was_before(tmp_path: Path) -> None:
                 ("ReportStraggler", "no straggler rack7", straggler),
                 ("ClearStraggler", straggler, "no straggler rack7"),
             ]
+
+    asyncio.run(test())
+
+
+def test_a_budget_is_recorded_with_what_was_before(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with served(tmp_path) as running, asyncio.timeout(PATIENCE_S):
+            async with running.channel("operate-llama") as channel:
+                token = running.tokens["operate-llama"]
+                for method in BUDGETS:
+                    assert await call(channel, method, token) == OPEN
+                wider = pb.Budget(name="lasting", watts=5, jobs=["llama-*", "gpt"], objective="total")
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await unary(channel, "SetBudget")(
+                        pb.SetBudgetRequest(budget=wider).SerializeToString(), metadata=authorization(token)
+                    )
+                assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            found = [(r.action, r.before, r.after) for r in running.records() if r.identity == "token operate-llama"]
+            budget = "budget hall: 100000 W for llama-*, total, guard band 0"
+            target = "load target peak of budget lasting: 50000 W from 1000000000 to 100000000000, best effort"
+            assert found == [
+                ("SetBudget", budget, budget),
+                ("SetLoadTarget", "none", target),
+                ("ClearLoadTarget", target, "none"),
+                ("ClearBudget", budget, "none"),
+                ("SetBudget", "", ""),
+            ]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("budget", "field"),
+    [
+        (pb.Budget(name="", objective="total"), "budget.name"),
+        (pb.Budget(name="a", objective="fair"), "budget.objective"),
+        (pb.Budget(name="a", objective="total", watts=-1), "budget.watts"),
+        (pb.Budget(name="a", objective="total", watts=float("nan")), "budget.watts"),
+        (pb.Budget(name="a", objective="total", guard_band=1), "budget.guard_band"),
+        (pb.Budget(name="a", objective="total", jobs=["a,b"]), "budget.jobs[0]"),
+        (pb.Budget(name="a", objective="total", jobs=["x"] * 65), "budget.jobs"),
+        (pb.Budget(name="a", objective="total", weights=[pb.PatternValue(pattern="*")]), "budget.weights[0].value"),
+        (
+            pb.Budget(name="a", objective="total", max_slowdowns=[pb.PatternValue(pattern="*", value=0.9)]),
+            "budget.max_slowdowns[0].value",
+        ),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(tmp_path: Path, budget: pb.Budget, field: str) -> None:
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            served(tmp_path) as running,
+            running.channel("operator") as channel,
+        ):
+            request = pb.SetBudgetRequest(budget=budget).SerializeToString()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await unary(channel, "SetBudget")(request, metadata=authorization("operator"))
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert (refused.value.details() or "").startswith(f"{field}: ")
+            assert [state.budget.name for state in running.jobs.budgets.states] == ["hall", "lasting"]
 
     asyncio.run(test())
 

@@ -303,6 +303,23 @@ def test_a_library_that_is_not_installed_is_named_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
+def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
+    options = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
+    assert perseus_dist("policy", "set", "hall", "--watts", "1e6", *options).returncode == 0
+    try:
+        with browser(served) as client:
+            wait_until(lambda: "<polyline" in client.get("/budgets").text)
+            page = client.get("/budgets").text
+            assert f'<a href="/jobs/{OWN}">{OWN}</a>' in page
+            assert "1,000,000 W" in page
+            assert "1 more jobs are not yours to see" in page
+            assert OTHERS not in page
+    finally:
+        assert perseus_dist("policy", "clear", "hall", *options).returncode == 0
+    with browser(served) as client:
+        assert "No power budget covers a job that you may open" in client.get("/budgets").text
+
+
 def test_nodes_have_the_gpus_of_the_callers_jobs_alone(served: Planner) -> None:
     with browser(served) as client:
         page = client.get("/nodes")

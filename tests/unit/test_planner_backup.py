@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from planner_process import planner
-from test_planner_store import FACTS
+from test_planner_store import FACTS, OWN_FACTS
 
 from perseus_dist.cli import main
 from perseus_dist.messages.from_agent import ProfileSamples
@@ -22,7 +22,7 @@ from perseus_dist.planner.job.facts import SamplesReceived, SwitchDecided
 from perseus_dist.planner.store.backup import BackupError, back_up, inspect, restore_backup
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.state_dir import DATABASE
-from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.store.store import NO_JOB, Store
 
 JOBS = {"a": list(FACTS), "b": list(FACTS)}
 
@@ -225,10 +225,16 @@ def test_the_command_tells_in_one_line_and_in_json(
     words = ["--state-dir", str(state_dir)]
     backup = str(tmp_path / "backup")
     assert main(["state", "backup", backup, *words]) == 0
-    assert "backup of 2 jobs, 28 facts" in capsys.readouterr().out
+    assert f"backup of 2 jobs, {2 * len(FACTS)} facts" in capsys.readouterr().out
     assert main(["state", "check", "--json", *words]) == 0
     assert json.loads(capsys.readouterr().out)["jobs"] == {"a": len(FACTS), "b": len(FACTS)}
     assert main(["state", "check", backup]) == 0
+    store = Store(state_dir / DATABASE)
+    store.commit(NO_JOB, OWN_FACTS).result(10)
+    store.close()
+    capsys.readouterr()
+    assert main(["state", "check", *words]) == 0
+    assert f"2 jobs, {2 * len(FACTS) + len(OWN_FACTS)} facts" in capsys.readouterr().out
     assert main(["state", "restore", backup, *words, "--json"]) == 0
     assert Path(json.loads(capsys.readouterr().out.splitlines()[-1])["kept"]).exists()
     assert main(["state", "check", str(tmp_path / "missing")]) == 2

@@ -1,13 +1,17 @@
 """The planner's metrics: values of a job, how many series that takes at most, and jobs that come and go."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from test_planner_budgets import HALL, demand
 from test_planner_lifecycle import Fleet
 
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Target
+from perseus_dist.planner.budget.sharing import BudgetState, share_budget
 from perseus_dist.planner.job.facts import JobRegistered, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
@@ -53,9 +57,12 @@ def samples(*jobs: Job) -> dict[tuple[str, ...], float]:
     return shown(page)
 
 
-def collected(*jobs: Job) -> dict[tuple[str, ...], float]:
+def collected(*jobs: Job, budgets: Sequence[BudgetState] = ()) -> dict[tuple[str, ...], float]:
     planner = SimpleNamespace(
-        counters=Counters(), num_streams=0, all=lambda: [SimpleNamespace(job=job) for job in jobs]
+        counters=Counters(),
+        num_streams=0,
+        all=lambda: [SimpleNamespace(job=job) for job in jobs],
+        budgets=SimpleNamespace(states=budgets),
     )
     return shown(asyncio.run(collector.collect_page(planner, SimpleNamespace(trouble=""))))  # type: ignore[arg-type]
 
@@ -65,6 +72,30 @@ def registered(job_id: str, *, pp: int, dp: int) -> Job:
     job.spec = JobRegistered(schedule_digest="ab" * 32, pp_size=pp, dp_size=dp, tp_size=1, token_sha256="")
     job.progress.pipelines = [Pipeline() for _ in range(dp)]
     return job
+
+
+def test_budgets() -> None:
+    demands = [demand("a", measured_w=81.0), demand("b", measured_w=102.0)]
+    met = share_budget(HALL, (180.0, "peak"), demands)
+    free = share_budget(replace(HALL, name="free", watts=0.0), (None, ""), [*demands, demand("c")])
+    broken = share_budget(replace(HALL, name="low"), (10.0, ""), demands)
+    found = collected(budgets=[met, free, broken])
+    values = {key: value for key, value in found.items() if key[0].startswith("perseus_budget")}
+    assert values == {
+        ("perseus_budget_watts", "hall"): 180.0,
+        ("perseus_budget_planned_watts", "hall"): 180.0,
+        ("perseus_budget_measured_watts", "hall"): 183.0,
+        ("perseus_budget_jobs", "hall"): 2,
+        ("perseus_budget_met", "hall"): 1,
+        ("perseus_budget_planned_watts", "free"): 300.0,
+        ("perseus_budget_jobs", "free"): 3,
+        ("perseus_budget_met", "free"): 1,
+        ("perseus_budget_watts", "low"): 10.0,
+        ("perseus_budget_planned_watts", "low"): 80.0,
+        ("perseus_budget_measured_watts", "low"): 183.0,
+        ("perseus_budget_jobs", "low"): 2,
+        ("perseus_budget_met", "low"): 0,
+    }
 
 
 def test_a_job_with_stragglers() -> None:

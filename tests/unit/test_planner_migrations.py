@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_planner_store import FACTS, OF_VERSION_1
+from test_planner_store import OF_VERSION_1, OF_VERSION_3
 
 from perseus_dist.planner.job.facts import Fact, TableMade
 from perseus_dist.planner.job.job_policy import Policy
@@ -20,7 +20,8 @@ from perseus_dist.planner.store.store import Store
 DATA = Path(__file__).parent / "data"
 EXPECTED: dict[int, dict[str, tuple[Fact, ...]]] = {
     1: {"every-kind": OF_VERSION_1},
-    2: {"first": FACTS},  # 0.1.0's: by its first commit, in a database of version 1 that it took over
+    2: {"first": OF_VERSION_3},  # 0.1.0's: by its first commit, in a database of version 1 that it took over
+    3: {"third": OF_VERSION_3},  # in a database of version 2 that was taken over
 }
 """Each version's jobs with a fact of every kind; all have one under its plan besides."""
 
@@ -135,6 +136,6 @@ def test_a_migration_that_fails_leaves_the_old_database(
             Store(path).close()
             assert "no copy is kept of schema version 2" in caplog.text
     store = Store(path)
-    assert store.load()["first"] == list(FACTS)
+    assert store.load()["first"] == list(OF_VERSION_3)
     store.close()
     assert version_of(path) == SCHEMA_VERSION

@@ -15,11 +15,14 @@ from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.facts import (
     BaselineMeasured,
+    BudgetSet,
     Fact,
     FingerprintKnown,
     JobEnded,
     JobRegistered,
+    LoadTargetSet,
     OwnTableMade,
+    PaceChosen,
     SamplesReceived,
     SavingCounted,
     ScheduleReceived,
@@ -36,7 +39,7 @@ from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import SCHEMA_VERSION
-from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 
@@ -141,7 +144,24 @@ OF_VERSION_2: tuple[Fact, ...] = (
     SavingCounted(saved_j=-12.5),
     JobEnded(reason="every rank's trainer has ended"),
 )
-FACTS = (*OF_VERSION_1[:-1], *OF_VERSION_2, OF_VERSION_1[-1])
+OF_VERSION_3 = (*OF_VERSION_1[:-1], *OF_VERSION_2, OF_VERSION_1[-1])
+FACTS: tuple[Fact, ...] = (
+    *OF_VERSION_3[:-1],
+    PaceChosen(slowdown=1.0 + 2**-50, budget="hall"),
+    OF_VERSION_3[-1],
+)
+OWN_FACTS: tuple[Fact, ...] = (
+    BudgetSet(
+        name="hall",
+        watts=1e6,
+        jobs=("llama-*",),
+        objective="max-min",
+        guard_band=0.02,
+        weights=(("llama-7b", 2.0),),
+        max_slowdowns=(("*", 1.5),),
+    ),
+    LoadTargetSet(name="peak", budget="hall", start_s=1.5e9, end_s=1.6e9, watts=5e5, best_effort=True),
+)
 VERSION_1 = Path(__file__).parent / "data" / "planner_v1.sql"
 """What a planner of schema version 1 has stored: a job under its plan, and one with a fact of every kind of then."""
 
@@ -158,7 +178,7 @@ def store(path: Path) -> Iterator[Store]:
     opened.close()
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: type(fact).__name__)
+@pytest.mark.parametrize("fact", [*FACTS, *OWN_FACTS], ids=lambda fact: type(fact).__name__)
 def test_a_fact_is_read_back_as_it_was_written(fact: Fact) -> None:
     assert fact_of_row(row_of_fact(fact)) == fact
 
@@ -189,6 +209,20 @@ def test_facts_come_back_in_the_order_of_storing(path: Path) -> None:
     again = Store(path)
     assert again.load() == {"a": list(FACTS), "b": list(FACTS)}
     again.close()
+
+
+def test_the_planners_own_facts_are_of_no_job(path: Path) -> None:
+    store = Store(path)
+    store.commit("a", FACTS).result(10)
+    store.commit(NO_JOB, OWN_FACTS).result(10)
+    store.close()
+    again = Store(path)
+    assert (again.load(), again.load_own()) == ({"a": list(FACTS)}, list(OWN_FACTS))
+    again.commit(NO_JOB, (), [fact.key for fact in OWN_FACTS[1:]]).result(10)
+    again.close()
+    last = Store(path)
+    assert last.load_own() == [OWN_FACTS[0]]
+    last.close()
 
 
 def old_database(path: Path) -> None:
@@ -250,6 +284,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
         "fingerprint/3/",
         "saved",
         "over",
+        "pace",
         "straggler/node/",
         "baseline",
     ]

@@ -6,15 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from test_planner_budgets import HALL, demand
 
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
+from perseus_dist.planner.budget.history import PowerHistory
+from perseus_dist.planner.budget.sharing import share_budget
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
 from perseus_dist.planner.web.views import wording
+from perseus_dist.planner.web.views.budgets import budget_document
 from perseus_dist.planner.web.views.frontier_chart import target_choices
 from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
 from perseus_dist.planner.web.views.nodes import nodes_document
@@ -109,3 +113,25 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; power profile max-q; slowed by heat"
     assert (second["findings"], second["num_leased"]) == (["no clockd here"], 0)
     assert (len(unnamed["gpus"]), unnamed["num_leased"], document["num_left_out"]) == (1, 1, 0)
+
+
+def test_a_budget_is_drawn_where_its_power_is_known() -> None:
+    demands = [demand("a", measured_w=81.0), demand("b", measured_w=99.0)]
+    history = PowerHistory()
+    for second in range(4):
+        known = demands if second != 2 else [*demands, demand("c")]
+        state = share_budget(HALL, (180.0 if second else None, ""), known)
+        history.add([state], 1e9 + second)
+        history.add([state], 1e9 + second + 0.5)
+    document = budget_document(state, history.of("hall"), {"a"})
+    chart = document["chart"]
+    assert [share.demand.job_id for share in document["shares"]] == ["a"]
+    assert document["num_hidden"] == 1
+    assert [line.count(",") for line in chart["cap"]] == [3]
+    assert [line.count(",") for line in chart["planned"]] == [4]
+    assert [line.count(",") for line in chart["measured"]] == [2, 1]
+    assert chart["cap"][0].split()[-1] == "624,43.3", "at the right, 180 of 1.08 x 200 W up"
+    assert [text for _, text in chart["y_ticks"]] == ["0", "50", "100", "150", "200"]
+    history.add([], 1e9 + 5)
+    assert history.of("hall") == []
+    assert budget_document(state, history.of("hall"), {"a"})["chart"] is None

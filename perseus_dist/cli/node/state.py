@@ -138,17 +138,18 @@ def _state_dir(args: argparse.Namespace) -> Path:
 
 def _tell(contents: "Contents", args: argparse.Namespace, text: str, **more: str | None) -> None:
     num_facts = sum(map(len, contents.jobs.values()))
+    of_jobs = {job: len(facts) for job, facts in sorted(contents.jobs.items()) if job}  # others are the planner's own
     if args.json:
         told = {
             "schema_version": contents.schema_version,
             "written_by": contents.written_by,
             "bytes": contents.num_bytes,
-            "jobs": {job: len(facts) for job, facts in sorted(contents.jobs.items())},
+            "jobs": of_jobs,
             **more,
         }
         print(json.dumps(told))
         return
-    jobs = "1 job" if len(contents.jobs) == 1 else f"{len(contents.jobs)} jobs"
+    jobs = "1 job" if len(of_jobs) == 1 else f"{len(of_jobs)} jobs"
     version = f"schema version {contents.schema_version}"
     if contents.written_by:
         version += f" of perseus-dist {contents.written_by}"

@@ -3,10 +3,11 @@
 import argparse
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from perseus_dist.cli.jobs.budgets import add_budget_actions
+from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
 from perseus_dist.errors import PlanningError
@@ -43,9 +44,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     form = argparse.RawDescriptionHelpFormatter
     parser = subparsers.add_parser(
         "policy",
-        help="share a power budget between jobs, or follow a price",
-        description="Share a power budget between jobs, or have one follow a price; nothing is changed.",
-        epilog="example:\n  perseus-dist policy share --help\n",
+        help="power budgets for jobs, and prices to follow",
+        description="Power budgets for the jobs of a planner, and what budgets and prices make of saved frontiers.",
+        epilog="example:\n  perseus-dist policy set --help\n  perseus-dist policy share --help\n",
         formatter_class=form,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -96,11 +97,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="in which",
     )
     paced.add_argument(
-        "--start", type=_time, metavar="TIME", help="begin, as 2026-11-24T00:00:00-05:00 (default: the signal's)"
+        "--start", type=moment, metavar="TIME", help="begin, as 2026-11-24T00:00:00-05:00 (default: the signal's)"
     )
     paced.add_argument("--forecast", action="store_true", help="also go by the signal's forecasts")
     paced.add_argument("--json", action="store_true", help="print one JSON object")
     paced.set_defaults(run=_run_pace)
+    add_budget_actions(actions)
 
 
 def _run_share(args: argparse.Namespace) -> int:
@@ -203,14 +205,3 @@ def _row(name: str, way: Pace, constant: Pace) -> dict[str, str | float]:
         "cost": way.cost,
         "cost_percent": 100 * (way.cost / constant.cost - 1) if constant.cost else 0.0,
     }
-
-
-def _time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        expected = "a time with its offset from UTC, such as 2026-11-24T00:00:00-05:00"
-        raise argparse.ArgumentTypeError(f"saw {text!r}, expected {expected}")
-    return time

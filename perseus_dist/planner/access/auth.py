@@ -1,7 +1,7 @@
 """Who calls, and what is open to them: tokens, of which the planner keeps hashes alone, certificates, or users."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,9 @@ CERTIFICATE = "certificate:"
 _SCHEME = "bearer "
 _OTHERS = 0o077
 _SHOWN_DIGITS = 8
+
+
+_WILDCARDS = frozenset("*?[")
 
 
 class TokenFileError(PerseusError):
@@ -72,6 +75,27 @@ class Caller:
             return True
         is_own = owner in (self.token_sha256, self._certificate, self._user)  # hashes and user ids are no secrets
         return is_own or any(grant.role >= role and grant.covers(job_id) for grant in self.grants)
+
+    def may_limit(self, patterns: Collection[str]) -> bool:
+        """Whether it may set a power budget for all jobs of these patterns, those that are to come included.
+
+        Args:
+            patterns: Of job names; none for all jobs. Each has to be one of its grant's own, or a name that it covers.
+        """
+        if self.is_operator:
+            return True
+        grants = [grant for grant in self.grants if grant.role >= Role.OPERATE]
+        if any(not grant.jobs for grant in grants):
+            return True
+        return bool(patterns) and all(
+            any(pattern in grant.jobs or (not _WILDCARDS & {*pattern} and grant.covers(pattern)) for grant in grants)
+            for pattern in patterns
+        )
+
+    @property
+    def may_operate(self) -> bool:
+        """Whether it may change anything at all."""
+        return self.is_operator or any(grant.role >= Role.OPERATE for grant in self.grants)
 
     def may_start(self, job_id: str) -> bool:
         """Whether it may register a job that is not there yet: without grants it may, else these decide."""

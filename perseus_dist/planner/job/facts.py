@@ -1,6 +1,7 @@
-"""Facts of a job that outlive the planner process. A job is rebuilt from them, in the order in which they were stored.
+"""Facts that outlive the planner process. A job is rebuilt from its own, in the order in which they were stored.
 
-A fact replaces the earlier one with the same ``key``; those with different keys are kept side by side.
+A fact replaces the earlier one with the same ``key``; those with different keys are kept side by side. Budgets and load
+targets are facts of the planner itself, and stored in the name of no job.
 """
 
 from collections.abc import Mapping
@@ -271,6 +272,21 @@ class TargetChosen(_Keyed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaceChosen(_Keyed):
+    """A power budget makes the job take this many times an iteration at all-maximum clocks, or its target's if longer.
+
+    Attributes:
+        slowdown: Above 1, or below where the target's plan is faster than all-maximum clocks by the profile.
+        budget: Its name.
+    """
+
+    slowdown: float
+    budget: str
+
+    KEY = "pace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerKnown(_Keyed):
     """A pipeline's iterations last ``degree`` times the time at all-maximum clocks."""
 
@@ -295,6 +311,52 @@ class JobEnded(_Keyed):
     KEY = "over"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetSet(_Keyed):
+    """A group of jobs shares a power budget.
+
+    Attributes:
+        name: Of the budget.
+        watts: That the group may draw; 0 for no limit but load targets.
+        jobs: Patterns of job names with ``*`` and ``?``; empty for all jobs.
+        objective: As of ``policies.power_budget.Objective``.
+        guard_band: Share of the cap to stay below it, for peaks.
+        weights: Patterns, each with the weight of the jobs that it covers; the first that does counts, else 1.
+        max_slowdowns: Likewise, times an iteration at full clocks that one of them may take at most; else no limit.
+    """
+
+    name: str
+    watts: float
+    jobs: tuple[str, ...] = ()
+    objective: str = "total"
+    guard_band: float = 0.0
+    weights: tuple[tuple[str, float], ...] = ()
+    max_slowdowns: tuple[tuple[str, float], ...] = ()
+
+    KEY = "budget/{0.name}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTargetSet(_Keyed):
+    """Between two Unix times a budget's group may draw no more than this.
+
+    Attributes:
+        name: Of the load target, among those of the budget.
+        budget: The budget's name.
+        watts: That the group may draw.
+        best_effort: Whether it was accepted without being known to be possible.
+    """
+
+    name: str
+    budget: str
+    start_s: float
+    end_s: float
+    watts: float
+    best_effort: bool
+
+    KEY = "load/{0.budget}/{0.name}/"
+
+
 Fact = (
     JobRegistered
     | FingerprintKnown
@@ -308,6 +370,9 @@ Fact = (
     | OwnTableMade
     | SwitchDecided
     | TargetChosen
+    | PaceChosen
     | StragglerKnown
     | JobEnded
+    | BudgetSet
+    | LoadTargetSet
 )

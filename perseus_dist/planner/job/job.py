@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perseus_dist.messages.terms import NO_POINT, T_MIN, Target
-from perseus_dist.planner.job.facts import JobRegistered, OwnTableMade, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts import (
+    JobRegistered,
+    OwnTableMade,
+    PaceChosen,
+    StragglerKnown,
+    SwitchDecided,
+    TargetChosen,
+)
 from perseus_dist.planner.job.job_history import JobHistory
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.detection import Detection
@@ -46,6 +53,8 @@ class Job:
     Attributes:
         spec: What its first rank said; None before there was one.
         reason: The sentence that led to ``phase``.
+        chosen_pace: What a power budget asks for, or None.
+        holds_probes: Whether a power budget leaves no room for probes at full clocks now.
         plan: The newest table, or None.
         stragglers: By name, those that operators reported and that were found.
         num_refused_reports: Reports that were not taken.
@@ -62,6 +71,8 @@ class Job:
     phase: Phase = Phase.REGISTERING
     reason: str = "no rank has attached yet"
     chosen_target: TargetChosen | None = None
+    chosen_pace: PaceChosen | None = None
+    holds_probes: bool = False
     plan: JobPlan | None = None
     stragglers: dict[str, StragglerKnown] = field(default_factory=dict)
 
@@ -125,6 +136,11 @@ class Job:
     def target(self) -> Target:
         """The job's target."""
         return self.chosen_target.target if self.chosen_target else T_MIN
+
+    @property
+    def pace(self) -> float:
+        """Times an iteration at all-maximum clocks that a power budget has one take at least; 0 without a budget."""
+        return self.chosen_pace.slowdown if self.chosen_pace else 0.0
 
     @property
     def awaits_frontier(self) -> bool:

@@ -10,6 +10,7 @@ the store has committed it; jobs do not wait for each other. So nothing is sent 
     table                     before  PlanTable
     switch                    before  Switch
     target, straggler         before  the operator's answer
+    pace                      before  the switch that keeps it
 
 Where the store cannot commit, ``without_acknowledgement`` says what of the step may still be done. The store keeps what
 it could not write and writes it before the job's next commit, so that a later acknowledgement never covers a gap.
@@ -93,6 +94,23 @@ class TargetSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaceSet:
+    """Power budgets ask for another pace of a registered job.
+
+    Attributes:
+        slowdown: Times an iteration at all-maximum clocks that one is to take at least; None for the target's alone.
+        budget: Name of the budget that asks for it; empty for none.
+        holds_probes: Whether there is no room for a probe at full clocks.
+        reason: Why, in a clause.
+    """
+
+    slowdown: float | None
+    budget: str
+    holds_probes: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerReported:
     """A pipeline's iterations last ``degree`` times the time at all-maximum clocks. Answered with ``Answer``.
 
@@ -125,6 +143,7 @@ JobEvent = (
     | PlanReady
     | PlanFailed
     | TargetSet
+    | PaceSet
     | StragglerReported
     | StragglerCleared
     | Tick

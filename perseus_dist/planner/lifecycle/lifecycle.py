@@ -26,6 +26,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.advance import advance, end_of_job
 from perseus_dist.planner.lifecycle.baseline import store_saving
+from perseus_dist.planner.lifecycle.enforcement.pace import set_pace
 from perseus_dist.planner.lifecycle.enforcement.switching import clear_straggler, decide, report_straggler, set_target
 from perseus_dist.planner.lifecycle.events import (
     Answer,
@@ -33,6 +34,7 @@ from perseus_dist.planner.lifecycle.events import (
     Forget,
     JobEvent,
     Log,
+    PaceSet,
     Persist,
     PlanExpected,
     PlanFailed,
@@ -127,6 +129,8 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():
             return set_target(job, event, now_s)
+        case PaceSet():
+            return set_pace(job, event, now_s)
         case StragglerReported():
             return report_straggler(job, event, now_s)
         case StragglerCleared():

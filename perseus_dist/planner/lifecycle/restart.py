@@ -10,6 +10,7 @@ from perseus_dist.planner.job.facts import (
     JobEnded,
     JobRegistered,
     OwnTableMade,
+    PaceChosen,
     SamplesReceived,
     SavingCounted,
     ScheduleReceived,
@@ -97,6 +98,8 @@ def _take(job: Job, fact: Fact) -> None:
             job.detection.keeps_switch = fact.t_prime_s > 0 or bool(fact.own_revisions)
         case TargetChosen():
             job.chosen_target = fact
+        case PaceChosen():
+            job.chosen_pace, job.holds_probes = fact, True
         case StragglerKnown():
             job.stragglers[fact.straggler_id] = fact
         case JobEnded():

@@ -65,6 +65,22 @@ JOBS_LEFT_OUT = Family(
     "perseus_jobs_left_out", Kind.GAUGE, "Jobs without series of their own, because there are too many."
 )
 
+_of_budget = ("budget",)
+BUDGET = Family(
+    "perseus_budget_watts", Kind.GAUGE, "A power budget's cap now, load targets included, where it has one.", _of_budget
+)
+BUDGET_PLANNED = Family(
+    "perseus_budget_planned_watts",
+    Kind.GAUGE,
+    "Power of its jobs by their profiles, at the plans asked for.",
+    _of_budget,
+)
+BUDGET_MEASURED = Family(
+    "perseus_budget_measured_watts", Kind.GAUGE, "The same by their latest iterations, where all are known.", _of_budget
+)
+BUDGET_JOBS = Family("perseus_budget_jobs", Kind.GAUGE, "Jobs that it covers.", _of_budget)
+BUDGET_MET = Family("perseus_budget_met", Kind.GAUGE, "1 where the planned power keeps cap and guard band.", _of_budget)
+
 INFO = Family("perseus_job", Kind.INFO, "A job that is not over, and what it is; to join with.", _INFO_LABELS)
 PHASE = Family("perseus_job_phase", Kind.GAUGE, "1 for the phase that the job is in.", (JOB, "phase"))
 RANKS = Family("perseus_job_ranks", Kind.GAUGE, "Ranks of the job, attached or not.", _of)

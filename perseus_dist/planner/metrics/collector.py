@@ -120,6 +120,15 @@ def _add_planner(page: Page, jobs: Jobs, store: Trouble) -> None:
     page.add(catalogue.OPEN_STREAMS, jobs.num_streams)
     page.add(catalogue.STORE_IN_TROUBLE, float(bool(store.trouble)))
     page.add(catalogue.LOOP_LAG, counters.loop_lag_s)
+    for state in jobs.budgets.states:
+        name = state.budget.name
+        if state.cap_w is not None:
+            page.add(catalogue.BUDGET, state.cap_w, name)
+        page.add(catalogue.BUDGET_PLANNED, state.planned_w, name)
+        if state.measured_w is not None:
+            page.add(catalogue.BUDGET_MEASURED, state.measured_w, name)
+        page.add(catalogue.BUDGET_JOBS, len(state.shares), name)
+        page.add(catalogue.BUDGET_MET, float(state.is_met), name)
     num_in_phase = Counter(actor.job.phase for actor in jobs.all())
     for phase in Phase:
         page.add(catalogue.JOBS, num_in_phase[phase], phase)

@@ -87,6 +87,7 @@ class JobActor:
         streams: Streams,
         counters: Counters,
         forget: Callable[[str], None],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin.
 
@@ -97,6 +98,7 @@ class JobActor:
             streams: Where messages go.
             counters: The planner's.
             forget: Told the job's name when it is over and its facts are deleted.
+            changed: Called when something of the job has that others may go by.
         """
         self.job = job
         self._store = store
@@ -104,6 +106,7 @@ class JobActor:
         self._streams = streams
         self._counters = counters
         self._forget = forget
+        self._changed = changed
         self._held: deque[_Held] = deque()
         self._unasked: deque[_Held] = deque()  # those of them with commits that the store was not asked for
         self._plans: dict[int, asyncio.Task[None]] = {}
@@ -111,7 +114,10 @@ class JobActor:
 
     def tell(self, event: JobEvent, answer: "asyncio.Future[Answer] | None" = None) -> None:
         """Put an event to the job."""
+        num_changes = self.job.num_changes
         effects = step(self.job, event, time.monotonic())
+        if self.job.num_changes != num_changes:
+            self._changed()
         if not effects:
             return
         held = _Held(effects, answer)

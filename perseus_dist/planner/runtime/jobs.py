@@ -16,6 +16,7 @@ from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
 from perseus_dist.planner.lifecycle.lifecycle import new_job, restore
 from perseus_dist.planner.lifecycle.status.job_status import job_status
+from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.outbox import Ending, Outbox
@@ -37,6 +38,7 @@ class Jobs:
 
     Attributes:
         counters: The planner's.
+        budgets: Power budgets of groups of jobs.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
     """
@@ -48,6 +50,7 @@ class Jobs:
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
+        self.budgets = Budgets(store, self._actors)
         self._outboxes: dict[int, Outbox] = {}
         self._stream_numbers = count(1)
         self.num_ticks = 0
@@ -67,6 +70,7 @@ class Jobs:
             _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
         if unusable:
             store.set_aside(unusable)
+        self.budgets.evaluate()
 
     def all(self) -> list[JobActor]:
         """Every job's, by name."""
@@ -160,6 +164,7 @@ class Jobs:
             await asyncio.sleep(due - time.monotonic())
             self.counters.loop_lag_s = time.monotonic() - due
             self._tick_all(list(self._actors.values()))
+            self.budgets.tick()
             self.num_ticks += 1
 
     def close(self) -> None:
@@ -186,6 +191,7 @@ class Jobs:
             streams=self,
             counters=self.counters,
             forget=self._forget,
+            changed=self.budgets.note_change,
         )
 
 

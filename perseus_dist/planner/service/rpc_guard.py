@@ -20,7 +20,12 @@ Context = grpc.aio.ServicerContext[Any, bytes]
 """Of a call in plain bytes: what gRPC itself cannot decode, it answers with UNKNOWN."""
 
 _CERTIFICATE_NAMES = ("x509_common_name", "x509_subject_alternative_name")
-_CHANGES = frozenset({"SetTarget", "ReportStraggler", "ClearStraggler", "CreateToken", "RevokeToken"})
+_CHANGES = frozenset(
+    {
+        *("SetTarget", "ReportStraggler", "ClearStraggler", "CreateToken", "RevokeToken"),
+        *("SetBudget", "ClearBudget", "SetLoadTarget", "ClearLoadTarget"),
+    }
+)
 _RIGHTS = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
 _NOT_RECORDED = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE})
 

@@ -8,6 +8,7 @@ import grpc
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.service.access_service import AccessService
 from perseus_dist.planner.service.attach_service import AttachService
+from perseus_dist.planner.service.budget_service import BudgetService
 from perseus_dist.planner.service.operator_service import OperatorService
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
 from perseus_dist.rpc.connection import SERVICE
@@ -19,6 +20,7 @@ def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
     """All methods of the service."""
     agents, operators = AttachService(jobs, guard), OperatorService(jobs, guard)
     administrators = AccessService(guard.access, guard, jobs.counters)
+    budgets = BudgetService(jobs, guard)
     answered_once = {
         "ListJobs": operators.list_jobs,
         "GetFrontier": operators.get_frontier,
@@ -26,6 +28,11 @@ def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
         "SetTarget": operators.set_target,
         "ReportStraggler": operators.report_straggler,
         "ClearStraggler": operators.clear_straggler,
+        "GetPolicy": budgets.get_policy,
+        "SetBudget": budgets.set_budget,
+        "ClearBudget": budgets.clear_budget,
+        "SetLoadTarget": budgets.set_load_target,
+        "ClearLoadTarget": budgets.clear_load_target,
         "CreateToken": administrators.create_token,
         "ListTokens": administrators.list_tokens,
         "RevokeToken": administrators.revoke_token,

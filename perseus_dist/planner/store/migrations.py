@@ -7,7 +7,7 @@ taken for a newer planner's database. Versions 1 and 2 had the header alone.
 import sqlite3
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 SCHEMA = """
@@ -28,6 +28,7 @@ _COLUMNS = ("id", "job", "key", "kind", "body", "blob")
 _STEPS: dict[int, tuple[str, ...]] = {
     1: (),  # version 2 has more kinds of facts; those of version 1 are read as they are
     2: (_VERSIONS,),
+    3: (),  # version 4 has facts of the planner itself, in the name of no job
 }
 """By version, the statements that make the next one of it."""
 

@@ -12,7 +12,15 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from perseus_dist.planner.job.facts import Fact, JobRegistered, OwnTableMade, SwitchDecided, TableMade
+from perseus_dist.planner.job.facts import (
+    BudgetSet,
+    Fact,
+    JobRegistered,
+    LoadTargetSet,
+    OwnTableMade,
+    SwitchDecided,
+    TableMade,
+)
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.migrations import create_schema
 
@@ -26,7 +34,7 @@ _Row = tuple[int, str, FactRow]
 
 
 def salvage(path: Path) -> dict[str, list[Fact]]:
-    """Facts by job, in the order of storing, of the jobs whose registration can be read.
+    """Facts by job, in the order of storing, of the jobs whose registration can be read; and the planner's own.
 
     Args:
         path: Of the damaged database, with its journal beside it; stays as it is but for what SQLite recovers of that.
@@ -36,7 +44,7 @@ def salvage(path: Path) -> dict[str, list[Fact]]:
         for job, row in read(path):
             with suppress(ValueError):
                 jobs[job].append(fact_of_row(row))
-        found = {job: _consistent(facts) for job, facts in jobs.items() if _registration(facts) is not None}
+        found = {job: _consistent(facts) for job, facts in jobs.items() if _is_whole(facts)}
         if found:
             return found
     return {}
@@ -115,8 +123,8 @@ def _rows_in_order(database: sqlite3.Connection, num_bytes: int) -> Iterator[_Ro
             yield number, job, FactRow(*row)
 
 
-def _registration(facts: list[Fact]) -> JobRegistered | None:
-    return next((fact for fact in facts if isinstance(fact, JobRegistered)), None)
+def _is_whole(facts: list[Fact]) -> bool:
+    return any(isinstance(fact, JobRegistered | BudgetSet | LoadTargetSet) for fact in facts)
 
 
 def _consistent(facts: list[Fact]) -> list[Fact]:

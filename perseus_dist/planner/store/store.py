@@ -32,6 +32,8 @@ from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.state_lock import StateLock
 
 MAX_COMMITS_PER_TRANSACTION = 1024
+NO_JOB = ""
+"""The name that the planner's own facts are stored in."""
 RETRY_PERIOD_S = 5.0
 
 _log = logging.getLogger(__name__)
@@ -79,13 +81,17 @@ class Store:
 
     def load(self) -> dict[str, list[Fact]]:
         """The facts of every job as they stood when the database was opened, in the order in which they were stored."""
-        return self._loaded
+        return {job_id: facts for job_id, facts in self._loaded.items() if job_id != NO_JOB}
+
+    def load_own(self) -> list[Fact]:
+        """The planner's own facts then: budgets and load targets."""
+        return self._loaded.get(NO_JOB, [])
 
     def commit(self, job_id: str, facts: Sequence[Fact], drop: Sequence[str] = ()) -> "Future[None]":
         """Make facts durable, all of them or none.
 
         Args:
-            job_id: Whose.
+            job_id: Whose; ``NO_JOB`` for the planner's own.
             facts: Each replaces the fact of the same key.
             drop: Facts whose keys begin so are deleted first.
 

@@ -28,6 +28,7 @@ from perseus_dist.planner.web.fragments import Fragments
 from perseus_dist.planner.web.protection import Protection
 from perseus_dist.planner.web.streams import Streams
 from perseus_dist.planner.web.targets import chosen_target
+from perseus_dist.planner.web.views.budgets import budget_document
 from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.planner.web.views.fleet import MAX_ROWS
 from perseus_dist.planner.web.views.frontier_chart import choices_document
@@ -79,6 +80,7 @@ class Page:
         routes = [
             Route("/", self._guarded(self.fleet)),
             Route("/nodes", self._guarded(self.nodes)),
+            Route("/budgets", self._guarded(self.budgets)),
             Route("/jobs/{job_id}", self._guarded(self.job)),
             Route("/jobs/{job_id}/choices", self._guarded(self.choices)),
             Route("/jobs/{job_id}/target", self._guarded(self.set_target), methods=["POST"]),
@@ -123,6 +125,17 @@ class Page:
         visitor = self._known(request)
         jobs = [actor.job for actor in self._visible(visitor)]
         return self._html("nodes.html", visitor, at_s=time.time(), **nodes_document(jobs))
+
+    async def budgets(self, request: Request) -> Response:
+        """Power budgets of jobs that the caller may see."""
+        visitor = self._known(request)
+        visible = {actor.job.job_id for actor in self._visible(visitor)}
+        budgets = self._jobs.budgets
+        shown = [
+            budget_document(state, budgets.history.of(state.budget.name), visible)
+            for state in budgets.seen_by(visitor.caller, visible)
+        ]
+        return self._html("budgets.html", visitor, at_s=time.time(), budgets=shown)
 
     async def choices(self, request: Request) -> Response:
         """The slider's positions."""

@@ -837,3 +837,125 @@ class ReadAuditResponse(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[AuditRecord]
     def __init__(self, records: _Optional[_Iterable[_Union[AuditRecord, _Mapping]]] = ...) -> None: ...
+
+class PatternValue(_message.Message):
+    __slots__ = ("pattern", "value")
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    pattern: str
+    value: float
+    def __init__(self, pattern: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class Budget(_message.Message):
+    __slots__ = ("name", "watts", "jobs", "objective", "guard_band", "weights", "max_slowdowns")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WATTS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    GUARD_BAND_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOWDOWNS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    watts: float
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    objective: str
+    guard_band: float
+    weights: _containers.RepeatedCompositeFieldContainer[PatternValue]
+    max_slowdowns: _containers.RepeatedCompositeFieldContainer[PatternValue]
+    def __init__(self, name: _Optional[str] = ..., watts: _Optional[float] = ..., jobs: _Optional[_Iterable[str]] = ..., objective: _Optional[str] = ..., guard_band: _Optional[float] = ..., weights: _Optional[_Iterable[_Union[PatternValue, _Mapping]]] = ..., max_slowdowns: _Optional[_Iterable[_Union[PatternValue, _Mapping]]] = ...) -> None: ...
+
+class LoadTarget(_message.Message):
+    __slots__ = ("name", "budget", "start_s", "end_s", "watts", "best_effort")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    WATTS_FIELD_NUMBER: _ClassVar[int]
+    BEST_EFFORT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    budget: str
+    start_s: float
+    end_s: float
+    watts: float
+    best_effort: bool
+    def __init__(self, name: _Optional[str] = ..., budget: _Optional[str] = ..., start_s: _Optional[float] = ..., end_s: _Optional[float] = ..., watts: _Optional[float] = ..., best_effort: bool = ...) -> None: ...
+
+class BudgetShare(_message.Message):
+    __slots__ = ("job_id", "planned_w", "full_w", "measured_w", "slowdown", "is_paced", "reason", "holds_probes")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_W_FIELD_NUMBER: _ClassVar[int]
+    FULL_W_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_W_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    IS_PACED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_PROBES_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    planned_w: float
+    full_w: float
+    measured_w: float
+    slowdown: float
+    is_paced: bool
+    reason: str
+    holds_probes: bool
+    def __init__(self, job_id: _Optional[str] = ..., planned_w: _Optional[float] = ..., full_w: _Optional[float] = ..., measured_w: _Optional[float] = ..., slowdown: _Optional[float] = ..., is_paced: bool = ..., reason: _Optional[str] = ..., holds_probes: bool = ...) -> None: ...
+
+class BudgetStatus(_message.Message):
+    __slots__ = ("budget", "cap_w", "load_target", "planned_w", "measured_w", "least_w", "is_met", "troubles", "shares", "load_targets")
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    CAP_W_FIELD_NUMBER: _ClassVar[int]
+    LOAD_TARGET_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_W_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_W_FIELD_NUMBER: _ClassVar[int]
+    LEAST_W_FIELD_NUMBER: _ClassVar[int]
+    IS_MET_FIELD_NUMBER: _ClassVar[int]
+    TROUBLES_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    budget: Budget
+    cap_w: float
+    load_target: str
+    planned_w: float
+    measured_w: float
+    least_w: float
+    is_met: bool
+    troubles: _containers.RepeatedScalarFieldContainer[str]
+    shares: _containers.RepeatedCompositeFieldContainer[BudgetShare]
+    load_targets: _containers.RepeatedCompositeFieldContainer[LoadTarget]
+    def __init__(self, budget: _Optional[_Union[Budget, _Mapping]] = ..., cap_w: _Optional[float] = ..., load_target: _Optional[str] = ..., planned_w: _Optional[float] = ..., measured_w: _Optional[float] = ..., least_w: _Optional[float] = ..., is_met: bool = ..., troubles: _Optional[_Iterable[str]] = ..., shares: _Optional[_Iterable[_Union[BudgetShare, _Mapping]]] = ..., load_targets: _Optional[_Iterable[_Union[LoadTarget, _Mapping]]] = ...) -> None: ...
+
+class GetPolicyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PolicyStatus(_message.Message):
+    __slots__ = ("budgets",)
+    BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    budgets: _containers.RepeatedCompositeFieldContainer[BudgetStatus]
+    def __init__(self, budgets: _Optional[_Iterable[_Union[BudgetStatus, _Mapping]]] = ...) -> None: ...
+
+class SetBudgetRequest(_message.Message):
+    __slots__ = ("budget",)
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    budget: Budget
+    def __init__(self, budget: _Optional[_Union[Budget, _Mapping]] = ...) -> None: ...
+
+class ClearBudgetRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class SetLoadTargetRequest(_message.Message):
+    __slots__ = ("load_target",)
+    LOAD_TARGET_FIELD_NUMBER: _ClassVar[int]
+    load_target: LoadTarget
+    def __init__(self, load_target: _Optional[_Union[LoadTarget, _Mapping]] = ...) -> None: ...
+
+class ClearLoadTargetRequest(_message.Message):
+    __slots__ = ("budget", "name")
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    budget: str
+    name: str
+    def __init__(self, budget: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...

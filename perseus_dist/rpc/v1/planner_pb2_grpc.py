@@ -94,6 +94,31 @@ class PlannerStub(object):
                 request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditRequest.SerializeToString,
                 response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditResponse.FromString,
                 _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/perseus.v1.Planner/GetPolicy',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.GetPolicyRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
+        self.SetBudget = channel.unary_unary(
+                '/perseus.v1.Planner/SetBudget',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetBudgetRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
+        self.ClearBudget = channel.unary_unary(
+                '/perseus.v1.Planner/ClearBudget',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearBudgetRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
+        self.SetLoadTarget = channel.unary_unary(
+                '/perseus.v1.Planner/SetLoadTarget',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetLoadTargetRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
+        self.ClearLoadTarget = channel.unary_unary(
+                '/perseus.v1.Planner/ClearLoadTarget',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearLoadTargetRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
 
 
 class PlannerServicer(object):
@@ -176,6 +201,38 @@ class PlannerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPolicy(self, request, context):
+        """Power budgets of groups of jobs. Whoever may view a job sees it in them; to change one takes the role operate for all
+        jobs that it covers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetBudget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearBudget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLoadTarget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearLoadTarget(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlannerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -238,6 +295,31 @@ def add_PlannerServicer_to_server(servicer, server):
                     servicer.ReadAudit,
                     request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditRequest.FromString,
                     response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditResponse.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.GetPolicyRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
+            ),
+            'SetBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetBudget,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetBudgetRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
+            ),
+            'ClearBudget': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearBudget,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearBudgetRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
+            ),
+            'SetLoadTarget': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLoadTarget,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetLoadTargetRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
+            ),
+            'ClearLoadTarget': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearLoadTarget,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearLoadTargetRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -564,6 +646,141 @@ class Planner(object):
             '/perseus.v1.Planner/ReadAudit',
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditRequest.SerializeToString,
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ReadAuditResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/GetPolicy',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.GetPolicyRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/SetBudget',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetBudgetRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearBudget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/ClearBudget',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearBudgetRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLoadTarget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/SetLoadTarget',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetLoadTargetRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearLoadTarget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/ClearLoadTarget',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearLoadTargetRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,6 +11,7 @@ from malformed.rows import OPTIONS
 Wrong = Callable[[Random], str]
 _PROBLEM = ("profile.csv", *OPTIONS)
 _PLANNER = ("--planner", "127.0.0.1:1")
+_MOMENT = "2026-11-24T17:00:00-05:00"
 _BASE: Mapping[str, tuple[str, ...]] = {
     "schedule": OPTIONS[:6],
     "profile show": ("profile.csv",),
@@ -20,6 +21,10 @@ _BASE: Mapping[str, tuple[str, ...]] = {
     "emulate": (*_PROBLEM, "--pipelines", "4"),
     "policy share": ("good.npz", "--watts", "5000"),
     "policy pace": ("good.npz", "--signal", "profile.csv", "--iterations", "10", "--hours", "1"),
+    "policy set": ("hall", *_PLANNER),
+    "policy load-target": ("hall", "--name", "a", "--watts", "5000", "--start", _MOMENT, "--end", _MOMENT, *_PLANNER),
+    "policy show": _PLANNER,
+    "policy clear": ("hall", *_PLANNER),
     "planner": ("--state-dir", "new"),
     "state backup": ("backup.sqlite", "--state-dir", "state"),
     "state restore": ("backup.sqlite", "--state-dir", "new"),
@@ -227,7 +232,8 @@ class Argument:
 _PROBLEMS = ("plan", "compare", "emulate")
 _SCHEDULES = (*_PROBLEMS, "schedule", "simulate")
 _OF_JOBS = ("watch", "target", "straggler report", "straggler clear", "fetch")
-_CALLERS = ("jobs", *_OF_JOBS, "token create", "token list", "token revoke", "audit")
+_BUDGETS = ("policy set", "policy load-target", "policy show", "policy clear")
+_CALLERS = ("jobs", *_OF_JOBS, "token create", "token list", "token revoke", "audit", *_BUDGETS)
 ARGUMENTS = (
     Argument(commands=_PROBLEMS, name="PROFILE.csv", wrong=source, instead_of=0),
     Argument(commands=("profile show",), name="PROFILE.csv", wrong=source, instead_of=0),
@@ -260,6 +266,19 @@ ARGUMENTS = (
     Argument(commands=("policy pace",), name="--iterations", wrong=real(1e-3, 1e12, takes_low=True)),
     Argument(commands=("policy pace",), name="--hours", wrong=real(1e-3, 8784, takes_low=True)),
     Argument(commands=("policy pace",), name="--start", wrong=lambda rng: no_number(rng, "2026-11-24")),
+    Argument(commands=("policy set", "policy clear"), name="NAME", wrong=job, instead_of=0),
+    Argument(commands=("policy load-target",), name="BUDGET", wrong=job, instead_of=0),
+    Argument(commands=("policy load-target",), name="--name", wrong=job),
+    Argument(commands=("policy clear",), name="--load-target", wrong=job),
+    Argument(commands=("policy set", "policy load-target"), name="--watts", wrong=real(1e-3, 1e12, takes_low=True)),
+    Argument(commands=("policy set",), name="--job", wrong=pattern),
+    Argument(commands=("policy set",), name="--objective", wrong=among("total", "max-min")),
+    Argument(commands=("policy set",), name="--guard-band", wrong=real(0, 0.99, takes_low=True)),
+    Argument(commands=("policy set",), name="--weight", wrong=lambda rng: f"*={outside(rng, 1e-6, 1e6)}"),
+    Argument(commands=("policy set",), name="--max-slowdown", wrong=lambda rng: f"*={outside(rng, 1, 1e6)}"),
+    Argument(commands=("policy load-target",), name="--start", wrong=lambda rng: no_number(rng, "2026-11-24")),
+    Argument(commands=("policy load-target",), name="--end", wrong=lambda rng: no_number(rng, "2026-11-24")),
+    Argument(commands=("policy load-target",), name="--file", wrong=source),
     Argument(commands=("planner",), name="--bind", wrong=address),
     Argument(commands=("planner",), name="--metrics", wrong=address),
     Argument(

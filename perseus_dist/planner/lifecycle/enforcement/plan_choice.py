@@ -62,7 +62,8 @@ def choose(job: Job) -> Choice:
             points.append(summary.point_for_straggler(round(choice.plan_time_s * PS_PER_S)))
         else:
             points.append(at_target)
-    sentence = f"{target_text(job.target)} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
+    wish = f"budget {job.chosen_pace.budget}" if job.chosen_pace and is_paced(job) else target_text(job.target)
+    sentence = f"{wish} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
     if job.stragglers or job.detection.verdicts:
         sentence += f", {selection.sentence}"
     if owns:
@@ -101,8 +102,29 @@ def straggling_pipelines(job: Job) -> list[int]:
 
 
 def target_point(job: Job, summary: FrontierSummary) -> int:
-    """The plan that the job's target asks for, as far as plans are known to take what they promise."""
+    """The plan that the job's target asks for, or the slower one that a power budget does.
+
+    What a budget wants is the least power within the time, and not the least energy: that may be slower than T*.
+    """
+    return max(own_wish_point(job, summary), summary.point_for_straggler(pace_ps(job, summary)))
+
+
+def own_wish_point(job: Job, summary: FrontierSummary) -> int:
+    """The plan that the job's target alone asks for, as far as plans are known to take what they promise."""
     return summary.point_for_deadline(round(deadline_ps(job.target, summary) / (1 + job.enforcement.overrun)))
+
+
+def pace_ps(job: Job, summary: FrontierSummary) -> int:
+    """[ps] that an iteration is to take at least for a power budget's sake; 0 without one."""
+    return round(job.pace * summary.baseline_time_ps)
+
+
+def is_paced(job: Job) -> bool:
+    """Whether a power budget makes a job with a plan slower than its target."""
+    if not job.pace or job.plan is None:
+        return False
+    summary = job.plan.summary
+    return summary.point_for_straggler(pace_ps(job, summary)) > own_wish_point(job, summary)
 
 
 def deadline_ps(target: Target, summary: FrontierSummary) -> int:
@@ -125,7 +147,9 @@ def own_target_point(job: Job, own: OwnTableMade) -> int:
     """The point for a pipeline with slow ranks where none is slower: as fast as it can be, or as the target asks."""
     assert job.plan is not None
     within_ps = max(deadline_ps(job.target, job.plan.summary), own.summary.baseline_time_ps)
-    return own.summary.point_for_deadline(within_ps)
+    return max(
+        own.summary.point_for_deadline(within_ps), own.summary.point_for_straggler(pace_ps(job, job.plan.summary))
+    )
 
 
 def _own_point(job: Job, own: OwnTableMade, choice: PipelineChoice) -> int:

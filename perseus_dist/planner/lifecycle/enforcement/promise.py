@@ -10,6 +10,7 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.guard import Waiting
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import is_paced
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     decide,
     effective_iteration,
@@ -52,6 +53,8 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
         return _fall(job, now_s)
     if watch.has_held(job.progress.iteration) and job.detection.verdicts:
         return decide(job, now_s, "stragglers are waited for again")
+    if job.holds_probes:  # all clocks at their highest would break a power budget
+        return []
     wish = _UNMEASURED if job.measured.saving.wants_window() else ""
     if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job), wish=wish):
         probed = watch.guard.order_probe(effective_iteration(job, now_s))
@@ -70,6 +73,7 @@ def correct_target(job: Job, now_s: float) -> list[Effect]:
     """
     full, enforced = job.measured.saving.full, job.measured.enforced
     is_slower = bool(job.target.slowdown and job.target.slowdown > 1) or job.target.deadline_s is not None
+    is_slower = is_slower and not is_paced(job)  # what is too slow for a budget draws less, which is no trouble
     is_well = not (job.detection.verdicts or job.stragglers or job.detection.keeps_switch or job.is_swept)
     if not (is_slower and is_well) or full is None or not full.num_iterations or len(enforced) < _MIN_OVERRUN:
         return []
@@ -120,5 +124,5 @@ def _waiting(job: Job) -> Waiting:
 
 
 def _allowed_s(job: Job, reference_s: float) -> float:
-    """[s] that the target, or what operators report, allows of an iteration of ``reference_s`` at full clocks."""
+    """[s] that target, power budgets and operators' reports allow of an iteration of ``reference_s`` at full clocks."""
     return max(max_slowdown(job) * reference_s, job.target.deadline_s or 0.0)

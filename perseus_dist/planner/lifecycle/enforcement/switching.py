@@ -60,8 +60,8 @@ def _num_ahead(job: Job, unreported_s: float) -> int:
 
 
 def max_slowdown(job: Job) -> float:
-    """Times an iteration at full clocks that one may take, by the target and by what operators report."""
-    return max([job.target.slowdown or 1.0, *(known.degree for known in job.stragglers.values())])
+    """Times an iteration at full clocks that one may take, by the target, power budgets and what operators report."""
+    return max([job.target.slowdown or 1.0, job.pace, *(known.degree for known in job.stragglers.values())])
 
 
 def is_waiting(job: Job, decided: SwitchDecided) -> bool:

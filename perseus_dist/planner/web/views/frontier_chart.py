@@ -108,8 +108,8 @@ def frontier_chart(job: Job) -> dict[str, Any] | None:
         "baseline": axes.xy(*baseline),
         "baseline_is_low": axes.xy(*baseline)[1] > HEIGHT / 2,
         "in_force": [axes.xy(times_s[p], energies_j[p]) for p in in_force if p < len(times_s)],
-        "x_ticks": [(axes.xy(value, axes.low_j)[0], text) for value, text in _ticks(axes.low_s, axes.high_s)],
-        "y_ticks": [(axes.xy(axes.low_s, value)[1], text) for value, text in _ticks(axes.low_j, axes.high_j)],
+        "x_ticks": [(axes.xy(value, axes.low_j)[0], text) for value, text in ticks(axes.low_s, axes.high_s)],
+        "y_ticks": [(axes.xy(axes.low_s, value)[1], text) for value, text in ticks(axes.low_j, axes.high_j)],
         "at_target": {"time_s": times_s[at_target], "energy_j": energies_j[at_target]},
         "t_star": {"time_s": summary.t_star_ps / PS_PER_S, "energy_j": min(energies_j)},
         "fastest_s": times_s[0],
@@ -162,7 +162,7 @@ class _Axes:
         return f"{self.low_s!r} {self.high_s!r} {self.low_j!r} {self.high_j!r}"
 
 
-def _ticks(low: float, high: float) -> list[tuple[float, str]]:
+def ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Round values within an axis."""
     rough = (high - low) / _MIN_TICKS
     size = 10.0 ** math.floor(math.log10(rough))

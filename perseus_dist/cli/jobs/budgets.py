@@ -1,0 +1,238 @@
+"""Actions of ``perseus-dist policy`` on a planner's power budgets: ``set``, ``load-target``, ``show`` and ``clear``."""
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perseus_dist.cli.jobs.budget_view import budget_document, format_budgets
+from perseus_dist.cli.jobs.job_arguments import name
+from perseus_dist.cli.jobs.load_target_file import MAX_WATTS, LoadTargetRow, read_load_targets
+from perseus_dist.cli.jobs.planner_client import (
+    NODE_PLANNER,
+    TIMEOUT_S,
+    add_planner_arguments,
+    node_planner,
+    planner_calls,
+)
+from perseus_dist.cli.moment_option import moment
+from perseus_dist.cli.number_options import real
+from perseus_dist.errors import PerseusError
+from perseus_dist.number_text import read_real
+
+if TYPE_CHECKING:
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+_SET_EPILOG = """\
+example:
+  perseus-dist policy set hall-2 --watts 900000 --job 'llama-*' --job gpt --guard-band 0.02
+  perseus-dist policy set fleet --max-slowdown 'prod-*=1.05' --weight 'prod-*=4'
+
+Jobs of the group, those that are to come included, take slower plans so that all together draw no more than the cap;
+their own targets stay the fastest that they run. A job without a frontier counts at full power. Without --watts load
+targets alone cap the group. What cannot be kept is said, and the exit code is 1. Takes the role operate for these jobs.
+"""
+_LOAD_EPILOG = """\
+example:
+  perseus-dist policy load-target fleet --name peak-17h --watts 600000 \\
+    --start 2026-11-24T17:00:00-05:00 --end 2026-11-24T20:00:00-05:00
+  perseus-dist policy load-target fleet --file targets.csv
+
+Between two moments the group of a budget draws no more than so many watts. One that is known to be impossible is
+refused, unless it is best effort. A file is CSV with the columns name,start,end,watts,best_effort (yes or no).
+"""
+_SHOW_EPILOG = "example:\n  perseus-dist policy show --json\n"
+_CLEAR_EPILOG = (
+    "example:\n  perseus-dist policy clear hall-2\n  perseus-dist policy clear fleet --load-target peak-17h\n"
+)
+_PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
+
+
+class LoadTargetOptionsError(PerseusError):
+    """Options of ``policy load-target`` that do not go together."""
+
+
+def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the actions."""
+
+    def add(action: str, run: Callable[[argparse.Namespace], int], text: str, epilog: str) -> argparse.ArgumentParser:
+        form = argparse.RawDescriptionHelpFormatter
+        description = f"{text[0].upper()}{text[1:]}."
+        parser = actions.add_parser(action, help=text, description=description, epilog=epilog, formatter_class=form)
+        parser.set_defaults(run=run)
+        return parser
+
+    setting = add("set", run_set, "set a power budget for a group of jobs of a planner", _SET_EPILOG)
+    setting.add_argument("name", type=name, metavar="NAME", help="of the budget; one of that name is replaced")
+    _add_watts(setting, "that the group may draw; default: no limit but load targets")
+    setting.add_argument(
+        "--job",
+        dest="patterns",
+        action="append",
+        default=[],
+        type=_pattern,
+        metavar="PATTERN",
+        help="jobs of this name, with * and ? as wildcards; may be repeated; default: all jobs",
+    )
+    setting.add_argument(
+        "--objective",
+        choices=["total", "max-min"],
+        default="total",
+        help="the least sum of weighted slowdowns, or the least of the largest one (default: %(default)s)",
+    )
+    setting.add_argument(
+        "--guard-band",
+        type=real(0, 0.99, "a share from 0 to 0.99"),
+        default=0.0,
+        metavar="SHARE",
+        help="of the cap, to stay below it for peaks and probes (default: 0)",
+    )
+    setting.add_argument(
+        "--weight",
+        dest="weights",
+        action="append",
+        default=[],
+        type=_pattern_value("weight", 1e-6),
+        metavar="PATTERN=W",
+        help="by which slowdowns of such jobs count; may be repeated, the first that fits counts; default: 1",
+    )
+    setting.add_argument(
+        "--max-slowdown",
+        dest="max_slowdowns",
+        action="append",
+        default=[],
+        type=_pattern_value("slowdown", 1.0),
+        metavar="PATTERN=X",
+        help="times an iteration at full clocks that one of such a job may take; likewise; default: no limit",
+    )
+    load = add("load-target", run_load_target, "cap the group of a budget between two moments", _LOAD_EPILOG)
+    load.add_argument("budget", type=name, metavar="BUDGET", help="whose group")
+    load.add_argument("--file", type=Path, metavar="CSV", help="of load targets, instead of one by the options below")
+    load.add_argument("--name", type=name, metavar="NAME", help="of the load target; one of that name is replaced")
+    _add_watts(load, "that the group may draw")
+    load.add_argument("--start", type=moment, metavar="TIME", help="begin, as 2026-11-24T17:00:00-05:00")
+    load.add_argument("--end", type=moment, metavar="TIME", help="end")
+    load.add_argument("--best-effort", action="store_true", help="accept it although it is not known to be possible")
+    show = add("show", run_show, "show a planner's power budgets", _SHOW_EPILOG)
+    clear = add("clear", run_clear, "clear a power budget, or a load target of it", _CLEAR_EPILOG)
+    clear.add_argument("name", type=name, metavar="NAME", help="of the budget")
+    clear.add_argument("--load-target", type=name, metavar="NAME", help="clear this load target alone")
+    for parser in (setting, load, show, clear):
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        add_planner_arguments(parser, NODE_PLANNER)
+
+
+def run_set(args: argparse.Namespace) -> int:
+    """Set a budget."""
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        budget = pb.Budget(
+            name=args.name,
+            watts=args.watts or 0.0,
+            jobs=args.patterns,
+            objective=args.objective,
+            guard_band=args.guard_band,
+            weights=[pb.PatternValue(pattern=pattern, value=value) for pattern, value in args.weights],
+            max_slowdowns=[pb.PatternValue(pattern=pattern, value=value) for pattern, value in args.max_slowdowns],
+        )
+        status = planner.SetBudget(pb.SetBudgetRequest(budget=budget), timeout=TIMEOUT_S, metadata=metadata)
+    return _shown(args, status, only=args.name)
+
+
+def run_load_target(args: argparse.Namespace) -> int:
+    """Set load targets."""
+    rows = _load_targets(args)
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        for row in rows:
+            target = pb.LoadTarget(
+                name=row.name,
+                budget=args.budget,
+                start_s=row.start_s,
+                end_s=row.end_s,
+                watts=row.watts,
+                best_effort=row.best_effort,
+            )
+            request = pb.SetLoadTargetRequest(load_target=target)
+            status = planner.SetLoadTarget(request, timeout=TIMEOUT_S, metadata=metadata)
+    return _shown(args, status, only=args.budget)
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Show all."""
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        status = planner.GetPolicy(pb.GetPolicyRequest(), timeout=TIMEOUT_S, metadata=metadata)
+    return _shown(args, status)
+
+
+def run_clear(args: argparse.Namespace) -> int:
+    """Clear one."""
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        if args.load_target is None:
+            request = pb.ClearBudgetRequest(name=args.name)
+            status = planner.ClearBudget(request, timeout=TIMEOUT_S, metadata=metadata)
+        else:
+            of_target = pb.ClearLoadTargetRequest(budget=args.name, name=args.load_target)
+            status = planner.ClearLoadTarget(of_target, timeout=TIMEOUT_S, metadata=metadata)
+    return _shown(args, status)
+
+
+def _shown(args: argparse.Namespace, status: "pb.PolicyStatus", only: str = "") -> int:
+    """Print budgets; 1 where a cap is not kept."""
+    budgets = [budget for budget in status.budgets if only in ("", budget.budget.name)]
+    if args.json:
+        print(json.dumps({"budgets": [budget_document(budget) for budget in budgets]}))
+    else:
+        print(format_budgets(budgets), end="")
+    return 0 if all(budget.is_met for budget in budgets) else 1
+
+
+def _load_targets(args: argparse.Namespace) -> list[LoadTargetRow]:
+    one = (args.name, args.start, args.end, args.watts)
+    if args.file is not None:
+        if any(value is not None for value in one) or args.best_effort:
+            raise LoadTargetOptionsError("saw --file and options of one load target, expected either")
+        return read_load_targets(args.file)
+    if any(value is None for value in one):
+        raise LoadTargetOptionsError("saw too few options, expected --name, --watts, --start and --end, or --file")
+    return [
+        LoadTargetRow(
+            name=args.name,
+            start_s=args.start.timestamp(),
+            end_s=args.end.timestamp(),
+            watts=args.watts,
+            best_effort=args.best_effort,
+        )
+    ]
+
+
+def _add_watts(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--watts", type=real(1e-3, MAX_WATTS, "a power in watts"), metavar="W", help=text)
+
+
+def _pattern(text: str) -> str:
+    if _PATTERN.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"saw {text[:80]!r}, expected a job's name of A-Z a-z 0-9 . _ -, with * and ? as wildcards"
+        )
+    return text
+
+
+def _pattern_value(what: str, low: float) -> Callable[[str], tuple[str, Any]]:
+    def parse(text: str) -> tuple[str, Any]:
+        pattern, _, value = text.rpartition("=")
+        try:
+            return _pattern(pattern), read_real(value, low, 1e6)
+        except ValueError:
+            expected = f"PATTERN=VALUE, a {what} from {low:g} to 1e+06"
+            raise argparse.ArgumentTypeError(f"saw {text[:80]!r}, expected {expected}") from None
+
+    return parse

@@ -1,0 +1,173 @@
+"""The governor of all power budgets: from what is set, and what jobs can draw, to the paces that jobs are asked for.
+
+    jobs --> demand --> sharing --> paces, slower ones first
+
+It is evaluated again whenever anything may have changed, and asks for nothing where nothing has. Its caller stores
+budgets and load targets; nothing in here does I/O or reads a clock.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perseus_dist.planner.budget.demand import Demand, demand_of
+from perseus_dist.planner.budget.sharing import BudgetState, Share, cap_of, reconcile, share_budget
+from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.lifecycle.events import PaceSet
+
+_TURN_S = 120.0  # in which one job may probe where there is no room for several
+_KIND = 10  # characters that tell troubles apart, whatever jobs and watts they name
+_SLOW_S = 30.0  # after which a job that was to become slower is not waited for any more: it may have stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Consequences of a look at all budgets.
+
+    Attributes:
+        orders: By the names of jobs, the pace that is asked for.
+        ended: Load targets that are over, and forgotten.
+        sentences: For the log.
+    """
+
+    orders: tuple[tuple[str, PaceSet], ...] = ()
+    ended: tuple[LoadTargetSet, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+
+class Governor:
+    """Budgets and load targets in force, and what they give each job.
+
+    Attributes:
+        budgets: By name.
+        load_targets: By key.
+        states: Of the budgets, in the order of their names, as of the latest evaluation.
+    """
+
+    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+        """Begin with stored facts."""
+        self.budgets: dict[str, BudgetSet] = {}
+        self.load_targets: dict[str, LoadTargetSet] = {}
+        self.states: tuple[BudgetState, ...] = ()
+        self._said: dict[str, tuple[str, ...]] = {}
+        self._slowed_at_s: dict[str, float] = {}
+        for fact in facts:
+            self.take(fact)
+
+    def take(self, fact: Fact) -> None:
+        """A budget or a load target, new or another one of the same name."""
+        match fact:
+            case BudgetSet():
+                self.budgets[fact.name] = fact
+            case LoadTargetSet():
+                self.load_targets[fact.key] = fact
+
+    def drop_budget(self, name: str) -> list[str]:
+        """Forget a budget and its load targets; the keys of what is gone."""
+        gone = [target.key for target in self.load_targets.values() if target.budget == name]
+        for key in gone:
+            del self.load_targets[key]
+        return [self.budgets.pop(name).key, *gone]
+
+    def least_w(self, target: LoadTargetSet, jobs: Iterable[Job]) -> float:
+        """[W] that the group of a load target can draw at least, by what is known now."""
+        demands, _ = _demands(jobs)
+        return share_budget(self.budgets[target.budget], (target.watts, target.name), demands).least_w
+
+    def evaluate(self, jobs: Iterable[Job], now_s: float) -> Evaluation:
+        """Look at all budgets again.
+
+        Args:
+            jobs: All.
+            now_s: Unix time.
+        """
+        ended = tuple(target for target in self.load_targets.values() if target.end_s <= now_s)
+        for target in ended:
+            del self.load_targets[target.key]
+        if not self.budgets:
+            self.states, self._said = (), {}
+            return Evaluation(orders=tuple(_released(job) for job in jobs if _is_asked(job)), ended=ended)
+        jobs = list(jobs)
+        demands, unknown = _demands(jobs)
+        targets = self.load_targets.values()
+        self.states = tuple(
+            reconcile(
+                [
+                    share_budget(budget, cap_of(budget, targets, now_s), demands, unknown)
+                    for _, budget in sorted(self.budgets.items())
+                ],
+                int(now_s // _TURN_S),
+            )
+        )
+        return Evaluation(orders=self._orders(jobs, now_s), ended=ended, sentences=self._sentences())
+
+    def _orders(self, jobs: list[Job], now_s: float) -> tuple[tuple[str, PaceSet], ...]:
+        asked = {share.demand.job_id: share for state in self.states for share in state.shares}
+        slower = [job_id for job_id, share in asked.items() if _pace(share) > share.demand.pace]
+        self._slowed_at_s = {
+            job_id: at_s
+            for job_id, at_s in self._slowed_at_s.items()
+            if job_id in asked and not asked[job_id].demand.is_settled and now_s < at_s + _SLOW_S
+        } | dict.fromkeys(slower, now_s)
+        orders = []
+        for job in jobs:
+            share = asked.get(job.job_id)
+            if share is None:
+                if _is_asked(job):
+                    orders.append(_released(job))
+                continue
+            pace = _pace(share)
+            if pace < job.pace and self._slowed_at_s:  # what some jobs give, others get once it is given
+                pace = job.pace
+            if (pace, share.holds_probes) != (job.pace, job.holds_probes):
+                orders.append((job.job_id, _order(share, pace)))
+        return tuple(orders)
+
+    def _sentences(self) -> tuple[str, ...]:
+        """Of each budget, what is not kept, once; and that it is kept again."""
+        found: list[str] = []
+        for state in self.states:
+            name, troubles = state.budget.name, state.troubles
+            kinds = (str(state.cap_w), *(trouble[:_KIND] for trouble in troubles))
+            if self._said.get(name) != kinds:
+                source = f" (load target {state.load_target})" if state.load_target else ""
+                cap = "no cap" if state.cap_w is None else f"a cap of {state.cap_w:,.0f} W{source}"
+                found.append(f"budget {name}: {cap}, {state.planned_w:,.0f} W planned for {len(state.shares)} jobs")
+                found += [f"budget {name}: {trouble}" for trouble in troubles]
+            self._said[name] = kinds
+        return tuple(found)
+
+
+def _demands(jobs: Iterable[Job]) -> tuple[list[Demand], list[str]]:
+    """Of jobs that are not over, what is known; and the names of those of which nothing is."""
+    demands: list[Demand] = []
+    unknown: list[str] = []
+    for job in jobs:
+        demand = demand_of(job)
+        if demand is not None:
+            demands.append(demand)
+        elif job.spec is not None and job.phase is not Phase.DONE:
+            unknown.append(job.job_id)
+    return sorted(demands, key=lambda demand: demand.job_id), sorted(unknown)
+
+
+def _pace(share: Share) -> float:
+    """That is asked for; where a job has no choice now, what it was asked for before, for when it has one again."""
+    return share.pace if share.demand.paces else share.demand.pace
+
+
+def _order(share: Share, pace: float) -> PaceSet:
+    return PaceSet(
+        slowdown=pace or None,
+        budget=share.budget if pace else "",
+        holds_probes=share.holds_probes,
+        reason=f"budget {share.budget} gives the job {share.power_w:,.0f} W",
+    )
+
+
+def _is_asked(job: Job) -> bool:
+    return job.spec is not None and (job.chosen_pace is not None or job.holds_probes)
+
+
+def _released(job: Job) -> tuple[str, PaceSet]:
+    return job.job_id, PaceSet(slowdown=None, budget="", holds_probes=False, reason="no power budget covers the job")

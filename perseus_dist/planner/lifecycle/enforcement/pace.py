@@ -1,0 +1,19 @@
+"""The pace that power budgets ask of a job: a bound below which its iterations are not to last, whatever its target."""
+
+from perseus_dist.planner.job.facts import PaceChosen
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.lifecycle.enforcement.switching import decide
+from perseus_dist.planner.lifecycle.events import Effect, PaceSet, Persist
+
+
+def set_pace(job: Job, event: PaceSet, now_s: float) -> list[Effect]:
+    """Follow another pace. Clocks that were released stay so: the guard, and no budget, says when they do not."""
+    job.holds_probes = event.holds_probes
+    before = job.chosen_pace
+    job.chosen_pace = None if event.slowdown is None else PaceChosen(slowdown=event.slowdown, budget=event.budget)
+    if job.chosen_pace == before:
+        return []
+    job.detection.keeps_switch = False
+    job.num_changes += 1
+    stored = Persist(facts=(job.chosen_pace,)) if job.chosen_pace else Persist(drop=(PaceChosen.KEY,))
+    return [stored, *decide(job, now_s, event.reason)]

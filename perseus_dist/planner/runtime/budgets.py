@@ -1,0 +1,141 @@
+"""Power budgets of a running planner: kept in the store, looked at again whenever a job changes, told to the jobs."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.budget.governor import Governor
+from perseus_dist.planner.budget.history import PowerHistory
+from perseus_dist.planner.budget.sharing import BudgetState
+from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.store.store import NO_JOB, Store
+
+_LEAST_PAUSE_S = 0.05
+_PAUSES = 10.0  # times what an evaluation took, before another that a change gives cause to
+
+_log = logging.getLogger(__name__)
+
+
+class Budgets:
+    """The governor, its facts on the disk, and its orders to jobs. Everything runs on the event loop.
+
+    Attributes:
+        history: Power over time.
+    """
+
+    def __init__(self, store: Store, actors: Mapping[str, JobActor]) -> None:
+        """Take up what the store holds.
+
+        Args:
+            store: Where budgets and load targets become durable.
+            actors: Of all jobs, by name; read at each evaluation.
+        """
+        self._store = store
+        self._actors = actors
+        self._governor = Governor(store.load_own())
+        self.history = PowerHistory()
+        self._is_scheduled = False
+        self._took_s = self._ended_s = 0.0
+
+    @property
+    def states(self) -> tuple[BudgetState, ...]:
+        """Of all budgets, as of the latest evaluation."""
+        return self._governor.states
+
+    def seen_by(self, caller: Caller, visible: Collection[str]) -> list[BudgetState]:
+        """The states that a caller may see: of budgets that it may change, or that cover a job which it may see.
+
+        Args:
+            caller: Who looks.
+            visible: Names of the jobs that it may see.
+        """
+        return [
+            state
+            for state in self.states
+            if caller.may_limit(state.budget.jobs) or not set(visible).isdisjoint(state.job_ids)
+        ]
+
+    def get(self, name: str) -> BudgetSet | None:
+        """A budget, if there is one."""
+        return self._governor.budgets.get(name)
+
+    def load_targets(self, budget: str) -> list[LoadTargetSet]:
+        """Of a budget, in the order of their begins."""
+        found = (target for target in self._governor.load_targets.values() if target.budget == budget)
+        return sorted(found, key=lambda target: (target.start_s, target.name))
+
+    def least_w(self, target: LoadTargetSet) -> float:
+        """[W] that the group of a load target can draw at least, by what is known now."""
+        return self._governor.least_w(target, self._jobs())
+
+    async def set(self, fact: BudgetSet | LoadTargetSet) -> None:
+        """Put a budget or a load target in force; it is durable when this returns.
+
+        Raises:
+            StoreError: It is in force, and the disk does not take it.
+        """
+        self._governor.take(fact)
+        self.evaluate()
+        await self._commit(facts=(fact,))
+
+    async def clear(self, fact: BudgetSet | LoadTargetSet) -> None:
+        """Forget one that is there; of a budget, its load targets too.
+
+        Raises:
+            StoreError: It is forgotten until the planner restarts, and the disk does not take that.
+        """
+        if isinstance(fact, BudgetSet):
+            gone = self._governor.drop_budget(fact.name)
+        else:
+            gone = [fact.key]
+            del self._governor.load_targets[fact.key]
+        self.evaluate()
+        await self._commit(drop=gone)
+
+    def note_change(self) -> None:
+        """Look again soon: something of a job has changed."""
+        if not self._is_scheduled and self._governor.budgets:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_later(max(_LEAST_PAUSE_S, _PAUSES * self._took_s), self.evaluate)
+
+    def tick(self) -> None:
+        """Look again because time has passed, unless that would take more than its share of it."""
+        if time.monotonic() >= self._ended_s + _PAUSES * self._took_s:
+            self.evaluate()
+
+    def evaluate(self) -> None:
+        """Look at all budgets, and tell jobs what follows."""
+        self._is_scheduled = False
+        began_s = time.monotonic()
+        try:
+            self._evaluate()
+        finally:
+            self._ended_s = time.monotonic()
+            self._took_s = self._ended_s - began_s
+
+    def _evaluate(self) -> None:
+        try:
+            now_s = time.time()
+            found = self._governor.evaluate(self._jobs(), now_s)
+            self.history.add(self.states, now_s)
+        except Exception:  # a defect must stop neither jobs nor the planner
+            _log.exception("power budgets could not be shared: jobs stay at their paces")
+            return
+        if found.ended:
+            self._store.commit(NO_JOB, (), [target.key for target in found.ended])
+        for target in found.ended:
+            _log.info("budget %s: load target %s is over", target.budget, target.name)
+        for sentence in found.sentences:
+            _log.info("%s", sentence)
+        for job_id, order in found.orders:
+            self._actors[job_id].tell(order)
+
+    def _jobs(self) -> Iterator[Job]:
+        return (actor.job for actor in list(self._actors.values()))
+
+    async def _commit(self, *, facts: Sequence[Fact] = (), drop: Sequence[str] = ()) -> None:
+        await asyncio.wrap_future(self._store.commit(NO_JOB, facts, drop))

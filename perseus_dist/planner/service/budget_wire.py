@@ -1,0 +1,115 @@
+"""Power budgets and load targets, as protobuf."""
+
+import re
+from collections.abc import Collection, Iterable
+
+from perseus_dist.planner.budget.sharing import BudgetState, Share
+from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
+from perseus_dist.policies.power_budget import Objective
+from perseus_dist.rpc import limits
+from perseus_dist.rpc.fields import check_job_id
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker
+
+MAX_PATTERNS = 64
+MAX_BUDGET_W = 1e12
+_MAX_WEIGHT = 1e6
+_MAX_GUARD_BAND = 0.99
+_MAX_TIME_S = 1e12
+_PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
+
+
+def budget_from_wire(check: Checker, wire: pb.Budget) -> BudgetSet:
+    """A checked budget."""
+    _check_patterns(check, "budget.jobs", wire.jobs)
+    for name, values, low in (("weights", wire.weights, 1 / _MAX_WEIGHT), ("max_slowdowns", wire.max_slowdowns, 1.0)):
+        _check_patterns(check, f"budget.{name}", [one.pattern for one in values])
+        for index, one in enumerate(values[:MAX_PATTERNS]):
+            check.number(f"budget.{name}[{index}].value", one.value, _MAX_WEIGHT, low=low)
+    return BudgetSet(
+        name=check_job_id(check, "budget.name", wire.name),
+        watts=check.number("budget.watts", wire.watts, MAX_BUDGET_W),
+        jobs=tuple(wire.jobs),
+        objective=check.choice("budget.objective", wire.objective, [*Objective]),
+        guard_band=check.number("budget.guard_band", wire.guard_band, _MAX_GUARD_BAND),
+        weights=tuple((one.pattern, one.value) for one in wire.weights),
+        max_slowdowns=tuple((one.pattern, one.value) for one in wire.max_slowdowns),
+    )
+
+
+def load_target_from_wire(check: Checker, wire: pb.LoadTarget) -> LoadTargetSet:
+    """A checked load target."""
+    if not wire.start_s < wire.end_s:
+        check.violated("load_target.end_s", wire.end_s, "a time after start_s")
+    return LoadTargetSet(
+        name=check_job_id(check, "load_target.name", wire.name),
+        budget=check_job_id(check, "load_target.budget", wire.budget),
+        start_s=check.number("load_target.start_s", wire.start_s, _MAX_TIME_S),
+        end_s=check.number("load_target.end_s", wire.end_s, _MAX_TIME_S),
+        watts=check.positive("load_target.watts", wire.watts, MAX_BUDGET_W),
+        best_effort=wire.best_effort,
+    )
+
+
+def state_to_wire(state: BudgetState, shown: Collection[str], load_targets: Iterable[LoadTargetSet]) -> pb.BudgetStatus:
+    """A budget's state.
+
+    Args:
+        state: Of the budget.
+        shown: Names of the jobs that the caller may see.
+        load_targets: Of the budget.
+    """
+    budget = state.budget
+    hidden = [job_id for job_id in state.job_ids if job_id not in shown]
+    return pb.BudgetStatus(
+        budget=pb.Budget(
+            name=budget.name,
+            watts=budget.watts,
+            jobs=budget.jobs,
+            objective=budget.objective,
+            guard_band=budget.guard_band,
+            weights=[pb.PatternValue(pattern=pattern, value=value) for pattern, value in budget.weights],
+            max_slowdowns=[pb.PatternValue(pattern=pattern, value=value) for pattern, value in budget.max_slowdowns],
+        ),
+        cap_w=state.cap_w or 0.0,
+        load_target=state.load_target,
+        planned_w=state.planned_w,
+        measured_w=state.measured_w or 0.0,
+        least_w=state.least_w,
+        is_met=state.is_met,
+        troubles=[one for one in state.troubles if not any(job_id in one for job_id in hidden)],
+        shares=[_share_to_wire(share) for share in state.shares if share.demand.job_id in shown],
+        load_targets=[
+            pb.LoadTarget(
+                name=target.name,
+                budget=target.budget,
+                start_s=target.start_s,
+                end_s=target.end_s,
+                watts=target.watts,
+                best_effort=target.best_effort,
+            )
+            for target in load_targets
+        ],
+    )
+
+
+def _share_to_wire(share: Share) -> pb.BudgetShare:
+    demand = share.demand
+    return pb.BudgetShare(
+        job_id=demand.job_id,
+        planned_w=share.power_w,
+        full_w=demand.points.full_power_w,
+        measured_w=demand.measured_w or 0.0,
+        slowdown=demand.points.slowdown(share.point),
+        is_paced=share.point > 0,
+        reason=demand.reason,
+        holds_probes=share.holds_probes,
+    )
+
+
+def _check_patterns(check: Checker, field: str, patterns: Collection[str]) -> None:
+    if len(patterns) > MAX_PATTERNS:
+        check.violated(field, f"{len(patterns)} patterns", f"up to {MAX_PATTERNS}")
+    for index, pattern in enumerate([*patterns][:MAX_PATTERNS]):
+        if _PATTERN.fullmatch(pattern) is None:
+            check.violated(f"{field}[{index}]", pattern, "a job's name, with * and ? as wildcards")

@@ -1,0 +1,80 @@
+"""Power budgets: each with its power over time against the cap, and the jobs that share it."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from perseus_dist.planner.budget.history import PowerSample
+from perseus_dist.planner.budget.sharing import BudgetState
+from perseus_dist.planner.web.views.frontier_chart import ticks
+
+WIDTH, HEIGHT = 640, 220
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 40
+_LEAST_SPAN_S = 60.0
+_HEADROOM = 1.08
+
+
+def budget_document(state: BudgetState, samples: Sequence[PowerSample], visible: Collection[str]) -> dict[str, Any]:
+    """A budget, for the template.
+
+    Args:
+        state: Of the budget.
+        samples: Of its power, oldest first.
+        visible: Names of the jobs that the caller may see.
+    """
+    hidden = [job_id for job_id in state.job_ids if job_id not in visible]
+    return {
+        "name": state.budget.name,
+        "jobs": " ".join(state.budget.jobs) or "all jobs",
+        "cap_w": state.cap_w,
+        "load_target": state.load_target,
+        "planned_w": state.planned_w,
+        "measured_w": state.measured_w,
+        "troubles": [one for one in state.troubles if not any(job_id in one for job_id in hidden)],
+        "shares": [share for share in state.shares if share.demand.job_id in visible],
+        "num_hidden": len(hidden),
+        "chart": _chart(samples),
+    }
+
+
+def _chart(samples: Sequence[PowerSample]) -> dict[str, Any] | None:
+    """Power against time as coordinates of a picture; None before there is anything to draw."""
+    if len(samples) < 2:
+        return None
+    end_s = samples[-1].at_s
+    begin_s = min(samples[0].at_s, end_s - _LEAST_SPAN_S)
+    high_w = _HEADROOM * max(max(one.cap_w or 0.0, one.planned_w, one.measured_w or 0.0) for one in samples) or 1.0
+
+    def x(at_s: float) -> float:
+        return round(LEFT + (at_s - begin_s) / (end_s - begin_s) * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(watts: float) -> float:
+        return round(HEIGHT - BOTTOM - watts / high_w * (HEIGHT - TOP - BOTTOM), 1)
+
+    def lines(watts_of: Callable[[PowerSample], float | None]) -> list[str]:
+        return [" ".join(f"{x(at_s):g},{y(watts):g}" for at_s, watts in run) for run in _runs(samples, watts_of)]
+
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "plot": {"left": LEFT, "right": WIDTH - RIGHT, "top": TOP, "bottom": HEIGHT - BOTTOM},
+        "cap": lines(lambda one: one.cap_w),
+        "planned": lines(lambda one: one.planned_w),
+        "measured": lines(lambda one: one.measured_w),
+        "x_ticks": [(x(end_s + 60 * minutes), text) for minutes, text in ticks((begin_s - end_s) / 60, 0.0)],
+        "y_ticks": [(y(watts), text) for watts, text in ticks(0.0, high_w)],
+        "minutes": (end_s - samples[0].at_s) / 60,
+    }
+
+
+def _runs(
+    samples: Iterable[PowerSample], watts_of: Callable[[PowerSample], float | None]
+) -> list[list[tuple[float, float]]]:
+    """Stretches of time in which a power is known."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for one in samples:
+        watts = watts_of(one)
+        if watts is not None:
+            runs[-1].append((one.at_s, watts))
+        elif runs[-1]:
+            runs.append([])
+    return [run for run in runs if run]

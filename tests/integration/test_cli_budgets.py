@@ -1,0 +1,107 @@
+"""``perseus-dist policy set``, ``load-target``, ``show`` and ``clear`` with a real planner, which is restarted."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from load_jobs import load_jobs
+from planner_process import Planner, planner, wait_until
+
+from perseus_dist.cli import main
+
+
+class Command:
+    """The command at a planner, with the operator's token."""
+
+    def __init__(self, served: Planner, capsys: pytest.CaptureFixture[str]) -> None:
+        self._options = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, str]:
+        code = main([*arguments, *self._options])
+        said = self._capsys.readouterr()
+        return code, said.out or said.err
+
+    def budget(self, *arguments: str) -> dict[str, Any]:
+        _, said = self("policy", *arguments, "--json")
+        budgets = {budget["name"]: budget for budget in json.loads(said)["budgets"]}
+        found: dict[str, Any] = budgets.get("hall", {})
+        return found
+
+    def phases(self) -> list[str]:
+        _, said = self("jobs", "--json")
+        return [job["phase"] for job in json.loads(said)["jobs"]]
+
+
+def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with planner(tmp_path) as served:
+        token = (tmp_path / "state" / "operator-token").read_text().strip()
+        with load_jobs(served.address, "llama-1", "llama-2", token=token):
+            command = Command(served, capsys)
+            wait_until(lambda: command.phases() == ["enforcing"] * 2)
+            assert command("policy", "show") == (0, "no power budgets\n")
+            free = command.budget("set", "hall", "--watts", "1e6", "--job", "llama-*")
+            assert [share["job"] for share in free["shares"]] == ["llama-1", "llama-2"]
+            assert not any(share["is_paced"] for share in free["shares"])
+            cap_w = f"{0.9 * free['planned_w']:.1f}"
+            tight = command.budget("set", "hall", "--watts", cap_w, "--job", "llama-*", "--weight", "*-2=3")
+            assert tight["is_met"]
+            assert tight["planned_w"] <= float(cap_w) < free["planned_w"]
+            assert any(share["is_paced"] for share in tight["shares"])
+            code, said = command("policy", "show")
+            assert (code, said.startswith("hall (llama-*): ")) == (0, True)
+            assert "slower than its target" in said
+
+            end = datetime.now(UTC) + timedelta(hours=1)
+            span = ("--start", "2026-11-24T00:00:00+00:00", "--end", end.isoformat())
+            code, said = command("policy", "load-target", "hall", "--name", "grid", "--watts", "1", *span)
+            assert (code, "cannot be met" in said) == (2, True)
+            file = tmp_path / "targets.csv"
+            file.write_text(
+                f"name,start,end,watts,best_effort\ngrid,2026-11-24T00:00:00+00:00,{end.isoformat()},1,yes\n"
+            )
+            code, said = command("policy", "load-target", "hall", "--file", str(file))
+            assert (code, "the cap of 1 W cannot be kept" in said) == (1, True)
+            assert command.budget("show")["load_target"] == "grid"
+            assert served.end() == 0
+
+            with planner(tmp_path, "--bind", served.address) as again:
+                command = Command(again, capsys)
+                kept = command.budget("show")
+                assert (kept["load_target"], kept["weights"]) == ("grid", {"*-2": 3.0})
+                wait_until(lambda: command.budget("show")["shares"][0]["is_paced"])
+                assert command.budget("clear", "hall", "--load-target", "grid")["cap_w"] == float(cap_w)
+                assert command("policy", "clear", "hall") == (0, "no power budgets\n")
+                code, said = command("policy", "clear", "hall")
+                assert (code, "there is no budget hall" in said) == (2, True)
+                code, said = command("audit", "--json")
+                records = [json.loads(line) for line in said.splitlines()]
+                actions = [record["action"] for record in records if record["outcome"] == "done"]
+                changes = [action for action in actions if "Budget" in action or "LoadTarget" in action]
+                changed = ["SetBudget", "SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget"]
+                assert changes == changed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("set", "a/b"),
+        ("set", "hall", "--watts", "0"),
+        ("set", "hall", "--weight", "2"),
+        ("set", "hall", "--max-slowdown", "*=0.5"),
+        ("load-target", "hall", "--name", "a"),
+        ("load-target", "hall", "--file", "x.csv", "--best-effort"),
+        ("load-target", "hall", "--file", "there-is-none.csv"),
+    ],
+)
+def test_what_makes_no_budget_is_refused_in_one_line(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["policy", *arguments, "--planner", "127.0.0.1:1"])
+    except SystemExit as ended:
+        code = ended.code  # type: ignore[assignment]
+    assert code == 2
+    assert capsys.readouterr().err.count("\n") == 1

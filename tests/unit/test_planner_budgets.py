@@ -1,0 +1,285 @@
+"""Power budgets: how they are shared between invented demands, and what virtual jobs under a governor then draw."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.budget.demand import Demand
+from perseus_dist.planner.budget.governor import Governor
+from perseus_dist.planner.budget.sharing import cap_of, reconcile, share_budget
+from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
+from perseus_dist.planner.lifecycle.lifecycle import restore
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.policies.operating_points import OperatingPoints
+from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.virtual.fleet import VirtualFleet
+from perseus_dist.simulation.virtual.run import VirtualJob, virtual_job
+
+HALL = BudgetSet(name="hall", watts=250.0)
+PEAK = LoadTargetSet(name="peak", budget="hall", start_s=100.0, end_s=200.0, watts=180.0, best_effort=False)
+
+
+def demand(job_id: str, *, pace: float = 0.0, measured_w: float | None = None) -> Demand:
+    """A job of 100 W at its target, of 80, 60 and 40 W where it takes 10, 30 and 100 % longer, and 110 W at most."""
+    points = OperatingPoints(
+        times_s=(1.0, 1.1, 1.3, 2.0), powers_w=(100.0, 80.0, 60.0, 40.0), full_time_s=1.0, full_power_w=110.0
+    )
+    return Demand(
+        job_id=job_id,
+        points=points,
+        paces=(1.0, 1.1, 1.3, 2.0),
+        reason="",
+        pace=pace,
+        measured_w=measured_w,
+        is_settled=True,
+    )
+
+
+def powers(budget: BudgetSet, *demands: Demand) -> list[float]:
+    return [share.power_w for share in share_budget(budget, cap_of(budget, (), 0.0), demands).shares]
+
+
+def test_a_cap_is_kept_by_those_that_it_slows_least() -> None:
+    assert powers(HALL, demand("a"), demand("b")) == [100.0, 100.0]
+    assert powers(HALL, demand("a"), demand("b"), demand("c")) in ([100, 80, 60], [80, 80, 80], [60, 80, 100])
+    heavy = replace(HALL, weights=(("a", 10.0), ("*", 1.0)))
+    assert powers(heavy, demand("a"), demand("b"), demand("c"))[0] == 100.0
+    limited = replace(HALL, watts=200.0, max_slowdowns=(("a", 1.05),))
+    assert powers(limited, demand("a"), demand("b"), demand("c"))[0] == 100.0
+    assert powers(replace(HALL, jobs=("b",), watts=60.0), demand("a"), demand("b")) == [60.0]
+    assert sum(powers(replace(HALL, guard_band=0.2), demand("a"), demand("b"), demand("c"))) <= 200.0
+
+
+def test_a_cap_that_cannot_be_kept_is_said() -> None:
+    budget = replace(HALL, watts=100.0)
+    state = share_budget(budget, (100.0, ""), [demand("a"), demand("b"), demand("c")], ["d"])
+    assert (state.is_met, state.planned_w, state.least_w) == (False, 120.0, 120.0)
+    assert "the cap of 100 W cannot be kept: 120 W are planned" in state.troubles[0]
+    assert state.troubles[1] == "nothing is known of the power of d, which is not counted"
+    assert state.measured_w is None
+
+
+def test_a_load_target_counts_while_it_lasts() -> None:
+    assert cap_of(HALL, [PEAK], 99.9) == (250.0, "")
+    assert cap_of(HALL, [PEAK], 100.0) == (180.0, "peak")
+    assert cap_of(HALL, [PEAK], 200.0) == (250.0, "")
+    assert cap_of(HALL, [replace(PEAK, watts=300.0)], 100.0) == (250.0, "")
+    free = replace(HALL, watts=0.0)
+    assert cap_of(free, [PEAK], 0.0) == (None, "")
+    assert cap_of(free, [PEAK, replace(PEAK, budget="other", watts=5.0)], 150.0) == (180.0, "peak")
+    assert powers(free, demand("a"), demand("b"), demand("c")) == [100.0, 100.0, 100.0]
+
+
+def test_a_job_of_two_budgets_goes_at_the_slower_pace() -> None:
+    demands = [demand("a"), demand("b")]
+    tight = share_budget(replace(HALL, name="rack", jobs=("a",)), (60.0, ""), demands)
+    wide = share_budget(HALL, (200.0, ""), demands)
+    found = reconcile([wide, tight], 0)
+    assert [share.pace for share in found[0].shares] == [1.3, 0.0]
+    assert [share.budget for share in found[0].shares] == ["rack", "hall"]
+    assert (found[0].planned_w, found[1].planned_w) == (160.0, 60.0)
+
+
+def test_a_pace_that_hardly_differs_stays() -> None:
+    near = replace(demand("a", pace=1.104), paces=(1.0, 1.1, 1.104, 2.0))
+    state = share_budget(HALL, (85.0, ""), [near])
+    assert state.shares[0].point == 2, "although point 1 would do"
+    assert share_budget(HALL, (50.0, ""), [near]).shares[0].point == 3
+
+
+def test_probes_take_turns_where_there_is_no_room_for_all() -> None:
+    three = [demand("a"), demand("b"), demand("c")]
+
+    def held(cap_w: float, turn: int) -> list[bool]:
+        state = replace(share_budget(HALL, (300.0, ""), three), cap_w=cap_w)
+        return [share.holds_probes for share in reconcile([state], turn)[0].shares]
+
+    assert held(330.0, 0) == [False, False, False]
+    assert [held(310.0, turn).index(False) for turn in range(3)] == [0, 1, 2]
+    assert held(310.0, 0) == [False, True, True]
+    assert held(305.0, 0) == [True, True, True]
+    state = share_budget(HALL, (180.0, ""), three[:1])
+    assert not reconcile([state], 0)[0].troubles
+    tight = reconcile([share_budget(HALL, (100.0, ""), three[:1])], 0)[0]
+    assert tight.troubles == ("no probe at full clocks fits below the cap for a: a wider guard band gives room",)
+
+
+SHAPES = ((2, 1, 0.2, 0.4), (3, 1, 0.1, 0.8), (2, 2, 0.3, 0.4))
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Of each shape, as a first run has measured it."""
+    folder, found = tmp_path_factory.mktemp("profiles"), []
+    for number, shape in enumerate(SHAPES):
+        with virtual_job(simulated(number, shape, None), "a100", quick_plans=True) as job:
+            while job.planner.job.plan is None:
+                job.run_iteration()
+            file = folder / f"{number}.csv"
+            file.write_bytes(job.planner.job.plan.profile_csv)
+            found.append(str(file))
+    return found
+
+
+def simulated(number: int, shape: tuple[int, int, float, float], profile: str | None) -> SimulatedJob:
+    pp, dp, imbalance, time_scale = shape
+    return SimulatedJob(
+        schedule=one_f_one_b(pp=pp, microbatches=4),
+        num_pipelines=dp,
+        num_iterations=10**6,
+        imbalance=imbalance,
+        job_id=f"job-{number}",
+        time_scale=time_scale,
+        profile=profile,
+    )
+
+
+@pytest.fixture
+def fleet(profiles: list[str]) -> Iterator[VirtualFleet]:
+    """Three jobs under their plans."""
+    with ExitStack() as jobs:
+        starting = [
+            jobs.enter_context(virtual_job(simulated(number, shape, profile), "a100", quick_plans=True))
+            for number, (shape, profile) in enumerate(zip(SHAPES, profiles, strict=True))
+        ]
+        running = VirtualFleet(starting)
+        until(running, lambda job: job.phase is Phase.ENFORCING and not job.awaits_frontier)
+        running.run_until(running.now_s + 20)
+        yield running
+
+
+def until(fleet: VirtualFleet, condition: "object") -> None:
+    assert callable(condition)
+    while not all(condition(job.planner.job) for job in fleet.jobs):
+        assert fleet.now_s < 600
+        fleet.run_until(fleet.now_s + 2)
+
+
+def job_of(running: VirtualJob) -> Job:
+    return running.planner.job
+
+
+def drawn_w(fleet: VirtualFleet) -> float:
+    return fleet.power_w(fleet.now_s - 1e-3)
+
+
+def settle(fleet: VirtualFleet) -> float:
+    fleet.run_until(fleet.now_s + 12)
+    return drawn_w(fleet)
+
+
+def test_jobs_keep_a_cap_and_are_back_on_their_targets(fleet: VirtualFleet) -> None:
+    before_w, before_s = drawn_w(fleet), [job.iterations[-1].time_s for job in fleet.jobs]
+    for cut in (0.1, 0.25):
+        cap_w = (1 - cut) * before_w
+        fleet.governor.take(BudgetSet(name="hall", watts=cap_w, guard_band=0.01))
+        fleet.evaluate()
+        assert 0.93 * cap_w < settle(fleet) <= cap_w
+        (state,) = fleet.governor.states
+        assert state.is_met
+        assert state.measured_w == pytest.approx(state.planned_w, rel=0.01)
+        assert all(job_of(job).phase is Phase.ENFORCING for job in fleet.jobs)
+    slowed = [max(range(len(fleet.jobs)), key=lambda one: fleet.governor.states[0].shares[one].pace)]
+    stored = list(fleet.jobs[slowed[0]].planner.store.facts())
+    assert any(isinstance(fact, PaceChosen) and fact.budget == "hall" for fact in stored)
+    fleet.governor.drop_budget("hall")
+    fleet.evaluate()
+    settle(fleet)
+    assert [job.iterations[-1].time_s for job in fleet.jobs] == pytest.approx(before_s, rel=0.01)
+    assert not any(job_of(job).chosen_pace for job in fleet.jobs)
+    assert all(job_of(job).enforcement.guard.figures.falls == 0 for job in fleet.jobs)
+
+
+def test_a_restarted_planner_goes_on_at_the_same_pace(fleet: VirtualFleet) -> None:
+    fleet.governor.take(BudgetSet(name="hall", watts=0.8 * drawn_w(fleet)))
+    fleet.evaluate()
+    settle(fleet)
+    kept = [job_of(job).chosen_pace for job in fleet.jobs]
+    assert any(kept)
+    points = [job_of(job).switch for job in fleet.jobs]
+    for job in fleet.jobs:
+        planner = job.planner
+        again = restore(job_of(job).job_id, planner.store.facts(), job_of(job).policy)
+        assert (again.chosen_pace, again.switch) == (job_of(job).chosen_pace, job_of(job).switch)
+        planner.kill()
+        planner.restart()
+        job.touched()
+    fleet.governor = Governor(fleet.governor.budgets.values())
+    settle(fleet)
+    assert [job_of(job).chosen_pace for job in fleet.jobs] == kept
+    assert [one and one.points for one in points] == [
+        one and one.points for one in (job_of(job).switch for job in fleet.jobs)
+    ]
+
+
+def test_a_targets_own_pace_is_the_fastest(fleet: VirtualFleet) -> None:
+    first = fleet.jobs[0]
+    first.planner.tell(TargetSet(target=Target(slowdown=1.3)))
+    fleet.run_until(fleet.now_s + 5)
+    own = job_of(first).switch
+    fleet.governor.take(BudgetSet(name="hall", watts=0.95 * drawn_w(fleet), weights=(("job-0", 100.0),)))
+    fleet.evaluate()
+    settle(fleet)
+    now = job_of(first).switch
+    assert own is not None
+    assert now is not None
+    assert now.points == own.points, "so heavy that the others give all"
+    fleet.governor.take(BudgetSet(name="hall", watts=0.62 * drawn_w(fleet)))
+    fleet.evaluate()
+    settle(fleet)
+    slower = job_of(first).switch
+    assert slower is not None
+    assert slower.points[0] > own.points[0]
+
+
+def test_a_job_without_a_plan_counts_at_full_power(profiles: list[str]) -> None:
+    with ExitStack() as jobs:
+        planned = jobs.enter_context(virtual_job(simulated(0, SHAPES[0], profiles[0]), "a100", quick_plans=True))
+        fresh = jobs.enter_context(virtual_job(simulated(1, SHAPES[1], None), "a100", quick_plans=True))
+        running = VirtualFleet([planned, fresh])
+        while job_of(planned).phase is not Phase.ENFORCING or job_of(fresh).measured.baseline is None:
+            running.run_until(running.now_s + 1)
+        running.governor.take(BudgetSet(name="hall", watts=1.0))
+        running.evaluate()
+        (state,) = running.governor.states
+        full = state.shares[1]
+        baseline = job_of(fresh).measured.baseline
+        assert baseline is not None
+        assert "it has no plan yet" in full.demand.reason
+        assert full.power_w == pytest.approx(baseline.energy_j / baseline.time_s)
+        assert any("cannot be kept" in sentence for sentence in running.sentences)
+        until(running, lambda job: job.phase is Phase.ENFORCING and not job.awaits_frontier)
+        running.run_until(running.now_s + 20)
+        assert job_of(fresh).pace > 1.2, "once it has a frontier, it gives what it can"
+
+
+def test_what_a_straggler_leaves_goes_to_the_others(fleet: VirtualFleet) -> None:
+    cap_w = 0.85 * drawn_w(fleet)
+    fleet.governor.take(BudgetSet(name="hall", watts=cap_w))
+    fleet.evaluate()
+    settle(fleet)
+    before = [share.power_w for share in fleet.governor.states[0].shares]
+    fleet.jobs[2].planner.tell(StragglerReported(straggler_id="a", degree=1.5, dp_rank=1))
+    settle(fleet)
+    after = [share.power_w for share in fleet.governor.states[0].shares]
+    assert after[2] < before[2]
+    assert sum(after[:2]) > sum(before[:2])
+    assert sum(after) <= cap_w
+
+
+def test_a_load_target_begins_and_ends_by_itself(fleet: VirtualFleet) -> None:
+    before_w = drawn_w(fleet)
+    fleet.governor.take(BudgetSet(name="hall", watts=0.0))
+    begin_s = fleet.now_s + 5
+    fleet.governor.take(replace(PEAK, start_s=begin_s, end_s=begin_s + 20, watts=0.8 * before_w))
+    fleet.run_until(begin_s + 15)
+    assert drawn_w(fleet) <= 0.8 * before_w
+    assert fleet.governor.states[0].load_target == "peak"
+    fleet.run_until(begin_s + 35)
+    assert drawn_w(fleet) > 0.95 * before_w
+    assert not fleet.governor.load_targets
