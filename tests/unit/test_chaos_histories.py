@@ -76,6 +76,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(3084, "settled_time", id="a slower plan takes a few thousandths too long"),
         pytest.param(6121, "settled_time", id="a link is slow after the planner's end", marks=pytest.mark.stress),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),
+        pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariant: str) -> None:
