@@ -76,6 +76,15 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(3084, "settled_time", id="a slower plan takes a few thousandths too long"),
         pytest.param(6121, "settled_time", id="a link is slow after the planner's end", marks=pytest.mark.stress),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),
+        pytest.param(
+            3062, "reported_saving", id="a straggler is over for an iteration, and again", marks=pytest.mark.stress
+        ),
+        pytest.param(7203, "reported_saving", id="heat on two of three pipelines", marks=pytest.mark.stress),
+        pytest.param(7268, "reported_saving", id="a job that ends three iterations after its first plan"),
+        pytest.param(8113, "reported_saving", id="a GPU recovers that others do not wait for, in the baseline"),
+        pytest.param(
+            8117, "reported_saving", id="a planner starts again while pipelines wait", marks=pytest.mark.stress
+        ),
         pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
     ],
 )

@@ -102,8 +102,15 @@ class Level:
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether nothing that was measured tells of full clocks: only the profile does, or a deadline hides them."""
-        return self.is_by_profile or not (self.plan.stretch or self.is_shown)
+        """Whether nothing that was measured tells of full clocks.
+
+        Only the profile does, a deadline hides them, or pipelines wait in a state that was guessed before they did, of
+        which the profile says something else.
+        """
+        is_guess = self.state is not None and not self.state.weight
+        is_contradicted = abs(self.rate_j - self.plan.rate_j) > GUESS_SHARE * abs(self.rate_j)
+        is_in_question = self.plan.is_waiting and is_guess and is_contradicted
+        return self.is_by_profile or is_in_question or not (self.plan.stretch or self.is_shown)
 
     def is_held_back(self, time_noise: float) -> bool:
         """Whether iterations are longer than a slower plan makes them: caps may hold clocks that are lower than its.
@@ -157,6 +164,20 @@ class Level:
             return self.state is not None
         meter_j = self.state.energy_j * self.state.meter_s / self.state.time_s
         return meter_j <= GUESS_SHARE * abs(self.rate_j) * self.count
+
+    def distance(self, time_s: float, energy_j: float | None, *, time_doubt: float, energy_doubt: float) -> float:
+        """By how much an iteration differs from these, of what it may differ by: up to 1 it is one of them.
+
+        Args:
+            time_s: [s] it took.
+            energy_j: [J] it drew; None where that is not known.
+            time_doubt: Share by which times of one level differ at most.
+            energy_doubt: The same of energies.
+        """
+        time_off = abs(time_s / self.time_s - 1) / time_doubt
+        if energy_j is None or not self.energy_j:
+            return time_off
+        return max(time_off, abs(energy_j / self.energy_j - 1) / energy_doubt)
 
     def looks_like(self, other: "Level") -> bool:
         """Whether iterations of two plans last as long."""
