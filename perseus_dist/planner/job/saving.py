@@ -83,7 +83,8 @@ class Saving:
     def doubt_j(self) -> float:
         """[J] that it may be more or less, because counters tick and states changed that no window has shown."""
         hidden_j = self._hidden_j(self._level) if self._level is not None else 0.0
-        return self.counted_doubt_j + hidden_j + sum(level.doubt_j for level in self._levels)
+        noise = self._noise(self._time_noise)
+        return self.counted_doubt_j + hidden_j + sum(level.doubt_j(noise) for level in self._levels)
 
     @property
     def is_known(self) -> bool:
@@ -240,10 +241,11 @@ class Saving:
 
     def _settle(self) -> None:
         """States drift: what lies long behind is not counted again by what is measured now."""
+        noise = self._noise(self._time_noise)
         for level in self._levels:
             if level.state is not None and level.state.num_iterations >= _NUM_SETTLED:
                 self.counted_j += level.saved_j
-                self.counted_doubt_j += level.doubt_j
+                self.counted_doubt_j += level.doubt_j(noise)
                 level.settle()
 
     def _begin(self, plan: Followed, time_s: float, energy_j: float, before: Level | None) -> Level:
@@ -261,7 +263,7 @@ class Saving:
         while len(self._levels) > _MAX_LEVELS:
             oldest = self._levels.pop(0)
             self.counted_j += oldest.saved_j
-            self.counted_doubt_j += oldest.doubt_j
+            self.counted_doubt_j += oldest.doubt_j(noise)
         return level
 
     def _state_of(self, level: Level, noise: float, *, is_change: bool) -> FullClocks | None:

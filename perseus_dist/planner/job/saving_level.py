@@ -11,6 +11,7 @@ _GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a wind
 _ALIKE_TIME = 0.005
 _AS_PLANNED = 0.01  # of what a plan draws by the profile
 _Z = 4.0
+_SAMPLING_Z = 2.0
 GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
 PROFILE_SHARE = 1.0  # the same, where the profile alone says it
 
@@ -90,15 +91,25 @@ class Level:
             return 0.0
         return (self.count - self.num_settled) * self.state.energy_j - (self.count * self.energy_j - self.settled_j)
 
-    @property
-    def doubt_j(self) -> float:
-        """[J] by which that may be more or less."""
+    def doubt_j(self, time_noise: float) -> float:
+        """[J] by which that may be more or less.
+
+        Args:
+            time_noise: Standard deviation of one iteration's time, as a share of it.
+        """
         if self.state is None:
             return 0.0
         num = self.count - self.num_settled
         guess_j = self.state.guess_share * abs(self.rate_j)
         edges_j = _Z * self.state.meter_s * self.energy_j / self.time_s if num and self.time_s else 0.0
-        return num * (self.state.doubt_j + guess_j) + edges_j
+        return num * (self.state.doubt_j + self._sampling_j(time_noise) + guess_j) + edges_j
+
+    def _sampling_j(self, time_noise: float) -> float:
+        """[J] of one iteration: few at full clocks, or few of these, may by chance be longer than others."""
+        if self.state is None or not self.state.num_iterations or not self.count:
+            return 0.0
+        error = time_noise * math.sqrt(1 / self.state.num_iterations + 1 / self.count)
+        return _SAMPLING_Z * error * self.state.energy_j
 
     @property
     def is_unmeasured(self) -> bool:
