@@ -11,10 +11,8 @@ when it has it. All of it runs on this machine. Needs Debian's prometheus and ch
 import argparse
 import asyncio
 import json
-import resource
 import shutil
 import signal
-import statistics
 import time
 import urllib.parse
 import urllib.request
@@ -27,7 +25,14 @@ from typing import Any
 import grpc
 from load_agent import LoadAgent, LoadJob
 from measuring import conditions, print_table, record_result
-from planner_load import PATIENCE_S, PlannerProcess, planner_with, report_for
+from planner_load import (
+    PATIENCE_S,
+    PlannerProcess,
+    allow_many_files,
+    planner_with,
+    report_for_ever,
+    times_text,
+)
 from playwright.async_api import Page, async_playwright, expect
 from web_page import Stream
 
@@ -156,7 +161,7 @@ async def measure(num_jobs: int, num_agents: int, seconds: int) -> list[tuple[st
             browsing = Browsing(await chromium.new_page(), planner.web_url)
             streams = [Stream(planner.web_url.rstrip("/") + path) for path in STREAMS]
             tasks = [asyncio.create_task(stream.run()) for stream in streams]
-            tasks.append(asyncio.create_task(_report(agents)))
+            tasks.append(asyncio.create_task(report_for_ever(agents)))
             await asyncio.sleep(SCRAPE_S)
             before_s, began_s = planner.cpu_s(), time.monotonic()
             in_browser_s, in_streams_s = await look_and_change(planner, streams, browsing, seconds)
@@ -184,10 +189,10 @@ async def measure(num_jobs: int, num_agents: int, seconds: int) -> list[tuple[st
     scrapes = f"{scraped['mean'] * 1e3:.0f} ms on average, {scraped['worst'] * 1e3:.0f} ms at worst"
     return [
         (f"{len(agents):,} agents of {num_jobs} jobs, 1 Hz: messages lost", "none", f"{lost:,.0f} of {sent:,}"),
-        ("the fleet in Chromium, until all of it is loaded", "1 s", _told(loads_s["/"])),
-        ("a job in Chromium, until all of it is loaded", "1 s", _told(loads_s[f"/jobs/{JOB_ID}"])),
-        ("`SetTarget` until Chromium shows it", "2 s", _told(in_browser_s)),
-        (f"`SetTarget` to the last of {len(STREAMS)} streams that has it", "2 s", _told(in_streams_s)),
+        ("the fleet in Chromium, until all of it is loaded", "1 s", times_text(loads_s["/"])),
+        ("a job in Chromium, until all of it is loaded", "1 s", times_text(loads_s[f"/jobs/{JOB_ID}"])),
+        ("`SetTarget` until Chromium shows it", "2 s", times_text(in_browser_s)),
+        (f"`SetTarget` to the last of {len(STREAMS)} streams that has it", "2 s", times_text(in_streams_s)),
         (f"a scrape by Prometheus, every {SCRAPE_S} s", "300 ms", f"{scrapes}, of {scraped['num']:g}"),
         ("processor time of the planner, of a core", "", f"{share:.0%}"),
     ]
@@ -201,15 +206,6 @@ async def _until_planned(agents: Sequence[LoadAgent]) -> None:
             await asyncio.sleep(0.5)
 
 
-async def _report(agents: Sequence[LoadAgent]) -> None:
-    while True:
-        await report_for(agents, 1)
-
-
-def _told(times_s: Sequence[float]) -> str:
-    return f"{statistics.median(times_s):.2f} s at the median, {max(times_s):.2f} s at worst, of {len(times_s)}"
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -218,8 +214,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--record", action="store_true", help="write benchmarks/results/fleet_load.json")
     args = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    allow_many_files()
     told = conditions()
     rows = asyncio.run(measure(args.jobs, args.agents, args.seconds))
     print(told)

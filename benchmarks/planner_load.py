@@ -139,6 +139,23 @@ async def report_for(agents: Sequence[LoadAgent], seconds: int) -> None:
     await asyncio.gather(*(reports(index, agent) for index, agent in enumerate(agents)))
 
 
+async def report_for_ever(agents: Sequence[LoadAgent]) -> None:
+    """As ``report_for``, until the task is cancelled."""
+    while True:
+        await report_for(agents, 1)
+
+
+def times_text(times_s: Sequence[float]) -> str:
+    """[s] A row's cell: median and worst."""
+    return f"{statistics.median(times_s):.2f} s at the median, {max(times_s):.2f} s at worst, of {len(times_s)}"
+
+
+def allow_many_files() -> None:
+    """As many open files as this user may have: each agent has a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+
+
 async def telemetry(num_agents: int, seconds: int) -> list[str]:
     """Processor time for each message."""
     job = LoadJob(job_id=JOB_ID, schedule=one_f_one_b(pp=PP_SIZE, microbatches=12), dp_size=num_agents // PP_SIZE)
@@ -261,8 +278,7 @@ def main() -> None:
     parser.add_argument("--reattaching", type=int, default=3000)
     parser.add_argument("--switching", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=20)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    allow_many_files()
     asyncio.run(run(parser.parse_args()))
 
 

@@ -12,8 +12,6 @@ import argparse
 import asyncio
 import json
 import re
-import resource
-import statistics
 import time
 from collections.abc import Sequence
 
@@ -21,7 +19,15 @@ import grpc
 import httpx
 from load_agent import LoadAgent, LoadJob
 from measuring import conditions, print_table, record_result
-from planner_load import PATIENCE_S, PlannerProcess, planner_with, report_for
+from planner_load import (
+    PATIENCE_S,
+    PlannerProcess,
+    allow_many_files,
+    planner_with,
+    report_for,
+    report_for_ever,
+    times_text,
+)
 
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS
@@ -101,7 +107,7 @@ async def measure(num_jobs: int, rounds: int) -> list[tuple[str, str, str]]:
         streams = [Stream(planner.web_url.rstrip("/") + path) for path in paths]
         reading = [asyncio.create_task(stream.run()) for stream in streams]
         watched_s = await _spent_s(planner, agents)
-        reporting = asyncio.create_task(_report(agents))
+        reporting = asyncio.create_task(report_for_ever(agents))
         loads_s = {
             path: [await load_s(planner.web_url, path) for _ in range(rounds)] for path in ("/", "/jobs/job-000")
         }
@@ -111,9 +117,9 @@ async def measure(num_jobs: int, rounds: int) -> list[tuple[str, str, str]]:
         await asyncio.gather(reporting, *reading, return_exceptions=True)
     there = f"{num_jobs} jobs, {len(streams)} streams of events"
     return [
-        (f"{there}: the fleet, until all of it is loaded", "1 s", _told(loads_s["/"])),
-        (f"{there}: a job, until all of it is loaded", "1 s", _told(loads_s["/jobs/job-000"])),
-        (f"{there}: `SetTarget` to the last stream that shows it", "2 s", _told(live_s)),
+        (f"{there}: the fleet, until all of it is loaded", "1 s", times_text(loads_s["/"])),
+        (f"{there}: a job, until all of it is loaded", "1 s", times_text(loads_s["/jobs/job-000"])),
+        (f"{there}: `SetTarget` to the last stream that shows it", "2 s", times_text(live_s)),
         (
             f"{there}: processor time of the planner, of a core",
             "",
@@ -136,15 +142,6 @@ async def _spent_s(planner: PlannerProcess, agents: Sequence[LoadAgent]) -> floa
     return planner.cpu_s() - before_s
 
 
-async def _report(agents: Sequence[LoadAgent]) -> None:
-    while True:
-        await report_for(agents, 1)
-
-
-def _told(times_s: Sequence[float]) -> str:
-    return f"{statistics.median(times_s):.2f} s at the median, {max(times_s):.2f} s at worst, of {len(times_s)}"
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -152,8 +149,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--record", action="store_true", help="write benchmarks/results/web_page.json")
     args = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
+    allow_many_files()
     told = conditions()
     rows = asyncio.run(measure(args.jobs, args.rounds))
     print(told)

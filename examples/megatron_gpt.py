@@ -70,7 +70,7 @@ def model_provider(
     args = get_args()
     model = GPTModel(
         config=config or core_transformer_config_from_args(args),
-        transformer_layer_spec=get_gpt_layer_local_spec(),
+        transformer_layer_spec=get_gpt_layer_local_spec(args.num_experts),
         vocab_size=args.padded_vocab_size,
         max_sequence_length=args.max_position_embeddings,
         pre_process=pre_process,
@@ -105,14 +105,19 @@ def initialize_by_name(model: GPTModel, args: argparse.Namespace) -> None:
         parameter.copy_(args.init_method_std * weight)
 
 
-def forward_step(data_iterator: Iterator[dict[str, Tensor]], model: Any) -> tuple[Tensor, Any]:
-    """One microbatch through this rank's part of the model."""
+def forward_step(
+    data_iterator: Iterator[dict[str, Tensor]],
+    model: Any,
+    return_schedule_plan: bool = False,  # noqa: FBT001, FBT002 - as Megatron calls it
+) -> tuple[Any, Any]:
+    """One microbatch through this rank's part of the model, or the plan of it, where it is to run beside a backward."""
     batch = {name: tensor.cuda() for name, tensor in next(data_iterator).items()}
     tokens = batch["tokens"]
     length = tokens.size(1)
     positions = torch.arange(length, device=tokens.device).expand_as(tokens)
     is_future = torch.ones(1, 1, length, length, dtype=torch.bool, device=tokens.device).triu(1)
-    output = model(tokens, positions, is_future, labels=batch["labels"])
+    run = model.build_schedule_plan if return_schedule_plan else model
+    output = run(tokens, positions, is_future, labels=batch["labels"])
     return output, functools.partial(loss_func, is_training=model.training)
 
 

@@ -38,6 +38,7 @@ def activate() -> None:
     when_imported("megatron.training.arguments", _patch_arguments)  # disabled or not: a flag must not end the job
     if not is_disabled():
         when_imported("megatron.core.pipeline_parallel.schedules", _patch_schedules)
+        when_imported("megatron.core.pipeline_parallel.combined_1f1b", _patch_pairs)
         when_imported("megatron.core.full_cuda_graph", _patch_graphs)
         when_imported("megatron.training.training", _patch_training)
 
@@ -57,6 +58,12 @@ def _patch_schedules(module: ModuleType) -> None:
     from perseus_dist.megatron.adapter import patch_schedules
 
     patch_schedules(module)
+
+
+def _patch_pairs(module: ModuleType) -> None:
+    from perseus_dist.megatron.adapter import patch_pairs
+
+    patch_pairs(module)
 
 
 def _patch_graphs(module: ModuleType) -> None:

@@ -21,6 +21,9 @@ _SCHEDULES: dict[str, tuple[str, ...]] = {
     "backward_step": ("output_tensor",),
     **dict.fromkeys(SCHEDULE_FUNCTIONS, ("model", "num_microbatches", "forward_only")),
 }
+_PAIR = "combined_forward_backward_step"
+_WAITS = ("pre_forward", "pre_backward", "post_forward")
+_TENSORS = ("f_model", "b_model", "current_microbatch", "input_tensor", "b_output_tensor")
 _TRAINING: dict[str, tuple[str, ...]] = {
     "train_step": ("optimizer",),
     "training_log": ("iteration",),
@@ -44,6 +47,23 @@ def patch_schedules(module: ModuleType) -> None:
         **dict.fromkeys(SCHEDULE_FUNCTIONS, _wrap_schedule),
     }
     _patch(module, _SCHEDULES, wrappers)
+
+
+def patch_pairs(module: ModuleType) -> None:
+    """Hook into what runs a forward and a backward as one. A second call changes nothing.
+
+    Args:
+        module: ``megatron.core.pipeline_parallel.combined_1f1b``; with another one than the known, what uses it is
+            refused.
+    """
+    function = getattr(module, _PAIR, None)
+    if function is None or not {*_TENSORS, *_WAITS} <= signature(function).parameters.keys():
+        return
+    if not hasattr(function, _IS_OURS):
+        run = _wrap_pair(function)
+        setattr(run, _IS_OURS, True)
+        setattr(module, _PAIR, run)
+    _attachment.knows_pairs = True
 
 
 def patch_training(module: ModuleType) -> None:
@@ -146,6 +166,33 @@ def _wrap_backward_step(function: _Function) -> _Function:
         return _attachment.run_backward(call, find_output(args, kwargs))
 
     return backward_step
+
+
+def _wrap_pair(function: _Function) -> _Function:
+    """Of a step with a forward, a backward, or both."""
+    of = signature(function)
+
+    @functools.wraps(function)
+    def combined_forward_backward_step(*args: Any, **kwargs: Any) -> Any:
+        call = functools.partial(function, *args, **kwargs)
+        given = of.bind(*args, **kwargs)
+        given.apply_defaults()
+        model, microbatch, received, output = (
+            given.arguments[name] for name in ("f_model", "current_microbatch", "input_tensor", "b_output_tensor")
+        )
+        if given.arguments["b_model"] is None:
+            return _attachment.run_forward(call, model, microbatch, received)
+        if model is None:
+            return _attachment.run_backward(call, output)
+        waits = {name: given.arguments[name] for name in _WAITS if given.arguments[name] is not None}
+
+        def run(**hooks: Any) -> Any:
+            given.arguments.update(hooks)
+            return function(*given.args, **given.kwargs)
+
+        return _attachment.run_pair(run, waits, model, microbatch, received, output)
+
+    return combined_forward_backward_step
 
 
 def _wrap_train_step(function: _Function) -> _Function:

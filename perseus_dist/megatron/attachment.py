@@ -23,7 +23,7 @@ from perseus_dist.megatron.place import read_place
 from perseus_dist.megatron.refusals import reason_against
 from perseus_dist.megatron.requested import report_refusal, requested_options
 from perseus_dist.megatron.writers import shows_job, write_status
-from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, Kind
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.training.options import PerseusOptions, options_from_environment
 from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
@@ -39,9 +39,14 @@ _LEAST_EAGER = 20  # iterations before a graph; with fewer, no profile would be 
 
 
 class Attachment:
-    """Perseus in one process. It takes part from the first iteration at which it is asked to."""
+    """Perseus in one process. It takes part from the first iteration at which it is asked to.
+
+    Attributes:
+        knows_pairs: Whether ``run_pair`` is called for every forward and backward that run as one.
+    """
 
     def __init__(self) -> None:
+        self.knows_pairs = False
         self._member: JobMember | None = None
         self._group: weakref.ref[Any] | None = None  # the default process group that the member is of
         self._iteration: TrainingIteration | None = None  # the newest
@@ -152,6 +157,52 @@ class Attachment:
         instruction = instruction_of(output)
         return self._run_once(backward, Kind.BACKWARD) if instruction is None else self._run(backward, instruction)
 
+    def run_pair(
+        self,
+        pair: Callable[..., Any],
+        waits: Mapping[str, Any],
+        model: Any,
+        microbatch: Any,
+        received: Any,
+        output: Any,
+    ) -> Any:
+        """Run a forward and a backward as one.
+
+        Args:
+            pair: The step; functions of ``waits`` can be replaced by keyword.
+            waits: Functions that it calls within, by the names of its parameters: ``pre_forward`` and ``pre_backward``
+                wait, in this order, for what other ranks send, and ``post_forward`` sends first.
+            model: The forward's model chunk.
+            microbatch: The forward's.
+            received: As of ``run_forward``.
+            output: As of ``run_backward``.
+        """
+        if not self._is_iterating or not self._is_in_schedule:
+            return pair()
+        backward, stage = instruction_of(output), self._stages.get(id(model))
+        if backward is None or stage is None or microbatch is None:
+            return self._run_once(pair, Kind.FORWARD_BACKWARD)
+        number = int(microbatch)
+        instruction = backward._replace(kind=Kind.FORWARD_BACKWARD)
+        self._run(lambda: None, Instruction(stage, OVERLAPPED_FORWARD, number))
+
+        def begin() -> None:
+            self._safely(lambda member: member.begin(instruction))
+
+        hooks: dict[str, Any] = {}
+        if "pre_backward" in waits:  # it begins when what it needs has arrived
+            hooks["pre_backward"] = _then(waits["pre_backward"], begin)
+        else:
+            begin()
+        if "post_forward" in waits:  # its result leaves when it is there
+            hooks["post_forward"] = _after(lambda: self._safely(JobMember.finish), waits["post_forward"])
+        result = pair(**hooks)
+        self._safely(lambda member: member.end(instruction))
+        if stage == self._pp_rank:
+            self._tokens.add(received, result[0])
+        tag_output(result, Instruction(stage, Kind.BACKWARD, number))
+        return result
+
     def mark(self, phase: str) -> None:
         """Mark the begin of another phase: as ``Hook.mark``."""
         self._safely(lambda member: member.mark(phase))
@@ -254,7 +305,7 @@ class Attachment:
         if self._group is not None and self._group() is group.WORLD:
             return
         self._leave()
-        reason = reason_against(call, config, knows_graph=self._has_graph)
+        reason = reason_against(call, config, knows_graph=self._has_graph, knows_pairs=self.knows_pairs)
         if reason is not None:
             raise ScheduleError(reason)
         place, options = read_place(), (requested_options() or PerseusOptions()).over(options_from_environment())
@@ -306,6 +357,23 @@ class Attachment:
         except Exception as error:
             self._leave()
             _log.warning("perseus: clocks stay as they are: %s", error or type(error).__name__)
+
+
+def _then(function: Callable[..., Any], following: Callable[[], None]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        following()
+        return result
+
+    return run
+
+
+def _after(before: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before()
+        return function(*args, **kwargs)
+
+    return run
 
 
 def _open_device(place: RankIdentity, num_chunks: int) -> Device:

@@ -10,15 +10,12 @@ from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b, overlapped
 from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
 INTERLEAVED: Final = "forward_backward_pipelining_with_interleaving"
-SCHEDULE_FUNCTIONS: Final = (
-    "forward_backward_no_pipelining",
-    "forward_backward_pipelining_without_interleaving",
-    INTERLEAVED,
-)
+NO_PIPELINING: Final = "forward_backward_no_pipelining"
+SCHEDULE_FUNCTIONS: Final = (NO_PIPELINING, "forward_backward_pipelining_without_interleaving", INTERLEAVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +28,7 @@ class TrainingIteration:
         num_chunks: Model chunks on each rank.
         group_size: Microbatches that a chunk runs before the next one's turn; None: as many as there are ranks.
         has_joint_exchanges: Interleaved, and activations and gradients are exchanged together.
+        has_pairs: Whether a forward and a backward of the steady state run as one.
         has_reduction: Whether the schedule ends with the reduction of gradients.
         has_step: Whether the optimizer's step is the iteration's.
         token_copies: Ranks that compute on the same tokens: those of tensor parallelism, unless sequence parallelism
@@ -42,6 +40,7 @@ class TrainingIteration:
     num_chunks: int
     group_size: int | None
     has_joint_exchanges: bool
+    has_pairs: bool
     has_reduction: bool
     has_step: bool
     token_copies: int = 1
@@ -68,10 +67,16 @@ def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_s
         num_chunks=len(chunks_of(call)),
         group_size=getattr(config, "microbatch_group_size_per_vp_stage", None),
         has_joint_exchanges=is_interleaved and not config.overlap_p2p_comm,
+        has_pairs=runs_pairs(config) and function in (NO_PIPELINING, INTERLEAVED),
         has_reduction=config.finalize_model_grads_func is not None,
         has_step=has_step,
         token_copies=1 if config.sequence_parallel else config.tensor_model_parallel_size,
     )
+
+
+def runs_pairs(config: Any) -> bool:
+    """Whether a model's schedules run a forward and a backward as one, where they can."""
+    return bool(getattr(config, "overlap_moe_expert_parallel_comm", False))
 
 
 def chunks_of(call: Mapping[str, Any]) -> list[Any]:
@@ -87,6 +92,8 @@ def read_schedule(iteration: TrainingIteration, pp_size: int) -> Schedule:
         ScheduleError: Sizes for which no order is known.
     """
     schedule = _computations(iteration, pp_size)
+    if iteration.has_pairs:
+        schedule = overlapped(schedule)
     kinds = [REDUCE] * iteration.has_reduction + [STEP] * iteration.has_step
     return replace(
         schedule,

@@ -5,21 +5,26 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
+from perseus_dist.megatron.model_schedule import runs_pairs
+
 _PARALLEL_STATE_ONLY = "plans are made for the process groups of megatron.core.parallel_state"
 
 
-def reason_against(call: Mapping[str, Any], config: Any, *, knows_graph: bool = False) -> str | None:
+def reason_against(
+    call: Mapping[str, Any], config: Any, *, knows_graph: bool = False, knows_pairs: bool = False
+) -> str | None:
     """Why a schedule function's iterations cannot be planned, and what to change; None where they can.
 
     Args:
         call: The function's arguments by name.
         config: The model's ``ModelParallelConfig``.
         knows_graph: Whether a CUDA graph of the whole iteration is made where it can be seen when one runs.
+        knows_pairs: Whether a forward and a backward that run as one are run where it can be seen.
     """
-    if getattr(config, "overlap_moe_expert_parallel_comm", False):
+    if runs_pairs(config) and not knows_pairs:
         return (
-            "--overlap-moe-expert-parallel-comm runs a forward and a backward as one, layer by layer, so that no clock "
-            "could be set for either; leave it out"
+            "--overlap-moe-expert-parallel-comm runs a forward and a backward as one, by other functions than those "
+            "that Perseus knows; leave it out"
         )
     for kind in ("hybrid", "dynamic"):
         if getattr(config, f"{kind}_context_parallel", False):

@@ -19,6 +19,7 @@ FULL_STAGE_S: Mapping[str, float] = {
     Kind.BACKWARD: 0.093,
     Kind.INPUT_GRADIENT: 0.0465,
     Kind.WEIGHT_GRADIENT: 0.0465,
+    Kind.FORWARD_BACKWARD: 0.143,
 }
 """[s] what the instructions of a whole stage take at the maximum clock; about those of GPT-3 175B on A100s."""
 

@@ -8,7 +8,6 @@ implementation, float32 and no fused kernels. What each change is for was found 
 """
 
 import functools
-import gc
 import os
 import sys
 import time
@@ -17,37 +16,27 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from perseus_dist.simulation.frameworks.missing_modules import supply_what_is_missing
+from perseus_dist.simulation.frameworks.on_cpu import prepare_for_cpu, run_on_cpu
 from perseus_dist.training.post_import import when_imported
-from perseus_dist.training.runner import TARGET, run_program
-
-_RUNNER = "perseus_dist.simulation.megatron_on_cpu"
-
-_is_enabled = False
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a script or a module with it, as Python would. Arguments and result as ``run_program`` has them."""
-    usage = f"usage: python -m {_RUNNER} {TARGET}"
-    return run_program([*arguments], runner=_RUNNER, usage=usage, activate=enable)
+    return run_on_cpu(arguments, "perseus_dist.simulation.megatron_on_cpu", enable)
 
 
+@functools.cache
 def enable() -> None:
     """Change torch, and Megatron when it comes. Again: nothing. For the whole of the process."""
-    global _is_enabled  # noqa: PLW0603 - as there is one torch
-    if _is_enabled:
-        return
-    _is_enabled = True
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than a small model trains
-    gc.set_threshold(50_000, 20, 50)  # what imports make stays: looking for garbage takes an eighth of their time
-    supply_what_is_missing("megatron")
+    prepare_for_cpu("megatron")
     import torch
 
-    torch.set_num_threads(1)
     _device_mode().__enter__()
     _replace_cuda(torch.cuda)
     torch.nn.Module.cuda = lambda self, device=None: self  # noqa: ARG005
+    torch.Tensor.record_stream = lambda self, stream: None  # noqa: ARG005 - of tensors of CUDA alone
     _copy_before_isend()
+    _split_by_numbers()
     when_imported("megatron.core.tensor_parallel.random", _use_cpu_generator)
     when_imported("megatron.core.datasets.utils", _skip_make)
     when_imported("megatron.legacy.fused_kernels", _skip_fused_kernels)
@@ -157,6 +146,7 @@ def _replace_cuda(cuda: Any) -> None:
         "set_rng_state": lambda state, device="cuda": generator.set_state(state),  # noqa: ARG005
         "manual_seed": lambda seed: generator.manual_seed(int(seed)),
     }
+    cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
     for name, value in {**replaced, **random}.items():
         setattr(cuda, name, value)
     for name, value in random.items():
@@ -175,6 +165,25 @@ def _copy_before_isend() -> None:
         return isend(tensor.detach().clone(), *args, **kwargs)
 
     torch.distributed.isend = distributed_c10d.isend = isend_copy  # P2POp compares with the latter
+
+
+def _split_by_numbers() -> None:
+    """Megatron's token dispatcher hands on sizes as a tensor, of which gloo's all-to-all takes numbers alone."""
+    import torch.distributed
+
+    exchange = torch.distributed.all_to_all_single
+
+    def numbers(sizes: Any) -> Any:
+        return sizes.tolist() if isinstance(sizes, torch.Tensor) else sizes
+
+    @functools.wraps(exchange)
+    def all_to_all_single(*tensors: Any, **options: Any) -> Any:
+        sizes = {
+            name: numbers(options[name]) for name in ("output_split_sizes", "input_split_sizes") if name in options
+        }
+        return exchange(*tensors, **options | sizes)
+
+    torch.distributed.all_to_all_single = all_to_all_single
 
 
 # ---- Megatron -------------------------------------------------------------------------------------------------------

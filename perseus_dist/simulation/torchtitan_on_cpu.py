@@ -10,42 +10,28 @@ out. Its models attend by flex attention, whose backward torch has for GPUs alon
 """
 
 import functools
-import gc
 import inspect
-import os
 import sys
 import types
 from collections.abc import Sequence
 from typing import Any
 
-from perseus_dist.simulation.frameworks.missing_modules import supply_what_is_missing
+from perseus_dist.simulation.frameworks.on_cpu import prepare_for_cpu, run_on_cpu
 from perseus_dist.training.post_import import when_imported
-from perseus_dist.training.runner import TARGET, run_program
-
-_RUNNER = "perseus_dist.simulation.torchtitan_on_cpu"
-
-_is_enabled = False
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a script or a module with it, as Python would. Arguments and result as ``run_program`` has them."""
-    usage = f"usage: python -m {_RUNNER} {TARGET}"
-    return run_program([*arguments], runner=_RUNNER, usage=usage, activate=enable)
+    return run_on_cpu(arguments, "perseus_dist.simulation.torchtitan_on_cpu", enable)
 
 
+@functools.cache
 def enable() -> None:
     """Change torch. Again: nothing. For the whole of the process."""
-    global _is_enabled  # noqa: PLW0603 - as there is one torch
-    if _is_enabled:
-        return
-    _is_enabled = True
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than a small model trains
-    gc.set_threshold(50_000, 20, 50)  # what imports make stays: looking for garbage takes an eighth of their time
-    supply_what_is_missing("torchtitan")
+    prepare_for_cpu("torchtitan")
     import torch
     import torch.distributed
 
-    torch.set_num_threads(1)
     torch._utils._get_available_device_type = lambda: "cpu"  # noqa: SLF001 - torchtitan asks this function
     _describe_device(torch.cpu)
     if not hasattr(torch.distributed, "set_timeout"):

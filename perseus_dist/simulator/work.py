@@ -25,8 +25,14 @@ from perseus_dist.simulator.stream import STATE_VARIABLE, SimulatedStream
 WORK_VARIABLE = "PERSEUS_SIM_WORK"
 MAX_WORK_S = 1e5  # longer ones are slips of the unit
 
-_KERNELS = {"F": ("forward", 1.0), "B": ("backward", 1.0), "I": ("backward", 0.5), "W": ("backward", 0.5)}
-"""Of each kind: the simulated GPU's class of kernels, and the share of a whole forward or backward."""
+_KERNELS = {
+    "F": ("forward", 1.0, 0.0),
+    "B": ("backward", 0.0, 1.0),
+    "I": ("backward", 0.0, 0.5),
+    "W": ("backward", 0.0, 0.5),
+    "FB": ("backward", 1.0, 1.0),
+}
+"""Of each kind: the simulated GPU's class of kernels, and the shares of a whole forward and a whole backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +41,8 @@ class WorkTimes:
 
     Attributes:
         forward_s: [s] a rank's forward of one microbatch; a rank's chunks share it evenly.
-        backward_s: [s] its backward; the input gradient and the weight gradient take half each.
+        backward_s: [s] its backward; the input gradient and the weight gradient take half each; a
+            forward and a backward that run as one take as long as one after the other.
         imbalance: The last stage takes ``1 + imbalance`` times as long as the first, those between in a straight line.
         transfer_s: [s] sending an activation or a gradient to another rank.
 
@@ -75,10 +82,10 @@ class WorkTimes:
         """
         if kind not in _KERNELS:
             return None
-        kernel_class, share = _KERNELS[kind]
-        whole_s = self.forward_s if kernel_class == "forward" else self.backward_s
+        kernel_class, of_forward, of_backward = _KERNELS[kind]
+        whole_s = self.forward_s * of_forward + self.backward_s * of_backward
         growth = 1.0 + self.imbalance * stage / max(1, num_stages - 1)
-        return kernel_class, whole_s * share * growth / num_chunks
+        return kernel_class, whole_s * growth / num_chunks
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -162,7 +169,7 @@ class SimulatedWork:
         return cls(stream, gpu=gpu, times=times, num_stages=num_stages, num_chunks=num_chunks)
 
     def begin(self, kind: str, stage: int) -> None:
-        """Launch an instruction's kernel: it starts now. Of other kinds than F, B, I and W: nothing.
+        """Launch an instruction's kernel: it starts now. Of other kinds than F, B, I, W and FB: nothing.
 
         Args:
             kind: As in the schedule.

@@ -87,7 +87,13 @@ def failing_once(fails_at: int) -> Callable[..., None]:
 def make_config(case: Case) -> Any:
     overlap = {"overlap_p2p_comm": True, "batch_p2p_comm": False} if case.get("overlap") else {}
     groups = {"microbatch_group_size_per_vp_stage": case["group"]} if "group" in case else {}
-    experts = {"num_moe_experts": 2, "expert_model_parallel_size": case["ep"]} if "ep" in case else {}
+    experts = (
+        {"num_moe_experts": case.get("experts", 2), "expert_model_parallel_size": case["ep"]} if "ep" in case else {}
+    )
+    pairs = {}
+    if case.get("pairs"):
+        pairs = {"overlap_moe_expert_parallel_comm": True, "moe_token_dispatcher_type": "alltoall", "bf16": True}
+        pairs |= {"add_bias_linear": False}
     lengths = {"variable_seq_lengths": True, "moe_token_dispatcher_type": "alltoall"} if "lengths" in case else {}
     return TransformerConfig(
         num_layers=case["pp"] * case.get("vp", 1),
@@ -105,11 +111,12 @@ def make_config(case: Case) -> Any:
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
         masked_softmax_fusion=False,
-        deallocate_pipeline_outputs=True,
+        deallocate_pipeline_outputs=not pairs,
         **lengths,
         **overlap,
         **groups,
         **experts,
+        **pairs,
     )
 
 
@@ -155,8 +162,10 @@ class Job:
         torch.manual_seed(1)
         model_parallel_cuda_manual_seed(1)
         self.config = make_config(case)
+        if case.get("pairs"):  # which Megatron makes for half precision alone
+            self.config.bf16 = False
         chunks = [None] if "vp" not in case else range(case["vp"])
-        self.model: list[Any] = [make_chunk(self.config, c, 2 if "ep" in case else None) for c in chunks]
+        self.model: list[Any] = [make_chunk(self.config, c, self.config.num_moe_experts) for c in chunks]
         if "fails_at" in case:
             self.model[0].decoder.register_forward_pre_hook(failing_once(case["fails_at"]))
         if case.get("iteration_graph") or "graph_after" in case:  # only said: there is no device to make one on
@@ -312,13 +321,14 @@ class OwnLoader:
         return next(self._batches)
 
 
-def forward_step(data: Any, model: Any) -> Any:
+def forward_step(data: Any, model: Any, return_schedule_plan: bool = False) -> Any:  # noqa: FBT001, FBT002
     """A user's."""
     tokens = torch.zeros(1, LENGTH, dtype=torch.int64) if data is None else next(data)
     length = tokens.shape[1]
     positions = torch.arange(length).unsqueeze(0)
     mask = torch.tril(torch.ones(1, 1, length, length)) < 0.5
-    output = model(tokens, positions, mask, labels=torch.roll(tokens, -1, 1))
+    run = model.build_schedule_plan if return_schedule_plan else model
+    output = run(tokens, positions, mask, labels=torch.roll(tokens, -1, 1))
     return output, lambda output: (output.float().mean(), {"lm loss": output.detach().float().mean()})
 
 

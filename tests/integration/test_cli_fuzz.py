@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from malformed.judge import EFFECTS, EffectReachedError, reach
 
 from perseus_dist.cli.main import main
 from perseus_dist.cli.parser import build_parser
@@ -138,14 +139,6 @@ def planner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.send_signal(signal.SIGTERM)
 
 
-class EffectReachedError(Exception):
-    """The arguments were good: the command would begin."""
-
-
-def _reach(*_: object, **__: object) -> Any:
-    raise EffectReachedError
-
-
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str) -> Path:
     """Files to name, an environment without surprises, and no effects beyond this folder."""
@@ -157,23 +150,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str) -> 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "folder"))
     monkeypatch.setenv("PERSEUS_LEASE_DIR", str(tmp_path / "folder" / "leases"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "folder"))
-    for effect in (
-        "perseus_dist.deepspeed.launcher.shim.write",  # first: it binds the one of opt_in, which is replaced below
-        "perseus_dist.planner.service.server.serve",
-        "perseus_dist.cli.node.clockd.run_clockd",
-        "perseus_dist.cli.node.release.release_named",
-        "perseus_dist.cli.node.release.release_touched",
-        "perseus_dist.cli.simulated.quickstart._run",
-        "perseus_dist.cli.simulated.sim._run_command",
-        "perseus_dist.simulation.wall_run.run_wall",
-        "perseus_dist.simulation.virtual.run.run_virtual",
-        "perseus_dist.simulation.chaos.trial.try_seed",
-        "perseus_dist.simulation.chaos.campaign.run_campaign",
-        "perseus_dist.simulation.chaos.play.play",
-        "perseus_dist.training.opt_in.write",
-        "perseus_dist.training.opt_in.remove",
-    ):
-        monkeypatch.setattr(effect, _reach)
+    # The launcher's first: it binds the one of opt_in, which is replaced after it.
+    for effect in ("perseus_dist.deepspeed.launcher.shim.write", *EFFECTS):
+        monkeypatch.setattr(effect, reach)
     monkeypatch.setattr("perseus_dist.cli.node.doctor.inspect_device", lambda _environ: ())
     return tmp_path
 

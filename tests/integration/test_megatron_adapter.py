@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from perseus_dist.planning.schedule.instruction import Instruction
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b, overlapped
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
+from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
 HARNESS = Path(__file__).with_name("megatron_harness.py")
 MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))
@@ -36,7 +37,22 @@ CASES: dict[str, dict[str, Any]] = {
     "pp=2,m=4,vpp=2,dp=1": {"pp": 2, "mb": 4, "vp": 2, "overlap": True, "ddp": True},
     "pp=2,m=2,ep=2": {"pp": 2, "mb": 2, "dp": 2, "ep": 2},
 }
-WITHOUT_RECORD = ("pp=2,m=4,dp=2", "pp=2,m=4,vpp=2,dp=1", "pp=2,m=2,ep=2")
+PAIRS: dict[str, dict[str, Any]] = {
+    "pp=1,m=4,ep=2": {"pp": 1, "mb": 4, "dp": 2, "ep": 2, "experts": 4, "pairs": True},
+    "pp=2,m=4,vpp=2,ep=2": {"pp": 2, "mb": 4, "vp": 2, "dp": 2, "ep": 2, "overlap": True, "experts": 4, "pairs": True},
+    "pp=2,m=6,vpp=2,ep=2,group=3": {
+        "pp": 2,
+        "mb": 6,
+        "vp": 2,
+        "group": 3,
+        "dp": 2,
+        "ep": 2,
+        "experts": 4,
+        "pairs": True,
+    },
+}
+CASES |= PAIRS
+WITHOUT_RECORD = (*PAIRS, "pp=2,m=4,dp=2", "pp=2,m=4,vpp=2,dp=1", "pp=2,m=2,ep=2")
 
 Seen = dict[str, Any]
 
@@ -158,18 +174,20 @@ def warnings(rank: Seen) -> list[str]:
 
 
 def computations(schedule: Schedule) -> Schedule:
-    ranks = tuple(tuple(i for i in order if not i.is_constant) for order in schedule.ranks)
+    ranks = tuple(tuple(i for i in order if i.kind not in (REDUCE, STEP)) for order in schedule.ranks)
     return Schedule(ranks=ranks, joint=schedule.joint)
 
 
 def expected_schedule(case: dict[str, Any]) -> Schedule:
     """Megatron's, as far as it computes."""
     if "vp" not in case:
-        return one_f_one_b(pp=case["pp"], microbatches=case["mb"])
+        schedule = one_f_one_b(pp=case["pp"], microbatches=case["mb"])
+        return overlapped(schedule) if case.get("pairs") else schedule
     schedule = interleaved(
         pp=case["pp"], microbatches=case["mb"], chunks=case["vp"], microbatch_group_size=case.get("group")
     )
-    return schedule if case.get("overlap") else joint_exchanges(schedule)
+    schedule = schedule if case.get("overlap") else joint_exchanges(schedule)
+    return overlapped(schedule) if case.get("pairs") else schedule
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -179,6 +197,12 @@ def test_boundaries_are_those_of_megatrons_schedule(harness: Harness, name: str)
 
 @pytest.mark.parametrize("name", ["pp=4,m=8", "pp=4,m=8,vpp=2", "pp=1,m=4", "pp=2,m=4,vpp=2,dp=1"])
 def test_boundaries_on_other_versions(other: Harness, name: str) -> None:
+    check_case(other, name)
+
+
+@pytest.mark.parametrize("other", ["0.19.2"], indirect=True)
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_that_run_as_one_on_the_newest_version(other: Harness, name: str) -> None:
     check_case(other, name)
 
 
@@ -206,7 +230,7 @@ def check_case(harness: Harness, name: str) -> None:
     schedule = parse_schedule(specs[0]["schedule"])  # complete, and without deadlock
     assert computations(schedule) == expected_schedule(case)
     constants = ["REDUCE", "STEP"] if case.get("ddp") else ["STEP"]
-    assert all([i.kind for i in order if i.is_constant] == constants for order in schedule.ranks)
+    assert all([i.kind for i in order if i.kind in (REDUCE, STEP)] == constants for order in schedule.ranks)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in WITHOUT_RECORD])

@@ -14,12 +14,13 @@ from megatron_loops import (
     NUM_MICROBATCHES,
     OLDER,
     SEQUENCE_LENGTH,
+    TIMES,
     run_in,
     saved_profile,
 )
 
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b, overlapped
 from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
 from perseus_dist.runlog.files import read_run
@@ -33,7 +34,8 @@ STARTED_S = 120.0
 
 def promised(layout: MegatronLayout) -> Schedule:
     if layout.num_chunks > 1:
-        return interleaved(pp=layout.pp_size, microbatches=layout.num_microbatches, chunks=layout.num_chunks)
+        schedule = interleaved(pp=layout.pp_size, microbatches=layout.num_microbatches, chunks=layout.num_chunks)
+        return overlapped(schedule) if layout.ep_size > 1 else schedule
     return one_f_one_b(pp=layout.pp_size, microbatches=layout.num_microbatches)
 
 
@@ -72,7 +74,8 @@ def check_tensor_parallel_clocks(timelines: dict[int, RankTimeline]) -> None:
 
 def check_work(run: MegatronRun) -> None:
     """Every iteration of every rank says how much it was, and how long Megatron's own iterator took."""
-    num_tokens = SEQUENCE_LENGTH * NUM_MICROBATCHES  # once, however many chunks they pass
+    # Once, however many chunks they pass, and of all that one node computes.
+    num_tokens = SEQUENCE_LENGTH * NUM_MICROBATCHES * run.layout.ep_size
     for rank in range(run.num_ranks):
         lines = (run.folder / f"rank-{rank}.jsonl").read_text().splitlines()
         iterations = [json.loads(line) for line in lines]
@@ -149,6 +152,16 @@ def test_iterations_run_as_cuda_graphs(
     assert "perseus: clocks stay" not in (run.folder / "training.log").read_text()
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
+
+
+@pytest.mark.stress
+def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_path: Path) -> None:
+    run = run_in(tmp_path, "PP2 x DP2", num_steps=85)
+    layout = replace(run.layout, num_chunks=2, ep_size=2)
+    long = 5.0  # kernels, beside which the experts' real work on a shared machine does not count
+    run = replace(run, layout=layout, forward_s=long * TIMES.forward_s, backward_s=long * TIMES.backward_s)
+    check_trained(run, run.train(), least_predicted=3)
+    assert ",forward_backward," in (tmp_path / "profile.csv").read_text()
 
 
 @pytest.mark.stress

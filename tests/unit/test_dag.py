@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perseus_dist.planning.schedule.dag import Dag, build_dag
 from perseus_dist.planning.schedule.dry_run import check_schedule, dry_run
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, make_schedule, overlapped
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 INTERLEAVED = st.builds(interleaved, pp=st.integers(2, 4), microbatches=st.just(12), chunks=st.integers(2, 3))
@@ -14,6 +14,7 @@ SCHEDULES = (
     st.builds(make_schedule, st.sampled_from(["gpipe", "1f1b"]), pp=st.integers(1, 6), microbatches=st.integers(1, 12))
     | INTERLEAVED
     | INTERLEAVED.map(joint_exchanges)
+    | (INTERLEAVED | INTERLEAVED.map(joint_exchanges)).map(overlapped)
 )
 
 
@@ -49,6 +50,21 @@ def test_split_backward_waits_for_the_input_gradient_alone() -> None:
         ("1F0", "2F0"): "data",
         ("2B0", "1I0"): "data",
         ("1I0", "0I0"): "data",
+    }
+
+
+def test_a_forward_and_a_backward_that_run_as_one_are_one_node() -> None:
+    """It waits for what either needs, ``0OVERLAP_F1`` being there for that, and both results come of it."""
+    text = "0F0 0F1 2F0 2OVERLAP_F1 2FB0 2B1 0B0 0B1\n1F0 1F1 1B0 1B1"
+    found = edges(build_dag(parse_schedule(text)))
+    pair = {edge: rule for edge, rule in found.items() if {"2OVERLAP_F1", "2FB0"} & {*edge}}
+    assert pair == {
+        ("2F0", "2OVERLAP_F1"): "order",
+        ("1F1", "2OVERLAP_F1"): "data",
+        ("2OVERLAP_F1", "2FB0"): "order",
+        ("2F0", "2FB0"): "data",
+        ("2FB0", "2B1"): "data",
+        ("2FB0", "1B0"): "data",
     }
 
 

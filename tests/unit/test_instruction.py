@@ -89,5 +89,7 @@ def test_profile_names_of_constants_lead_back(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "Forward", "FORWARD", "f", "load 2", "load2", "_x"])
 def test_refuses_unknown_profile_names(name: str) -> None:
-    with pytest.raises(ProfileError, match="expected forward, backward, backward_input, backward_weight, or"):
+    with pytest.raises(
+        ProfileError, match="expected forward, backward, backward_input, backward_weight, forward_backward, or"
+    ):
         kind_from_profile_name(name)

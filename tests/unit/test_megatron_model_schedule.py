@@ -42,6 +42,14 @@ def test_exchanges_are_joint_where_they_do_not_overlap() -> None:
     assert "+" not in schedule(SCHEDULE_FUNCTIONS[1], object(), pp=2, overlap_p2p_comm=False)
 
 
+def test_a_forward_and_a_backward_run_as_one_where_megatron_does_that() -> None:
+    ep = {"overlap_moe_expert_parallel_comm": True}
+    assert schedule(SCHEDULE_FUNCTIONS[0], object(), pp=1, **ep) == "0F0 0OVERLAP_F1 0FB0 0B1\n"
+    assert "1F0 1F1 3F0 3OVERLAP_F1 3FB0 3B1 1B0" in schedule(INTERLEAVED, [object(), object()], pp=2, **ep)
+    assert "3OVERLAP_F1+ 3FB0" in schedule(INTERLEAVED, [object(), object()], pp=2, overlap_p2p_comm=False, **ep)
+    assert "FB" not in schedule(SCHEDULE_FUNCTIONS[1], object(), pp=2, **ep)
+
+
 @pytest.mark.parametrize(("divides", "copies"), [(False, 4), (True, 1)])
 def test_sequence_parallelism_divides_the_tokens_of_a_tensor_parallel_group(divides: bool, copies: int) -> None:  # noqa: FBT001
     config = SimpleNamespace(**{**CONFIG, "tensor_model_parallel_size": 4, "sequence_parallel": divides})

@@ -35,6 +35,10 @@ def test_refused_runs(call: dict[str, Any], config: dict[str, Any], flag: str) -
     assert flag in reason
 
 
+def test_pairs_that_can_be_seen_are_not_refused() -> None:
+    assert reason_against({}, SimpleNamespace(overlap_moe_expert_parallel_comm=True), knows_pairs=True) is None
+
+
 @pytest.mark.parametrize(
     "config",
     [

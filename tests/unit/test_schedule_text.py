@@ -31,6 +31,13 @@ def test_joint_instructions() -> None:
     assert format_schedule(schedule) == text
 
 
+def test_a_forward_and_a_backward_that_run_as_one() -> None:
+    text = "0F0 0F1 0OVERLAP_F2+ 0FB0 0B1 0B2\n1F0 1OVERLAP_F1 1FB0 1OVERLAP_F2 1FB1 1B2\n"
+    schedule = parse_schedule(text)
+    assert schedule.joint == {parse_instruction("0OVERLAP_F2")}
+    assert format_schedule(schedule) == text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -67,6 +74,11 @@ def test_joint_instructions() -> None:
         ("0F0 0I0", r"missing 0W0: "),
         ("0F0 0B0 0W0", r"0B0 and 0W0 are both there: a backward is B, or I and W"),
         ("0F0 0I0 0W0 0B0", r"0B0 and 0I0 are both there"),
+        ("0F0 0F1 0OVERLAP_F1 0FB0 0B1", r"0F1 and 0OVERLAP_F1 are both there: remove one form"),
+        ("0F0 0OVERLAP_F1 0FB0 0B0 0B1", r"0B0 and 0FB0 are both there"),
+        ("0F0 0OVERLAP_F1 0B0 0B1", r"pp_rank 0 \(line 1\): 0OVERLAP_F1 is half of a pair: .* write both"),
+        ("0F0 0F1 0FB0 0B1", r"pp_rank 0 \(line 1\): 0FB0 is half of a pair"),
+        ("0F0 0B0 0OVERLAP_F", r"'0OVERLAP_F' names no microbatch"),
         ("0F0 0B0 0LOAD1", r"missing 0F1 and 0B1"),
         ("0STEP", r"missing 0F0 and 0B0"),
         ("0F0 0B0 0F999999999", r"missing 0F1 and 0B1"),

@@ -20,7 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_dist.messages.from_agent import RunTimes
-from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, SENDS, Instruction, Kind
+from perseus_dist.planning.schedule.instruction import (
+    OVERLAPPED_FORWARD,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    SENDS,
+    Instruction,
+    Kind,
+)
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
@@ -146,7 +153,7 @@ def _links(schedule_text: str) -> _Links:
     schedule = parse_schedule(schedule_text)
     orders = [[one for one in order if one.kind in _COMPUTATIONS] for order in schedule.ranks]
     place = {one: at for at, one in enumerate(one for order in orders for one in order)}
-    is_named = any(one.kind in SENDS for order in schedule.ranks for one in order)
+    is_named = any(one.kind in SENDS or one.kind == OVERLAPPED_FORWARD for order in schedule.ranks for one in order)
     return _Links(
         num_computations=tuple(map(len, orders)),
         sends_block=schedule.sends_block,

@@ -107,7 +107,7 @@ _COLUMNS = (  # in the order of Row
     _Column(
         "instruction",
         kind_from_profile_name,
-        "forward, backward, backward_input, backward_weight or a constant's lower-case name",
+        "forward, backward, backward_input, backward_weight, forward_backward or a constant's lower-case name",
     ),
     _Column("frequency", _whole(1, MAX_CLOCK_MHZ), f"a whole number of MHz from 1 to {MAX_CLOCK_MHZ}"),
     _Column("time", _real(MIN_TIME_S, MAX_TIME_S), f"seconds from {MIN_TIME_S:g} to {MAX_TIME_S:g}"),

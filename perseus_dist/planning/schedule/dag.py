@@ -12,12 +12,19 @@ that a schedule may also run itself. How it stands in the way depends on the sch
 from collections.abc import Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.instruction import (
+    OVERLAPPED_FORWARD,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    Instruction,
+    Kind,
+)
 from perseus_dist.planning.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -27,20 +34,34 @@ Int32Array = NDArray[np.int32]
 
 # The dependency rules, all of them; rank order comes on top. An instruction of the kind on the left waits for those on
 # the right, (stages away, kind) with the same microbatch, as far as the schedule has them: it writes a backward as B,
-# or as I and W, and has SEND_F and SEND_B only where a transfer between stages blocks the sender.
+# or as I and W, and has SEND_F and SEND_B only where a transfer between stages blocks the sender. Of a forward and a
+# backward that run as one, OVERLAP_F and FB, both begin when both can, and both results are there when FB ends.
+_OF_FORWARD = ((-1, Kind.FORWARD), (-1, OVERLAPPED_FORWARD), (-1, SEND_FORWARD))
+_OF_BACKWARD = (
+    (0, Kind.FORWARD),
+    (0, OVERLAPPED_FORWARD),
+    (1, Kind.BACKWARD),
+    (1, Kind.INPUT_GRADIENT),
+    (1, Kind.FORWARD_BACKWARD),
+    (1, SEND_BACKWARD),
+)
 _WAITS_FOR: dict[str, tuple[tuple[int, str], ...]] = {
-    Kind.FORWARD: ((-1, Kind.FORWARD), (-1, SEND_FORWARD)),
-    Kind.BACKWARD: ((0, Kind.FORWARD), (1, Kind.BACKWARD), (1, Kind.INPUT_GRADIENT), (1, SEND_BACKWARD)),
-    Kind.INPUT_GRADIENT: ((0, Kind.FORWARD), (1, Kind.BACKWARD), (1, Kind.INPUT_GRADIENT), (1, SEND_BACKWARD)),
+    Kind.FORWARD: _OF_FORWARD,
+    OVERLAPPED_FORWARD: _OF_FORWARD,
+    Kind.BACKWARD: _OF_BACKWARD,
+    Kind.INPUT_GRADIENT: _OF_BACKWARD,
+    Kind.FORWARD_BACKWARD: _OF_BACKWARD,
     Kind.WEIGHT_GRADIENT: ((0, Kind.INPUT_GRADIENT),),
-    SEND_FORWARD: ((0, Kind.FORWARD),),
-    SEND_BACKWARD: ((0, Kind.BACKWARD), (0, Kind.INPUT_GRADIENT)),
+    SEND_FORWARD: ((0, Kind.FORWARD), (0, OVERLAPPED_FORWARD)),
+    SEND_BACKWARD: ((0, Kind.BACKWARD), (0, Kind.INPUT_GRADIENT), (0, Kind.FORWARD_BACKWARD)),
 }
 # What a result is sent as, and how many stages on.
 _SENT_AS: dict[str, tuple[str, int]] = {
     Kind.FORWARD: (SEND_FORWARD, 1),
+    OVERLAPPED_FORWARD: (SEND_FORWARD, 1),
     Kind.BACKWARD: (SEND_BACKWARD, -1),
     Kind.INPUT_GRADIENT: (SEND_BACKWARD, -1),
+    Kind.FORWARD_BACKWARD: (SEND_BACKWARD, -1),
 }
 
 Timed = AbstractSet[tuple[int, str]]
@@ -84,10 +105,10 @@ def transfers_of(schedule: Schedule, timed: Timed) -> dict[Instruction, Instruct
 def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instruction, list[Instruction]]:
     """For each instruction, those that end before it begins, rank order aside, by pp_rank in execution order.
 
-    They are those it ``waits_for``. Where a schedule has joint instructions, pp_ranks exchange by calls that block, one
-    between each run of joint instructions, which may be a single one, and the next: results leave after the run, what
-    is asked for has arrived before the next run, and what was sent is asked for before the sender goes on. Transfers
-    that take time come last, as in ``transfers_of``.
+    They are those it ``waits_for``, and in place of an ``OVERLAP_F`` the ``FB`` that runs its forward. Where a schedule
+    has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
+    be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
+    what was sent is asked for before the sender goes on. Transfers that take time come last, as in ``transfers_of``.
     """
     inputs: dict[Instruction, list[Instruction]] = {
         instruction: [] for order in schedule.ranks for instruction in order
@@ -96,16 +117,33 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     if schedule.joint:
         _add_exchanges(inputs, schedule, transfers)
         return inputs
+    ends_with = _overlapped(schedule)
     for instruction, needed in inputs.items():
         for result in waits_for(instruction, inputs):
-            needed.append(transfers.get(result, result) if result.stage != instruction.stage else result)
+            transfer = transfers.get(result) if result.stage != instruction.stage else None
+            needed.append(transfer or ends_with.get(result, result))
     blocks = schedule.sends_block
     before_on_link: dict[tuple[int, str], list[Instruction]] = {}
     for result, transfer in transfers.items():
         before = [] if blocks else before_on_link.get(transfer[:2], [])
-        inputs[transfer] = [result, *before]
+        inputs[transfer] = [ends_with.get(result, result), *before]
         before_on_link[transfer[:2]] = [transfer]
     return inputs
+
+
+def _overlapped(schedule: Schedule) -> dict[Instruction, Instruction]:
+    """The ``FB`` that runs the forward of each ``OVERLAP_F``: the next instruction on its pp_rank."""
+    return {
+        instruction: following
+        for order in schedule.ranks
+        for instruction, following in pairwise(order)
+        if instruction.kind == OVERLAPPED_FORWARD
+    }
+
+
+def _single(kind: str) -> str:
+    """The kind that a forward or a backward has where it runs by itself."""
+    return {OVERLAPPED_FORWARD: str(Kind.FORWARD), Kind.FORWARD_BACKWARD: str(Kind.BACKWARD)}.get(kind, kind)
 
 
 def _add_exchanges(
@@ -114,7 +152,7 @@ def _add_exchanges(
     """As ``inputs_of`` says of joint instructions.
 
     A result is asked for after the run before the one that needs it. One that goes round, from the last pp_rank to the
-    first or back, may be asked for earlier: after the receiver's instruction of its kind that comes ``num_ranks - 1``
+    first or back, may be asked for earlier: after the receiver's forward, or backward, that comes ``num_ranks - 1``
     later than the sender's, both counted from 0. Source: ``recv_tensor_from_previous_stage`` in megatron-core 0.16.1.
     """
     runs = [list(joint_runs(order, schedule.joint)) for order in schedule.ranks]
@@ -124,8 +162,10 @@ def _add_exchanges(
         for position, run in enumerate(order)
         for instruction in run
     }
+    ends_with = _overlapped(schedule)
     of_kind = [
-        {kind: [i for i in order if i.kind == kind] for kind in {i.kind for i in order}} for order in schedule.ranks
+        {kind: [i for i in order if _single(i.kind) == kind] for kind in {_single(i.kind) for i in order}}
+        for order in schedule.ranks
     ]
     number = {i: n for kinds in of_kind for order in kinds.values() for n, i in enumerate(order)}
 
@@ -143,11 +183,11 @@ def _add_exchanges(
         for result in waits_for(instruction, run_of):
             sender, sent_after = run_of[result]
             if sender == pp_rank:
-                inputs[instruction].append(result)
+                inputs[instruction].append(ends_with.get(result, result))
                 continue
             asked_after = position - 1
             goes_round = (sender < pp_rank) != (result.stage < instruction.stage)
-            same_kind, later = of_kind[pp_rank].get(result.kind, []), number[result] + schedule.num_ranks - 1
+            same_kind, later = of_kind[pp_rank].get(_single(result.kind), []), number[result] + schedule.num_ranks - 1
             if goes_round and later < len(same_kind):
                 asked_after = min(asked_after, run_of[same_kind[later]][1])
             sent, asked = over_after(sender, sent_after), over_after(pp_rank, asked_after)

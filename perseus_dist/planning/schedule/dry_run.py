@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dag import inputs_of, joint_runs, waits_for
-from perseus_dist.planning.schedule.instruction import Instruction, Kind
+from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 
 
@@ -22,6 +22,7 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
     places = places or [f"pp_rank {pp_rank}" for pp_rank in range(schedule.num_ranks)]
     rank_of = _rank_of_each(schedule, places)
     _check_complete(schedule, rank_of, places)
+    _check_pairs(schedule, places)
     _check_joint(schedule, rank_of, places)
     dry_run(schedule, places=places)
 
@@ -71,6 +72,8 @@ def check_joint(instruction: Instruction, following: Instruction | None, *, plac
     Raises:
         ScheduleError: Names the place and the instruction.
     """
+    if following is not None and (instruction.kind, following.kind) == (OVERLAPPED_FORWARD, Kind.FORWARD_BACKWARD):
+        return
     if following is None:
         reason = "no instruction follows it on its pp_rank"
     elif instruction.is_constant or following.is_constant:
@@ -111,6 +114,19 @@ def _deadlock(
     return f"deadlock: {'; '.join(waits)}: reorder one of them{' or remove a +' if schedule.joint else ''}"
 
 
+def _check_pairs(schedule: Schedule, places: Sequence[str]) -> None:
+    """Of a pair that runs as one, the forward's name comes right before the backward's."""
+    for place, order in zip(places, schedule.ranks, strict=True):
+        for before, after in zip((None, *order), (*order, None), strict=True):
+            is_named = before is not None and before.kind == OVERLAPPED_FORWARD
+            is_pair = after is not None and after.kind == Kind.FORWARD_BACKWARD
+            if is_named != is_pair:
+                raise ScheduleError(
+                    f"{place}: {before if is_named else after} is half of a pair: a forward and a backward that run as "
+                    "one are written one after the other, as in 0OVERLAP_F4 4FB0; write both"
+                )
+
+
 def _check_joint(schedule: Schedule, rank_of: Mapping[Instruction, int], places: Sequence[str]) -> None:
     for unknown in sorted(schedule.joint.difference(rank_of)):
         raise ScheduleError(f"{unknown} is joint, but no pp_rank runs it: join instructions of the schedule")
@@ -149,13 +165,20 @@ def _check_complete(schedule: Schedule, rank_of: Mapping[Instruction, int], plac
     for stage in range(schedule.num_stages):
         place = places[rank_of_stage[stage]] if stage in rank_of_stage else f"no pp_rank has stage {stage}"
         for microbatch in range(num_microbatches):
-            forward, backward, input_gradient, weight_gradient = (Instruction(stage, kind, microbatch) for kind in Kind)
+            forward, backward, input_gradient, weight_gradient, pair = (
+                Instruction(stage, kind, microbatch) for kind in Kind
+            )
             split = [gradient for gradient in (input_gradient, weight_gradient) if gradient in rank_of]
-            if backward in rank_of and split:
+            overlapped = Instruction(stage, OVERLAPPED_FORWARD, microbatch)
+            forms = [form for form in (backward, *split[:1], pair) if form in rank_of]
+            if len(forms) > 1:
                 raise ScheduleError(
-                    f"{place}: {backward} and {split[0]} are both there: a backward is B, or I and W; remove one form"
+                    f"{place}: {forms[0]} and {forms[1]} are both there: a backward is B, or I and W; remove one form"
                 )
-            needed = (forward, input_gradient, weight_gradient) if split else (forward, backward)
+            if forward in rank_of and overlapped in rank_of:
+                raise ScheduleError(f"{place}: {forward} and {overlapped} are both there: remove one form")
+            needed = [overlapped if overlapped in rank_of else forward]
+            needed += (input_gradient, weight_gradient) if split else (pair if pair in rank_of else backward,)
             missing = [instruction for instruction in needed if instruction not in rank_of]
             if missing:
                 raise ScheduleError(

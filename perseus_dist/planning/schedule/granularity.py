@@ -14,7 +14,8 @@ from perseus_dist.planning.schedule.schedule import Schedule
 ITERATION: Final = "ITERATION"
 """Kind, in boundaries, of all that a rank does in an iteration, where its instructions cannot be seen."""
 
-_BACKWARDS = frozenset({Kind.BACKWARD, Kind.INPUT_GRADIENT})
+_BACKWARDS = frozenset({Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.FORWARD_BACKWARD})
+_FORWARDS = frozenset({Kind.FORWARD, Kind.FORWARD_BACKWARD})
 
 
 class Granularity(StrEnum):
@@ -41,7 +42,7 @@ def phases_of(order: Sequence[Instruction]) -> list[Phase]:
     """
     kinds = [instruction.kind for instruction in order]
     first_backward = next((at for at, kind in enumerate(kinds) if kind in _BACKWARDS), len(kinds))
-    last_forward = max((at for at, kind in enumerate(kinds) if kind == Kind.FORWARD), default=-1)
+    last_forward = max((at for at, kind in enumerate(kinds) if kind in _FORWARDS), default=-1)
     return [
         Phase.WARM_UP if at < first_backward else Phase.COOL_DOWN if at > last_forward else Phase.STEADY
         for at in range(len(kinds))

@@ -22,6 +22,10 @@ SEND_BACKWARD = "SEND_B"
 SENDS = frozenset({SEND_FORWARD, SEND_BACKWARD})
 """Kinds of transfers. Of a schedule that does not run them itself, a profile may say how long they take."""
 
+OVERLAPPED_FORWARD = "OVERLAP_F"
+"""Constant kind: says which forward the ``FB`` next on its pp_rank runs beside its backward, and takes hardly any time:
+``0OVERLAP_F4 4FB0`` is the forward ``0F4`` and the backward ``4B0``, run as one."""
+
 CLOCK_CHANGE = "CLOCK_CHANGE"
 """Name under which a profile says how long changes to a clock take. Nothing that a schedule runs has it."""
 
@@ -33,15 +37,19 @@ class Kind(StrEnum):
     BACKWARD = "B"
     INPUT_GRADIENT = "I"
     WEIGHT_GRADIENT = "W"
+    FORWARD_BACKWARD = "FB"
+    """A backward that runs as one with a forward, of another microbatch: ``OVERLAPPED_FORWARD`` before it says which.
+    Stage and microbatch are the backward's."""
 
 
 _COMPUTATIONS = frozenset(Kind)
-_NEEDS_MICROBATCH = _COMPUTATIONS | SENDS
+_NEEDS_MICROBATCH = _COMPUTATIONS | SENDS | {OVERLAPPED_FORWARD}
 _PROFILE_NAMES: dict[str, str] = {
     Kind.FORWARD: "forward",
     Kind.BACKWARD: "backward",
     Kind.INPUT_GRADIENT: "backward_input",
     Kind.WEIGHT_GRADIENT: "backward_weight",
+    Kind.FORWARD_BACKWARD: "forward_backward",
 }
 _KINDS: dict[str, str] = {name: kind for kind, name in _PROFILE_NAMES.items()}
 # Nine digits are more than any pipeline has, and keep a slip of the keyboard from becoming a huge number. A constant's
@@ -82,7 +90,7 @@ def parse_instruction(token: str) -> Instruction:
     match = _TOKEN.fullmatch(token)
     if match is None:
         raise ScheduleError(
-            f"{token!r} is not an instruction: write stage, kind, microbatch as in 2F0 (kinds F, B, I, W), or a "
+            f"{token!r} is not an instruction: write stage, kind, microbatch as in 2F0 (kinds F, B, I, W, FB), or a "
             "constant's name in two capitals or more as in 0LOAD3 or 0STEP"
         )
     stage, kind, microbatch = match.groups()
@@ -108,7 +116,7 @@ def kind_from_profile_name(name: str) -> str:
     """
     if name in _KINDS:
         return _KINDS[name]
-    if _CONSTANT_PROFILE_NAME.fullmatch(name) is None:
+    if _CONSTANT_PROFILE_NAME.fullmatch(name) is None or name.upper() in _COMPUTATIONS:
         raise ProfileError(
             f"unknown instruction {name!r}: expected {', '.join(_KINDS)}, or a constant's name in two lower-case "
             "letters or more, such as load"

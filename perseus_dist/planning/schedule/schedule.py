@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import chain
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.instruction import Instruction, Kind
+from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 
 SCHEDULE_NAMES = ("gpipe", "1f1b", "interleaved")
 MAX_INSTRUCTIONS = 1 << 20
@@ -202,6 +202,29 @@ def joint_exchanges(schedule: Schedule) -> Schedule:
         if instruction.kind == Kind.FORWARD
     )
     return Schedule(ranks=schedule.ranks, joint=frozenset(joint))
+
+
+def overlapped(schedule: Schedule) -> Schedule:
+    """A schedule as Megatron-LM runs it with ``overlap_moe_expert_parallel_comm``, a forward and a backward as one.
+
+    One forward more than otherwise comes before the first backward, so that the two of a pair need nothing of each
+    other; each forward from then on runs as one with the backward that comes next. Source: ``combined_1f1b.py`` and
+    ``get_pp_rank_microbatches`` in ``megatron.core.pipeline_parallel`` of megatron-core 0.16.1.
+
+    Args:
+        schedule: Of ``one_f_one_b`` with one pp_rank, or of ``interleaved``, and then also of ``joint_exchanges``.
+    """
+    ranks = []
+    for order in schedule.ranks:
+        forwards = [i for i in order if i.kind == Kind.FORWARD]
+        backwards = [i for i in order if i.kind == Kind.BACKWARD]
+        warm_up = order.index(backwards[0])  # as many forwards: one more than before
+        num_pairs = len(forwards) - warm_up
+        beside = [i._replace(kind=OVERLAPPED_FORWARD) for i in forwards[warm_up:]]
+        pairs = [i._replace(kind=Kind.FORWARD_BACKWARD) for i in backwards[:num_pairs]]
+        ranks.append(_alternate(forwards[:warm_up] + beside, pairs + backwards[num_pairs:], warm_up))
+    joint = {i._replace(kind=OVERLAPPED_FORWARD) for i in schedule.joint}
+    return Schedule(ranks=tuple(ranks), joint=frozenset(joint.intersection(chain.from_iterable(ranks))))
 
 
 def _interleaved_warm_up(pp: int, pp_rank: int, chunks: int, group: int) -> int:

@@ -21,6 +21,7 @@ _NAMES: dict[str, str] = {
     Kind.BACKWARD: "backward",
     Kind.INPUT_GRADIENT: "input gradient",
     Kind.WEIGHT_GRADIENT: "weight gradient",
+    Kind.FORWARD_BACKWARD: "forward and backward as one",
 }
 _SWATCH_PT, _GAP_PT = 14.0, 16.0
 _BAR_IN = 2.4

@@ -27,6 +27,7 @@ TOP: dict[str, float] = {
     Kind.BACKWARD: 0.26,
     Kind.INPUT_GRADIENT: 0.26,
     Kind.WEIGHT_GRADIENT: 0.44,
+    Kind.FORWARD_BACKWARD: 0.16,
 }
 CONSTANT_TOP = 0.35
 WAITING_TOP = 0.06
@@ -188,7 +189,7 @@ def windows(executions: Sequence[Execution]) -> tuple[Window, ...]:
 def _filled_ps(execution: Execution) -> int:
     """[ps] when the last rank ends its first backward."""
     first_ps = np.full(execution.dag.schedule.num_ranks, execution.time_ps)
-    chosen = _of_kinds(execution.dag.instructions, Kind.BACKWARD, Kind.INPUT_GRADIENT)
+    chosen = _of_kinds(execution.dag.instructions, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.FORWARD_BACKWARD)
     np.minimum.at(first_ps, execution.dag.pp_rank[chosen], execution.end_ps[chosen])
     return int(first_ps.max())
 
@@ -196,7 +197,7 @@ def _filled_ps(execution: Execution) -> int:
 def _draining_ps(execution: Execution) -> int:
     """[ps] when the first rank starts its last forward."""
     last_ps = np.zeros(execution.dag.schedule.num_ranks, dtype=np.int64)
-    chosen = _of_kinds(execution.dag.instructions, Kind.FORWARD)
+    chosen = _of_kinds(execution.dag.instructions, Kind.FORWARD, Kind.FORWARD_BACKWARD)
     np.maximum.at(last_ps, execution.dag.pp_rank[chosen], execution.start_ps[chosen])
     return int(last_ps.min())
 

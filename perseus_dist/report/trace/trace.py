@@ -25,6 +25,7 @@ CATEGORIES: dict[str, str] = {
     Kind.BACKWARD: "backward",
     Kind.INPUT_GRADIENT: "input gradient",
     Kind.WEIGHT_GRADIENT: "weight gradient",
+    Kind.FORWARD_BACKWARD: "forward and backward as one",
 }
 
 

@@ -18,6 +18,11 @@ _TRAINING = (
     *("--eval-iters", "0", "--eval-interval", "1000000"),
 )
 
+_EXPERTS = (
+    *("--num-experts", "4", "--moe-token-dispatcher-type", "alltoall", "--disable-bias-linear", "--bf16"),
+    "--overlap-moe-expert-parallel-comm",
+)
+
 _ON_CPU = (
     *("--distributed-backend", "gloo", "--use-cpu-initialization", "--transformer-impl", "local"),
     *("--no-masked-softmax-fusion", "--no-bias-gelu-fusion", "--no-bias-dropout-fusion", "--no-rope-fusion"),
@@ -31,6 +36,8 @@ class MegatronLayout:
 
     Attributes:
         pp_size, dp_size, tp_size: How many ranks pipeline, data and tensor parallelism have.
+        ep_size: How many of the data-parallel ranks share experts, with a forward and a backward run as one; 1: the
+            model has none.
         num_chunks: Virtual stages on each rank; more than one is the interleaved schedule.
         num_microbatches: Of each pipeline in an iteration.
         is_p2p_overlapped: Whether the interleaved schedule's transfers run beside the computations.
@@ -39,6 +46,7 @@ class MegatronLayout:
     pp_size: int
     dp_size: int = 1
     tp_size: int = 1
+    ep_size: int = 1
     num_chunks: int = 1
     num_microbatches: int = 8
     is_p2p_overlapped: bool = True
@@ -58,6 +66,8 @@ class MegatronLayout:
         if self.num_chunks > 1:
             arguments += ["--num-virtual-stages-per-pipeline-rank", str(self.num_chunks)]
             arguments += [] if self.is_p2p_overlapped else ["--no-overlap-p2p-communication"]
+        if self.ep_size > 1:
+            arguments += ["--expert-model-parallel-size", str(self.ep_size), *_EXPERTS]
         if self.dp_size > 1:
             arguments.append("--use-distributed-optimizer")
         return arguments

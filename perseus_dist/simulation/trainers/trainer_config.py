@@ -12,6 +12,7 @@ _KERNEL_CLASSES: Mapping[str, str] = {
     Kind.BACKWARD: "backward",
     Kind.INPUT_GRADIENT: "backward",
     Kind.WEIGHT_GRADIENT: "backward",
+    Kind.FORWARD_BACKWARD: "backward",
 }
 
 

@@ -4,7 +4,7 @@ What a shell does for the core (processes, shared memory, sockets, sleeps) is re
 moment.
 """
 
-from perseus_dist.agent.core.actions import Action, LeavePlanner, ReadMeter, RequestClock, Send, WatchEnergy
+from perseus_dist.agent.core.actions import Action, ReadMeter, RequestClock, Send, WatchEnergy
 from perseus_dist.agent.core.core import AgentCore
 from perseus_dist.agent.process.startup import parse_target, rank_from_spec, saved_profile_from_spec, settings_from_spec
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -24,7 +24,6 @@ class VirtualAgent:
 
     Attributes:
         lease: On its GPU's clock.
-        has_left: It does not want to attach any more.
     """
 
     def __init__(self, spec: RankSpec, gpu: SimulatedGpu, *, incarnation: int | None = None) -> None:
@@ -36,7 +35,6 @@ class VirtualAgent:
             incarnation: Another one for every agent of a rank; None for that of its first.
         """
         self.lease = VirtualLease(gpu)
-        self.has_left = False
         self._refusal = ""
         self._meter = VirtualMeter(gpu)
         self._core = AgentCore(
@@ -145,8 +143,6 @@ class VirtualAgent:
                     wants_reading = True
                 case WatchEnergy():
                     self._meter.watch_energy(action.is_on, now_ns)
-                case LeavePlanner():
-                    self.has_left = True
         if wants_reading:
             self._sample(now_ns)
 

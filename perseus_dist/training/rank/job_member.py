@@ -154,6 +154,11 @@ class JobMember:
         if self._boundaries is not None and self._granularity == Granularity.INSTRUCTION:
             self._boundaries.begin(instruction)
 
+    def finish(self) -> None:
+        """The instruction's result is there, and leaves before its end."""
+        if self._device is not None:
+            self._device.end()
+
     def end(self, instruction: Instruction) -> None:
         """The instruction ends."""
         if self._device is not None:

@@ -25,7 +25,7 @@ SLOW = "report part"
 MAX_S = 10.0
 MAX_MIB = 512
 # What a command would do to this machine with good arguments; everything before that is the real thing.
-_EFFECTS = (
+EFFECTS = (
     "perseus_dist.planner.service.server.serve",
     "perseus_dist.cli.node.clockd.run_clockd",
     "perseus_dist.cli.node.release.release_named",
@@ -46,7 +46,8 @@ class EffectReachedError(Exception):
     """The input was taken for good: the command would begin."""
 
 
-def _reach(*_: object, **__: object) -> Any:
+def reach(*_: object, **__: object) -> Any:
+    """Stand in for an effect."""
     raise EffectReachedError
 
 
@@ -94,8 +95,8 @@ def workplace(folder: Path) -> Iterator[dict[str, Generator]]:
         Path("made").rmdir()
         (folder / "good.npz").write_bytes(frontier)
         report = report_folder(folder / "run")
-        for effect in _EFFECTS:
-            stack.enter_context(patch(effect, _reach))
+        for effect in EFFECTS:
+            stack.enter_context(patch(effect, reach))
         stack.enter_context(patch("perseus_dist.cli.node.doctor.inspect_device", lambda _environ: ()))
         stack.enter_context(patch("perseus_dist.cli.node.clockd.check_usable", lambda _environ: None))
         drawn = {
