@@ -84,6 +84,17 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(7150, "waiting", id="a power cap whose times are as profiled again", marks=pytest.mark.stress),
         pytest.param(1067, "settled_plan", id="a stopped planner orders what is past"),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),
+        pytest.param(
+            3062, "reported_saving", id="a straggler is over for an iteration, and again", marks=pytest.mark.stress
+        ),
+        pytest.param(7203, "reported_saving", id="heat on two of three pipelines", marks=pytest.mark.stress),
+        pytest.param(7268, "reported_saving", id="a job that ends three iterations after its first plan"),
+        pytest.param(8113, "reported_saving", id="a GPU recovers that others do not wait for, in the baseline"),
+        pytest.param(
+            8117, "reported_saving", id="a planner starts again while pipelines wait", marks=pytest.mark.stress
+        ),
+        pytest.param(8149, "reported_saving", id="few iterations at full clocks in a noisy job"),
+        pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariant: str) -> None:

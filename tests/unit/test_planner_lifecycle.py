@@ -35,9 +35,11 @@ from perseus_dist.messages.from_planner import (
     Switch,
 )
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
-from perseus_dist.planner.job.facts import Fact, SwitchDecided
+from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
+from perseus_dist.planner.job.full_clocks import FullClocks
 from perseus_dist.planner.job.measured_transfers import slowest
+from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import (
     Answer,
@@ -522,6 +524,27 @@ def test_the_baseline_is_the_median_of_whole_iterations_after_warm_up() -> None:
     status = job_status(fleet.job)
     assert (status.baseline.time_s, status.baseline.energy_j) == (1.0, 200.0)
     assert fleet.phase() is Phase.PROFILING
+
+
+@pytest.mark.parametrize(
+    ("iteration_s", "is_rough"),
+    [pytest.param(0.1, True, id="a counter's period is 4 percent of five"), pytest.param(1.0, False, id="0.4 percent")],
+)
+def test_the_energy_of_a_baseline_is_that_of_more_iterations_where_a_counter_makes_it_rough(
+    iteration_s: float, *, is_rough: bool
+) -> None:
+    """Its five lie together, and may all the same be read early or late by a part of the counter's period."""
+    fleet = Fleet(dp=2)
+    fleet.attach_all()
+    fleet.job.measured.baseline = BaselineMeasured(
+        num_iterations=5, time_s=iteration_s, time_spread_s=0.0, energy_j=200.0, energy_spread_j=1.0
+    )
+    full = FullClocks(time_s=iteration_s, energy_j=206.0, num_iterations=40, weight=1600.0)
+    fleet.job.measured.saving.begin(full)
+    effects = record_baseline(fleet.job)
+    baseline = job_status(fleet.job).baseline
+    assert (baseline.num_iterations, baseline.energy_j) == ((40, 206.0) if is_rough else (5, 200.0))
+    assert bool(effects) == is_rough
 
 
 def test_an_iteration_that_a_rank_has_not_reported_does_not_count() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks
+from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks, FullWindow
 from perseus_dist.planner.job.saving import Saving
 from perseus_dist.planner.job.saving_level import UNKNOWN, Followed
 
@@ -484,3 +484,91 @@ def test_a_counter_that_has_not_ticked_is_no_change() -> None:
     probe(saving, 8, energy_j=1200.0)
     saving.end_window()
     assert math.isfinite(saving.saved_j)
+
+
+def test_an_iteration_is_of_the_level_that_it_is_nearest_to() -> None:
+    """Pipelines wait for a straggler that is over for an iteration, which looks much like those before."""
+    saving = begun()
+    probe(saving, 0, 1.9, 950.0)
+    saving.end_window()
+    plan(saving, 4, number=100, plan=WAITING)
+    plan(saving, 1, 1.97, 885.0, number=104, plan=WAITING)
+    plan(saving, 4, 1.989, 896.0, number=105, plan=WAITING)
+    assert saving.saved_j == pytest.approx(4 * (1000 - 900) + (950 - 885) + 4 * (1000 - 896), rel=0.01)
+
+
+def test_a_newest_level_that_is_as_near_as_others_goes_on() -> None:
+    """Plans hide that a state has changed: what follows lies in the one that was shown last."""
+    slow = Followed(key="slow", stretch=1.2, rate_j=95.0)
+    saving = begun()
+    plan(saving, 20, 2.4, 800.0, number=0, plan=slow)
+    probe(saving, 20)
+    plan(saving, 8, 2.4, 800.0, number=23, plan=slow)
+    probe(saving, 31, TIME_S, 900.0)
+    plan(saving, 8, 2.4, 800.0, number=34, plan=slow)
+    before_j = saving.saved_j
+    plan(saving, 10, 2.401, 800.4, number=42, plan=slow)
+    assert saving.saved_j - before_j == pytest.approx(10 * 100, abs=15)
+
+
+def test_pipelines_that_wait_as_long_as_planned_tell_nothing_of_full_clocks() -> None:
+    """A planner that has started again knows the baseline of a job that was well; a straggler makes others wait now."""
+    waiting = replace(WAITING, time_s=2.5)
+    saving = begun()
+    plan(saving, 4, 2.5, 950.0, plan=waiting)
+    assert saving.saved_j == pytest.approx(4 * 190)
+    assert saving.doubt_j >= 4 * 190
+    assert saving.wants_window()
+
+
+def test_a_window_is_wanted_where_pipelines_wait_in_a_state_that_was_guessed_before() -> None:
+    """Heat: iterations took longer under the plan before, so that what they save was a guess; the profile says more."""
+    saving = begun()
+    probe(saving, 0)
+    plan(saving, 8, number=3)
+    plan(saving, 1, 2.4, 850.0, number=11)
+    plan(saving, 3, 2.4, 840.0, number=12, plan=WAITING)
+    assert not saving.wants_window()
+    plan(saving, 1, 2.4, 840.0, number=15, plan=WAITING)
+    assert saving.wants_window()
+
+
+def test_few_iterations_at_full_clocks_may_be_longer_than_others_by_chance() -> None:
+    """Each one's time and energy is 1 percent off, as a standard deviation."""
+    num_within = 0
+    for seed in range(40):
+        noise = random.Random(seed)
+        factors = [noise.gauss(1, 0.01) for _ in range(61)]
+        saving = Saving()
+        for i, factor in enumerate(factors[:6]):
+            saving.record_full(i, TIME_S * factor, ENERGY_J * factor, period_s=1e-6)
+        for i, factor in enumerate(factors[6:], start=6):
+            saving.record_planned(i, TIME_S * factor, PLANNED_J * factor, plan=PLAN)
+        true_j = sum((ENERGY_J - PLANNED_J) * factor for factor in factors[6:])
+        num_within += abs(saving.saved_j - true_j) <= saving.doubt_j
+    assert num_within >= 34
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "period_s", "goes_on"),
+    [
+        pytest.param(1008.0, 0.01, True, id="noise"),
+        pytest.param(975.0, 0.01, False, id="a GPU that others wait for hides that another one recovers"),
+        pytest.param(975.0, 0.1, True, id="a counter that ticks rarely"),
+    ],
+)
+def test_a_window_ends_where_iterations_of_the_same_time_draw_another_energy(
+    energy_j: float, period_s: float, *, goes_on: bool
+) -> None:
+    window = FullWindow(first=0, last=4, time_s=5 * 2.0, energy_j=5 * 1000.0, period_s=period_s, is_settled=True)
+    assert window.goes_on(5, 2.0, energy_j, 0.001) == goes_on
+
+
+def test_what_the_window_before_a_short_plan_has_borrowed_is_given_back_where_the_job_ends() -> None:
+    """The counter is read where clocks change; at the end of each iteration but that a line between readings tells."""
+    saving = begun()
+    probe(saving, 0, num=9)
+    probe(saving, 9, energy_j=1030.0, num=1)
+    plan(saving, 1, energy_j=PLANNED_J - 30, number=10)
+    plan(saving, 2, energy_j=None, number=11)
+    assert saving.saved_j == pytest.approx(3 * 100, rel=0.05)

@@ -16,6 +16,10 @@ METER_SHARE = 0.2
 _STEP_SHARE = 1 / 6  # of a counter's period, that a step of power is rounded off by on the mean
 _ALIKE_TIME = 0.005
 _ALIKE_ENERGY = 0.003
+_STEADY_ENERGY = 0.015  # lines between readings a second apart move that much at a window's begin and end
+_MIN_STEADY = 3
+_MIN_INNER = 5
+_EDGES = 2  # readings that an iteration's energy is the difference of, each off by a counter's period at most
 _ON_THE_WAY = 0.02
 _Z = 4.0
 _METER_Z = 2.0  # of what counters that tick leave in doubt: more would hide states
@@ -110,6 +114,7 @@ class FullWindow:
         time_s, energy_j: [s], [J] summed.
         period_s: [s] of the energy counters.
         is_settled: Its first iteration was not the first at full clocks, which are on their way then.
+        last_j: [J] of the last one; 0 where it is the first as well.
     """
 
     first: int
@@ -118,6 +123,7 @@ class FullWindow:
     energy_j: float
     period_s: float
     is_settled: bool
+    last_j: float = 0.0
 
     @property
     def says_something(self) -> bool:
@@ -130,16 +136,35 @@ class FullWindow:
         """How many."""
         return self.last - self.first + 1
 
-    def goes_on(self, number: int, time_s: float, time_noise: float) -> bool:
-        """Whether an iteration is the next one of this window; in the first one clocks may have been on their way."""
-        share = _ON_THE_WAY if not self.is_settled and self.first == self.last else max(_ALIKE_TIME, _Z * time_noise)
-        return number == self.last + 1 and abs(time_s * self.num_iterations / self.time_s - 1) <= share
+    def goes_on(self, number: int, time_s: float, energy_j: float, time_noise: float) -> bool:
+        """Whether an iteration is the next one of this window; in the first one clocks may have been on their way.
+
+        A GPU that others wait for hides in their times what another one draws more or less.
+        """
+        num = self.num_iterations
+        is_on_the_way = not self.is_settled and num == 1
+        time_share = _ON_THE_WAY if is_on_the_way else max(_ALIKE_TIME, _Z * time_noise)
+        if number != self.last + 1 or abs(time_s * num / self.time_s - 1) > time_share:
+            return False
+        energy_share = max(_STEADY_ENERGY, _Z * time_noise, _EDGES * self.period_s / time_s)
+        return num < _MIN_STEADY or abs(energy_j * num / self.energy_j - 1) <= energy_share
+
+    @property
+    def borrowed_j(self) -> float:
+        """[J] by which the last iteration drew more than the others: counted here, and missing just behind the window.
+
+        Where clocks change, counters are read at once; at other iterations' ends lines between two readings tell, which
+        are wrong by as much at each, as long as clocks stay. 0 where there are too few others.
+        """
+        num = self.num_iterations - 1
+        return self.last_j - (self.energy_j - self.last_j) / num if num >= _MIN_INNER and self.last_j else 0.0
 
     def add(self, time_s: float, energy_j: float) -> None:
         """The next iteration."""
         self.last += 1
         self.time_s += time_s
         self.energy_j += energy_j
+        self.last_j = energy_j
 
     def shown(self, beside: Sequence[Beside]) -> FullClocks:
         """Time and energy of its iterations, given those beside it at other clocks, on either side."""

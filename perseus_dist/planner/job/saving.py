@@ -23,11 +23,12 @@ from perseus_dist.planner.job.saving_level import GUESS_SHARE, PROFILE_SHARE, UN
 
 _NUM_NOISE = 64
 _MIN_NOISE = 8
-_USUAL_TIME_NOISE, _USUAL_ENERGY_NOISE = 0.0025, 0.01
+_USUAL_NOISE = 0.0025
 _NORMAL = 1.4826 / math.sqrt(2)  # from a median of absolute differences to a standard deviation
 _ALIKE_TIME = 0.005
 _ALIKE_ENERGY = 0.01
 _RECOVERED = 0.02
+_CLEARLY = 0.25  # of what an iteration may be off
 _Z = 4.0
 _MAX_GAP = 4  # iterations between a window and the one that follows it, where reports were lost
 _MAX_STATES = 8
@@ -82,7 +83,8 @@ class Saving:
     def doubt_j(self) -> float:
         """[J] that it may be more or less, because counters tick and states changed that no window has shown."""
         hidden_j = self._hidden_j(self._level) if self._level is not None else 0.0
-        return self.counted_doubt_j + hidden_j + sum(level.doubt_j for level in self._levels)
+        noise = self._noise(self._time_noise)
+        return self.counted_doubt_j + hidden_j + sum(level.doubt_j(noise) for level in self._levels)
 
     @property
     def is_known(self) -> bool:
@@ -136,8 +138,8 @@ class Saving:
             self.end_window()
             return
         self._note(None, time_s, energy_j)
-        window, noise = self._window, self._noise(self._time_noise, _USUAL_TIME_NOISE)
-        if window is not None and self._after is None and window.goes_on(number, time_s, noise):
+        window, noise = self._window, self._noise(self._time_noise)
+        if window is not None and self._after is None and window.goes_on(number, time_s, energy_j, noise):
             window.add(time_s, energy_j)
             return
         is_settled = window is not None and self._after is None and window.last == number - 1
@@ -161,6 +163,8 @@ class Saving:
         """
         level = self._find(plan, time_s, energy_j)
         if energy_j is None:
+            if self._window is not None and self._after is not None:  # the counter will not be read at its end
+                self._after.energy_j += self._window.borrowed_j / self._after.count
             self.end_window()
             if level is None and self._level is not None and self._level.plan.key == plan.key:
                 level = self._level
@@ -223,7 +227,7 @@ class Saving:
         self._settle()
         state = self._known(window.shown([level.beside(energies_j) for level, energies_j in sides if level]))
         self.full = state
-        noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
+        noise = self._noise(self._time_noise)
         if before is not None and before is not after and not before.is_shown:
             is_other_plan = after is not None and before.plan.key != after.plan.key
             if is_other_plan and before.may_lie_in(state, noise, is_beside=True):
@@ -237,17 +241,18 @@ class Saving:
 
     def _settle(self) -> None:
         """States drift: what lies long behind is not counted again by what is measured now."""
+        noise = self._noise(self._time_noise)
         for level in self._levels:
             if level.state is not None and level.state.num_iterations >= _NUM_SETTLED:
                 self.counted_j += level.saved_j
-                self.counted_doubt_j += level.doubt_j
+                self.counted_doubt_j += level.doubt_j(noise)
                 level.settle()
 
     def _begin(self, plan: Followed, time_s: float, energy_j: float, before: Level | None) -> Level:
         """Iterations that look like none before: another plan, or another state."""
         level = Level(plan=plan, time_s=time_s, energy_j=energy_j)
         is_change = self._window is None and before is not None and before.plan.key == plan.key
-        noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
+        noise = self._noise(self._time_noise)
         if is_change and plan.is_waiting and before is not None and time_s < before.time_s:
             level.state = self._faster_than(before)
         elif plan.stretch or not is_change:
@@ -258,7 +263,7 @@ class Saving:
         while len(self._levels) > _MAX_LEVELS:
             oldest = self._levels.pop(0)
             self.counted_j += oldest.saved_j
-            self.counted_doubt_j += oldest.doubt_j
+            self.counted_doubt_j += oldest.doubt_j(noise)
         return level
 
     def _state_of(self, level: Level, noise: float, *, is_change: bool) -> FullClocks | None:
@@ -269,7 +274,9 @@ class Saving:
         state = next((state for state in known if state is not None and level.may_be_in(state, noise)), None)
         if state is not None or full is None or not is_known or is_change or level.is_shorter_than(full, noise):
             return state
-        return full if level.is_as_profiled(noise) or level.may_lie_in(full, noise) else None
+        # Pipelines that wait take the time that they wait for, whether what they wait for is there or over.
+        is_as_profiled = not level.plan.is_waiting and level.is_as_profiled(noise)
+        return full if is_as_profiled or level.may_lie_in(full, noise) else None
 
     def _guess(self, level: Level, before: Level | None, noise: float) -> None:
         """Guess what full clocks draw: it saves what others under its plan did, or else what the profile says.
@@ -305,8 +312,8 @@ class Saving:
 
     def _known(self, found: FullClocks) -> FullClocks:
         """The state that a window shows: one that is known, which is known better now, or another one."""
-        time_noise = self._noise(self._time_noise, _USUAL_TIME_NOISE)
-        energy_noise = self._noise(self._energy_noise, _USUAL_ENERGY_NOISE)
+        time_noise = self._noise(self._time_noise)
+        energy_noise = self._noise(self._energy_noise)
         for known in reversed(self._states):
             if known.is_like(found, time_noise=time_noise, energy_noise=energy_noise):
                 known.pool(found)
@@ -354,17 +361,22 @@ class Saving:
             before.state, before.guessed_j = state, None
 
     def _find(self, plan: Followed, time_s: float, energy_j: float | None) -> Level | None:
-        """The newest level that an iteration looks like."""
-        time_doubt = max(_ALIKE_TIME, _Z * self._noise(self._time_noise, _USUAL_TIME_NOISE))
+        """The level that an iteration looks like: the newest one, unless another is clearly nearer.
+
+        Levels of equal times and energies may lie in different states, of which the newest is the likeliest.
+        """
+        time_doubt = max(_ALIKE_TIME, _Z * self._noise(self._time_noise))
         meter_s = self.full.meter_s if self.full is not None else 0.0  # what one reading between two ticks may be off
-        noise = 2 * self._noise(self._energy_noise, _USUAL_ENERGY_NOISE)
+        noise = 2 * self._noise(self._energy_noise)
         energy_doubt = max(_ALIKE_ENERGY, _Z * max(noise, meter_s / time_s))
+        nearest, least = None, math.inf
         for level in reversed(self._levels):
-            if level.plan.key != plan.key or abs(time_s / level.time_s - 1) > time_doubt:
+            if level.plan.key != plan.key:
                 continue
-            if energy_j is None or not level.energy_j or abs(energy_j / level.energy_j - 1) <= energy_doubt:
-                return level
-        return None
+            off = level.distance(time_s, energy_j, time_doubt=time_doubt, energy_doubt=energy_doubt)
+            if off < min(least, 1 + _CLEARLY) - _CLEARLY:
+                nearest, least = level, off
+        return nearest
 
     def _hidden_j(self, level: Level) -> float:
         """[J] by which the newest iterations may be counted wrong, because a state may have come that plans hide."""
@@ -385,5 +397,5 @@ class Saving:
         self._latest = (plan, time_s, energy_j)
 
     @staticmethod
-    def _noise(differences: deque[float], usual: float) -> float:
-        return _NORMAL * median(differences) if len(differences) >= _MIN_NOISE else usual
+    def _noise(differences: deque[float]) -> float:
+        return _NORMAL * median(differences) if len(differences) >= _MIN_NOISE else _USUAL_NOISE

@@ -11,6 +11,7 @@ _GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a wind
 _ALIKE_TIME = 0.005
 _AS_PLANNED = 0.01  # of what a plan draws by the profile
 _Z = 4.0
+_SAMPLING_Z = 2.0
 GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
 PROFILE_SHARE = 1.0  # the same, where the profile alone says it
 
@@ -90,20 +91,37 @@ class Level:
             return 0.0
         return (self.count - self.num_settled) * self.state.energy_j - (self.count * self.energy_j - self.settled_j)
 
-    @property
-    def doubt_j(self) -> float:
-        """[J] by which that may be more or less."""
+    def doubt_j(self, time_noise: float) -> float:
+        """[J] by which that may be more or less.
+
+        Args:
+            time_noise: Standard deviation of one iteration's time, as a share of it.
+        """
         if self.state is None:
             return 0.0
         num = self.count - self.num_settled
         guess_j = self.state.guess_share * abs(self.rate_j)
         edges_j = _Z * self.state.meter_s * self.energy_j / self.time_s if num and self.time_s else 0.0
-        return num * (self.state.doubt_j + guess_j) + edges_j
+        return num * (self.state.doubt_j + self._sampling_j(time_noise) + guess_j) + edges_j
+
+    def _sampling_j(self, time_noise: float) -> float:
+        """[J] of one iteration: few at full clocks, or few of these, may by chance be longer than others."""
+        if self.state is None or not self.state.num_iterations or not self.count:
+            return 0.0
+        error = time_noise * math.sqrt(1 / self.state.num_iterations + 1 / self.count)
+        return _SAMPLING_Z * error * self.state.energy_j
 
     @property
     def is_unmeasured(self) -> bool:
-        """Whether nothing that was measured tells of full clocks: only the profile does, or a deadline hides them."""
-        return self.is_by_profile or not (self.plan.stretch or self.is_shown)
+        """Whether nothing that was measured tells of full clocks.
+
+        Only the profile does, a deadline hides them, or pipelines wait in a state that was guessed before they did, of
+        which the profile says something else.
+        """
+        is_guess = self.state is not None and not self.state.weight
+        is_contradicted = abs(self.rate_j - self.plan.rate_j) > GUESS_SHARE * abs(self.rate_j)
+        is_in_question = self.plan.is_waiting and is_guess and is_contradicted
+        return self.is_by_profile or is_in_question or not (self.plan.stretch or self.is_shown)
 
     def is_held_back(self, time_noise: float) -> bool:
         """Whether iterations are longer than a slower plan makes them: caps may hold clocks that are lower than its.
@@ -157,6 +175,20 @@ class Level:
             return self.state is not None
         meter_j = self.state.energy_j * self.state.meter_s / self.state.time_s
         return meter_j <= GUESS_SHARE * abs(self.rate_j) * self.count
+
+    def distance(self, time_s: float, energy_j: float | None, *, time_doubt: float, energy_doubt: float) -> float:
+        """By how much an iteration differs from these, of what it may differ by: up to 1 it is one of them.
+
+        Args:
+            time_s: [s] it took.
+            energy_j: [J] it drew; None where that is not known.
+            time_doubt: Share by which times of one level differ at most.
+            energy_doubt: The same of energies.
+        """
+        time_off = abs(time_s / self.time_s - 1) / time_doubt
+        if energy_j is None or not self.energy_j:
+            return time_off
+        return max(time_off, abs(energy_j / self.energy_j - 1) / energy_doubt)
 
     def looks_like(self, other: "Level") -> bool:
         """Whether iterations of two plans last as long."""

@@ -70,7 +70,7 @@ def record_baseline(job: Job) -> list[Effect]:
         measured = measured_baseline(job) or _probed_baseline(job.measured)
     else:
         measured = _faster_baseline(job, before)
-        if measured is None and (longer := _longer_baseline(job.measured, before)) is not None:
+        if measured is None and (longer := _longer_baseline(job, before)) is not None:
             job.measured.baseline = longer
             return [Persist(facts=(longer,))]
     if measured is None:
@@ -148,10 +148,15 @@ def _probed_baseline(measured: Measured) -> BaselineMeasured | None:
     return _baseline_of(alike, is_probed=True) if len(alike) >= _MIN_PROBED else None
 
 
-def _longer_baseline(measured: Measured, before: BaselineMeasured) -> BaselineMeasured | None:
-    """The same with the energy of more iterations, where a counter's ticks made that of few rough."""
-    full = measured.saving.full
-    if full is None or before.energy_spread_j <= _ROUGH_SHARE * before.energy_j:
+def _longer_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | None:
+    """The same with the energy of more iterations, where a counter's ticks make that of few rough.
+
+    How far the energies of few lie apart does not tell: they share what the counter is read late or early by.
+    """
+    full = job.measured.saving.full
+    read_s = _Z * METER_SHARE * _energy_period_s(job.members)
+    doubt_j = max(before.energy_spread_j, read_s / (before.num_iterations * before.time_s) * before.energy_j)
+    if full is None or doubt_j <= _ROUGH_SHARE * before.energy_j:
         return None
     is_longer = bool(full.weight) and full.num_iterations >= 2 * before.num_iterations
     if not is_longer or abs(full.time_s / before.time_s - 1) > _ALIKE_SHARE:
