@@ -24,7 +24,7 @@ from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, ste
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
-from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_have_moved
+from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_are_new, transfers_have_moved
 
 _MIN_CLOCKS = 2  # less is no choice
 _UNSEEN = "instructions cannot be seen, and no whole profile of them is there: measure one while they can be seen"
@@ -307,14 +307,17 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     """
     if job.num_attached < job.num_ranks:
         return []
-    # The probe that showed the breach has shown transfers, too: a plan that knows them need not wait.
-    if why := transfers_have_moved(job, now_s, is_urgent=True):
+    # The probe that showed the breach has shown new transfers, too: a plan that knows them need not wait.
+    if why := transfers_are_new(job):
         return start_planning(job, why)
     if not job.enforcement.guard.has_held(job.progress.iteration):
         return []
     assert job.spec is not None
     is_explained = job.spec.dp_size > 1 and bool(job.detection.verdicts)
-    too_slow = is_too_slow(job) and not are_unconfirmed(job)
+    too_slow = is_too_slow(job)
+    if why := transfers_have_moved(job, now_s, is_urgent=too_slow):
+        return start_planning(job, why)
+    too_slow &= not are_unconfirmed(job)
     if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:

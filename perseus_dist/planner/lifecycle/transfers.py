@@ -95,20 +95,29 @@ def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> 
         now_s: [s] of the planner's clock.
         is_urgent: Something speaks against the plan's times, so that no interval is kept.
     """
-    if not job.measured.snapshots or job.plan is None:
-        return ""
     if not is_urgent and now_s < job.planning.transfers_at_s + _MIN_INTERVAL_S:
         return ""
+    if why := transfers_are_new(job):
+        return why
     least_s = _least_change_s(job)
-    if least_s is None:
+    if not job.measured.snapshots or job.plan is None or least_s is None:
         return ""
     planned, wanted = _planned(job.plan), snapshots_to_plan(job)
-    if any(is_new(snapshot, planned, least_s) for snapshot in wanted):
-        return f"transfers between stages take {_text(wanted)}, and {_text(planned)} by the plan: planning again"
     is_looked_at = job.enforcement.guard.guard.is_probe_ahead(job.progress.iteration)  # its last iteration tells more
     if not is_looked_at and any(is_new(snapshot, wanted, least_s) for snapshot in planned):
         return f"transfers between stages take {_text(wanted)}, for long: planning without others"
     return ""
+
+
+def transfers_are_new(job: Job) -> str:
+    """Why to plan again for the sake of transfers that the plan in force does not know; empty where it knows all."""
+    least_s = _least_change_s(job)
+    if not job.measured.snapshots or job.plan is None or least_s is None:
+        return ""
+    planned, wanted = _planned(job.plan), snapshots_to_plan(job)
+    if not any(is_new(snapshot, planned, least_s) for snapshot in wanted):
+        return ""
+    return f"transfers between stages take {_text(wanted)}, and {_text(planned)} by the plan: planning again"
 
 
 def _text(snapshots: tuple[Snapshot, ...]) -> str:
