@@ -240,7 +240,8 @@ def test_phases_without_end_do_not_fill_the_disk(report: JobRecordWriter) -> Non
 
 def test_each_figure_of_a_job_reaches_the_report_under_its_own_name(report: JobRecordWriter, tmp_path: Path) -> None:
     numbers = [field.name for field in fields(JobFigures) if field.type in (int, float)]
-    figures: dict[str, Any] = {name: 1 + index for index, name in enumerate(numbers)} | {"predicted_saving": 0.25}
+    figures: dict[str, Any] = {name: 1 + index for index, name in enumerate(numbers)}
+    figures |= {"predicted_saving": 0.25, "predicted_saving_low": 0.125, "predicted_saving_high": 0.5}  # shares
     status = decode_job_status(status_to_wire(replace(STATUS, **figures)).SerializeToString())
     report.record(JobSeen(status), at(1))
     report.write(at(2))

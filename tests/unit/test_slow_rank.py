@@ -115,7 +115,7 @@ def test_the_other_ranks_of_the_pipeline_save_what_the_slow_one_leaves_them() ->
 def test_a_summary_knows_what_slow_ranks_and_what_follows_the_last_computation_cost() -> None:
     summary = summarize(plan_frontier(problem()))
     assert summary.tail_ps == 5 * MS
-    assert summary.kind_shares == pytest.approx((1 / 3, 2 / 3, 0, 0))
+    assert summary.kind_shares == pytest.approx((1 / 3, 2 / 3, 0, 0, 0))
     assert summary.baseline_time_ps == 96 * MS
     assert [round(time_ps / MS) for time_ps in summary.slow_rank_ps[1]] == [96, 102, 111, 126, 156]
     for degree, least_ms in ((1.0, 96), (1.2, 108), (1.6, 132), (3.0, 216)):  # 60 ms of stage 1 are on the longest path
