@@ -320,7 +320,8 @@ def test_a_budget_is_recorded_with_what_was_before(tmp_path: Path) -> None:
                 assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
             found = [(r.action, r.before, r.after) for r in running.records() if r.identity == "token operate-llama"]
             budget = "budget hall: 100000 W for llama-*, total, guard band 0"
-            target = "load target peak of budget lasting: 50000 W from 1000000000 to 100000000000, best effort"
+            span = "from 2001-09-09T01:46:40+00:00 to 5138-11-16T09:46:40+00:00"
+            target = f"load target peak of budget lasting: 50000 W {span}, best effort"
             assert found == [
                 ("SetBudget", budget, budget),
                 ("SetLoadTarget", "none", target),

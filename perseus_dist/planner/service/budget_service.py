@@ -5,6 +5,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from typing import Any
 
 from perseus_dist.planner.access.auth import Caller
@@ -175,8 +176,8 @@ def _check_rights(caller: Caller, *budgets: BudgetSet) -> None:
 def _text(fact: BudgetSet | LoadTargetSet) -> str:
     if isinstance(fact, LoadTargetSet):
         kind = "best effort" if fact.best_effort else "firm"
-        span = f"from {fact.start_s:.0f} to {fact.end_s:.0f}"
-        return f"load target {fact.name} of budget {fact.budget}: {fact.watts:g} W {span}, {kind}"
+        start, end = (datetime.fromtimestamp(time_s, UTC).isoformat() for time_s in (fact.start_s, fact.end_s))
+        return f"load target {fact.name} of budget {fact.budget}: {fact.watts:g} W from {start} to {end}, {kind}"
     limits = [f"weight {pattern}={value:g}" for pattern, value in fact.weights]
     limits += [f"max slowdown {pattern}={value:g}" for pattern, value in fact.max_slowdowns]
     rest = "".join(f", {limit}" for limit in limits)
