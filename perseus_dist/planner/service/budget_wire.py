@@ -15,7 +15,7 @@ MAX_PATTERNS = 64
 MAX_BUDGET_W = 1e12
 _MAX_WEIGHT = 1e6
 _MAX_GUARD_BAND = 0.99
-_MAX_TIME_S = 1e12
+_MAX_TIME_S = 2.5e11  # in the year 9892: later times are beyond the calendar
 _PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 
 

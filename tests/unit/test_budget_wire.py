@@ -1,0 +1,27 @@
+"""Power budgets and load targets as they come over the wire."""
+
+import pytest
+
+from perseus_dist.planner.service.budget_service import _text
+from perseus_dist.planner.service.budget_wire import load_target_from_wire
+from perseus_dist.rpc.v1 import planner_pb2 as pb
+from perseus_dist.rpc.violations import Checker, InvalidMessageError
+
+
+def load_target(start_s: float, end_s: float) -> pb.LoadTarget:
+    return pb.LoadTarget(name="peak", budget="hall", watts=100, start_s=start_s, end_s=end_s)
+
+
+def test_every_time_that_is_taken_can_be_written_down() -> None:
+    check = Checker()
+    fact = load_target_from_wire(check, load_target(0.0, 2.5e11))
+    check.finish()
+    assert "from 1970-01-01T00:00:00+00:00 to 9892-" in _text(fact)
+
+
+@pytest.mark.parametrize("times_s", [(-1.0, 5.0), (0.0, 2.6e11), (5.0, 5.0), (float("nan"), 5.0), (0.0, float("inf"))])
+def test_other_times_are_refused(times_s: tuple[float, float]) -> None:
+    check = Checker()
+    load_target_from_wire(check, load_target(*times_s))
+    with pytest.raises(InvalidMessageError, match=r"load_target\.(start|end)_s"):
+        check.finish()
