@@ -19,6 +19,7 @@ import pytest
 from waiting import wait_until
 
 from perseus_dist.cli import main
+from perseus_dist.device.nvml.nvml import REASON_IDLE
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -76,7 +77,8 @@ def test_it_finds_the_simulators_truth_and_leaves_a_profile(machine: SimulatedMa
         assert point["observed_mhz"] == point["clock_mhz"]
         assert point["time_s"] == pytest.approx(preset.kernel_time_s(name, time_s, point["clock_mhz"]), rel=1e-4)
         assert_power(point, preset.kernel_power_w(name, point["clock_mhz"]))
-        assert point["event_reasons"] == (0 if point["clock_mhz"] == 1410 else 2)
+        # The host may be late with the first kernel: then the GPU was seen idle, too.
+        assert point["event_reasons"] & ~REASON_IDLE == (0 if point["clock_mhz"] == 1410 else 2)
     for block in found["blocked"]:
         assert_power(block, preset.blocking_power_at_w(block["clock_mhz"]))
     assert found["energy_period_s"] == pytest.approx(preset.timing.energy_period_s, rel=0.1)

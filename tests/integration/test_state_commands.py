@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from planner_process import planner
 
+from perseus_dist.planner.store.migrations import SCHEMA_VERSION
 from perseus_dist.planner.store.state_dir import DATABASE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +55,7 @@ def test_the_pages_commands_back_up_restore_and_go_back(tmp_path: Path) -> None:
     assert len(told) == 4
     *_, checked, restored, went_back = told.values()
     assert "3 jobs" in checked
-    assert "schema version 3 of perseus-dist" in checked
+    assert f"schema version {SCHEMA_VERSION} of perseus-dist" in checked
     assert "is kept as" in restored
     assert "schema version 2" in went_back
     with closing(sqlite3.connect(folder / DATABASE)) as database:
