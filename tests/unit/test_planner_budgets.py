@@ -1,8 +1,10 @@
 """Power budgets: how they are shared between invented demands, and what virtual jobs under a governor then draw."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,9 @@ from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
 from perseus_dist.planner.lifecycle.lifecycle import restore
+from perseus_dist.planner.runtime.budgets import Budgets
+from perseus_dist.planner.store.state_dir import DATABASE
+from perseus_dist.planner.store.store import Store
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.simulation.job import SimulatedJob
@@ -283,3 +288,23 @@ def test_a_load_target_begins_and_ends_by_itself(fleet: VirtualFleet) -> None:
     fleet.run_until(begin_s + 35)
     assert drawn_w(fleet) > 0.95 * before_w
     assert not fleet.governor.load_targets
+
+
+def test_two_callers_who_clear_at_once_find_the_same(tmp_path: Path) -> None:
+    """Both were told that it is there: the second to come finds it gone, and nothing of it comes back."""
+
+    async def race() -> None:
+        store = Store(tmp_path / DATABASE)
+        try:
+            budgets = Budgets(store, {})
+            await budgets.set(HALL)
+            await budgets.set(PEAK)
+            await asyncio.gather(budgets.clear(PEAK), budgets.clear(PEAK))
+            await asyncio.gather(budgets.clear(HALL), budgets.clear(HALL), budgets.set(PEAK))
+            assert budgets.get("hall") is None
+            assert budgets.load_targets("hall") == []
+            assert list(store.load_own()) == []
+        finally:
+            store.close()
+
+    asyncio.run(race())

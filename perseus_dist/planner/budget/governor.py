@@ -63,11 +63,12 @@ class Governor:
                 self.load_targets[fact.key] = fact
 
     def drop_budget(self, name: str) -> list[str]:
-        """Forget a budget and its load targets; the keys of what is gone."""
+        """Forget a budget and its load targets; the keys of what is gone, none where it was forgotten before."""
+        budget = self.budgets.pop(name, None)
         gone = [target.key for target in self.load_targets.values() if target.budget == name]
         for key in gone:
             del self.load_targets[key]
-        return [self.budgets.pop(name).key, *gone]
+        return gone if budget is None else [budget.key, *gone]
 
     def least_w(self, target: LoadTargetSet, jobs: Iterable[Job]) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""

@@ -75,15 +75,19 @@ class Budgets:
     async def set(self, fact: BudgetSet | LoadTargetSet) -> None:
         """Put a budget or a load target in force; it is durable when this returns.
 
+        A load target whose budget has been cleared since it was checked is gone with it.
+
         Raises:
             StoreError: It is in force, and the disk does not take it.
         """
+        if isinstance(fact, LoadTargetSet) and fact.budget not in self._governor.budgets:
+            return
         self._governor.take(fact)
         self.evaluate()
         await self._commit(facts=(fact,))
 
     async def clear(self, fact: BudgetSet | LoadTargetSet) -> None:
-        """Forget one that is there; of a budget, its load targets too.
+        """Forget one; of a budget, its load targets too. The second of two callers forgets nothing more.
 
         Raises:
             StoreError: It is forgotten until the planner restarts, and the disk does not take that.
@@ -92,7 +96,7 @@ class Budgets:
             gone = self._governor.drop_budget(fact.name)
         else:
             gone = [fact.key]
-            del self._governor.load_targets[fact.key]
+            self._governor.load_targets.pop(fact.key, None)
         self.evaluate()
         await self._commit(drop=gone)
 
