@@ -154,7 +154,7 @@ def test_iterations_run_as_cuda_graphs(
     assert losses_equal(run.losses, run.reference_losses)
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_path: Path) -> None:
     run = run_in(tmp_path, "PP2 x DP2", num_steps=85)
     layout = replace(run.layout, num_chunks=2, ep_size=2)
