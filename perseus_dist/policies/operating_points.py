@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perseus_dist.errors import PlanningError
 
@@ -74,6 +74,14 @@ class OperatingPoints:
     def at_full_power(cls, *, full_time_s: float, full_power_w: float) -> "OperatingPoints":
         """The one point of a job without a frontier."""
         return cls(times_s=(full_time_s,), powers_w=(full_power_w,), full_time_s=full_time_s, full_power_w=full_power_w)
+
+    def with_power(self, degree: float) -> "OperatingPoints":
+        """The same points, where all that is drawn is so many times as much."""
+        return replace(
+            self,
+            powers_w=tuple(degree * power_w for power_w in self.powers_w),
+            full_power_w=degree * self.full_power_w,
+        )
 
     def slowdown(self, point: int) -> float:
         """Share by which an iteration is longer than at full clocks; below 0 where it is shorter."""

@@ -1,6 +1,7 @@
 """Power budgets: how they are shared between invented demands, and what virtual jobs under a governor then draw."""
 
 import asyncio
+import csv
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -198,6 +199,34 @@ def test_jobs_keep_a_cap_and_are_back_on_their_targets(fleet: VirtualFleet) -> N
     assert [job.iterations[-1].time_s for job in fleet.jobs] == pytest.approx(before_s, rel=0.01)
     assert not any(job_of(job).chosen_pace for job in fleet.jobs)
     assert all(job_of(job).enforcement.guard.figures.falls == 0 for job in fleet.jobs)
+
+
+def test_powers_that_the_profile_has_too_low_are_counted_as_measured(profiles: list[str], tmp_path: Path) -> None:
+    """As on GPUs that have aged since a saved profile was measured."""
+    file = tmp_path / "low.csv"
+    with Path(profiles[0]).open(newline="") as measured, file.open("w", newline="") as low:
+        rows = list(csv.DictReader(measured))
+        writer = csv.DictWriter(low, rows[0])
+        writer.writeheader()
+        writer.writerows({**row, "energy": 0.92 * float(row["energy"] or 0)} for row in rows)
+    with ExitStack() as jobs:
+        starting = [
+            jobs.enter_context(virtual_job(simulated(number, SHAPES[number], profile), "a100", quick_plans=True))
+            for number, profile in enumerate((str(file), profiles[1]))
+        ]
+        running = VirtualFleet(starting)
+        until(running, lambda job: job.measured.self_check.latest.plan is not None)
+        cap_w = 0.85 * drawn_w(running)
+        running.governor.take(BudgetSet(name="hall", watts=cap_w, guard_band=0.01))
+        running.evaluate()
+        settle(running)
+        settle(running)
+        assert 0.93 * cap_w < drawn_w(running) <= cap_w
+        (state,) = running.governor.states
+        assert state.measured_w == pytest.approx(state.planned_w, rel=0.01)
+        asked = [job_of(job).switch for job in running.jobs]
+        settle(running)
+        assert [job_of(job).switch for job in running.jobs] == asked, "no switch for noise"
 
 
 def test_a_restarted_planner_goes_on_at_the_same_pace(fleet: VirtualFleet) -> None:

@@ -41,13 +41,34 @@ class Demand:
         return max((point for point, one in enumerate(self.paces) if one <= pace), default=0)
 
 
-def demand_of(job: Job) -> Demand | None:
-    """A job's demand; None where it is over, or nothing is known of its power."""
+def power_degree(job: Job) -> float | None:
+    """Times the planned power that iterations draw, as measured; None where that is not known.
+
+    The self-check measures it under the plan, by twelve iterations or more of a job that is well. Until then, as after
+    a restart of the planner, the baseline tells it.
+    """
+    plan, baseline = job.measured.self_check.latest.plan, job.measured.baseline
+    if plan is not None and plan.time_degree and plan.energy_degree:
+        return plan.energy_degree / plan.time_degree
+    if job.plan is None or baseline is None or not baseline.energy_j:
+        return None
+    return baseline.energy_j / baseline.time_s / _profiled_power_w(job, job.plan)
+
+
+def demand_of(job: Job, degree: float = 1.0) -> Demand | None:
+    """A job's demand; None where it is over, or nothing is known of its power.
+
+    Args:
+        job: As the planner knows it.
+        degree: Times the planned power that it draws under its plans.
+    """
     if job.spec is None or job.phase is Phase.DONE:
         return None
     measured_w = _measured_w(job)
     points, paces, reason = _choice(job)
-    if points is None:
+    if points is not None:
+        points = points.with_power(degree)
+    else:
         full_w = _full_power_w(job) or measured_w
         if not full_w:
             return None
@@ -123,11 +144,16 @@ def _full_power_w(job: Job) -> float:
     if baseline is not None and baseline.energy_j > 0:
         return baseline.energy_j / baseline.time_s
     if job.plan is not None:
-        summary, num_pipelines = job.plan.summary, len(job.progress.pipelines)
-        return num_pipelines * summary.baseline_uj / UJ_PER_J / (summary.baseline_time_ps / PS_PER_S)
+        return _profiled_power_w(job, job.plan)
     gpus = [state.gpu for state in job.members.ranks.values()]
     limits_w = [gpu.power_limit_w or gpu.default_power_limit_w for gpu in gpus]
     return sum(limits_w) * job.num_ranks / len(limits_w) if limits_w and all(limits_w) else 0.0
+
+
+def _profiled_power_w(job: Job, plan: JobPlan) -> float:
+    """[W] at full clocks by the profile."""
+    summary, num_pipelines = plan.summary, len(job.progress.pipelines)
+    return num_pipelines * summary.baseline_uj / UJ_PER_J / (summary.baseline_time_ps / PS_PER_S)
 
 
 def _measured_w(job: Job) -> float | None:

@@ -9,13 +9,14 @@ budgets and load targets; nothing in here does I/O or reads a clock.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perseus_dist.planner.budget.demand import Demand, demand_of
+from perseus_dist.planner.budget.demand import Demand, demand_of, power_degree
 from perseus_dist.planner.budget.sharing import BudgetState, Share, cap_of, reconcile, share_budget
 from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import PaceSet
 
 _TURN_S = 120.0  # in which one job may probe where there is no room for several
+_MORE_POWER, _LESS_POWER = 0.01, 0.03  # shares by which a job's power must differ from what counts, to count anew
 _KIND = 10  # characters that tell troubles apart, whatever jobs and watts they name
 _SLOW_S = 30.0  # after which a job that was to become slower is not waited for any more: it may have stopped
 
@@ -50,6 +51,7 @@ class Governor:
         self.load_targets: dict[str, LoadTargetSet] = {}
         self.states: tuple[BudgetState, ...] = ()
         self._said: dict[str, tuple[str, ...]] = {}
+        self._degrees: dict[str, float] = {}
         self._slowed_at_s: dict[str, float] = {}
         for fact in facts:
             self.take(fact)
@@ -72,7 +74,7 @@ class Governor:
 
     def least_w(self, target: LoadTargetSet, jobs: Iterable[Job]) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""
-        demands, _ = _demands(jobs)
+        demands, _ = self._demands(jobs)
         return share_budget(self.budgets[target.budget], (target.watts, target.name), demands).least_w
 
     def evaluate(self, jobs: Iterable[Job], now_s: float) -> Evaluation:
@@ -89,7 +91,7 @@ class Governor:
             self.states, self._said = (), {}
             return Evaluation(orders=tuple(_released(job) for job in jobs if _is_asked(job)), ended=ended)
         jobs = list(jobs)
-        demands, unknown = _demands(jobs)
+        demands, unknown = self._demands(jobs)
         targets = self.load_targets.values()
         self.states = tuple(
             reconcile(
@@ -124,6 +126,21 @@ class Governor:
                 orders.append((job.job_id, _order(share, pace)))
         return tuple(orders)
 
+    def _demands(self, jobs: Iterable[Job]) -> tuple[list[Demand], list[str]]:
+        """Of jobs that are not over, what is known; and the names of those of which nothing is."""
+        demands: list[Demand] = []
+        unknown: list[str] = []
+        known = self._degrees
+        self._degrees = {}
+        for job in jobs:
+            degree = self._degrees[job.job_id] = _kept_degree(known.get(job.job_id, 1.0), power_degree(job))
+            demand = demand_of(job, degree)
+            if demand is not None:
+                demands.append(demand)
+            elif job.spec is not None and job.phase is not Phase.DONE:
+                unknown.append(job.job_id)
+        return sorted(demands, key=lambda demand: demand.job_id), sorted(unknown)
+
     def _sentences(self) -> tuple[str, ...]:
         """Of each budget, what is not kept, once; and that it is kept again."""
         found: list[str] = []
@@ -139,17 +156,14 @@ class Governor:
         return tuple(found)
 
 
-def _demands(jobs: Iterable[Job]) -> tuple[list[Demand], list[str]]:
-    """Of jobs that are not over, what is known; and the names of those of which nothing is."""
-    demands: list[Demand] = []
-    unknown: list[str] = []
-    for job in jobs:
-        demand = demand_of(job)
-        if demand is not None:
-            demands.append(demand)
-        elif job.spec is not None and job.phase is not Phase.DONE:
-            unknown.append(job.job_id)
-    return sorted(demands, key=lambda demand: demand.job_id), sorted(unknown)
+def _kept_degree(kept: float, measured: float | None) -> float:
+    """The degree that counts: that of before where the measured one hardly differs, so that noise makes no switches.
+
+    More power than is counted breaks a cap, less only leaves watts unused.
+    """
+    if measured is None or -_LESS_POWER <= measured / kept - 1 <= _MORE_POWER:
+        return kept
+    return measured
 
 
 def _pace(share: Share) -> float:
