@@ -297,15 +297,33 @@ def test_what_is_measured_wants_no_window() -> None:
     assert not saving.wants_window(), "a straggler of which nothing is known but by others under the same plan"
 
 
-def test_a_guess_gives_way_to_what_is_known_of_the_iterations_that_follow() -> None:
+@pytest.mark.parametrize(("time_s", "one_j"), [(2.08, 120), (2.4, 500)], ids=["as long", "longer"])
+def test_a_guess_gives_way_to_what_is_known_of_the_iterations_that_follow(time_s: float, one_j: float) -> None:
+    """Unless the plan makes no iteration as long there: a straggler may be over with it."""
     saving = begun()
     plan(saving, 4, 2.4, 880.0, number=0, plan=Followed(key="odd", stretch=1.0, rate_j=500.0))
     plan(saving, 4, number=4)
     probe(saving, 8)
     plan(saving, 8, number=11)
-    plan(saving, 4, 2.4, 880.0, number=19, plan=Followed(key="even", stretch=1.0, rate_j=500.0))
+    plan(saving, 4, time_s, 880.0, number=19, plan=Followed(key="even", stretch=1.0, rate_j=500.0))
     plan(saving, 1, number=23)
-    assert saving.saved_j == pytest.approx(4 * 500 + 13 * 100 + 4 * 120, abs=20)
+    assert saving.saved_j == pytest.approx(4 * 500 + 13 * 100 + 4 * one_j, abs=20)
+
+
+def test_waiting_begins_again_for_a_straggler_that_was_over_as_others_waited_for_it() -> None:
+    """The straggler comes again under the plan that the others do not wait by; only later is it waited for."""
+    saving = begun()
+    plan(saving, 8, number=0)
+    probe(saving, 8)
+    plan(saving, 8, 2.4, 800.0, number=11, plan=WAITING)
+    plan(saving, 4, 2.5, 980.0, number=19)
+    before_j = saving.saved_j
+    plan(saving, 10, 2.4, 800.0, number=23, plan=WAITING)
+    assert saving.saved_j - before_j == pytest.approx(10 * 190, rel=0.01), "in the probe's state it would be 200 J each"
+    assert saving.wants_window()
+    probe(saving, 33, 2.4, 1030.0)
+    plan(saving, 8, 2.4, 800.0, number=36, plan=WAITING)
+    assert saving.saved_j - before_j == pytest.approx(18 * 230, rel=0.02)
 
 
 def test_iterations_apart_are_no_window() -> None:

@@ -162,6 +162,7 @@ class Saving:
             plan: What was followed in it.
         """
         level = self._find(plan, time_s, energy_j)
+        level = None if level is not None and self._waits_again(level, number) else level
         if energy_j is None:
             if self._window is not None and self._after is not None:  # the counter will not be read at its end
                 self._after.energy_j += self._window.borrowed_j / self._after.count
@@ -287,7 +288,8 @@ class Saving:
             noise: Standard deviation of one iteration's time, as a share of it.
         """
         plan = level.plan
-        alike = next((one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown), None)
+        shown = (one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown)
+        alike = next((one for one in shown if one.state and not one.waits_in(one.state)), None)
         alike = alike or before
         if alike is not None and not alike.is_well_metered:
             alike = None
@@ -357,8 +359,18 @@ class Saving:
         state = level.state
         if before is None or before.guessed_j is None or before.plan.key == level.plan.key or state is None:
             return
-        if state.time_s <= (1 + _ALIKE_TIME) * before.time_s:
+        may_lie = before.may_lie_in(state, self._noise(self._time_noise), is_beside=True)
+        if may_lie and state.time_s <= (1 + _ALIKE_TIME) * before.time_s:
             before.state, before.guessed_j = state, None
+
+    def _waits_again(self, level: Level, number: int) -> bool:
+        """Whether a straggler is there, by iterations before a switch to a plan that waited for one that was over."""
+        before = self._level
+        if before is None or before.plan.key == level.plan.key or self._window is not None or level.state is None:
+            return False
+        is_next = number == self._level_number + 1
+        noise = self._noise(self._time_noise)
+        return is_next and level.waits_in(level.state) and not before.may_lie_in(level.state, noise)
 
     def _find(self, plan: Followed, time_s: float, energy_j: float | None) -> Level | None:
         """The level that an iteration looks like: the newest one, unless another is clearly nearer.
