@@ -37,8 +37,8 @@ from perseus_dist.messages.from_planner import (
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
 from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.full_clocks import FullClocks
 from perseus_dist.planner.job.measured_transfers import slowest
+from perseus_dist.planner.job.saving.full_clocks import FullClocks
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import (

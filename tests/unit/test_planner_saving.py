@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks, FullWindow
-from perseus_dist.planner.job.saving import Saving
-from perseus_dist.planner.job.saving_level import UNKNOWN, Followed
+from perseus_dist.planner.job.saving.followed import UNKNOWN, Followed
+from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks, FullWindow
+from perseus_dist.planner.job.saving.saving import Saving
 
 TIME_S, ENERGY_J, PLANNED_J, PERIOD_S = 2.0, 1000.0, 900.0, 0.1
 PLAN = Followed(key="t_min", stretch=1.0, rate_j=95.0)
@@ -413,15 +413,15 @@ def test_an_iteration_whose_energy_is_not_known_drew_what_the_one_before_drew() 
 def test_iterations_that_are_told_late_followed_the_plan_of_then() -> None:
     saving = Saving()
     t_min, full_clocks, waiting = ({0: (1, 7), 1: (1, point)} for point in (7, 0, 31))
-    saving.begin_plan(10, t_min, PLAN)
-    saving.begin_plan(20, full_clocks, None)
-    saving.begin_plan(30, waiting, WAITING)
-    assert [saving.plan_at(25, followed) for followed in (t_min, full_clocks, waiting)] == [PLAN, None, WAITING]
-    assert saving.plan_at(31, full_clocks) is None, "a planner that was stopped has ordered the next one too late"
-    assert saving.plan_at(25, {0: (1, 7), 1: (1, 8)}) is UNKNOWN
+    saving.plans.begin(10, t_min, PLAN)
+    saving.plans.begin(20, full_clocks, None)
+    saving.plans.begin(30, waiting, WAITING)
+    assert [saving.plans.at(25, followed) for followed in (t_min, full_clocks, waiting)] == [PLAN, None, WAITING]
+    assert saving.plans.at(31, full_clocks) is None, "a planner that was stopped has ordered the next one too late"
+    assert saving.plans.at(25, {0: (1, 7), 1: (1, 8)}) is UNKNOWN
     again = replace(WAITING, rate_j=200.0)
-    saving.begin_plan(40, waiting, again)
-    assert [saving.plan_at(number, waiting) for number in (39, 40)] == [WAITING, again]
+    saving.plans.begin(40, waiting, again)
+    assert [saving.plans.at(number, waiting) for number in (39, 40)] == [WAITING, again]
 
 
 @pytest.mark.parametrize("seed", range(5))

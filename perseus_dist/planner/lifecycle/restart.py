@@ -47,7 +47,7 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     for fact in facts:
         _take(job, fact)
     if job.switch is not None:
-        job.measured.saving.begin_plan(0, job.switch.directives, followed_plan(job))
+        job.measured.saving.plans.begin(0, job.switch.directives, followed_plan(job))
     note_unmeasured(job, math.inf)
     if job.phase is not Phase.DONE:
         job.phase = _phase(job)
