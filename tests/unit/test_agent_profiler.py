@@ -1,5 +1,6 @@
 """The profiler against a GPU that is known: boundaries and counter readings synthesised, truth compared."""
 
+import math
 import random
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -45,8 +46,11 @@ def synthesise(
     outside_w: float = 120.0,
     constants_ms: dict[str, float] | None = None,
     constants_w: float = BLOCKING_W,
+    slow_from_s: float = math.inf,
 ) -> tuple[list[Activity], list[Edge], Span]:
     """1F1B on one rank; ``read_late`` is the share of readings that come late by up to 15 ms.
+
+    From ``slow_from_s`` on everything takes 4 % longer.
 
     ``LOAD`` of ``constants_ms`` comes before every forward, the others come once, after the last backward.
     """
@@ -71,7 +75,7 @@ def synthesise(
 
     def run(key: tuple[int, str], duration_ms: float, power_w: float) -> None:
         begin = now
-        spend(round(duration_ms * MS), power_w)
+        spend(round((1.04 if begin >= slow_from_s * 1e9 else 1) * duration_ms * MS), power_w)
         seen = late_ns()
         activities.append(Activity(begin, now + seen, key))
         if seen:
@@ -198,6 +202,30 @@ def test_a_short_wait_between_iterations_is_no_computation(outside_ms: float) ->
     result = estimate(clock_mhz=1410, period_ns=100 * MS, spans=[span], activities=activities, edges=edges)
     _, energy_error = check(result, {"F": (0.030, 310.0), "B": (0.060, 345.0)})
     assert energy_error < 0.005
+
+
+def test_a_gpu_that_becomes_slow_within_the_window_does_not_seem_to_wait_at_high_power() -> None:
+    """What instructions took longer counted as waiting, at the computations' power: 304 W instead of 84."""
+    activities, edges, span = synthesise(
+        random.Random(3),
+        period_ns=100 * MS,
+        forward_ms=3.9,
+        backward_ms=7.3,
+        warm_ups=3,
+        seconds=10.0,
+        read_late=0.0,
+        host_late_ms=0.0,
+        microbatches=16,
+        wait_ms=0.2,
+        outside_ms=5.0,
+        outside_w=BLOCKING_W,
+        slow_from_s=9.3,
+    )
+    result = estimate(clock_mhz=1410, period_ns=100 * MS, spans=[span], activities=activities, edges=edges)
+    errors = check(result, {"F": (0.0039, 310.0), "B": (0.0073, 345.0)})
+    assert errors[0] < 0.01
+    assert errors[1] < 0.02
+    assert result.blocking_power_w == pytest.approx(BLOCKING_W, rel=0.2)
 
 
 def test_constants_are_timed_beyond_the_spans_of_the_clock() -> None:

@@ -94,6 +94,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             8117, "reported_saving", id="a planner starts again while pipelines wait", marks=pytest.mark.stress
         ),
         pytest.param(8149, "reported_saving", id="few iterations at full clocks in a noisy job"),
+        pytest.param(
+            87, "settled_energy", id="a node becomes slow as blocking power is measured", marks=pytest.mark.stress
+        ),
+        pytest.param(9293, "settled_energy", id="heat as blocking power is measured"),
+        pytest.param(9092, "profile_truth", id="a straggler comes back in the middle of a clock"),
+        pytest.param(9105, "reported_saving", id="a straggler comes again before it is waited for again"),
         pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
     ],
 )

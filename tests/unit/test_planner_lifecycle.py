@@ -37,8 +37,8 @@ from perseus_dist.messages.from_planner import (
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
 from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.full_clocks import FullClocks
 from perseus_dist.planner.job.measured_transfers import slowest
+from perseus_dist.planner.job.saving.full_clocks import FullClocks
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import (
@@ -929,6 +929,44 @@ def test_a_saved_profile_is_planned_with_after_its_blocking_power_was_measured()
     (request,) = fleet.requests
     assert [c.samples for c in request.contributions] == [rows]
     assert request.blocking_power_w == (80.0, 80.0)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_blocking_power_is_estimated_while_heat_hides_it_and_measured_after_that(*, is_restarted: bool) -> None:
+    """A GPU below the clock that was asked for is not measured; plans were made with 0 W, for good."""
+
+    class Hot(Fleet):
+        def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+            told = super().samples(rank, sweep_id, index, clock_mhz)
+            return told if told.samples else replace(told, blocking_power_w=0.0)
+
+    fleet = Hot()
+    fleet.reached_mhz, fleet.free_s, fleet.planned_s = range(0), 1.2, 1.2
+    fleet.attach_all(has_profile=True)
+    rows = tuple(sample(kind, clock, 5.0, stage=s) for s in (0, 1) for kind in "FB" for clock in (1400, 1000))
+    fleet.sequences[0] = 1
+    fleet.say(fleet.stream_of[0], ProfileSamples(sequence=1, sweep_id=0, step=0, samples=rows, last=True))
+    fleet.iterate(16)
+    # At 1000 MHz a computation draws 5 J in 0.1 s.
+    assert fleet.requests[-1].blocking_power_w == pytest.approx((17.5, 17.5))
+    fleet.plan_ready()
+    fleet.iterate(20)
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.job.profiling.sweep_id == 1
+    fleet.reached_mhz, fleet.free_s, fleet.planned_s = range(10_000), 1.0, 1.0
+    if is_restarted:
+        fleet.restart()
+        fleet.attach_all(has_profile=True)
+    for _ in range(60):
+        fleet.iterate()
+        if fleet.phase() is Phase.PLANNING:
+            break
+    assert fleet.job.profiling.sweep_id == 2
+    assert fleet.requests[-1].blocking_power_w == (80.0, 80.0)
+    fleet.plan_ready()
+    fleet.iterate(100)
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.job.profiling.sweep_id == 2
 
 
 def test_a_saved_profile_that_does_not_fit_is_replaced_by_a_sweep() -> None:

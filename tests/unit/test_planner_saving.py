@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks, FullWindow
-from perseus_dist.planner.job.saving import Saving
-from perseus_dist.planner.job.saving_level import UNKNOWN, Followed
+from perseus_dist.planner.job.saving.followed import UNKNOWN, Followed
+from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks, FullWindow
+from perseus_dist.planner.job.saving.saving import Saving
 
 TIME_S, ENERGY_J, PLANNED_J, PERIOD_S = 2.0, 1000.0, 900.0, 0.1
 PLAN = Followed(key="t_min", stretch=1.0, rate_j=95.0)
@@ -297,15 +297,33 @@ def test_what_is_measured_wants_no_window() -> None:
     assert not saving.wants_window(), "a straggler of which nothing is known but by others under the same plan"
 
 
-def test_a_guess_gives_way_to_what_is_known_of_the_iterations_that_follow() -> None:
+@pytest.mark.parametrize(("time_s", "one_j"), [(2.08, 120), (2.4, 500)], ids=["as long", "longer"])
+def test_a_guess_gives_way_to_what_is_known_of_the_iterations_that_follow(time_s: float, one_j: float) -> None:
+    """Unless the plan makes no iteration as long there: a straggler may be over with it."""
     saving = begun()
     plan(saving, 4, 2.4, 880.0, number=0, plan=Followed(key="odd", stretch=1.0, rate_j=500.0))
     plan(saving, 4, number=4)
     probe(saving, 8)
     plan(saving, 8, number=11)
-    plan(saving, 4, 2.4, 880.0, number=19, plan=Followed(key="even", stretch=1.0, rate_j=500.0))
+    plan(saving, 4, time_s, 880.0, number=19, plan=Followed(key="even", stretch=1.0, rate_j=500.0))
     plan(saving, 1, number=23)
-    assert saving.saved_j == pytest.approx(4 * 500 + 13 * 100 + 4 * 120, abs=20)
+    assert saving.saved_j == pytest.approx(4 * 500 + 13 * 100 + 4 * one_j, abs=20)
+
+
+def test_waiting_begins_again_for_a_straggler_that_was_over_as_others_waited_for_it() -> None:
+    """The straggler comes again under the plan that the others do not wait by; only later is it waited for."""
+    saving = begun()
+    plan(saving, 8, number=0)
+    probe(saving, 8)
+    plan(saving, 8, 2.4, 800.0, number=11, plan=WAITING)
+    plan(saving, 4, 2.5, 980.0, number=19)
+    before_j = saving.saved_j
+    plan(saving, 10, 2.4, 800.0, number=23, plan=WAITING)
+    assert saving.saved_j - before_j == pytest.approx(10 * 190, rel=0.01), "in the probe's state it would be 200 J each"
+    assert saving.wants_window()
+    probe(saving, 33, 2.4, 1030.0)
+    plan(saving, 8, 2.4, 800.0, number=36, plan=WAITING)
+    assert saving.saved_j - before_j == pytest.approx(18 * 230, rel=0.02)
 
 
 def test_iterations_apart_are_no_window() -> None:
@@ -395,15 +413,15 @@ def test_an_iteration_whose_energy_is_not_known_drew_what_the_one_before_drew() 
 def test_iterations_that_are_told_late_followed_the_plan_of_then() -> None:
     saving = Saving()
     t_min, full_clocks, waiting = ({0: (1, 7), 1: (1, point)} for point in (7, 0, 31))
-    saving.begin_plan(10, t_min, PLAN)
-    saving.begin_plan(20, full_clocks, None)
-    saving.begin_plan(30, waiting, WAITING)
-    assert [saving.plan_at(25, followed) for followed in (t_min, full_clocks, waiting)] == [PLAN, None, WAITING]
-    assert saving.plan_at(31, full_clocks) is None, "a planner that was stopped has ordered the next one too late"
-    assert saving.plan_at(25, {0: (1, 7), 1: (1, 8)}) is UNKNOWN
+    saving.plans.begin(10, t_min, PLAN)
+    saving.plans.begin(20, full_clocks, None)
+    saving.plans.begin(30, waiting, WAITING)
+    assert [saving.plans.at(25, followed) for followed in (t_min, full_clocks, waiting)] == [PLAN, None, WAITING]
+    assert saving.plans.at(31, full_clocks) is None, "a planner that was stopped has ordered the next one too late"
+    assert saving.plans.at(25, {0: (1, 7), 1: (1, 8)}) is UNKNOWN
     again = replace(WAITING, rate_j=200.0)
-    saving.begin_plan(40, waiting, again)
-    assert [saving.plan_at(number, waiting) for number in (39, 40)] == [WAITING, again]
+    saving.plans.begin(40, waiting, again)
+    assert [saving.plans.at(number, waiting) for number in (39, 40)] == [WAITING, again]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -29,6 +29,12 @@ def test_replicas_that_differ_by_noise_all_count() -> None:
     assert len(undisturbed([row(1.0, time_std_s=float("nan")), row(1.06, time_std_s=float("nan"))])) == 1
 
 
+def test_a_replica_that_scatters_more_was_disturbed_and_is_no_less_slow_for_that() -> None:
+    """A GPU that became slow in the middle of a step."""
+    rows = [row(1.0, time_std_s=0.001, samples=12), row(1.04, time_std_s=0.042, samples=12)]
+    assert undisturbed(rows) == rows[:1]
+
+
 def test_one_replica_that_was_too_fast_is_not_believed_against_three() -> None:
     """A GPU that did not hold the clock, perhaps."""
     assert [one.time_s for one in undisturbed([row(1.0), row(0.7), row(1.01), row(1.005)])] == [1.0, 1.01, 1.005]

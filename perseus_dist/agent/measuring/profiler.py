@@ -6,7 +6,8 @@
 
 The powers are fitted to all edges by least squares. One computation is far too short for the counter, but hundreds of
 them, cut by the edges at ever other places, tell the powers apart. Offsets are renewed every few dozen edges, so that a
-power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds.
+power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds. Iterations in which the
+GPU was slower than in most are left out: the additional time of their instructions would count as waiting.
 
 Constants, such as loading a batch, may be over in no time. One too short to tell its power apart is taken to draw what
 the GPU draws while it waits; and since no clock changes how long it takes, it is timed at whichever clock it runs.
@@ -95,7 +96,9 @@ def estimate(
         if activity.key != OUTSIDE and (_is_constant(activity.key) or _is_within(activity, spans)):
             durations_s[activity.key][activity.is_exact].append((activity.end_ns - activity.begin_ns) / 1e9)
     typical_s = {key: _without_outliers(exact or seen) for key, (seen, exact) in durations_s.items()}
-    fit = _fit_powers(_trimmed(activities, typical_s), _groups(edges, spans, period_ns // 4))
+    limits_s = {key: max(values) for key, values in typical_s.items()}
+    steady = _without(_slow_iterations(activities, limits_s), spans)
+    fit = _fit_powers(_trimmed(activities, typical_s), _groups(edges, steady, period_ns // 4))
     samples, missed = [], []
     for (chunk, kind), values in sorted(typical_s.items()):
         time_s = max(statistics.fmean(values), _MIN_TIME_S)
@@ -233,6 +236,43 @@ def _groups(edges: Sequence[Edge], spans: Sequence[Span], max_width_ns: int) -> 
         ]
         groups += [inside[k : k + _EDGES_PER_OFFSET + 1] for k in range(0, len(inside) - 1, _EDGES_PER_OFFSET)]
     return groups
+
+
+def _slow_iterations(activities: Sequence[Activity], limits_s: dict[Key, float]) -> list[Span]:
+    """Iterations in which most instructions took longer than they usually do: the GPU was slower, no host late."""
+    slow: list[Span] = []
+    for iteration in _iterations(activities):
+        inside = [activity for activity in iteration if activity.key != OUTSIDE]
+        num_longer = sum(one.end_ns - one.begin_ns > limits_s.get(one.key, math.inf) * 1e9 for one in inside)
+        if 2 * num_longer > len(inside):
+            slow.append(Span(iteration[0].begin_ns, iteration[-1].end_ns))
+    return slow
+
+
+def _iterations(activities: Iterable[Activity]) -> Iterator[list[Activity]]:
+    iteration: list[Activity] = []
+    for activity in activities:
+        iteration.append(activity)
+        if activity.key == OUTSIDE:
+            yield iteration
+            iteration = []
+    if iteration:
+        yield iteration
+
+
+def _without(left_out: Sequence[Span], spans: Iterable[Span]) -> list[Span]:
+    """The spans without these others; both ascending."""
+    remaining = []
+    for span in spans:
+        begin_ns = span.begin_ns
+        for out in left_out:
+            if out.end_ns > begin_ns and out.begin_ns < span.end_ns:
+                if out.begin_ns > begin_ns:
+                    remaining.append(Span(begin_ns, out.begin_ns))
+                begin_ns = out.end_ns
+        if begin_ns < span.end_ns:
+            remaining.append(Span(begin_ns, span.end_ns))
+    return remaining
 
 
 def _trimmed(activities: Sequence[Activity], typical_s: dict[Key, list[float]]) -> list[Activity]:

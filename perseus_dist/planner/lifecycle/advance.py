@@ -7,8 +7,15 @@ from perseus_dist.planner.job.facts import JobEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
+from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise
-from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, put_in_force, release_all
+from perseus_dist.planner.lifecycle.enforcement.switching import (
+    decide,
+    is_of_earlier_run,
+    iteration_time_s,
+    put_in_force,
+    release_all,
+)
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Persist
 from perseus_dist.planner.lifecycle.plan import (
     cancel_frontier,
@@ -150,8 +157,8 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         job.enter(Phase.PROFILING, f"sweeping clocks from {clocks_mhz[0]} MHz down")
         effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job) and job.sees_instructions:
-        job.enter(Phase.PROFILING, f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells")
-        effects += begin_series(job, clocks_mhz[:1], [], job.members.ranks, now_s, is_profile=False)
+        why = f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells"
+        effects += _measure_blocking_power(job, now_s, why)
     else:
         effects += start_planning(job, "planning from the profile that is there")
     return effects
@@ -171,10 +178,12 @@ def _observing(job: Job, now_s: float) -> list[Effect]:
 
 
 def _profiling(job: Job, now_s: float) -> list[Effect]:
-    effects = advance_sweep(job, now_s) if job.profiling.sweep is not None else []
+    sweep = job.profiling.sweep
+    effects = advance_sweep(job, now_s) if sweep is not None else []
     if job.profiling.sweep is not None:
         return effects
-    if has_profile(job):
+    note_unmeasured(job, iteration_time_s(job) or 0.0)
+    if has_profile(job) or (sweep is not None and not sweep.ordered.is_profile):
         return [*effects, *start_planning(job, "planning from what was measured")]
     do_without_choice(job)
     return effects
@@ -210,6 +219,8 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
     else:
         effects += _answer_drift(job, now_s)
+    if job.phase is Phase.ENFORCING and (why := why_measured_again(job)):
+        effects += _measure_blocking_power(job, now_s, why)
     return [*effects, *request_frontier(job, now_s)] if job.phase is Phase.ENFORCING else effects
 
 
@@ -343,6 +354,17 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
     job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if rank not in setters]
     return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
+
+
+def _measure_blocking_power(job: Job, now_s: float, why: str) -> list[Effect]:
+    """Have all ranks hold full clocks for a while; nothing where some are away, or none can set clocks."""
+    setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
+    clocks_mhz = common_clocks_mhz(job, setters)
+    if job.num_attached < job.num_ranks or not clocks_mhz or not job.sees_instructions:
+        return []
+    job.profiling.held_back_s = 0.0
+    job.enter(Phase.PROFILING if job.plan is None else Phase.REPROFILING, why)
+    return begin_series(job, clocks_mhz[:1], [], job.members.ranks, now_s, is_profile=False)
 
 
 def _stragglers(job: Job) -> set[int]:

@@ -12,9 +12,9 @@ from statistics import fmean
 
 from perseus_dist.messages.job_status import MeasuredIterations
 from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted, SweepBegun
-from perseus_dist.planner.job.full_clocks import METER_SHARE, FullClocks
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
+from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks
 from perseus_dist.planner.job.state.measured import Measured
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.progress import Iteration
@@ -190,7 +190,7 @@ def _count_saving(job: Job, iteration: Iteration) -> None:
     """Of an iteration under a plan; one that keeps all clocks at their maximum saves nothing, whatever counters say."""
     if job.plan is None or job.switch is None:
         return
-    plan = job.measured.saving.plan_at(iteration.number, iteration.followed)
+    plan = job.measured.saving.plans.at(iteration.number, iteration.followed)
     if plan is None:
         _count_full(job, iteration)
     else:

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from dataclasses import replace
-from statistics import fmean, median, median_low
+from statistics import median
 
 from perseus_dist.messages.terms import NO_POINT, T_MIN
 from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
@@ -12,6 +12,7 @@ from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
+from perseus_dist.planner.lifecycle.blocking_power import blocking_power_w, is_blocking_power_known
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import (
     Effect,
@@ -33,7 +34,6 @@ from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.units import PS_PER_S
 
 _COMPUTATIONS = frozenset(Kind)
-_ALIKE_POWER = 1.5  # times, that waiting GPUs of a job may differ by
 _SAVES_LITTLE = ", which saves little without a straggler or a target such as slowdown=1.05"
 _STAYS = "the plan in force stays, because no new one can be made"
 
@@ -49,8 +49,9 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning.snapshots, job.planning.transfers_at_s = snapshots_to_plan(job), job.now_s
     request = replace(planning_request(job), is_first=_is_first_wanted(job), whole_up_to=job.policy.whole_up_to)
     job.revisions.given_table = request.revision
-    if not any(request.blocking_power_w):
-        effects.append(Log(sentence="no rank has seen a GPU wait: planning with a blocking power of 0 W"))
+    if not is_blocking_power_known(job):
+        estimated_w = max(request.blocking_power_w)
+        effects.append(Log(sentence=f"no rank has seen a GPU wait: planning with an estimate of {estimated_w:.0f} W"))
     return [*effects, StartPlanning(request=request)]
 
 
@@ -90,7 +91,7 @@ def planning_request(job: Job) -> PlanningRequest:
         revision=max(job.plan.revision if job.plan else 0, job.revisions.held_table, job.revisions.given_table) + 1,
         schedule_text=job.schedule_text,
         contributions=_contributions(job),
-        blocking_power_w=_blocking_power_w(job),
+        blocking_power_w=blocking_power_w(job),
         tp_size=job.spec.tp_size,
         switch_latency_s=_switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
@@ -252,7 +253,7 @@ def has_swept(profiling: Profiling) -> bool:
 
 def has_blocking_power(job: Job) -> bool:
     """Whether a sweep has looked for it, or a saved profile has brought it along."""
-    return has_swept(job.profiling) or any(_blocking_power_w(job))
+    return has_swept(job.profiling) or is_blocking_power_known(job)
 
 
 def _has_clock_choice(job: Job) -> bool:
@@ -289,32 +290,6 @@ def _contributions(job: Job) -> tuple[Contribution, ...]:
             if samples:
                 contributions.append(Contribution(pp_rank=place.pp_rank, tp_rank=place.tp_rank, samples=samples))
     return tuple(contributions)
-
-
-def _blocking_power_w(job: Job) -> tuple[float, ...]:
-    """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited.
-
-    GPUs that wait draw alike. What is far from that, as where something disturbed the measurement, is left out.
-    """
-    assert job.spec is not None
-    seen_w: defaultdict[int, list[float]] = defaultdict(list)
-    for series in sorted(job.profiling.samples.keys() & job.profiling.ended_series, reverse=True):
-        newly_seen_w: defaultdict[int, list[float]] = defaultdict(list)
-        for rank, taken in job.profiling.samples[series].items():
-            at = [one for one in taken if one.samples.blocking_power_w > 0]
-            if at:
-                highest = max(at, key=lambda one: one.clock_mhz)
-                newly_seen_w[job.members.places[rank].pp_rank].append(highest.samples.blocking_power_w)
-        for pp_rank, powers_w in newly_seen_w.items():
-            seen_w.setdefault(pp_rank, powers_w)
-    usual_w = median_low([power_w for powers_w in seen_w.values() for power_w in powers_w] or [0.0])
-    alike_w = {
-        pp_rank: [power_w for power_w in powers_w if usual_w / _ALIKE_POWER <= power_w <= _ALIKE_POWER * usual_w]
-        for pp_rank, powers_w in seen_w.items()
-    }
-    means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in alike_w.items() if powers_w}
-    elsewhere_w = fmean(means_w.values()) if means_w else 0.0
-    return tuple(means_w.get(pp_rank, elsewhere_w) for pp_rank in range(job.spec.pp_size))
 
 
 def _switch_latency_s(job: Job) -> float:

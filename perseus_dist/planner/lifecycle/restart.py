@@ -1,5 +1,6 @@
 """A job as a restarted planner finds it: what it has acknowledged, ordered and decided, and no rank attached."""
 
+import math
 from collections.abc import Iterable
 
 from perseus_dist.messages.terms import NO_POINT
@@ -28,6 +29,7 @@ from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling
 from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.lifecycle.baseline import begin_saving
+from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.plan import has_profile
 from perseus_dist.planner.lifecycle.sweeping.series_samples import keep_samples
@@ -45,7 +47,8 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     for fact in facts:
         _take(job, fact)
     if job.switch is not None:
-        job.measured.saving.begin_plan(0, job.switch.directives, followed_plan(job))
+        job.measured.saving.plans.begin(0, job.switch.directives, followed_plan(job))
+    note_unmeasured(job, math.inf)
     if job.phase is not Phase.DONE:
         job.phase = _phase(job)
         job.reason = "the planner was restarted"

@@ -78,8 +78,9 @@ def _without_outliers(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _standard_error_s(*rows: Row) -> float:
-    """[s] of the difference of their means, as far as they tell how their runs spread."""
-    return math.sqrt(sum(row.time_std_s**2 / row.samples for row in rows if row.time_std_s > 0))
+    """[s] of the difference of their means, by the steadiest runs: others were disturbed for a part of them."""
+    std_s = min((row.time_std_s for row in rows if row.samples > 1 and row.time_std_s >= 0), default=0.0)
+    return std_s * math.sqrt(sum(1 / row.samples for row in rows))
 
 
 def _judge(rows: Sequence[Row]) -> tuple[list[Row], list[RejectedRow]]:

@@ -81,6 +81,8 @@ class Profiling:
         samples: By series, by rank, in the order of arrival.
         acked_samples: By (rank, incarnation), the highest sequence ever accepted.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
+        held_back_s: [s] that iterations took in the latest sweep, where no rank could measure blocking power because
+            heat or a power cap held clocks back; infinite where that is not known any more, 0 where all is well.
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
         is_unchecked: A sweep has ended whose profile has not been looked at for steps.
         num_step_sweeps: Sweeps that steps gave cause to.
@@ -94,6 +96,7 @@ class Profiling:
     samples: dict[int, dict[int, list[TakenSamples]]] = field(default_factory=dict)
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
     is_unplannable: bool = False
+    held_back_s: float = 0.0
     reprofiled_at_s: float | None = None
     is_unchecked: bool = False
     num_step_sweeps: int = 0

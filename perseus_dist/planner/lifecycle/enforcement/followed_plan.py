@@ -3,7 +3,7 @@
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
-from perseus_dist.planner.job.saving_level import Followed
+from perseus_dist.planner.job.saving.followed import Followed
 from perseus_dist.units import PS_PER_S, UJ_PER_J, UW_PER_W
 
 

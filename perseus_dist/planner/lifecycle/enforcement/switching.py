@@ -116,7 +116,7 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         return []
     if job.switch is not None and _orders(job.switch) == _orders(wanted) and not force:
         # The same clocks may have another reason: what an operator reported is not what full clocks take.
-        job.measured.saving.begin_plan(effective_iteration(job, now_s), job.switch.directives, followed_plan(job))
+        job.measured.saving.plans.begin(effective_iteration(job, now_s), job.switch.directives, followed_plan(job))
         return [Log(sentence=f"{why}: {choice.sentence}, as before")]
     return _switch(job, wanted, now_s, f"{why}: {choice.sentence}")
 
@@ -178,7 +178,7 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
     decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
     job.enforcement.switch = decided
     job.enforcement.guard.begin_plan(effective)
-    job.measured.saving.begin_plan(effective, decided.directives, followed_plan(job))
+    job.measured.saving.plans.begin(effective, decided.directives, followed_plan(job))
     job.measured.enforced.clear()
     job.num_changes += 1
     job.history.add(

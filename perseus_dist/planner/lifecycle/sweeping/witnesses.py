@@ -171,5 +171,6 @@ def _total(samples: Iterable[Sample]) -> tuple[float, float]:
 
 def _is_slower(sample: Sample, least: Sample) -> bool:
     """As ``planning.profile.samples.undisturbed`` judges rows."""
-    error_s = math.sqrt(sum(one.time_std_s**2 / max(one.num_runs, 1) for one in (sample, least)))
+    std_s = min((one.time_std_s for one in (sample, least) if one.num_runs > 1), default=0.0)
+    error_s = std_s * math.sqrt(sum(1 / max(one.num_runs, 1) for one in (sample, least)))
     return sample.time_s > (1 + ALIKE_SHARE) * least.time_s + ALIKE_SIGMAS * error_s

@@ -1,10 +1,10 @@
 """Iterations under one plan that look alike, and what one of them saves."""
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 
-from perseus_dist.planner.job.full_clocks import Beside, FullClocks
+from perseus_dist.planner.job.saving.followed import Followed
+from perseus_dist.planner.job.saving.full_clocks import Beside, FullClocks
 
 _ALIKE_STRETCH = 0.015
 _GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a window is beside them
@@ -14,33 +14,6 @@ _Z = 4.0
 _SAMPLING_Z = 2.0
 GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
 PROFILE_SHARE = 1.0  # the same, where the profile alone says it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """The plans that all pipelines follow, and what these save by the profile.
-
-    Attributes:
-        key: Equal where the same is followed.
-        time_s: [s] that iterations take by the profile; 0 where that is not known.
-        stretch: Times by which iterations are longer than at full clocks; 0 where that is not known.
-        rate_j: [J] that an iteration saves.
-        energy_j: [J] that an iteration of ``time_s`` draws by the profile; 0 where that is not known.
-        waiting_w: [W] that all pipelines draw together while they wait.
-        is_waiting: Some pipelines wait for a straggler.
-    """
-
-    key: Hashable
-    time_s: float = 0.0
-    stretch: float = 0.0
-    rate_j: float = 0.0
-    energy_j: float = 0.0
-    waiting_w: float = 0.0
-    is_waiting: bool = False
-
-
-UNKNOWN = Followed(key="unknown")
-"""Some plan of which nothing is known any more."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

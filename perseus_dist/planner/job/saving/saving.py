@@ -14,17 +14,13 @@ A level's sum is taken again whenever more is known of its state. What cannot be
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
-from perseus_dist.planner.job.full_clocks import FullClocks, FullWindow
-from perseus_dist.planner.job.saving_level import GUESS_SHARE, PROFILE_SHARE, UNKNOWN, Followed, Level
+from perseus_dist.planner.job.saving.followed import Followed, FollowedPlans
+from perseus_dist.planner.job.saving.full_clocks import FullClocks, FullWindow
+from perseus_dist.planner.job.saving.level import GUESS_SHARE, PROFILE_SHARE, Level
+from perseus_dist.planner.job.saving.noise import Noise
 
-_NUM_NOISE = 64
-_MIN_NOISE = 8
-_USUAL_NOISE = 0.0025
-_NORMAL = 1.4826 / math.sqrt(2)  # from a median of absolute differences to a standard deviation
 _ALIKE_TIME = 0.005
 _ALIKE_ENERGY = 0.01
 _RECOVERED = 0.02
@@ -33,14 +29,10 @@ _Z = 4.0
 _MAX_GAP = 4  # iterations between a window and the one that follows it, where reports were lost
 _MAX_STATES = 8
 _MAX_LEVELS = 48
-_MAX_PLANS = 16
 _NUM_SETTLED = 128  # iterations at full clocks after which a state is known well
 _NUM_BESIDE = 8  # iterations beside a window that its energy is looked for in
 _FIRST_WANTED = 4  # iterations of whose full clocks nothing tells, before a window is wanted
 _NUM_MEASURED = 64  # iterations of which something tells, after which it is wanted so soon again
-
-Directives = Mapping[int, tuple[int, int]]
-"""By dp_rank, the revision of a table and the point of it that a pipeline follows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,11 +42,13 @@ class Saving:
     Attributes:
         counted_j, counted_doubt_j: [J] of what is known in sum only: counted by a planner before this one, or long ago.
         full: Full clocks as the machines are now, as far as it is known; None before it is.
+        plans: Those that were in force of late.
     """
 
     counted_j: float = 0.0
     counted_doubt_j: float = 0.0
     full: FullClocks | None = None
+    plans: FollowedPlans = field(default_factory=FollowedPlans)
 
     _states: list[FullClocks] = field(default_factory=list)  # the newest last: what ends may come again
     _levels: list[Level] = field(default_factory=list)  # the one that was met last, last
@@ -69,10 +63,7 @@ class Saving:
     _before_j: list[float] = field(default_factory=list)
     _after: Level | None = None  # and just after it
     _after_j: list[float] = field(default_factory=list)
-    _time_noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
-    _energy_noise: deque[float] = field(default_factory=lambda: deque(maxlen=_NUM_NOISE))
-    _latest: tuple[Followed | None, float, float] | None = None  # plan, time, energy of the latest iteration
-    _plans: deque[tuple[int, Directives, Followed | None]] = field(default_factory=lambda: deque(maxlen=_MAX_PLANS))
+    _noise: Noise = field(default_factory=Noise)
 
     @property
     def saved_j(self) -> float:
@@ -83,7 +74,7 @@ class Saving:
     def doubt_j(self) -> float:
         """[J] that it may be more or less, because counters tick and states changed that no window has shown."""
         hidden_j = self._hidden_j(self._level) if self._level is not None else 0.0
-        noise = self._noise(self._time_noise)
+        noise = self._noise.time
         return self.counted_doubt_j + hidden_j + sum(level.doubt_j(noise) for level in self._levels)
 
     @property
@@ -97,28 +88,6 @@ class Saving:
         Each one doubles the number that the next is wanted after, until iterations have been measured for long.
         """
         return self._window is None and self._num_unmeasured >= self._num_wanted
-
-    def begin_plan(self, first_iteration: int, directives: Directives, plan: Followed | None) -> None:
-        """From this iteration on all pipelines are to follow a plan.
-
-        Args:
-            first_iteration: Number of the first.
-            directives: What ranks say that follow it.
-            plan: The plan; None where that is full clocks, whatever it is called.
-        """
-        if not self._plans or self._plans[-1][1:] != (directives, plan):
-            self._plans.append((first_iteration, directives, plan))
-
-    def plan_at(self, number: int, directives: Directives) -> Followed | None:
-        """The plan that an iteration followed, which may be reported long after another plan has come.
-
-        Args:
-            number: Of the iteration. It only tells apart plans of the same directives: a planner that was stopped may
-                order a plan for iterations that are over by then.
-            directives: What ranks say that they followed.
-        """
-        same = [(first, plan) for first, known, plan in reversed(self._plans) if known == directives]
-        return next((plan for first, plan in same if first <= number), same[0][1] if same else UNKNOWN)
 
     def begin(self, full: FullClocks) -> None:
         """A baseline is known, and no window is."""
@@ -137,8 +106,8 @@ class Saving:
         if not energy_j:  # nor does a counter that has not ticked say anything
             self.end_window()
             return
-        self._note(None, time_s, energy_j)
-        window, noise = self._window, self._noise(self._time_noise)
+        self._noise.note(None, time_s, energy_j)
+        window, noise = self._window, self._noise.time
         if window is not None and self._after is None and window.goes_on(number, time_s, energy_j, noise):
             window.add(time_s, energy_j)
             return
@@ -162,6 +131,7 @@ class Saving:
             plan: What was followed in it.
         """
         level = self._find(plan, time_s, energy_j)
+        level = None if level is not None and self._waits_again(level, number) else level
         if energy_j is None:
             if self._window is not None and self._after is not None:  # the counter will not be read at its end
                 self._after.energy_j += self._window.borrowed_j / self._after.count
@@ -175,7 +145,7 @@ class Saving:
                 self.counted_j += plan.rate_j
                 self.counted_doubt_j += abs(plan.rate_j)
             return
-        self._note(plan, time_s, energy_j)
+        self._noise.note(plan, time_s, energy_j)
         if self._window is not None and not self._goes_beside(self._window, level, number):
             self.end_window()
         before = self._level
@@ -227,7 +197,7 @@ class Saving:
         self._settle()
         state = self._known(window.shown([level.beside(energies_j) for level, energies_j in sides if level]))
         self.full = state
-        noise = self._noise(self._time_noise)
+        noise = self._noise.time
         if before is not None and before is not after and not before.is_shown:
             is_other_plan = after is not None and before.plan.key != after.plan.key
             if is_other_plan and before.may_lie_in(state, noise, is_beside=True):
@@ -241,7 +211,7 @@ class Saving:
 
     def _settle(self) -> None:
         """States drift: what lies long behind is not counted again by what is measured now."""
-        noise = self._noise(self._time_noise)
+        noise = self._noise.time
         for level in self._levels:
             if level.state is not None and level.state.num_iterations >= _NUM_SETTLED:
                 self.counted_j += level.saved_j
@@ -252,7 +222,7 @@ class Saving:
         """Iterations that look like none before: another plan, or another state."""
         level = Level(plan=plan, time_s=time_s, energy_j=energy_j)
         is_change = self._window is None and before is not None and before.plan.key == plan.key
-        noise = self._noise(self._time_noise)
+        noise = self._noise.time
         if is_change and plan.is_waiting and before is not None and time_s < before.time_s:
             level.state = self._faster_than(before)
         elif plan.stretch or not is_change:
@@ -287,7 +257,8 @@ class Saving:
             noise: Standard deviation of one iteration's time, as a share of it.
         """
         plan = level.plan
-        alike = next((one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown), None)
+        shown = (one for one in reversed(self._levels) if one.plan.key == plan.key and one.is_shown)
+        alike = next((one for one in shown if one.state and not one.waits_in(one.state)), None)
         alike = alike or before
         if alike is not None and not alike.is_well_metered:
             alike = None
@@ -312,10 +283,8 @@ class Saving:
 
     def _known(self, found: FullClocks) -> FullClocks:
         """The state that a window shows: one that is known, which is known better now, or another one."""
-        time_noise = self._noise(self._time_noise)
-        energy_noise = self._noise(self._energy_noise)
         for known in reversed(self._states):
-            if known.is_like(found, time_noise=time_noise, energy_noise=energy_noise):
+            if known.is_like(found, time_noise=self._noise.time, energy_noise=self._noise.energy):
                 known.pool(found)
                 self._states.remove(known)
                 self._states.append(known)
@@ -357,17 +326,27 @@ class Saving:
         state = level.state
         if before is None or before.guessed_j is None or before.plan.key == level.plan.key or state is None:
             return
-        if state.time_s <= (1 + _ALIKE_TIME) * before.time_s:
+        may_lie = before.may_lie_in(state, self._noise.time, is_beside=True)
+        if may_lie and state.time_s <= (1 + _ALIKE_TIME) * before.time_s:
             before.state, before.guessed_j = state, None
+
+    def _waits_again(self, level: Level, number: int) -> bool:
+        """Whether a straggler is there, by iterations before a switch to a plan that waited for one that was over."""
+        before = self._level
+        if before is None or before.plan.key == level.plan.key or self._window is not None or level.state is None:
+            return False
+        is_next = number == self._level_number + 1
+        noise = self._noise.time
+        return is_next and level.waits_in(level.state) and not before.may_lie_in(level.state, noise)
 
     def _find(self, plan: Followed, time_s: float, energy_j: float | None) -> Level | None:
         """The level that an iteration looks like: the newest one, unless another is clearly nearer.
 
         Levels of equal times and energies may lie in different states, of which the newest is the likeliest.
         """
-        time_doubt = max(_ALIKE_TIME, _Z * self._noise(self._time_noise))
+        time_doubt = max(_ALIKE_TIME, _Z * self._noise.time)
         meter_s = self.full.meter_s if self.full is not None else 0.0  # what one reading between two ticks may be off
-        noise = 2 * self._noise(self._energy_noise)
+        noise = 2 * self._noise.energy
         energy_doubt = max(_ALIKE_ENERGY, _Z * max(noise, meter_s / time_s))
         nearest, least = None, math.inf
         for level in reversed(self._levels):
@@ -388,14 +367,3 @@ class Saving:
             if state is not level.state and level.hides(state) and (level.plan.is_waiting or level.hides(level.state))
         ]
         return level.num_since * max(hidden, default=0.0)
-
-    def _note(self, plan: Followed | None, time_s: float, energy_j: float) -> None:
-        """How noisy times and energies of successive iterations under one plan are."""
-        if self._latest is not None and self._latest[0] == plan and self._latest[2] > 0 and energy_j > 0:
-            self._time_noise.append(abs(math.log(time_s / self._latest[1])))
-            self._energy_noise.append(abs(math.log(energy_j / self._latest[2])))
-        self._latest = (plan, time_s, energy_j)
-
-    @staticmethod
-    def _noise(differences: deque[float]) -> float:
-        return _NORMAL * median(differences) if len(differences) >= _MIN_NOISE else _USUAL_NOISE

@@ -1,0 +1,1 @@
+"""Joules saved, by measurement."""

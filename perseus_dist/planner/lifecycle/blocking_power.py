@@ -1,0 +1,96 @@
+"""Power of GPUs that wait for a peer: as ranks have measured it, or estimated until one has.
+
+A rank measures it in a sweep, while its clock is the one that was asked for. Heat or a power cap may hold all GPUs
+below that clock, and then the sweep shows nothing; another one is due once iterations at full clocks are shorter.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import fmean, median_low
+
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
+from perseus_dist.planning.schedule.instruction import Kind
+
+_COMPUTATIONS = frozenset(Kind)
+_ALIKE_POWER = 1.5  # times, that waiting GPUs of a job may differ by
+_ESTIMATED_SHARE = 0.35
+"""Of the least that a computation draws at any clock: 0.36 of GPT-3's on A100, 0.35 of Bloom's on A40, as published."""
+_FASTER_SHARE = 0.01
+
+
+def blocking_power_w(job: Job) -> tuple[float, ...]:
+    """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited.
+
+    GPUs that wait draw alike. What is far from that, as where something disturbed the measurement, is left out. Where
+    no rank has waited, a share of the least power of a computation.
+    """
+    assert job.spec is not None
+    seen_w = _measured_w(job)
+    usual_w = median_low([power_w for powers_w in seen_w.values() for power_w in powers_w] or [0.0])
+    alike_w = {
+        pp_rank: [power_w for power_w in powers_w if usual_w / _ALIKE_POWER <= power_w <= _ALIKE_POWER * usual_w]
+        for pp_rank, powers_w in seen_w.items()
+    }
+    means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in alike_w.items() if powers_w}
+    elsewhere_w = fmean(means_w.values()) if means_w else _estimated_w(job.profiling)
+    return tuple(means_w.get(pp_rank, elsewhere_w) for pp_rank in range(job.spec.pp_size))
+
+
+def is_blocking_power_known(job: Job) -> bool:
+    """Whether some rank has measured it, or a saved profile has brought it along."""
+    return bool(_measured_w(job))
+
+
+def note_unmeasured(job: Job, time_s: float) -> None:
+    """Note that no rank could measure it, if so, in iterations at full clocks that took this long [s]."""
+    if not is_blocking_power_known(job) and _is_held_back(job.profiling):
+        job.profiling.held_back_s = time_s
+
+
+def why_measured_again(job: Job) -> str:
+    """Why a sweep can measure it now that could not before, in a sentence; empty where none can."""
+    probed, held_back_s = job.measured.probed, job.profiling.held_back_s
+    if not held_back_s or not probed or probed[-1].time_s >= (1 - _FASTER_SHARE) * held_back_s:
+        return ""
+    return f"iterations at full clocks take {probed[-1].time_s:.4f} s now: measuring blocking power once more"
+
+
+def _measured_w(job: Job) -> dict[int, list[float]]:
+    """By pp_rank, what its ranks have measured in the newest series that tells."""
+    seen_w: dict[int, list[float]] = {}
+    profiling = job.profiling
+    for series in sorted(profiling.samples.keys() & profiling.ended_series, reverse=True):
+        newly_seen_w: defaultdict[int, list[float]] = defaultdict(list)
+        for rank, taken in profiling.samples[series].items():
+            at = [one for one in taken if one.samples.blocking_power_w > 0]
+            if at:
+                highest = max(at, key=lambda one: one.clock_mhz)
+                newly_seen_w[job.members.places[rank].pp_rank].append(highest.samples.blocking_power_w)
+        for pp_rank, powers_w in newly_seen_w.items():
+            seen_w.setdefault(pp_rank, powers_w)
+    return seen_w
+
+
+def _estimated_w(profiling: Profiling) -> float:
+    powers_w = [
+        sample.energy_j / sample.time_s
+        for one in _taken(profiling)
+        for sample in one.samples.samples
+        if sample.kind in _COMPUTATIONS and sample.energy_j > 0 and sample.time_s > 0
+    ]
+    return _ESTIMATED_SHARE * min(powers_w, default=0.0)
+
+
+def _is_held_back(profiling: Profiling) -> bool:
+    """Whether a rank has measured no computation in a step of a sweep: its clock was another one."""
+    return any(
+        one.clock_mhz and not any(sample.kind in _COMPUTATIONS for sample in one.samples.samples)
+        for one in _taken(profiling)
+    )
+
+
+def _taken(profiling: Profiling) -> Iterator[TakenSamples]:
+    for series in profiling.samples.keys() & profiling.ended_series:
+        for taken in profiling.samples[series].values():
+            yield from taken
