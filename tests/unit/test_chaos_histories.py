@@ -95,6 +95,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         ),
         pytest.param(8149, "reported_saving", id="few iterations at full clocks in a noisy job"),
         pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
+        pytest.param(9028, "settled_time", id="power caps of all replicas of a stage", marks=pytest.mark.stress),
+        pytest.param(9307, "settled_time", id="a rank 2 percent slow, and no straggler", marks=pytest.mark.stress),
+        pytest.param(7094, "settled_time", id="a rank 3 percent slow beside a power cap", marks=pytest.mark.stress),
+        pytest.param(8063, "settled_time", id="noise makes lower clocks of three stages look faster"),
+        pytest.param(8074, "settled_time", id="noise makes lower clocks of one GPU look faster"),
+        pytest.param(8123, "settled_time", id="noise beside a slow link", marks=pytest.mark.stress),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariant: str) -> None:
