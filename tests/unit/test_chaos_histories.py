@@ -101,6 +101,8 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(8063, "settled_time", id="noise makes lower clocks of three stages look faster"),
         pytest.param(8074, "settled_time", id="noise makes lower clocks of one GPU look faster"),
         pytest.param(8123, "settled_time", id="noise beside a slow link", marks=pytest.mark.stress),
+        pytest.param(11009, "settled_time", id="noise, and a run that begins in a sweep", marks=pytest.mark.stress),
+        pytest.param(11044, "settled_time", id="a rank 3 percent slow after a power cap", marks=pytest.mark.stress),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariant: str) -> None:
