@@ -1,6 +1,7 @@
 """Plan tables and measured profiles, against the planning core that they are made for."""
 
 from array import array
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from perseus_dist.planner.worker.plan_table import plan_tables
 from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier
 from perseus_dist.planning.frontier.problem import make_problem
+from perseus_dist.planning.frontier.replay import replay, replay_all_max
+from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
@@ -108,6 +111,29 @@ def test_a_table_of_ranks_has_one_clock_for_each_plan() -> None:
         own = [set(clocks[begin : begin + len(schedule.ranks[pp_rank])].tolist()) for clocks in of_all]
         assert [{clock} for clock in array("H", table.clocks_mhz)] == own
     assert len({array("H", table.clocks_mhz)[0] for table in tables} | {0}) > 1
+
+
+def test_a_plan_is_on_time_with_a_rank_that_is_slightly_slow_and_without() -> None:
+    schedule = one_f_one_b(pp=3, microbatches=4)
+    slow = SlowRank(pp_rank=1, factor=1.03)
+    request = PlanningRequest(
+        request_id=1,
+        job_id="job",
+        revision=3,
+        schedule_text=format_schedule(schedule),
+        contributions=contributions(schedule),
+        blocking_power_w=BLOCKING_W[:3],
+        tp_size=1,
+        switch_latency_s=0.0,
+    )
+    late = []
+    for known in ((), (slow,)):
+        frontier = planned_request(replace(request, slightly_slow=known)).frontier
+        assert frontier.time_ps[0] == frontier.baseline.time_ps
+        beside = with_slow_ranks(frontier.problem, [slow])
+        late.append(replay(beside, frontier.clock_indices[0]).time_ps / replay_all_max(beside).time_ps)
+    assert late[0] > 1.003
+    assert late[1] < 1.001
 
 
 def test_a_rank_is_told_what_its_chunks_take() -> None:

@@ -15,6 +15,7 @@ from perseus_dist.messages.from_agent import (
     Goodbye,
     GpuSample,
     IterationReport,
+    KindTime,
     ProfileSamples,
     RunTimes,
     Sample,
@@ -70,6 +71,7 @@ from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planning.frontier.slow_rank import SlowRank
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
 
@@ -115,6 +117,7 @@ class Fleet:
         reached_mhz: Clocks that GPUs run at when told to; nothing is measured at others.
         seen_mhz, trouble: As telemetry tells them.
         free_s, planned_s: [s] an iteration at full clocks, and under a plan.
+        time_ratios: By rank, what its instructions take under a plan over the profile's; empty where nothing is told.
         run_id: Of the trainers that attach from now on.
     """
 
@@ -142,6 +145,7 @@ class Fleet:
         self.seen_mhz = 0
         self.trouble = ""
         self.free_s, self.planned_s = 1.0, 1.0
+        self.time_ratios: dict[int, float] = {}
 
     def tell(self, event: JobEvent) -> list[Effect]:
         """One event; its effects take place."""
@@ -214,6 +218,8 @@ class Fleet:
             self.now_s += time_s
             for rank, stream in list(self.stream_of.items()):
                 revision, point = orders[rank]
+                ratio = self.time_ratios.get(rank, 1.0)
+                has_times = bool(self.time_ratios) and point != NO_POINT
                 report = IterationReport(
                     iteration=self.iteration,
                     time_s=time_s,
@@ -221,6 +227,9 @@ class Fleet:
                     energy_j=energy_j,
                     table_revision=revision,
                     point=point,
+                    kind_times=tuple(KindTime(kind=kind, time_ratio=ratio, requested_mhz=1400) for kind in "FB")
+                    if has_times
+                    else (),
                 )
                 telemetry = Telemetry(
                     sequence=self.iteration + 1,
@@ -1074,6 +1083,39 @@ def test_a_slower_targets_plan_that_takes_a_little_too_long_is_replaced_by_a_fas
     fleet.planned_s = 1.2
     fleet.iterate(60)
     assert fleet.job.switch.points[0] == slow - 1
+    assert fleet.phase() is Phase.ENFORCING
+
+
+def test_the_fastest_plan_is_taken_where_noise_made_lower_clocks_look_faster() -> None:
+    fleet = Fleet().to_planning()
+    times_ps = tuple(round(time_s * S) for time_s in (0.99, 1.0, 1.2))
+    fleet.plan_ready(replace(summary(), time_ps=times_ps, total_uj=(800, 760, 650), lower_bound_uj=(790, 750, 640)))
+    assert fleet.job.switch is not None
+    assert fleet.job.switch.points[0] == 1
+    fleet.planned_s = 1.006
+    fleet.iterate(16)
+    assert fleet.job.switch.points[0] == 0
+    fleet.planned_s = 1.004
+    fleet.iterate(60)
+    assert fleet.job.switch.points[0] == 0
+    assert fleet.phase() is Phase.ENFORCING
+
+
+def test_what_a_slightly_slow_rank_makes_late_is_planned_again_with_it() -> None:
+    """Two percent make no straggler; a plan that has given away their time to spare is late with them."""
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.time_ratios = {3: 1.02}
+    fleet.planned_s = 1.003
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.ENFORCING, "that little is not worth a plan"
+    fleet.planned_s = 1.007
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.requests[-1].slightly_slow == (SlowRank(pp_rank=1, factor=1.02),)
+    fleet.plan_ready()
+    num_requests = len(fleet.requests)
+    fleet.iterate(60)
+    assert len(fleet.requests) == num_requests, "what is known is not planned with again"
     assert fleet.phase() is Phase.ENFORCING
 
 

@@ -136,3 +136,20 @@ def test_a_straggler_without_a_history_is_over_where_its_only_peer_and_the_profi
     assert agreed[0] == 0.0  # in a probe it has one
     agreed, _ = two.deviations(slow, same, flagged, flagged, none)
     assert agreed[0] == pytest.approx(0.3)  # and is held to be slow where both say that
+
+
+def test_replicas_that_are_slow_alike_at_another_clock_are_none_slower_than_the_others() -> None:
+    """All meet a power cap, which slows them at the maximum clock more than at a plan's: their own likes say so."""
+    stages = np.repeat([0, 1], 3)
+    reference = PeerBaseline(stages, np.ones(1), POLICY)
+    none = np.zeros(6, dtype=bool)
+    planned = np.where(stages == 0, 1700.0, 1980.0)[:, None]
+    for _ in range(10):
+        reference.deviations(np.zeros((6, 1)), planned, none, none, none)
+    capped = np.where(stages == 0, 0.05, 0.1)[:, None]
+    at_cap = np.array([True, True, True, False, False, False])
+    for _ in range(3):
+        reference.deviations(capped, planned, none, at_cap, at_cap)
+    at_highest = np.full((6, 1), 1980.0)
+    above, _ = reference.deviations(np.full((6, 1), 0.1), at_highest, none, none, none)
+    assert not (above[:3] > math.log(POLICY.min_degree)).any()

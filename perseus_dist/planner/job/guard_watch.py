@@ -14,6 +14,7 @@ _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
 _FASTER = 0.98
 _AS_PROFILED = 0.01
+_CLEARLY_SLOWER = 0.005
 _MAX_LATE = 64  # iterations that a switch is waited for
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
@@ -53,6 +54,7 @@ class GuardWatch:
         is_profile_wrong: The plan that was given up last was one of a profile that all replicas have left for long.
         kept_share: The guard's, of that plan.
         was_as_profiled: Under that plan, instructions took what the profile says.
+        slower_then: Under that plan, how much slower than usual ranks were, as ``slower``.
         was_steady: Iterations at full clocks took the same time in the newest hold.
         num_since_sweep: Plans given up since all ranks were swept again, as long as none is trusted; None before that.
         swept_until: Iteration before which clocks may have been those of a sweep.
@@ -67,6 +69,7 @@ class GuardWatch:
     is_profile_wrong: bool = False
     kept_share: float = 0.0
     was_as_profiled: bool = False
+    slower_then: dict[int, float] = field(default_factory=dict)
     was_steady: bool = True
     num_since_sweep: int | None = None
     swept_until: int = 0
@@ -87,6 +90,14 @@ class GuardWatch:
         """Under the plan, a usual rank's instruction times over the profile's, minus 1; 0 where that is not known."""
         known = [median(speed.newest) for speed in self._speeds.values() if speed.newest]
         return median(known) - 1 if known else 0.0
+
+    @property
+    def slower(self) -> dict[int, float]:
+        """By rank, how much more than a usual rank its instructions take over the profile's, where that is clear."""
+        usual = 1 + self.instruction_excess
+        excesses = {rank: median(speed.newest) / usual - 1 for rank, speed in self._speeds.items() if speed.newest}
+        clear = max(_CLEARLY_SLOWER, 4 * self.guard.noise)
+        return {rank: excess for rank, excess in excesses.items() if excess > clear}
 
     def begin_plan(self, first_iteration: int) -> None:
         """Another plan is in force from this iteration on."""
@@ -192,6 +203,7 @@ class GuardWatch:
         """Clocks are released, and stay so for a while: each time twice as long."""
         self.is_profile_wrong = is_profile_wrong
         self.kept_share, self.was_as_profiled = self.guard.kept_share, self._is_as_profiled
+        self.slower_then = self.slower
         self.guard.forget_kept()
         if self.num_since_sweep is not None:
             self.num_since_sweep += 1

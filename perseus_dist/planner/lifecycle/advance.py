@@ -8,7 +8,8 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
-from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise
+from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
+from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     decide,
     is_of_earlier_run,
@@ -32,6 +33,7 @@ from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_are_new, transfers_have_moved
+from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 _MIN_CLOCKS = 2  # less is no choice
 _UNSEEN = "instructions cannot be seen, and no whole profile of them is there: measure one while they can be seen"
@@ -210,6 +212,8 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *start_planning(job, "planning again")]
     if job.phase is Phase.PLANNING:
         return effects
+    if slow := late_with(job):
+        return [*effects, *_plan_with(job, slow)]
     doubts = doubt(job)
     if why := transfers_have_moved(job, now_s, is_urgent=bool(doubts)):
         return [*effects, *start_planning(job, why)]
@@ -329,12 +333,20 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     if why := transfers_have_moved(job, now_s, is_urgent=too_slow):
         return start_planning(job, why)
     too_slow &= not are_unconfirmed(job)
+    if slow := newly_slow(job, job.enforcement.guard.slower_then, beside_replicas=True):
+        return _plan_with(job, slow)
     if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:
             return effects
     job.enter(Phase.ENFORCING, "the plan is tried again")
     return decide(job, now_s, job.reason, force=True)
+
+
+def _plan_with(job: Job, slow: tuple[SlowRank, ...]) -> list[Effect]:
+    job.planning.slightly_slow = slow
+    ranks = " and ".join(f"a rank of pp_rank {one.pp_rank} {one.factor:.3f} times as slow" for one in slow)
+    return start_planning(job, f"iterations take longer than the target allows: planning with {ranks}")
 
 
 def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -> list[Effect]:

@@ -96,6 +96,7 @@ def planning_request(job: Job) -> PlanningRequest:
         switch_latency_s=_switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
+        slightly_slow=job.planning.slightly_slow,
         snapshots=job.planning.snapshots,
         menu_mhz=_clocks_to_plan_with(job),
         granularity=Granularity(job.spec.granularity),

@@ -1,7 +1,6 @@
 """A planning request carried out: profile, frontier, tables, files. Runs in the planning worker."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -77,17 +76,15 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
         PerseusError: The samples make no profile that fits the schedule.
     """
     schedule = parse_schedule(request.schedule_text)
-    problem_of = partial(_problem, schedule, request)
     bare = with_transfers(profile_of_request(schedule, request), dict.fromkeys(_links(request.snapshots), 0.0))
 
     def problem_with(transfers_s: TransferTimes) -> PlanningProblem:
-        return problem_of(with_transfers(bare, transfers_s))
+        return _problem(schedule, request, with_transfers(bare, transfers_s))
 
     groups = _transfers_that_matter(request.snapshots, lambda known_s: replay_all_max(problem_with(known_s)).time_ps)
     is_first = request.is_first and problem_with(groups[0][0]).num_instructions > request.whole_up_to
 
-    def frontier_of(transfers_s: TransferTimes) -> Frontier:
-        problem = problem_with(transfers_s)
+    def frontier_of(problem: PlanningProblem) -> Frontier:
         all_max_ps = replay_all_max(problem).time_ps
         deadlines_ps = [
             *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
@@ -114,9 +111,12 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
 
     cases: list[Case] = []
     for group in groups:
-        frontiers = [frontier_of(transfers_s) for transfers_s in group]
+        frontiers = [frontier_of(problem_with(transfers_s)) for transfers_s in group]
         reference_ps = max(one.baseline.time_ps for one in frontiers)
         cases += [Case(one, reference_ps) for one in frontiers]
+    for slow in request.slightly_slow:
+        one = frontier_of(with_slow_ranks(problem_with(groups[0][0]), [slow]))
+        cases.append(Case(one, one.baseline.time_ps))
     frontier = on_time_in_all(cases[0], cases[1:])
     return PlannedRequest(
         frontier=frontier,

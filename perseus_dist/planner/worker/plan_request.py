@@ -39,6 +39,8 @@ class PlanningRequest:
         deadlines_s: [s] times at which plans of their own are wanted.
         slowdowns: The same, as multiples of the time at all-maximum clocks.
         slow_ranks: Ranks of one pipeline that a plan of its own is wanted for; empty for the plan of all.
+        slightly_slow: Ranks of some pipelines that are slower by less than others wait for: plans are on time with each
+            of them too.
         base_revision: Of the plan of all then, beside which the other one is held.
         is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
@@ -58,6 +60,7 @@ class PlanningRequest:
     deadlines_s: tuple[float, ...] = ()
     slowdowns: tuple[float, ...] = ()
     slow_ranks: tuple[SlowRank, ...] = ()
+    slightly_slow: tuple[SlowRank, ...] = ()
     base_revision: int = 0
     is_first: bool = False
     whole_up_to: int = 0

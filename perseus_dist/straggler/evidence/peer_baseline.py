@@ -96,6 +96,7 @@ class PeerBaseline:
         is_followed = is_straggler & ~is_profiled & ~has_many
         is_alone = ~is_straggler & ~is_profiled & np.isnan(compared) & can_be_shared
         shrunk = np.sign(own) * np.maximum(np.abs(own) - _PROFILE_DOUBT, 0.0)
+        shrunk = np.where(shrunk > 0, np.fmin(shrunk, np.maximum(2 * peers, 0.0)), shrunk)  # NaN without a peer
         beside = np.where(is_followed, own, np.where(is_alone, shrunk, np.nan))
         return np.fmax(compared, beside), np.fmax(alone, beside)
 

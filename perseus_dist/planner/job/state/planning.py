@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
+from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Planning:
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
         snapshots: Of the newest request.
         transfers_at_s: [s] when that was made.
+        slightly_slow: Ranks that plans have been late with, although others need not wait for them.
     """
 
     request_id: int = 0
@@ -42,12 +44,13 @@ class Planning:
     refine_at_s: float = 0.0
     snapshots: tuple[Snapshot, ...] = ()
     transfers_at_s: float = -math.inf
+    slightly_slow: tuple[SlowRank, ...] = ()
 
     def begin_anew(self) -> None:
         """No plan has been asked for yet."""
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
         self.expected_at_s = None
-        self.snapshots, self.transfers_at_s = (), -math.inf
+        self.snapshots, self.transfers_at_s, self.slightly_slow = (), -math.inf, ()
 
 
 @dataclass(slots=True, kw_only=True)

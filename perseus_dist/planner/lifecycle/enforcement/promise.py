@@ -10,7 +10,8 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.guard import Waiting
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
-from perseus_dist.planner.lifecycle.enforcement.plan_choice import is_paced
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import is_paced, own_wish_point
+from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     decide,
     effective_iteration,
@@ -19,8 +20,10 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
     release_all,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Log, Send
+from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 _LEAST_OVERRUN, _MOST_OVERRUN = 0.0025, 0.015  # more is no plan's fault, or a breach
+_LEAST_LATE = 0.004  # for which another plan is made
 _MIN_OVERRUN = 12  # iterations under the plan
 _OVERRUN_Z = 3.0
 _UNMEASURED = "nothing that was measured tells what full clocks draw now"
@@ -67,23 +70,39 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
 
 
 def correct_target(job: Job, now_s: float) -> list[Effect]:
-    """Take a faster plan where a slower target's takes a little longer than allowed, which is no breach yet.
+    """Take a faster plan where the target's takes a little longer than allowed, which is no breach yet.
 
-    A profile may be off by a few thousandths at the clocks of a plan, and at the highest clocks by none.
+    A profile may be off by a few thousandths at the clocks of a plan, and at the highest clocks by none, or the other
+    way round: noise makes lower clocks look faster.
     """
-    full, enforced = job.measured.saving.full, job.measured.enforced
-    is_slower = bool(job.target.slowdown and job.target.slowdown > 1) or job.target.deadline_s is not None
-    is_slower = is_slower and not is_paced(job)  # what is too slow for a budget draws less, which is no trouble
-    is_well = not (job.detection.verdicts or job.stragglers or job.detection.keeps_switch or job.is_swept)
-    if not (is_slower and is_well) or full is None or not full.num_iterations or len(enforced) < _MIN_OVERRUN:
-        return []
-    excess = median(iteration.time_s for iteration in enforced) / _allowed_s(job, full.time_s) - 1
-    error = job.enforcement.guard.guard.noise * math.sqrt(math.pi / 2 / len(enforced) + 1 / full.num_iterations)
+    excess = _excess(job)
     overrun = (1 + job.enforcement.overrun) * (1 + excess) - 1
-    if excess <= max(_LEAST_OVERRUN, _OVERRUN_Z * error) or overrun > _MOST_OVERRUN:
+    if job.plan is None or excess <= _LEAST_OVERRUN or overrun > _MOST_OVERRUN:
+        return []
+    if own_wish_point(job, job.plan.summary) == 0:
         return []
     job.enforcement.overrun = overrun
     return decide(job, now_s, f"iterations take {100 * excess:.1f} % longer than the target allows")
+
+
+def late_with(job: Job) -> tuple[SlowRank, ...]:
+    """The slightly slow ranks that a plan is wanted for, because the fastest one takes a little longer than allowed."""
+    is_late = _LEAST_LATE < _excess(job) <= _MOST_OVERRUN
+    is_fastest = job.plan is not None and own_wish_point(job, job.plan.summary) == 0
+    return newly_slow(job, job.enforcement.guard.slower) if is_late and is_fastest else ()
+
+
+def _excess(job: Job) -> float:
+    """Share by which iterations take longer than the target allows; 0 where that is not clear, or has another cause."""
+    full, enforced = job.measured.saving.full, job.measured.enforced
+    is_well = not (job.detection.verdicts or job.stragglers or job.detection.keeps_switch or job.is_swept)
+    if is_paced(job) or not is_well:  # what is too slow for a budget draws less, which is no trouble
+        return 0.0
+    if full is None or not full.num_iterations or len(enforced) < _MIN_OVERRUN:
+        return 0.0
+    excess = median(iteration.time_s for iteration in enforced) / _allowed_s(job, full.time_s) - 1
+    error = job.enforcement.guard.guard.noise * math.sqrt(math.pi / 2 / len(enforced) + 1 / full.num_iterations)
+    return excess if excess > _OVERRUN_Z * error else 0.0
 
 
 def _fall(job: Job, now_s: float) -> list[Effect]:

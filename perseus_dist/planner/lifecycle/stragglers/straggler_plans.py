@@ -90,6 +90,7 @@ def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float)
         shared,
         snapshots=of_pipeline(shared.snapshots, dp_rank),
         slow_ranks=slow_ranks,
+        slightly_slow=(),
         base_revision=job.plan.revision,
         deadlines_s=(summary.time_ps[target_point(job, summary)] / PS_PER_S,),
         slowdowns=(),
