@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from planner_process import planner
 from postgres_server import CAREFUL, PostgresServer
 from test_planner_store import FACTS, baseline
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.planner.job.facts import Fact, JobRegistered, OwnTableMade, StragglerKnown, SwitchDecided, TableMade
 from perseus_dist.planner.store import migrations
+from perseus_dist.planner.store.backup import BackupError, back_up
 from perseus_dist.planner.store.database import StoreError, open_database
 from perseus_dist.planner.store.migrations import SCHEMA_VERSION, Step
 from perseus_dist.planner.store.store import Store
@@ -371,3 +373,37 @@ def test_a_row_that_cannot_be_read_costs_its_jobs_plans_alone(
         assert not any(isinstance(fact, TableMade | OwnTableMade | SwitchDecided) for fact in jobs["b"])
     assert "what can be read of 1 of 2 jobs goes on" in caplog.text
     assert len(list(tmp_path.glob("aside.unusable-*"))) == 1
+
+
+# ---- planners as processes -------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_planner_is_taken_over_from_and_ends_when_it_wakes_up(
+    postgres: PostgresServer, fresh: str, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with planner(folders[0], "--store", fresh) as first:
+        first.process.send_signal(signal.SIGSTOP)
+        with planner(folders[1], "--store", fresh):
+            first.process.send_signal(signal.SIGCONT)
+            assert first.process.wait(PATIENCE_S) == 2
+            assert first.process.stderr is not None
+            *_, last = first.process.stderr.read().splitlines()
+            assert "another planner has taken over" in last
+            assert postgres.execute("SELECT count(*) FROM perseus_dist.planners", "fresh") == [(1,)]
+
+
+def test_a_killed_planner_goes_on_at_once_where_it_is_started_again(
+    postgres: PostgresServer, fresh: str, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with planner(tmp_path, "--store", fresh) as running:
+            alive = "SELECT count(*) FROM perseus_dist.planners WHERE alive_until > now()"
+            assert postgres.execute(alive, "fresh") == [(1,)]
+            running.end(signal.SIGKILL)
+    names = {path.name for path in (tmp_path / "state").iterdir()}
+    assert "planner.sqlite" not in names
+    with pytest.raises(BackupError, match="pg_dump"):
+        back_up(tmp_path / "state", tmp_path / "backup")

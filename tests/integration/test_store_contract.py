@@ -1,5 +1,7 @@
 """Every store keeps the same contract: SQLite, PostgreSQL, and PostgreSQL behind pgbouncer in transaction mode."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -247,3 +249,9 @@ def test_epochs_only_grow(open_as: OpenAs, postgres: PostgresServer) -> None:
         store.forget("a").result(30)
         store.close()
     assert seen == sorted(set(seen))
+
+
+def test_sqlite_planners_import_no_psycopg() -> None:
+    code = "import sys, perseus_dist.planner.service.server; print('psycopg' in sys.modules)"
+    told = subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout == "False\n"

@@ -49,7 +49,7 @@ class WriteError(Exception):
 
 
 class FencedError(Exception):
-    """Jobs of a transaction belong to another planner now; nothing of the transaction is stored.
+    """Jobs of a transaction belong to another planner now; nothing of theirs is stored.
 
     Attributes:
         jobs: Their names.
@@ -75,14 +75,16 @@ class FactDatabase(Protocol):
         """Each job's facts as they stood when the database was opened, in the order in which they were stored."""
 
     def write(self, changes: Mapping[str, Change]) -> None:
-        """Make changes durable in one transaction, all or none. Writing a change again changes nothing more.
+        """Make changes durable in one transaction, all or none of those of this planner's jobs.
+
+        Writing a change again changes nothing more.
 
         Args:
             changes: By job.
 
         Raises:
             WriteError: Not confirmed, so that they may be stored or not; write them again.
-            FencedError: Some jobs belong to another planner.
+            FencedError: Some jobs belong to another planner; write the others' changes again.
         """
 
     def keep_alive(self) -> None:

@@ -8,10 +8,9 @@ from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
-from perseus_dist.planner.store.state_dir import DATABASE
+from perseus_dist.planner.store.state_dir import DATABASE, STATE_ID
 from perseus_dist.planner.store.state_lock import lock_state_dir
 
-STATE_ID = "store-id"
 _ASIDE = "planner.postgresql"
 
 _log = logging.getLogger(__name__)
