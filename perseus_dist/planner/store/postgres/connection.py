@@ -83,12 +83,15 @@ class Connection:
         self.place = self._place()
         self._opened: Opened | None = None
 
-    def run(self, work: Callable[[Opened], _Result], patience_s: float = 0.0) -> _Result:
+    def run(
+        self, work: Callable[[Opened], _Result], patience_s: float = 0.0, timeout_s: float | None = None
+    ) -> _Result:
         """Run a transaction, and again where the connection is lost or the server asks for that.
 
         Args:
             work: Begins and ends a transaction, whose effect is the same when it is run twice.
             patience_s: How long to try again.
+            timeout_s: How long the server may take for it; None for ``ANSWER_TIMEOUT_S``.
 
         Raises:
             UnreachableError: There was no connection, or no answer on it.
@@ -100,7 +103,7 @@ class Connection:
             failure: UnreachableError | FailedError
             try:
                 opened = self._connected()
-                with _watched(opened):
+                with _watched(opened, ANSWER_TIMEOUT_S if timeout_s is None else timeout_s):
                     return work(opened)
             except UnreachableError as error:
                 failure, is_worth_repeating = error, error.is_passing
@@ -160,7 +163,7 @@ class Connection:
 
 
 @contextmanager
-def _watched(opened: Opened) -> Iterator[None]:
+def _watched(opened: Opened, timeout_s: float) -> Iterator[None]:
     """Cut the connection off if the server does not answer in time, so that waiting for it ends."""
     over = threading.Event()
 
@@ -169,7 +172,7 @@ def _watched(opened: Opened) -> Iterator[None]:
             if not over.is_set():
                 held.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(ANSWER_TIMEOUT_S, cut_off)
+    timer = threading.Timer(timeout_s, cut_off)
     timer.daemon = True
     timer.start()
     try:

@@ -14,6 +14,8 @@ from perseus_dist.planner.store.postgres.schema import LOCK
 
 LEASE_S = 15.0
 RENEWAL_PERIOD_S = 3.0
+OPENING_LEASE_S = 300.0
+"""Until a planner has read all facts, which may take long, and begins to renew."""
 
 HOLD = f"""
 INSERT INTO {POSTGRES_SCHEMA}.leases (job, planner, epoch)
@@ -79,7 +81,7 @@ def register_for_all(opened: Opened, state_id: str, place: str) -> "int | Other"
         opened.execute(f"DELETE FROM {POSTGRES_SCHEMA}.planners")
         opened.execute(
             f"INSERT INTO {POSTGRES_SCHEMA}.planners VALUES (%s, %s, %s, now() + make_interval(secs => %s))",
-            (number, state_id, place, LEASE_S),
+            (number, state_id, place, OPENING_LEASE_S),
         )
         opened.execute(f"UPDATE {POSTGRES_SCHEMA}.leases SET planner = %s, epoch = %s", (number, number))
         return number

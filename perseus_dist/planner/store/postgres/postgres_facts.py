@@ -19,11 +19,18 @@ from perseus_dist.planner.store.fact_database import Change, FencedError, WriteE
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
-from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
+from perseus_dist.planner.store.postgres.connection import (
+    ANSWER_TIMEOUT_S,
+    Connection,
+    FailedError,
+    Opened,
+    UnreachableError,
+)
 from perseus_dist.planner.store.postgres.leases import (
     HOLD,
     LEASE_S,
     LOCK_HELD,
+    OPENING_LEASE_S,
     RELEASE,
     RENEWAL_PERIOD_S,
     Other,
@@ -40,6 +47,7 @@ PATIENCE_S = 3.0
 
 _RECONNECT_PERIOD_S = 1.0
 _START_TIMEOUT_S = 60
+_SLOWEST_BYTES_PER_S = 1e6
 _MAX_STATEMENT_BYTES = 16 << 20
 _LIMITS = """
 SELECT
@@ -96,7 +104,6 @@ class PostgresFacts:
             state_id: Of the planner's state folder: a planner that is started again there goes on at once.
             aside: Beside it rows are kept that are of no use; None drops them.
             lock: Of the state folder; released when this is closed.
-            lock: Of the state folder; released when this is closed.
             waits: For a database that cannot be reached yet, and for another planner to end; each is said once.
 
         Raises:
@@ -110,6 +117,8 @@ class PostgresFacts:
             self._wait_for(lambda opened: prepare(opened, self._connection.place), waits=waits)
             self._number = self._register(state_id, waits=waits)
             self._loaded = self._wait_for(self._load, waits=waits)
+            with suppress(FencedError):  # the first renewal says so
+                self.keep_alive()
         except BaseException:
             self._connection.close()
             raise
@@ -132,9 +141,12 @@ class PostgresFacts:
         """
         if self._unreachable and time.monotonic() < self._retry_s:
             raise WriteError(self._unreachable, of_all=True)
+        num_bytes = sum(len(row.body) + len(row.blob) for change in changes.values() for row in change.rows.values())
         try:
             held = self._connection.run(
-                lambda opened: self._write(opened, changes), 0.0 if self._unreachable else PATIENCE_S
+                lambda opened: self._write(opened, changes),
+                0.0 if self._unreachable else PATIENCE_S,
+                ANSWER_TIMEOUT_S + num_bytes / _SLOWEST_BYTES_PER_S,
             )
         except UnreachableError as error:
             self._unreachable, self._retry_s = str(error), time.monotonic() + _RECONNECT_PERIOD_S
@@ -174,7 +186,9 @@ class PostgresFacts:
         is_first = True
         while True:
             try:
-                return self._connection.run(work, PATIENCE_S)
+                # A pooler answers for a server that is away, until a statement waits for that; work may take long.
+                self._connection.run(lambda opened: opened.execute("SELECT 1"), PATIENCE_S)
+                return self._connection.run(work, PATIENCE_S, OPENING_LEASE_S)
             except FailedError as error:
                 raise StoreError(str(error)) from error
             except UnreachableError as error:
