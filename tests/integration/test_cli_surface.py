@@ -30,9 +30,9 @@ SURFACE = {
     "policy load-target": f"budget --file --name --watts --start --end --best-effort --json {PLANNER}",
     "policy show": f"--json {PLANNER}",
     "policy clear": f"name --load-target --json {PLANNER}",
-    "planner": f"--bind --state-dir {SERVER_TLS} --insecure --metrics --metrics-port --metrics-tls-cert "
-    "--metrics-tls-key --metrics-password-file --web --stragglers --log-format --address-file --embedded "
-    "--cache --job --share",
+    "planner": f"--bind --state-dir --store --store-password-file {SERVER_TLS} --insecure --metrics "
+    "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --log-format "
+    "--address-file --embedded --cache --job --share",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",
     "state check": "file --state-dir --json",

@@ -21,6 +21,7 @@ from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.planner.job.facts import SamplesReceived, SwitchDecided
 from perseus_dist.planner.store.backup import BackupError, back_up, inspect, restore_backup
 from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.sqlite_facts import SqliteFacts
 from perseus_dist.planner.store.state_dir import DATABASE
 from perseus_dist.planner.store.store import NO_JOB, Store
 
@@ -112,7 +113,8 @@ def test_backups_while_a_store_writes_are_whole_commits_in_order(tmp_path: Path)
     folder = tmp_path / "state"
     folder.mkdir()
     store = Store(folder / DATABASE)
-    store._database.execute("PRAGMA wal_autocheckpoint = 20")
+    assert isinstance(store._database, SqliteFacts)
+    store._database.connection.execute("PRAGMA wal_autocheckpoint = 20")
     store.commit("job", FACTS).result(10)
     ending = threading.Event()
     chance = random.Random(1)

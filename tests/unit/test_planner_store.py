@@ -39,6 +39,7 @@ from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import SCHEMA_VERSION
+from perseus_dist.planner.store.sqlite_facts import SqliteFacts
 from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
@@ -438,7 +439,8 @@ def test_what_is_salvaged_belongs_to_its_owner_and_uses_no_revision_twice(path: 
 
 def _limit(store: Store, num_pages: int) -> None:
     """As large as the disk."""
-    store._database.execute(f"PRAGMA max_page_count = {num_pages}")
+    assert isinstance(store._database, SqliteFacts)
+    store._database.connection.execute(f"PRAGMA max_page_count = {num_pages}")
 
 
 LARGE = ScheduleReceived(text="x" * 200_000)

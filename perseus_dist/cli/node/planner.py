@@ -16,6 +16,7 @@ from perseus_dist.planning.output_file import check_writable
 if TYPE_CHECKING:
     from perseus_dist.planner.access.address import Address
     from perseus_dist.planner.service.server import ServerConfig
+    from perseus_dist.planner.store.fact_database import FactDatabase
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +54,19 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=Path,
         metavar="DIR",
         help="default: $XDG_STATE_HOME/perseus-dist or ~/.local/state/perseus-dist",
+    )
+    parser.add_argument(
+        "--store",
+        type=_store_url,
+        metavar="URL",
+        help="keep jobs, profiles and plans in a PostgreSQL database, postgresql://USER@HOST:PORT/DATABASE, instead of "
+        "the state folder; without the password",
+    )
+    parser.add_argument(
+        "--store-password-file",
+        type=Path,
+        metavar="FILE",
+        help="with --store: its user's password; default: as libpq finds it, in PGPASSFILE or ~/.pgpass",
     )
     parser.add_argument(
         "--tls-cert", type=Path, metavar="PEM", help="the planner's certificate; read again when it changes"
@@ -111,7 +125,8 @@ def run(args: argparse.Namespace) -> int:
     level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
     begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s", level=level)
     log_sources(args, _log)
-    asyncio.run(serve(_config(args)))
+    config = _config(args)
+    asyncio.run(serve(config, _open_store(args, config)))
     return 0
 
 
@@ -139,6 +154,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         raise PlannerOptionsError("--cache needs --embedded and --job: it keeps one job, of one start")
     if args.share is not None and not (args.embedded and args.state_dir):
         raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
+    _check_store(args)
     tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
     for option, address in (("--bind", bind), ("--web", web)):
         if address is not None and not address.is_loopback and tls is None and not args.insecure:
@@ -176,6 +192,38 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         share=None if args.share is None else parse_host(args.share),
         policy=Policy(acts_on_stragglers=args.stragglers == "act"),
     )
+
+
+def _store_url(text: str) -> str:
+    from perseus_dist.planner.store.postgres.address import PostgresUrlError, check_url
+
+    try:
+        return check_url(text)
+    except PostgresUrlError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _check_store(args: argparse.Namespace) -> None:
+    if args.store_password_file is not None and args.store is None:
+        raise PlannerOptionsError("--store-password-file needs --store")
+    if args.store is None:
+        return
+    if args.embedded:
+        raise PlannerOptionsError("--store is for planners of several jobs: --embedded keeps its own database")
+    if importlib.util.find_spec("psycopg") is None:
+        raise PlannerOptionsError(
+            "--store needs psycopg, not installed here: run \"pip install 'perseus-dist[postgres]'\""
+        )
+
+
+def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "FactDatabase | None":
+    """The database of ``--store``; before the event loop runs, since this may wait for long."""
+    if args.store is None or config.database is None:
+        return None
+    from perseus_dist.planner.store.postgres.address import PostgresAddress
+    from perseus_dist.planner.store.postgres.opening import open_postgres
+
+    return open_postgres(PostgresAddress(args.store, args.store_password_file), config.database.parent)
 
 
 def _web_address(text: str) -> "Address":

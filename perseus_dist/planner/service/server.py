@@ -31,6 +31,8 @@ from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
+from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.fact_database import FactDatabase
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
@@ -108,11 +110,15 @@ class ServerConfig:
     rights: Path | None = None
 
 
-async def serve(config: ServerConfig) -> None:
+async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
 
+    Args:
+        config: How.
+        facts: An open database, which is closed at the end; None opens ``config.database``.
+
     Raises:
-        PerseusError: The store, the certificate or a port cannot be used.
+        PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
     """
     parent = os.getppid()
     _raise_file_limit()
@@ -120,7 +126,7 @@ async def serve(config: ServerConfig) -> None:
         cache = None if config.cache is None else JobCache(config.cache, config.job_id)
         if cache is not None:
             cleanup.callback(cache.close)
-        store = Store(config.database, cache)
+        store = Store(config.database if facts is None else facts, cache)
         cleanup.callback(store.close)
         worker = PlanningWorkers()
         cleanup.push_async_callback(worker.close)
@@ -150,7 +156,7 @@ async def serve(config: ServerConfig) -> None:
         if is_service:
             watchdog = asyncio.create_task(systemd.keep_watchdog_quiet(lambda: jobs.num_ticks))
             systemd.notify(f"READY=1\nSTATUS=listening on {address}")
-        is_orphan = await _until_asked_to_end(parent if config.embedded else None)
+        is_orphan = await _until_asked_to_end(parent if config.embedded else None, store)
 
         if is_service:
             systemd.notify("STOPPING=1\nSTATUS=draining")
@@ -163,6 +169,8 @@ async def serve(config: ServerConfig) -> None:
         await asyncio.sleep(0)  # first no new streams, then an end to those there are
         jobs.end_streams(Ending(reason="the planner restarts; attach again"))
         await stopping
+    if store.lost.done():
+        raise StoreError(store.lost.result())
     if is_orphan:
         _remove_traces(config)
 
@@ -250,10 +258,11 @@ def _tell_address(
         write_private(config.address_file, json.dumps(told) + "\n")
 
 
-async def _until_asked_to_end(parent: int | None) -> bool:
-    """Until a signal, or the end of the parent; whether it was the latter."""
+async def _until_asked_to_end(parent: int | None, store: Store) -> bool:
+    """Until a signal, another planner's taking over, or the end of the parent; whether it was the latter."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
+    store.lost.add_done_callback(lambda _: loop.call_soon_threadsafe(asked.set))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     if parent is None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts import Fact
 from perseus_dist.planner.store.database import DamagedError, check_version, read_facts
-from perseus_dist.planner.store.migrations import APPLICATION_ID, find_version
-from perseus_dist.planner.store.state_dir import DATABASE, make_state_dir
+from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA, find_version
+from perseus_dist.planner.store.state_dir import DATABASE, STATE_ID, make_state_dir
 from perseus_dist.planner.store.state_lock import StateLock
 
 PATIENCE_S = 30.0
@@ -211,7 +211,7 @@ def _check_target(source: Path, target: Path) -> None:
             raise BackupError(f"{target}: is a folder; name a file in it")
         is_there = target.exists() and target.stat().st_size > 0
         if not source.exists():
-            raise BackupError(f"{source}: is missing; name a planner's state folder with --state-dir")
+            raise BackupError(_why_missing(source))
         if not is_there:
             return
         with target.open("rb") as file:
@@ -221,6 +221,15 @@ def _check_target(source: Path, target: Path) -> None:
     is_database = header.startswith(_MAGIC) and header[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
     if not is_database or target.samefile(source):
         raise BackupError(f"{target}: is there and is no backup; name another file")
+
+
+def _why_missing(source: Path) -> str:
+    if source.with_name(STATE_ID).exists():
+        return (
+            f"{source}: is missing, since this folder's planner keeps its jobs in PostgreSQL; use pg_dump "
+            f"--schema={POSTGRES_SCHEMA} and pg_restore"
+        )
+    return f"{source}: is missing; name a planner's state folder with --state-dir"
 
 
 def _fold_journal(path: Path) -> bool:

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -78,12 +78,16 @@ def write_facts(database: sqlite3.Connection, job_id: str, rows: Iterable[FactRo
         drop: Facts whose keys begin so are deleted first.
     """
     for prefix in drop:
-        beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else "\U0010ffff"
-        database.execute("DELETE FROM facts WHERE job = ? AND key >= ? AND key < ?", (job_id, prefix, beyond))
+        database.execute("DELETE FROM facts WHERE job = ? AND key >= ? AND key < ?", (job_id, prefix, beyond(prefix)))
     database.executemany(
         "INSERT OR REPLACE INTO facts (job, key, kind, body, blob) VALUES (?, ?, ?, ?, ?)",
         [(job_id, *row) for row in rows],
     )
+
+
+def beyond(prefix: str) -> str:
+    """The first text, by code points, behind all that begin so."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else "\U0010ffff"
 
 
 def open_database(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list[Fact]]]:
@@ -236,6 +240,19 @@ def replace_damaged(path: Path, damage: DamagedError) -> None:
         ) from error
     rest = f"what can be read of {len(kept)} jobs goes on, without plans" if kept else "all jobs start afresh"
     _log.error("%s is damaged (%s): copied to %s, and %s", path, damage, aside, rest)
+
+
+def keep_rows(path: Path, jobs: Mapping[str, Iterable[FactRow]]) -> None:
+    """Write rows that are of no use into ``NAME.unusable-TIME``, a database beside a path; a failure is logged."""
+    aside = path.with_name(f"{path.name}.unusable-{time.strftime('%Y%m%dT%H%M%S')}")
+    try:
+        database, _ = open_database(aside)
+        with closing(database), database:
+            database.execute("BEGIN IMMEDIATE")
+            for job_id, rows in jobs.items():
+                write_facts(database, job_id, rows)
+    except (OSError, sqlite3.Error, StoreError, DamagedError) as error:
+        _log.error("%s: cannot be written (%s); these jobs start afresh without a copy", aside, error)
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -7,7 +7,7 @@ plans anew in seconds, and only profiles and baselines take training.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -44,10 +44,14 @@ def salvage(path: Path) -> dict[str, list[Fact]]:
         for job, row in read(path):
             with suppress(ValueError):
                 jobs[job].append(fact_of_row(row))
-        found = {job: _consistent(facts) for job, facts in jobs.items() if _is_whole(facts)}
-        if found:
+        if found := consistent_jobs(jobs):
             return found
     return {}
+
+
+def consistent_jobs(jobs: Mapping[str, list[Fact]]) -> dict[str, list[Fact]]:
+    """Of jobs that have lost facts, those that can go on: registered, and without plans."""
+    return {job: _consistent(facts) for job, facts in jobs.items() if _is_whole(facts)}
 
 
 def _rows_of_file(path: Path) -> Iterator[tuple[str, FactRow]]:

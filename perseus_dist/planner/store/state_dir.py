@@ -7,6 +7,7 @@ from perseus_dist.errors import OutputError
 DATABASE = "planner.sqlite"
 RIGHTS = "access.sqlite"
 OPERATOR_TOKEN = "operator-token"
+STATE_ID = "store-id"
 
 
 def make_state_dir(path: Path) -> None:

@@ -4,6 +4,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from perseus_dist.planner.store.database import StoreError
+
 
 class StateLock:
     """An exclusive lock on a folder, which ends with its process at the latest.
@@ -30,3 +32,17 @@ class StateLock:
     def release(self) -> None:
         """Let others have it. Once only."""
         os.close(self._descriptor)
+
+
+def lock_state_dir(path: Path) -> StateLock:
+    """Take the lock of the folder that a database is in.
+
+    Raises:
+        StoreError: Another planner has it, or there is no such folder.
+    """
+    try:
+        return StateLock(path.parent)
+    except BlockingIOError:
+        raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be opened ({error}); name a writable folder as state folder") from error

@@ -1,35 +1,28 @@
-"""Facts of jobs in a SQLite database, each durable before its future is done.
+"""Facts of jobs in a database, each durable before its future is done.
 
 One thread owns the database. It takes whatever commits are waiting into one transaction, so that a thousand ranks share
 a disk flush: commits wait for the flush before theirs, and for no timer.
 
-A commit that fails, because the disk is full, stays first in line of its job: later ones succeed with it or not at all.
-So a job's commits are durable in order and without a gap, and all is made up for once there is room.
+A commit that fails, because the disk is full or the database cannot be reached, stays first in line of its job: later
+ones succeed with it or not at all. So a job's commits are durable in order and without a gap, and all is made up for
+once there is room. Of failed commits the store keeps the net effect alone, so that a long outage costs no memory.
 """
 
 import logging
 import queue
-import sqlite3
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perseus_dist.planner.job.facts import Fact
-from perseus_dist.planner.store.database import (
-    DamagedError,
-    StoreError,
-    open_database,
-    replace_damaged,
-    write_facts,
-)
+from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.fact_database import Change, FactDatabase, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, row_of_fact
 from perseus_dist.planner.store.job_cache import JobCache
-from perseus_dist.planner.store.state_lock import StateLock
+from perseus_dist.planner.store.sqlite_facts import SqliteFacts
 
 MAX_COMMITS_PER_TRANSACTION = 1024
 NO_JOB = ""
@@ -48,31 +41,30 @@ class _Commit:
 
 
 class Store:
-    """The database and its thread. Any thread may call; only opening and closing wait for the disk."""
+    """A database and its thread. Any thread may call; only opening and closing wait for the database.
 
-    def __init__(self, path: Path | None, cache: JobCache | None = None) -> None:
-        """Open or create a database.
+    Attributes:
+        lost: Done once another planner has taken jobs over: its result is a sentence, and this planner must end.
+    """
 
-        A damaged one is copied aside (``NAME.damaged-TIME``) with a line in the log, and replaced by one with what can
-        be read of it.
+    def __init__(self, database: FactDatabase | Path | None, cache: JobCache | None = None) -> None:
+        """Begin with what is in a database.
 
         Args:
-            path: The file, readable by its owner alone; ``None`` keeps everything in memory.
+            database: Open; the store closes it. A path is that of a SQLite database, made if it is missing, and
+                ``None`` is one in memory.
             cache: Told of each commit, and what a database begins with that holds no job.
 
         Raises:
-            StoreError: The folder cannot be used, another planner holds the database, or it is not of this version.
+            StoreError: The SQLite database cannot be used.
         """
-        self._path = path
+        self.lost: Future[str] = Future()
+        self._database = SqliteFacts(database) if database is None or isinstance(database, Path) else database
+        self._loaded = self._database.load()
         self._trouble = ""
-        self._failed: defaultdict[str, list[_Commit]] = defaultdict(list)  # by job, oldest first
+        self._failed: dict[str, Change] = {}  # by job
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
-        self._lock = _lock(path)
-        try:
-            self._database, self._loaded = _open_whole(path)
-        except BaseException:
-            self._release()
-            raise
+        self._alive_s = time.monotonic()
         self._cache = cache
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
@@ -97,7 +89,8 @@ class Store:
 
         Returns:
             Done once they are durable, and all that was committed of the job before. Fails with ``StoreError`` if the
-            disk is full or broken; they are tried again with the job's next commit, and every few seconds.
+            disk is full or broken, or the database cannot be reached; they are tried again with the job's next commit,
+            and every few seconds.
         """
         return self._put(_Commit(job_id=job_id, rows=[row_of_fact(fact) for fact in facts], drop=drop))
 
@@ -114,7 +107,6 @@ class Store:
         """Commit what is waiting, then close. Nothing may be committed afterwards."""
         self._queue.put(None)
         self._thread.join()
-        self._release()
 
     def set_aside(self, jobs: Mapping[str, Sequence[Fact]]) -> None:
         """Forget jobs whose facts are of no use, but keep those beside the database, and the cache's beside that.
@@ -122,24 +114,11 @@ class Store:
         Args:
             jobs: What ``load`` gave of them.
         """
-        if self._path is not None:
-            aside = self._path.with_name(f"{self._path.name}.unusable-{time.strftime('%Y%m%dT%H%M%S')}")
-            try:
-                database, _ = open_database(aside)
-                with closing(database), database:
-                    database.execute("BEGIN IMMEDIATE")
-                    for job_id, facts in jobs.items():
-                        write_facts(database, job_id, map(row_of_fact, facts))
-            except (OSError, sqlite3.Error, StoreError, DamagedError) as error:
-                _log.error("%s: cannot be written (%s); these jobs start afresh without a copy", aside, error)
+        self._database.set_aside({job_id: [*map(row_of_fact, facts)] for job_id, facts in jobs.items()})
         if self._cache is not None and self._cache.job_id in jobs:
             self._cache.discard()
         for job_id in jobs:
             self.forget(job_id)
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
 
     def _take_up(self, cache: JobCache) -> None:
         """Begin with the cache's job where there is none, and let it know of that which there is."""
@@ -156,92 +135,115 @@ class Store:
         self._queue.put(commit)
         return commit.done
 
+    # ---- the thread --------------------------------------------------------------------------------------------------
+
     def _run(self) -> None:
         closing = False
         while not closing:
             waiting = self._wait()
             closing = None in waiting
-            commits = [commit for commit in waiting if commit is not None]
-            # Where they cannot be stored together, one job's may still fit, and those before a large one.
-            if not self._try(commits):
-                for commit in commits:
-                    self._try([commit])
-            if self._failed and not commits:
-                self._make_up()
+            self._store([commit for commit in waiting if commit is not None])
+            self._keep_alive()
         self._database.close()
 
     def _wait(self) -> list[_Commit | None]:
-        """The commits that wait, at least one unless failed commits are due again; None asks to close."""
+        """The commits that wait, at least one unless something else is due; None asks to close."""
+        due_s = RETRY_PERIOD_S if self._failed else None
+        if (period_s := self._database.period_s) is not None:
+            alive_in_s = max(self._alive_s + period_s - time.monotonic(), 0.0)
+            due_s = alive_in_s if due_s is None else min(due_s, alive_in_s)
         waiting: list[_Commit | None] = []
         try:
-            waiting.append(self._queue.get(timeout=RETRY_PERIOD_S if self._failed else None))
+            waiting.append(self._queue.get(timeout=due_s))
             while len(waiting) < MAX_COMMITS_PER_TRANSACTION:
                 waiting.append(self._queue.get_nowait())
         except queue.Empty:
             pass
         return waiting
 
-    def _try(self, commits: Sequence[_Commit]) -> bool:
-        """Commit together, behind what has failed before of these jobs. Alone, a failing commit gets its own error."""
+    def _store(self, commits: Sequence[_Commit]) -> None:
         if not commits:
-            return True
-        jobs = dict.fromkeys(commit.job_id for commit in commits)
+            self._make_up()
+        # Where they cannot be stored together, one job's may still fit, and those before a large one.
+        elif not self._try(commits):
+            for commit in commits:
+                self._try([commit])
+
+    def _try(self, commits: Sequence[_Commit]) -> bool:
+        """Commit together, behind what has failed before of these jobs; False if each is to be tried alone."""
+        changes = {commit.job_id: Change() for commit in commits}
+        for job_id, change in changes.items():
+            if job_id in self._failed:
+                change.append(self._failed[job_id])
+        for commit in commits:
+            changes[commit.job_id].add(commit.rows, commit.drop)
         try:
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                for job_id in jobs:
-                    for commit in self._failed.get(job_id, ()):
-                        write_facts(self._database, job_id, commit.rows, commit.drop)
-                for commit in commits:
-                    write_facts(self._database, commit.job_id, commit.rows, commit.drop)
-        except sqlite3.Error as error:
-            trouble = (
-                f"{self._path}: cannot be written ({error}); make room or mend the disk, nothing is lost meanwhile"
-            )
-            if len(commits) == 1:
-                if not self._trouble:
-                    _log.error("%s", trouble)
-                self._trouble = trouble
-                self._failed[commits[0].job_id].append(commits[0])
-                if not commits[0].done.done():
-                    commits[0].done.set_exception(StoreError(trouble))
-            return False
-        for job_id in jobs:
-            self._failed.pop(job_id, None)
-        if self._trouble and not self._failed:
-            _log.warning("%s can be written again", self._path)
-            self._trouble = ""
+            self._write(changes)
+        except FencedError as error:
+            self._lose(error)
+            _fail([commit for commit in commits if commit.job_id in error.jobs], error)
+            rest = [commit for commit in commits if commit.job_id not in error.jobs]
+            return not rest or self._try(rest)
+        except WriteError as error:
+            if len(commits) > 1 and not error.of_all:
+                return False
+            if not self._trouble:
+                _log.error("%s", error)
+            self._trouble = str(error)
+            self._failed |= changes
+            _fail(commits, error)
+            return True
         for commit in commits:
             if not commit.done.done():
                 commit.done.set_result(None)
         return True
 
+    def _write(self, changes: Mapping[str, Change]) -> None:
+        self._database.write(changes)
+        for job_id in changes:
+            self._failed.pop(job_id, None)
+        if self._trouble and not self._failed:
+            _log.warning("%s can be written again", self._database.name)
+            self._trouble = ""
+
     def _make_up(self) -> None:
-        """Try again what has failed, job by job."""
-        for job_id, commits in list(self._failed.items()):
-            *earlier, latest = commits
-            self._failed[job_id] = earlier
-            self._try([latest])
+        """Try again what has failed: together, and then job by job if it does not fit together."""
+        if not self._failed or self._make_up_for(tuple(self._failed)):
+            return
+        for job_id in tuple(self._failed):
+            self._make_up_for((job_id,))
+
+    def _make_up_for(self, job_ids: Sequence[str]) -> bool:
+        """False if each job is to be tried alone."""
+        try:
+            self._write({job_id: self._failed[job_id] for job_id in job_ids if job_id in self._failed})
+        except FencedError as error:
+            self._lose(error)
+            return False
+        except WriteError as error:
+            self._trouble = str(error)
+            return error.of_all
+        return True
+
+    def _keep_alive(self) -> None:
+        period_s = self._database.period_s
+        if period_s is not None and time.monotonic() >= self._alive_s + period_s:
+            self._alive_s = time.monotonic()
+            try:
+                self._database.keep_alive()
+            except FencedError as error:
+                self._lose(error)
+
+    def _lose(self, error: FencedError) -> None:
+        """Another planner has these jobs: what failed of them is its to decide."""
+        for job_id in error.jobs:
+            self._failed.pop(job_id, None)
+        if not self.lost.done():
+            _log.error("%s", error)
+            self.lost.set_result(str(error))
 
 
-def _lock(path: Path | None) -> StateLock | None:
-    if path is None:
-        return None
-    try:
-        return StateLock(path.parent)
-    except BlockingIOError:
-        raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from None
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be opened ({error}); name a writable folder as state folder") from error
-
-
-def _open_whole(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list[Fact]]]:
-    try:
-        return open_database(path)
-    except DamagedError as error:
-        assert path is not None  # memory does not rot
-        replace_damaged(path, error)
-    try:
-        return open_database(path)
-    except DamagedError as again:
-        raise StoreError(f"{path}: a fresh database is damaged too ({again}); check the disk") from again
+def _fail(commits: Sequence[_Commit], error: Exception) -> None:
+    for commit in commits:
+        if not commit.done.done():
+            commit.done.set_exception(StoreError(str(error)))

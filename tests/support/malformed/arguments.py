@@ -210,6 +210,28 @@ def address(rng: Random) -> str:
     )
 
 
+def store_url(rng: Random) -> str:
+    """No URL of a PostgreSQL database without a password."""
+    port = whole(0, 65_535, good="5432")(rng)
+    return rng.choice(
+        (
+            "",
+            "postgresql:",
+            "postgresql",
+            "sqlite:///planner.sqlite",
+            "postgresql://user:secret@127.0.0.1/d",
+            "postgresql://127.0.0.1/d?password=secret",
+            "postgresql://127.0.0.1/d?nosuch=1",
+            "postgresql://[::1/d",
+            "postgresql://%zz@127.0.0.1/d",
+            "postgresql://nosuch.invalid/d",
+            f"postgresql://127.0.0.1:{port}x/d",
+            f"{word(rng)}://127.0.0.1/d",
+            word(rng),
+        )
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
     """One argument.
@@ -299,6 +321,13 @@ ARGUMENTS = (
     Argument(commands=("planner", "clockd"), name="--log-format", wrong=among("text", "json")),
     Argument(commands=("planner",), name="--stragglers", wrong=among("act", "show")),
     Argument(commands=("planner",), name="--state-dir", wrong=place),
+    Argument(commands=("planner",), name="--store", wrong=store_url),
+    Argument(
+        commands=("planner",),
+        name="--store-password-file",
+        wrong=source,
+        beside=("--store", "postgresql://u@127.0.0.1:1/d"),
+    ),
     Argument(
         commands=("state backup",),
         name="FILE",

@@ -1,0 +1,1 @@
+"""Facts in a PostgreSQL database, for planners that outgrow a machine. psycopg is imported here alone."""

@@ -1,0 +1,257 @@
+"""Every store keeps the same contract: SQLite, PostgreSQL, and PostgreSQL behind pgbouncer in transaction mode."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
+
+from perseus_dist.messages.from_agent import ProfileSamples
+from perseus_dist.planner.job.facts import Fact, SamplesReceived, StragglerKnown
+from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.store import NO_JOB, Store
+
+Open = Callable[[], Store]
+
+
+@pytest.fixture(params=["sqlite", "postgres", "pgbouncer"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    """Opens one database, each time as a planner does that is started again on its state folder."""
+    if request.param == "sqlite":
+        return lambda: Store(tmp_path / "planner.sqlite")
+    server = request.getfixturevalue("pooled" if request.param == "pgbouncer" else "postgres")
+    from perseus_dist.planner.store.postgres.address import PostgresAddress
+    from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+
+    address = PostgresAddress(server.url(server.fresh_database(), pooled=request.param == "pgbouncer"))
+    aside = tmp_path / "planner.postgresql"
+    return lambda: Store(PostgresFacts(address, state_id="here", aside=aside, waits=False))
+
+
+def stored(open_store: Open) -> dict[str, list[Fact]]:
+    store = open_store()
+    try:
+        return {**store.load(), **({NO_JOB: store.load_own()} if store.load_own() else {})}
+    finally:
+        store.close()
+
+
+def test_facts_come_back_in_the_order_of_storing(open_store: Open) -> None:
+    store = open_store()
+    assert (store.load(), store.load_own()) == ({}, [])
+    store.commit("a", FACTS[:4]).result(10)
+    store.commit("b", FACTS).result(10)
+    for fact in FACTS[4:]:
+        store.commit("a", [fact]).result(10)
+    store.commit(NO_JOB, OWN_FACTS).result(10)
+    store.close()
+    assert stored(open_store) == {"a": list(FACTS), "b": list(FACTS), NO_JOB: list(OWN_FACTS)}
+
+
+def test_a_fact_replaces_that_of_the_same_key_and_comes_last(open_store: Open) -> None:
+    store = open_store()
+    store.commit("a", FACTS).result(10)
+    newer = baseline(3.0)
+    store.commit("a", [newer]).result(10)
+    store.commit("a", [newer, *FACTS[:1]]).result(10)
+    store.close()
+    rest = [fact for fact in FACTS[1:] if fact.key != newer.key]
+    assert stored(open_store) == {"a": [*rest, newer, FACTS[0]]}
+
+
+def test_drops_come_before_the_rows_of_their_commit_and_behind_earlier_commits(open_store: Open) -> None:
+    store = open_store()
+    store.commit("a", FACTS).result(10)
+    first, second = (StragglerKnown(straggler_id=name, degree=2.0, dp_rank=0) for name in ("x", "y"))
+    for done in (  # in one transaction or in several
+        store.commit("a", [first]),
+        store.commit("a", [second], drop=["straggler/"]),
+        store.commit("b", FACTS),
+        store.commit("b", [first], drop=[""]),
+        store.commit("c", FACTS),
+        store.forget("c"),
+    ):
+        done.result(10)
+    store.close()
+    kept = [fact for fact in FACTS if not isinstance(fact, StragglerKnown)]
+    assert stored(open_store) == {"a": [*kept, second], "b": [first]}
+
+
+NAMES = ("Ü", "x'y", 'x"y', "x\\y", "%s", "x/y", "\U0010fffe", "a" * 1000, "\x7f", "É\u0301")
+
+
+def test_names_are_kept_as_they_are_and_drops_take_no_neighbour(open_store: Open) -> None:
+    store = open_store()
+    expected = {}
+    for name in NAMES:
+        others = (name, name + "z", name[:-1], name.lower(), name.upper(), "Z" + name)
+        neighbours = {
+            fact.key: fact for fact in (StragglerKnown(straggler_id=o, degree=2.0, dp_rank=0) for o in others)
+        }
+        store.commit(name, list(neighbours.values())).result(10)
+        dropped = next(iter(neighbours))
+        store.commit(name, (), [dropped]).result(10)
+        expected[name] = [fact for key, fact in neighbours.items() if not key.startswith(dropped)]
+    store.close()
+    assert stored(open_store) == expected
+
+
+def test_a_forgotten_job_begins_anew(open_store: Open) -> None:
+    store = open_store()
+    for _ in range(3):
+        store.commit("a", FACTS).result(10)
+        store.forget("a").result(10)
+    store.commit("a", FACTS[:2]).result(10)
+    store.close()
+    assert stored(open_store) == {"a": list(FACTS[:2])}
+
+
+def test_a_thousand_ranks_commit_at_once(open_store: Open) -> None:
+    store = open_store()
+    facts = {
+        rank: SamplesReceived(
+            rank=rank,
+            pp_rank=0,
+            dp_rank=rank,
+            tp_rank=0,
+            incarnation=2**64 - 1,
+            series=3,
+            clock_mhz=1410,
+            samples=ProfileSamples(sequence=5, sweep_id=4, step=0, samples=(SAMPLE,), last=True),
+        )
+        for rank in range(1000)
+    }
+    done = [store.commit(f"job {rank % 7}", [fact]) for rank, fact in facts.items()]
+    assert not wait(done, 60).not_done
+    assert all(each.exception() is None for each in done)
+    store.close()
+    found = stored(open_store)
+    assert found == {f"job {number}": list(facts.values())[number::7] for number in range(7)}
+
+
+def test_large_facts_go_in_several_statements(open_store: Open) -> None:
+    store = open_store()
+    done = [store.commit(f"job {number}", [LARGE, FACTS[0]]) for number in range(100)]
+    assert not wait(done, 60).not_done
+    store.close()
+    assert stored(open_store) == {f"job {number}": [LARGE, FACTS[0]] for number in range(100)}
+
+
+def test_jobs_that_are_of_no_use_are_kept_aside(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    store.commit("a", FACTS).result(10)
+    store.commit("b", FACTS).result(10)
+    store.set_aside({"a": FACTS})
+    store.close()
+    assert stored(open_store) == {"b": list(FACTS)}
+    (aside,) = tmp_path.glob("*.unusable-*")
+    kept = Store(aside)
+    assert kept.load() == {"a": list(FACTS)}
+    kept.close()
+
+
+# ---- two planners ----------------------------------------------------------------------------------------------------
+
+
+def test_a_second_planner_of_a_state_folder_is_refused(tmp_path: Path) -> None:
+    first = Store(tmp_path / "planner.sqlite")
+    with pytest.raises(StoreError, match="another planner holds it"):
+        Store(tmp_path / "planner.sqlite")
+    first.close()
+
+
+@pytest.fixture(params=["postgres", "pgbouncer"])
+def open_as(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Store]]:
+    """Opens one database as planners of several state folders, and closes it."""
+    server = request.getfixturevalue("pooled" if request.param == "pgbouncer" else "postgres")
+    from perseus_dist.planner.store.postgres.address import PostgresAddress
+    from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+
+    address = PostgresAddress(server.url(server.fresh_database(), pooled=request.param == "pgbouncer"))
+    stores = []
+
+    def open_store(state_id: str) -> Store:
+        stores.append(Store(PostgresFacts(address, state_id=state_id, waits=False)))
+        return stores[-1]
+
+    yield open_store
+    for store in stores:
+        store.close()
+
+
+OpenAs = Callable[[str], Store]
+
+
+def test_a_second_planner_is_refused_until_the_first_ends(open_as: OpenAs) -> None:
+    first = open_as("here")
+    first.commit("a", FACTS).result(10)
+    with pytest.raises(StoreError, match="another planner holds it"):
+        open_as("elsewhere")
+    first.commit("b", FACTS).result(10)
+    first.close()
+    assert open_as("elsewhere").load() == {"a": list(FACTS), "b": list(FACTS)}
+
+
+def numbered(number: int) -> Fact:
+    return StragglerKnown(straggler_id=f"{number:06}", degree=2.0, dp_rank=0)
+
+
+def lapse(postgres: PostgresServer) -> None:
+    """As if the planners had been silent for long."""
+    postgres.execute("UPDATE perseus_dist.planners SET alive_until = now() - interval '1 s'", "fresh")
+
+
+def test_a_planner_that_was_taken_over_from_writes_nothing_more(open_as: OpenAs, postgres: PostgresServer) -> None:
+    old = open_as("here")
+    old.commit("a", FACTS).result(30)
+    lapse(postgres)
+    old.commit("a", [numbered(1)]).result(30)  # late is not lost: the epoch decides
+    lapse(postgres)
+    new = open_as("elsewhere")
+    assert new.load() == {"a": [*FACTS, numbered(1)]}
+    new.commit("a", [numbered(2)]).result(30)
+    for job, facts in (("a", [numbered(1)]), ("a", ()), ("new", FACTS)):
+        refused = old.commit(job, facts, ["straggler/"])
+        with pytest.raises(StoreError, match="another planner has taken over"):
+            refused.result(30)
+    with pytest.raises(StoreError, match="another planner has taken over"):
+        old.forget("a").result(30)
+    assert "another planner has taken over" in old.lost.result(30)
+    new.commit("b", FACTS).result(30)
+    assert not new.lost.done()
+    new.close()
+    old.close()
+    assert open_as("here").load() == {"a": [*FACTS, numbered(1), numbered(2)], "b": list(FACTS)}
+
+
+def test_a_silent_planner_learns_that_it_was_taken_over_from(
+    open_as: OpenAs, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+
+    old = open_as("here")
+    lapse(postgres)
+    monkeypatch.setattr(PostgresFacts, "period_s", 0.1)
+    open_as("elsewhere")
+    assert "another planner has taken over" in old.lost.result(60)
+
+
+def test_epochs_only_grow(open_as: OpenAs, postgres: PostgresServer) -> None:
+    seen = []
+    for _ in range(3):
+        store = open_as("here")
+        store.commit("a", FACTS).result(30)
+        seen += postgres.execute("SELECT epoch FROM perseus_dist.leases WHERE job = 'a'", "fresh")
+        store.forget("a").result(30)
+        store.close()
+    assert seen == sorted(set(seen))
+
+
+def test_sqlite_planners_import_no_psycopg() -> None:
+    code = "import sys, perseus_dist.planner.service.server; print('psycopg' in sys.modules)"
+    told = subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout == "False\n"
