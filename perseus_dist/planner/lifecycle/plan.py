@@ -179,14 +179,16 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     if job.spec.keeps_profile and job.plan is None:
         why = f"the profile of another schedule cannot be planned with ({event.reason}): profiling instead"
         job.enter(Phase.WARMING_UP, why)
-        return drop_kept_profile(job, now_s)
+        return [Log(sentence=why), *drop_kept_profile(job, now_s)]
     if SAVED_PROFILE in job.profiling.samples and job.plan is None:
         del job.profiling.samples[SAVED_PROFILE]
         job.profiling.ended_series.discard(SAVED_PROFILE)
         for state in job.members.ranks.values():
             state.has_profile = False
-        job.enter(Phase.WARMING_UP, f"the saved profile cannot be planned with ({event.reason}): profiling instead")
-        return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]
+        why = f"the saved profile cannot be planned with ({event.reason}): profiling instead"
+        job.enter(Phase.WARMING_UP, why)
+        dropped = Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))
+        return [Log(sentence=why), dropped]  # the phase goes on at once, and its reason is another then
     if job.plan is not None:
         _go_on(job, event.reason)
         return []
