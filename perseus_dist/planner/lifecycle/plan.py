@@ -90,9 +90,9 @@ def planning_request(job: Job) -> PlanningRequest:
         revision=max(job.plan.revision if job.plan else 0, job.revisions.held_table, job.revisions.given_table) + 1,
         schedule_text=job.schedule_text,
         contributions=_contributions(job),
-        blocking_power_w=_blocking_power_w(job),
+        blocking_power_w=blocking_power_w(job),
         tp_size=job.spec.tp_size,
-        switch_latency_s=_switch_latency_s(job),
+        switch_latency_s=switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         snapshots=job.planning.snapshots,
@@ -196,6 +196,7 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     job.profiling.is_unplannable = True
     for known in (job.profiling.samples, job.profiling.sweeps, job.profiling.ended_series):
         known.clear()
+    job.profiling.stages = ()
     job.spec = replace(job.spec, last_sweep_id=job.profiling.sweep_id)
     return [Persist(facts=(job.spec,), drop=("samples/", "sweep/", "ended/"))]
 
@@ -254,14 +255,14 @@ def has_swept(profiling: Profiling) -> bool:
 
 def has_blocking_power(job: Job) -> bool:
     """Whether a sweep has looked for it, or a saved profile has brought it along."""
-    return has_swept(job.profiling) or any(_blocking_power_w(job))
+    return has_swept(job.profiling) or any(blocking_power_w(job))
 
 
 def _has_clock_choice(job: Job) -> bool:
     """Whether some computation was measured at more than one clock."""
     for rank in job.members.places:
         clock_of: dict[tuple[int, int, str], int] = {}
-        for taken in _newest(job.profiling, rank):
+        for taken in newest_samples(job.profiling, rank):
             for sample in taken.samples.samples:
                 key = (sample.stage, sample.chunk, sample.kind)
                 if sample.kind in _COMPUTATIONS and clock_of.setdefault(key, sample.clock_mhz) != sample.clock_mhz:
@@ -269,19 +270,24 @@ def _has_clock_choice(job: Job) -> bool:
     return False
 
 
-def _newest(profiling: Profiling, rank: int) -> list[TakenSamples]:
+def newest_samples(profiling: Profiling, rank: int) -> list[TakenSamples]:
     """A rank's samples of the newest profile that it has a part in."""
+    series = newest_series(profiling, rank)
+    return [] if series is None else profiling.samples[series][rank]
+
+
+def newest_series(profiling: Profiling, rank: int) -> int | None:
+    """The series of that profile."""
     for series in sorted(profiling.samples, reverse=True):
-        if series in profiling.ended_series and (series == SAVED_PROFILE or profiling.sweeps[series].is_profile):
-            taken = profiling.samples[series].get(rank)
-            if taken:
-                return taken
-    return []
+        is_profile = series == SAVED_PROFILE or (series in profiling.sweeps and profiling.sweeps[series].is_profile)
+        if is_profile and series in profiling.ended_series and profiling.samples[series].get(rank):
+            return series
+    return None
 
 
 def _contributions(job: Job) -> tuple[Contribution, ...]:
     saved = job.profiling.samples.get(SAVED_PROFILE, {})
-    measured = of_newest_state({rank: _newest(job.profiling, rank) for rank in job.members.places})
+    measured = of_newest_state({rank: newest_samples(job.profiling, rank) for rank in job.members.places})
     believed = believed_ranks(measured, job.members.places)
     contributions = []
     for rank, place in job.members.places.items():
@@ -293,7 +299,7 @@ def _contributions(job: Job) -> tuple[Contribution, ...]:
     return tuple(contributions)
 
 
-def _blocking_power_w(job: Job) -> tuple[float, ...]:
+def blocking_power_w(job: Job) -> tuple[float, ...]:
     """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited.
 
     GPUs that wait draw alike. What is far from that, as where something disturbed the measurement, is left out.
@@ -319,7 +325,7 @@ def _blocking_power_w(job: Job) -> tuple[float, ...]:
     return tuple(means_w.get(pp_rank, elsewhere_w) for pp_rank in range(job.spec.pp_size))
 
 
-def _switch_latency_s(job: Job) -> float:
+def switch_latency_s(job: Job) -> float:
     """The upper quartile over the ranks of what each has seen."""
     seen_s: defaultdict[int, list[float]] = defaultdict(list)
     for of_series in job.profiling.samples.values():
