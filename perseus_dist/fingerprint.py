@@ -15,7 +15,7 @@ limits and memory are whole watts and MiB, so that a driver's rounding is no dif
 """
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 _DIGEST_LENGTH = 12  # shown
@@ -132,6 +132,12 @@ def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]
         for name in _LABELS
         if was[name] and is_now[name] and was[name] != is_now[name]
     )
+
+
+def of_stage(fingerprint: Fingerprint) -> Fingerprint:
+    """The same with ``STAGE_FIELDS`` alone."""
+    workload = replace(fingerprint.workload, stage_parameters=(), stage_layers=())
+    return replace(fingerprint, schedule_digest="", granularity="", pp_size=0, dp_size=0, workload=workload)
 
 
 def fits_profile(found: tuple[Difference, ...]) -> bool:

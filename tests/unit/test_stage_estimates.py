@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from perseus_dist.fingerprint import Fingerprint, Workload
+from perseus_dist.fingerprint import Fingerprint, Workload, of_stage
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.shapes.stage import MeasuredStage, StageWork, is_same_work, joined
 from perseus_dist.planner.shapes.stage_estimates import UnknownStageError, stages_of_shape
@@ -47,11 +47,12 @@ FOUR = [measured(one) for one in shape(6, 6, 6, 6)]
 
 
 def test_stages_that_were_measured_are_taken_as_they_are() -> None:
-    smaller = replace(KNOWN, dp_size=3, schedule_digest="another")
+    smaller = of_stage(replace(KNOWN, dp_size=3, schedule_digest="another"))
     found = stages_of_shape(shape(6, 6, 6, 6, fingerprint=smaller), [FB] * 4, FOUR)
     assert (found.num_estimated, found.doubt) == (0, 0.0)
     assert [one.samples for one in found.stages] == [one.samples for one in FOUR]
-    assert {one.work.fingerprint for one in found.stages} == {smaller}
+    assert smaller == KNOWN
+    assert stages_of_shape(shape(6, 6, 6, 6), [FB] * 4, [*reversed(FOUR)]).num_estimated == 0
 
 
 @pytest.mark.parametrize("layers", [(8, 8, 8), (5, 5, 5, 5, 4), (12, 12), (7, 6, 6, 5), (9, 8, 7)])

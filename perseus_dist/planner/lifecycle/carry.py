@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from perseus_dist.fingerprint import of_stage
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.job.facts import CARRIED_ROUND, OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job
@@ -219,13 +220,14 @@ def _works(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWork]:
         if known is None or place.pp_rank >= len(of_ranks):
             continue
         workload, stages = known.fingerprint.workload, of_ranks[place.pp_rank]
+        fingerprint = of_stage(known.fingerprint)
         for chunk, stage in enumerate(stages):
             work = StageWork(
                 index=stage,
                 num_stages=schedule.num_stages,
                 parameters=workload.stage_parameters[chunk] if len(workload.stage_parameters) == len(stages) else 0,
                 layers=workload.stage_layers[chunk] if len(workload.stage_layers) == len(stages) else 0,
-                fingerprint=known.fingerprint,
+                fingerprint=fingerprint,
             )
             fingerprints[stage].append(work)
             found[place.pp_rank, chunk] = fingerprints[stage][0]

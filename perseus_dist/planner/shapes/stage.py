@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from perseus_dist.fingerprint import STAGE_FIELDS, Fingerprint, differences
+from perseus_dist.fingerprint import Fingerprint, differences
 from perseus_dist.messages.from_agent import Sample
+
+MAX_STAGES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,7 @@ class StageWork:
         num_stages: Of the whole model.
         parameters: That one of its GPUs holds; 0 is not known.
         layers: Transformer layers; 0 is not known.
-        fingerprint: Of a rank that runs it.
+        fingerprint: Of a rank that runs it, as ``fingerprint.of_stage`` makes it.
     """
 
     index: int
@@ -49,7 +51,7 @@ class MeasuredStage:
 
 def computes_alike(one: StageWork, other: StageWork) -> bool:
     """Whether a layer of one takes what a layer of the other takes, as far as is known."""
-    return not any(found.field in STAGE_FIELDS for found in differences(one.fingerprint, other.fingerprint))
+    return one.fingerprint == other.fingerprint or not differences(one.fingerprint, other.fingerprint)
 
 
 def is_same_work(one: StageWork, other: StageWork) -> bool:
@@ -57,7 +59,7 @@ def is_same_work(one: StageWork, other: StageWork) -> bool:
 
     Where parameters are not known on both sides, the stage must have the same place among as many.
     """
-    if not computes_alike(one, other) or one.role != other.role:
+    if one.role != other.role or not computes_alike(one, other):
         return False
     if one.parameters and other.parameters:
         return (one.parameters, one.layers or other.layers) == (other.parameters, other.layers or one.layers)
@@ -65,6 +67,6 @@ def is_same_work(one: StageWork, other: StageWork) -> bool:
 
 
 def joined(known: tuple[MeasuredStage, ...], newer: tuple[MeasuredStage, ...]) -> tuple[MeasuredStage, ...]:
-    """All of them; of the same work, the newer one alone."""
+    """All of them, the newest where there are many; of the same work, the newer one alone."""
     replaced = [one for one in known if not any(is_same_work(one.work, other.work) for other in newer)]
-    return (*replaced, *newer)
+    return (*replaced, *newer)[-MAX_STAGES:]

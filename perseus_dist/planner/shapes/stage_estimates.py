@@ -69,17 +69,22 @@ def stages_of_shape(
         UnknownStageError: One of the stages follows from none of them.
     """
     stages: list[MeasuredStage] = []
-    num_estimated, doubt = 0, 0.0
+    doubts: list[float] = []
+    found: dict[object, tuple[MeasuredStage, float]] = {}  # most stages of a large model are the same work
     for work, of_stage in zip(wanted, kinds, strict=True):
         alike = [one for one in known if computes_alike(one.work, work)]
         if not alike:
             raise UnknownStageError(f"nothing was measured that computes as stage {work.index} does")
-        found = next((one for one in alike if is_same_work(one.work, work)), None)
-        if found is None:
-            found, own_doubt = _estimated(work, alike)
-            num_estimated, doubt = num_estimated + 1, max(doubt, own_doubt)
-        stages.append(_with_constants(replace(found, work=work), of_stage, alike))
-    return StagesOfShape(stages=tuple(stages), num_estimated=num_estimated, doubt=doubt)
+        same = work if not work.parameters else replace(work, index=work.index if any(work.role) else 1)
+        if same not in found:
+            measured = next((one for one in alike if is_same_work(one.work, work)), None)
+            found[same] = (measured, 0.0) if measured is not None else _estimated(work, alike)
+        stage, doubt = found[same]
+        doubts.append(doubt)
+        stages.append(_with_constants(replace(stage, work=work), of_stage, alike))
+    return StagesOfShape(
+        stages=tuple(stages), num_estimated=sum(doubt > 0 for doubt in doubts), doubt=max(doubts, default=0.0)
+    )
 
 
 def _estimated(work: StageWork, alike: Sequence[MeasuredStage]) -> tuple[MeasuredStage, float]:
