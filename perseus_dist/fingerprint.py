@@ -15,7 +15,7 @@ limits and memory are whole watts and MiB, so that a driver's rounding is no dif
 """
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 _DIGEST_LENGTH = 12  # shown
@@ -32,6 +32,7 @@ class Workload:
         microbatch_size: Samples of one microbatch on this rank.
         sequence_length: Tokens of one sample.
         stage_parameters: (num_chunks) parameters that this rank holds, by model chunk.
+        stage_layers: (num_chunks) transformer layers that this rank holds, by model chunk.
         tp_size, cp_size, ep_size: Ranks in the tensor-, context- and expert-parallel group, as the framework says.
     """
 
@@ -44,6 +45,7 @@ class Workload:
     tp_size: int = 0
     cp_size: int = 0
     ep_size: int = 0
+    stage_layers: tuple[int, ...] = ()
 
 
 UNKNOWN_WORKLOAD = Workload()
@@ -111,12 +113,15 @@ _LABELS = {
     "microbatch_size": "microbatch size",
     "sequence_length": "sequence length",
     "stage_parameters": "number of parameters",
+    "stage_layers": "number of layers",
     "tp_size": "tensor-parallel size",
     "cp_size": "context-parallel size",
     "ep_size": "expert-parallel size",
 }
 PLAN_FIELDS = frozenset(_LABELS)
 PROFILE_FIELDS = PLAN_FIELDS - {"schedule_digest", "granularity"}
+STAGE_FIELDS = PROFILE_FIELDS - {"pp_size", "dp_size", "stage_parameters", "stage_layers"}
+"""Fields that the times of a stage's instructions depend on, but for the part of the model that it holds."""
 
 
 def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]:
@@ -127,6 +132,12 @@ def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]
         for name in _LABELS
         if was[name] and is_now[name] and was[name] != is_now[name]
     )
+
+
+def of_stage(fingerprint: Fingerprint) -> Fingerprint:
+    """The same with ``STAGE_FIELDS`` alone."""
+    workload = replace(fingerprint.workload, stage_parameters=(), stage_layers=())
+    return replace(fingerprint, schedule_digest="", granularity="", pp_size=0, dp_size=0, workload=workload)
 
 
 def fits_profile(found: tuple[Difference, ...]) -> bool:
@@ -140,6 +151,13 @@ def merged(before: Fingerprint, now: Fingerprint) -> Fingerprint:
     known = {name: is_now[name] or was[name] for name in _LABELS}
     workload = Workload(**{field.name: known.pop(field.name) for field in fields(Workload)})
     return Fingerprint(**known, workload=workload)
+
+
+def family_key(fingerprint: Fingerprint) -> str:
+    """A name, 8 hexadecimal digits, for the same work in all numbers of stages, pipelines and layers of a stage."""
+    values = _values(fingerprint)
+    stated = [(name, values[name]) for name in sorted(STAGE_FIELDS)]
+    return hashlib.sha256(repr(stated).encode()).hexdigest()[:8]
 
 
 def profile_key(fingerprint: Fingerprint, saved_profile: bytes = b"") -> str:
@@ -168,5 +186,5 @@ def _text(name: str, value: Any) -> str:
     if name == "clocks_mhz":
         return f"{len(value)} clocks from {value[0]} to {value[-1]} MHz"
     if isinstance(value, tuple):
-        return " + ".join(map(str, value)) if name == "stage_parameters" else ", ".join(map(str, value))
+        return (" + " if name in ("stage_parameters", "stage_layers") else ", ").join(map(str, value))
     return str(value)

@@ -12,6 +12,7 @@ def workload_of(engine: Any) -> Workload:
     Args:
         engine: A ``PipelineEngine``. Raises what its methods raise.
     """
+    num_layers = len(getattr(engine.module, "forward_funcs", ()))
     precision = "bf16" if engine.bfloat16_enabled() else "fp16" if engine.fp16_enabled() else "fp32"
     return Workload(
         framework="deepspeed",
@@ -19,5 +20,6 @@ def workload_of(engine: Any) -> Workload:
         precision=precision,
         microbatch_size=known_size(engine.train_micro_batch_size_per_gpu()),
         stage_parameters=num_parameters([engine.module]),
+        stage_layers=(num_layers,) if num_layers else (),
         tp_size=known_size(engine.grid.get_slice_parallel_world_size()),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.megatron.model_schedule import chunks_of
-from perseus_dist.training.rank.workload import installed_versions, known_size, num_parameters
+from perseus_dist.training.rank.workload import installed_versions, known_size, num_layers, num_parameters
 
 
 def workload_of(call: Mapping[str, Any], config: Any) -> Workload:
@@ -24,6 +24,7 @@ def workload_of(call: Mapping[str, Any], config: Any) -> Workload:
         microbatch_size=known_size(call.get("micro_batch_size")),
         sequence_length=known_size(call.get("seq_length")) if has_one_length else 0,
         stage_parameters=num_parameters(chunks_of(call)),
+        stage_layers=num_layers(chunks_of(call)),
         tp_size=known_size(getattr(config, "tensor_model_parallel_size", None)),
         cp_size=known_size(getattr(config, "context_parallel_size", None)),
         ep_size=known_size(getattr(config, "expert_model_parallel_size", None)),

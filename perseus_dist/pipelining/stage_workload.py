@@ -4,7 +4,7 @@ from typing import Any
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.training.rank.iteration_work import first_tensor
-from perseus_dist.training.rank.workload import installed_versions, known_size, num_parameters
+from perseus_dist.training.rank.workload import installed_versions, known_size, num_layers, num_parameters
 
 _PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 
@@ -27,5 +27,6 @@ def workload_of(stages: list[Any], microbatch: Any, tp_size: int) -> Workload:
         microbatch_size=known_size(shape[0]) if shape else 0,
         sequence_length=known_size(shape[1]) if len(shape) > 1 else 0,
         stage_parameters=num_parameters(modules),
+        stage_layers=num_layers(modules),
         tp_size=known_size(tp_size),
     )

@@ -190,6 +190,7 @@ def _workload_to_wire(workload: Workload) -> pb.Workload:
         tp_size=workload.tp_size,
         cp_size=workload.cp_size,
         ep_size=workload.ep_size,
+        stage_layers=workload.stage_layers,
     )
 
 
@@ -198,6 +199,7 @@ def _workload_from_wire(check: Checker, wire: pb.Workload) -> Workload:
     for field, seen, most in (
         ("versions", len(wire.versions), limits.MAX_VERSIONS),
         ("stage_parameters", len(wire.stage_parameters), limits.MAX_CHUNK + 1),
+        ("stage_layers", len(wire.stage_layers), limits.MAX_CHUNK + 1),
     ):
         if seen > most:
             check.violated(at + field, f"{seen} values", f"at most {most}")
@@ -218,6 +220,9 @@ def _workload_from_wire(check: Checker, wire: pb.Workload) -> Workload:
         tp_size=check.integer(at + "tp_size", wire.tp_size, 0, limits.MAX_SIZE),
         cp_size=check.integer(at + "cp_size", wire.cp_size, 0, limits.MAX_SIZE),
         ep_size=check.integer(at + "ep_size", wire.ep_size, 0, limits.MAX_SIZE),
+        stage_layers=tuple(
+            check_count(check, f"{at}stage_layers[{index}]", count) for index, count in enumerate(wire.stage_layers)
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from perseus_dist.simulation.trainers.trainer_config import InstructionTime, Tra
 
 _CONSTANT_S = 0.005
 _SEQUENCE_LENGTH = 2048  # at a time scale of 1
+FULL_LAYERS = 24
 _NUM_PARAMETERS = 10**9  # of a whole stage
 FULL_STAGE_S: Mapping[str, float] = {
     Kind.FORWARD: 0.050,
@@ -32,6 +33,8 @@ class SimulatedJob:
         schedule: Of every pipeline.
         num_pipelines: Data-parallel replicas.
         num_iterations: Iterations to train.
+        layers: (num_stages) of each stage; a stage of as many as ``FULL_LAYERS`` is a whole one. Empty: all are, and
+            how many layers that is, trainers do not say.
         imbalance: By how much the last stage is heavier than the first; those between lie evenly between.
         job_id: Its name at the planner.
         target: As in ``RankSpec``.
@@ -49,6 +52,7 @@ class SimulatedJob:
     profile: str | None = None
     time_scale: float = 1.0
     granularity: Granularity = Granularity.INSTRUCTION
+    layers: tuple[int, ...] = ()
 
     @property
     def num_ranks(self) -> int:
@@ -103,25 +107,29 @@ class SimulatedJob:
     def _workload(self, pp_rank: int) -> Workload:
         """The workload as such a model's trainer knows it: tokens lengthen computations, parameters a stage's."""
         stages = sorted({instruction.stage for instruction in self.schedule.ranks[pp_rank]})
-        of_stage = _NUM_PARAMETERS * self.schedule.num_ranks / self.schedule.num_stages
+        of_stage = _NUM_PARAMETERS / (1 if self.layers else self.schedule.num_stages / self.schedule.num_ranks)
         return Workload(
             framework="simulated",
             precision="bf16",
             microbatch_size=1,
             sequence_length=max(1, round(_SEQUENCE_LENGTH * self.time_scale)),
             stage_parameters=tuple(round(of_stage * self._weight(stage)) for stage in stages),
+            stage_layers=tuple(self.layers[stage] for stage in stages) if self.layers else (),
             tp_size=1,
             cp_size=1,
             ep_size=1,
         )
 
     def _weight(self, stage: int) -> float:
-        """A stage's work over the first one's."""
-        return 1 + self.imbalance * stage / max(1, self.schedule.num_stages - 1)
+        """A stage's work over a whole one's. With layers, the last stage's head is all that makes it heavier."""
+        last = self.schedule.num_stages - 1
+        if self.layers:
+            return self.layers[stage] / FULL_LAYERS + (self.imbalance if stage == last else 0)
+        return 1 + self.imbalance * stage / max(1, last)
 
     def _times(self) -> list[tuple[InstructionTime, ...]]:
-        """By pp_rank. A stage's share of the model shrinks with the number of chunks."""
-        chunks = self.schedule.num_stages / self.schedule.num_ranks
+        """By pp_rank. A stage's share of the model shrinks with the number of chunks, or is what its layers are."""
+        chunks = 1 if self.layers else self.schedule.num_stages / self.schedule.num_ranks
         return [
             tuple(
                 InstructionTime(

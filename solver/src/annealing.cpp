@@ -117,6 +117,7 @@ void Annealing::replay_dirty() {
       outcome_.effective_uj += work.effective_uj - replay_.effective_uj[i];
       if (end != replay_.end_ps[i]) {
         for (const std::int32_t j : graph_.successors_of(i)) mark(j);
+        if (next_clocked_[i] >= 0) mark(next_clocked_[i]);  // constants may lie between: how long its change has is new
       }
       replay_.start_ps[i] = start;
       replay_.end_ps[i] = end;

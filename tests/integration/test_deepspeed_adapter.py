@@ -225,6 +225,7 @@ def test_the_planner_is_told_what_the_engine_computes_and_which_start_it_is(harn
             "tp_size": 1,
             "cp_size": 0,
             "ep_size": 0,
+            "stage_layers": [8],
         }
     assert [spec["workload"] for spec in again] == [spec["workload"] for spec in specs]
     (first,), (second,) = ({spec["run_id"] for spec in started} for started in (specs, again))

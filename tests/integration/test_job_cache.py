@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +48,10 @@ def phases(job: Job) -> list[str]:
     return [phase["phase"] for phase in job.told()["phases"]]
 
 
+def is_enforcing(job: Job) -> bool:
+    return bool(job.told()["phase"] == "enforcing")
+
+
 def end(job: Job) -> None:
     for trainer in job.trainers:
         trainer.kill()
@@ -74,6 +79,27 @@ def test_each_start_goes_on_where_the_one_before_has_ended(start: Start, tmp_pat
     assert not {"profiling", "re-profiling"} & set(phases(third))
     end(third)
     assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+@pytest.mark.stress
+def test_a_job_that_comes_back_with_a_pipeline_less_is_planned_with_what_was_measured_of_its_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with ExitStack() as stack:
+        machine = stack.enter_context(SimulatedMachine("a100", count=4))
+        for number, (dp, schedule) in enumerate(((2, SCHEDULE), (1, LONGER), (2, SCHEDULE))):
+            job = Job(
+                tmp_path / f"start-{number}", machine, stack, name=f"start-{number}", cache=tmp_path / "cache",
+                schedule=schedule, number=number, dp=dp, is_swept=True,
+            )  # fmt: skip
+            wait_until(partial(is_enforcing, job))
+            assert ("profiling" in phases(job)) == (number == 0)
+            assert ("planning" in phases(job)) == (number < 2), "the third has a file of its own shape"
+            wait_until(job.are_locked)
+            end(job)
+            wait_until(lambda: all(gpu.state().is_unlocked for gpu in machine.gpus))
+    assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 def test_a_cache_that_is_cut_off_is_replaced(start: Start, tmp_path: Path) -> None:

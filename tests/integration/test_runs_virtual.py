@@ -60,6 +60,20 @@ def test_other_work_without_a_saved_profile_is_swept_again() -> None:
     assert is_swept(run, 140)
 
 
+@pytest.mark.stress
+def test_shapes_that_come_and_go_keep_every_promise() -> None:
+    run = played(
+        NextJob(iteration=60, changes={"pp": 3}),
+        NextJob(iteration=110, changes={"dp": 1, "microbatches": 8}),
+        NextJob(iteration=150, changes={"pp": 4, "dp": 2, "microbatches": 4}),
+        iterations=200, pp=4, profile=SWEEP, layers=96, imbalance=0.3, time_scale=2.0,
+    )  # fmt: skip
+    assert broken_invariants(run) == ()
+    for first in (60, 110, 150):
+        assert first_followed(run, first) <= SOON
+        assert not is_swept(run, first)
+
+
 def test_another_number_of_microbatches_is_planned_from_the_profile_that_is_there() -> None:
     run = played(NextJob(iteration=140, changes={"microbatches": 6}), iterations=230, profile=SWEEP)
     check(run, first=140)

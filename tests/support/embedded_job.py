@@ -1,4 +1,4 @@
-"""A small job of two trainers on simulated GPUs, and no planner but the one that it embeds."""
+"""A small job of two trainers a pipeline on simulated GPUs, and no planner but the one that it embeds."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def write_profile(machine: SimulatedMachine, path: Path) -> None:
 
 
 class Job:
-    """Two trainers on simulated GPUs, and no planner but their own."""
+    """Trainers on simulated GPUs, two for each pipeline, and no planner but their own."""
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class Job:
         cache: Path | None = None,
         schedule: str = SCHEDULE,
         number: int = 0,
+        dp: int = 1,
+        is_swept: bool = False,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
@@ -62,11 +64,14 @@ class Job:
         self.cache = cache
         self.schedule = schedule
         self.number = number  # among the jobs of this machine
+        self.dp = dp
         self.rendezvous = folder / "rendezvous"
         self.report = folder / "report"
-        self.logs = [folder / f"rank{rank}.log" for rank in range(2)]
-        write_profile(machine, folder / "profile.csv")
-        self.trainers = [stack.enter_context(self._trainer(rank, folder / "profile.csv")) for rank in range(2)]
+        self.logs = [folder / f"rank{rank}.log" for rank in range(2 * dp)]
+        profile = None if is_swept else folder / "profile.csv"
+        if profile is not None:
+            write_profile(machine, profile)
+        self.trainers = [stack.enter_context(self._trainer(rank, profile)) for rank in range(2 * dp)]
 
     def pid_of_planner(self) -> int | None:
         with suppress(OSError, ValueError):
@@ -99,32 +104,34 @@ class Job:
         return self.logs[rank].read_text()
 
     @contextmanager
-    def _trainer(self, rank: int, profile: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    def _trainer(self, rank: int, profile: Path | None) -> Iterator["subprocess.Popen[bytes]"]:
         spec = RankSpec(
             job_id=self.name,
             rank=rank,
-            pp_rank=rank,
-            dp_rank=0,
+            pp_rank=rank % 2,
+            dp_rank=rank // 2,
             tp_rank=0,
             pp_size=2,
-            dp_size=1,
+            dp_size=self.dp,
             tp_size=1,
             schedule=self.schedule,
             local_rank=rank,
             gpu_uuid=self.machine.gpus[rank].uuid,
             rendezvous=str(self.rendezvous),
-            profile=str(profile),
+            profile=None if profile is None else str(profile),
             report=str(self.report),
             control="direct",
             run_id=str(self.rendezvous.parent),
             workload=WORKLOAD,
             options={
-                "blocking_power_w": "83.6",
                 "planner_stragglers": "show",
+                **({} if profile is None else {"blocking_power_w": "83.6"}),
                 **({} if self.cache is None else {"cache": str(self.cache)}),
             },
         )
-        times = tuple(InstructionTime(stage=rank, kind=kind, seconds=seconds_of(rank, kind)) for kind in SECONDS)
+        times = tuple(
+            InstructionTime(stage=rank % 2, kind=kind, seconds=seconds_of(rank % 2, kind)) for kind in SECONDS
+        )
         iterations = self.num_iterations
         config = TrainerConfig(
             spec=spec,

@@ -80,6 +80,12 @@ def test_a_whole_file() -> None:
     assert [(first, job.gpu, job.microbatches) for first, job in read.jobs()] == [(0, "a100", 4), (200, "h100", 8)]
 
 
+def test_layers_are_split_evenly_over_the_stages_of_each_job() -> None:
+    read = scenario({"iteration": 9, "job": {"pp": 3}}, {"iteration": 18, "job": {"layers": 0}}, pp=4, layers=14)
+    assert [job.layers_of_stages for _, job in read.jobs()] == [(4, 4, 3, 3), (5, 5, 4), ()]
+    assert parse_scenario(format_scenario(read), "file.json") == read
+
+
 def test_what_is_left_out_is_the_default() -> None:
     read = parse_scenario('{"schedule": "gpipe", "pp": 1, "microbatches": 2, "iterations": 3}')
     assert read == Scenario(job=ScenarioJob(schedule="gpipe", pp=1, microbatches=2), iterations=3)
@@ -143,6 +149,7 @@ def test_every_kind_of_event_survives_a_file() -> None:
         ({"schedule": "interleaved", "chunks": 2, "microbatches": 3}, "schedule:"),
         ({"iterations": None}, "iterations: saw null"),
         ({"events": {}}, "events: saw {}, expected a list"),
+        ({"pp": 4, "layers": 3}, "layers: saw 3, expected 4 or more, one for each stage; or 0"),
     ],
 )
 def test_a_bad_field_is_named(fields: dict[str, Any], message: str) -> None:

@@ -7,11 +7,13 @@ import pytest
 from perseus_dist.fingerprint import (
     PLAN_FIELDS,
     PROFILE_FIELDS,
+    STAGE_FIELDS,
     Fingerprint,
     Workload,
     differences,
     fits_profile,
     merged,
+    of_stage,
 )
 
 WORKLOAD = Workload(
@@ -21,6 +23,7 @@ WORKLOAD = Workload(
     microbatch_size=4,
     sequence_length=2048,
     stage_parameters=(10, 20),
+    stage_layers=(1, 2),
     tp_size=2,
     cp_size=1,
     ep_size=1,
@@ -46,6 +49,7 @@ OTHER_WORK = {
     "microbatch_size": 8,
     "sequence_length": 4096,
     "stage_parameters": (10, 21),
+    "stage_layers": (1, 3),
     "tp_size": 1,
     "cp_size": 2,
     "ep_size": 2,
@@ -124,3 +128,10 @@ def test_a_clause_is_short_and_shows_both_values() -> None:
     assert menu.clause == "the clock menu was 3 clocks from 1410 to 1380 MHz and is 2 clocks from 1740 to 1725 MHz"
     (gpu,) = differences(KNOWN, with_field("gpu_name", "NVIDIA A40"))
     assert gpu.clause == "the GPU was NVIDIA A100 and is NVIDIA A40"
+
+
+def test_a_stage_needs_neither_sizes_nor_the_part_of_the_model() -> None:
+    bare = of_stage(KNOWN)
+    assert {one.field for one in differences(KNOWN, bare)} == set()
+    for name in OTHER:
+        assert (of_stage(with_field(name, OTHER[name])) == bare) == (name not in STAGE_FIELDS)

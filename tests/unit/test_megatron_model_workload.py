@@ -47,6 +47,15 @@ def test_what_is_not_known_stays_so() -> None:
     assert (found.precision, found.stage_parameters) == ("fp32", (15,))
 
 
+def test_layers_are_those_of_the_longest_container_of_that_name() -> None:
+    block = nn.ModuleDict(
+        {"layers": nn.ModuleList([nn.Linear(2, 2)] * 3), "mtp": nn.ModuleDict({"layers": nn.ModuleList()})}
+    )
+    chunks = [nn.ModuleDict({"module": nn.ModuleDict({"decoder": block})}), block]
+    assert workload_of(call(model=chunks), config()).stage_layers == (3, 3)
+    assert workload_of(call(model=[block, nn.Linear(2, 2)]), config()).stage_layers == ()
+
+
 @pytest.mark.parametrize(
     ("changes", "precision"),
     [({"fp8": "hybrid"}, "fp8"), ({"bf16": False, "fp16": True}, "fp16"), ({"bf16": False}, "fp32")],

@@ -189,7 +189,7 @@ def test_facts_that_make_no_job_are_set_aside_once(why: str, tmp_path: Path, cap
 def test_a_cache_that_makes_no_job_ends_no_embedded_planner(
     why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "0123456789abcdef.job"
+    path = tmp_path / "01234567-0123456789abcdef.job"
     with closing(open_database(None)[0]) as database:
         with database:
             write_facts(database, "bad", map(row_of_fact, UNUSABLE[why]))

@@ -13,14 +13,15 @@ from test_planner_lifecycle import Fleet
 from test_planner_runs import GPU, WORKLOAD, Runs
 from waiting import wait_until
 
-from perseus_dist.fingerprint import Fingerprint, Workload, profile_key
+from perseus_dist.fingerprint import Fingerprint, Workload, family_key, profile_key
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store import job_cache
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.store import Store
 
-NAME = "0123456789abcdef.job"
+NAME = "01234567-0123456789abcdef.job"
+OF_OTHER_SHAPE = "01234567-aaaaaaaaaaaaaaaa.job"
 
 
 @pytest.fixture
@@ -181,12 +182,41 @@ def test_of_many_files_the_oldest_goes(path: Path, monkeypatch: pytest.MonkeyPat
     path.parent.mkdir()
     (path.parent / "notes.txt").touch()
     for number in range(4):
-        file = path.with_name(f"{number:016x}.job")
+        file = path.with_name(f"89abcdef-{number:016x}.job")
         file.touch()
         os.utime(file, (number, number))
     keep(path, Runs().first())
     names = {file.name for file in path.parent.iterdir()}
-    assert names == {NAME, f"{2:016x}.job", f"{3:016x}.job", "notes.txt"}
+    assert names == {NAME, *(f"89abcdef-{number:016x}.job" for number in (2, 3)), "notes.txt"}
+
+
+def test_a_job_that_was_never_here_in_its_shape_takes_up_the_newest_other_one(path: Path) -> None:
+    keep(path, Runs().first())
+    for name, age_s in (("01234567-bbbbbbbbbbbbbbbb.job", 50), ("89abcdef-aaaaaaaaaaaaaaaa.job", -50)):
+        (path.with_name(name)).write_bytes(b"of an older shape, and of other work")
+        os.utime(path.with_name(name), (path.stat().st_mtime - age_s,) * 2)
+    kept = path.read_bytes()
+    fleet = Runs()
+    begin_again(path.with_name(OF_OTHER_SHAPE), fleet)
+    assert fleet.job.plan is not None
+    assert path.read_bytes() == kept
+    assert path.with_name(OF_OTHER_SHAPE).exists(), "what it goes on to is of its own shape"
+
+
+def test_shapes_of_one_work_share_a_family() -> None:
+    known = Fingerprint(
+        schedule_digest="a",
+        pp_size=4,
+        dp_size=4,
+        gpu_name="A100",
+        workload=Workload(microbatch_size=4, stage_parameters=(24,), stage_layers=(6,)),
+    )
+    smaller = replace(known, dp_size=3, schedule_digest="b")
+    split = replace(known, pp_size=3, workload=replace(known.workload, stage_parameters=(32,), stage_layers=(8,)))
+    others = (replace(known, gpu_name="A40"), replace(known, workload=replace(known.workload, microbatch_size=8)))
+    assert {family_key(one) for one in (known, smaller, split)} == {family_key(known)}
+    assert len({family_key(one) for one in (known, *others)}) == 3
+    assert len({profile_key(one) for one in (known, smaller, split, *others)}) == 5
 
 
 def test_the_key_is_of_all_that_a_profile_depends_on() -> None:

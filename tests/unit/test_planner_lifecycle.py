@@ -989,6 +989,7 @@ def test_a_saved_profile_that_does_not_fit_is_replaced_by_a_sweep() -> None:
     assert fleet.phase() is Phase.PLANNING
     fleet.tell(PlanFailed(request_id=fleet.requests[0].request_id, reason="stage 1 not measured"))
     assert fleet.phase() is Phase.PROFILING
+    assert "the saved profile cannot be planned with (stage 1 not measured): profiling instead" in fleet.log
     assert not [key for key in fleet.facts if key.startswith("samples/0/")]
     sweep = fleet.sweep(0)
     assert sweep is not None

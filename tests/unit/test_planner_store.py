@@ -14,6 +14,7 @@ from perseus_dist.fingerprint import Fingerprint, Workload
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.facts import (
+    OF_STAGES,
     BaselineMeasured,
     BudgetSet,
     Fact,
@@ -36,6 +37,7 @@ from perseus_dist.planner.job.facts import (
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
+from perseus_dist.planner.shapes.stage import StageWork
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import SCHEMA_VERSION
@@ -148,6 +150,17 @@ OF_VERSION_2: tuple[Fact, ...] = (
 OF_VERSION_3 = (*OF_VERSION_1[:-1], *OF_VERSION_2, OF_VERSION_1[-1])
 FACTS: tuple[Fact, ...] = (
     *OF_VERSION_3[:-1],
+    SamplesReceived(
+        rank=0,
+        pp_rank=0,
+        dp_rank=0,
+        tp_rank=0,
+        incarnation=0,
+        series=OF_STAGES,
+        clock_mhz=0,
+        samples=ProfileSamples(sequence=1, sweep_id=0, step=0, samples=(SAMPLE,), last=True),
+        work=StageWork(index=1, num_stages=4, parameters=2**40, layers=6, fingerprint=Fingerprint(gpu_name="A100")),
+    ),
     PaceChosen(slowdown=1.0 + 2**-50, budget="hall"),
     OF_VERSION_3[-1],
 )

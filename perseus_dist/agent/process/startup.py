@@ -13,7 +13,7 @@ from perseus_dist.agent.following.rank_program import num_stages, schedule_diges
 from perseus_dist.agent.process.devices import Devices
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import PerseusError
-from perseus_dist.fingerprint import profile_key
+from perseus_dist.fingerprint import family_key, profile_key
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.target_text import EXPECTED, read_target
 from perseus_dist.messages.terms import Rank, Target, fingerprint_of
@@ -132,8 +132,9 @@ def cache_file(spec: RankSpec, devices: Devices) -> Path | None:
     if folder is None or not devices.gpu.clocks_mhz:
         return None
     saved_profile = b"" if spec.profile is None else Path(spec.profile).read_bytes()
-    key = profile_key(fingerprint_of(rank_from_spec(spec), devices.gpu, spec.workload), saved_profile)
-    return Path(folder) / f"{'simulated-' if devices.is_simulated else ''}{key}.job"
+    fingerprint = fingerprint_of(rank_from_spec(spec), devices.gpu, spec.workload)
+    name = f"{family_key(fingerprint)}-{profile_key(fingerprint, saved_profile)}.job"
+    return Path(folder) / (f"simulated-{name}" if devices.is_simulated else name)
 
 
 def tls_from_spec(spec: RankSpec) -> "ClientTls | None":

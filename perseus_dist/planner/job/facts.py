@@ -14,10 +14,17 @@ from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
+from perseus_dist.planner.shapes.stage import StageWork
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 SAVED_PROFILE = 0
 """Series, and sweep id, of a saved profile."""
+
+OF_STAGES = -1
+"""Series of what was measured of stages in earlier shapes of the job; its facts are numbered by ``rank``."""
+
+CARRIED_ROUND = 0
+"""Round of a series that was put together from those; rounds of sweeps are counted from 1."""
 
 
 class _Keyed:
@@ -123,7 +130,8 @@ class SweepBegun(_Keyed):
         ranks: Who measures at all these clocks, or at those of ``clocks_of_ranks``.
         first_only: Who measures at the first alone, mostly because it cannot set clocks.
         is_profile: Whether its samples make a profile; else blocking power and latency alone are wanted of them.
-        num_round: Of the series, from 1: each chooses its clocks by what the rounds before have measured.
+        num_round: Of the series, from 1: each chooses its clocks by what the rounds before have measured. Or
+            ``CARRIED_ROUND``.
         clocks_of_ranks: (num_ranks) each rank's clock [MHz] in each step, descending; empty where all measure at all.
     """
 
@@ -169,7 +177,11 @@ class SweepEnded(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplesReceived(_Keyed):
-    """Measurements of a rank, and where they belong."""
+    """Measurements of a rank, and where they belong.
+
+    Attributes:
+        work: Of series ``OF_STAGES``, the stage that they are of.
+    """
 
     rank: int
     pp_rank: int
@@ -179,6 +191,7 @@ class SamplesReceived(_Keyed):
     series: int
     clock_mhz: int
     samples: ProfileSamples
+    work: StageWork | None = None
 
     KEY = "samples/{0.series}/{0.rank}/{0.incarnation}/{0.samples.sequence}/"
 

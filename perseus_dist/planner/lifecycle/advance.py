@@ -8,6 +8,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
+from perseus_dist.planner.lifecycle.carry import use_stages
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
@@ -128,11 +129,11 @@ def _is_overdue(job: Job, now_s: float) -> bool:
 
 def _warming_up(job: Job, now_s: float) -> list[Effect]:
     """Baseline first, then whatever of a profile is not there yet."""
-    effects: list[Effect] = []
+    effects = use_stages(job)
     if job.measured.baseline is None:
         effects += record_baseline(job)
         if job.measured.baseline is None and not _can_do_without_baseline(job, now_s):
-            return []
+            return effects
     if job.plan is not None:
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
         return effects

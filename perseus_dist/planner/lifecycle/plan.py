@@ -93,7 +93,7 @@ def planning_request(job: Job) -> PlanningRequest:
         contributions=_contributions(job),
         blocking_power_w=blocking_power_w(job),
         tp_size=job.spec.tp_size,
-        switch_latency_s=_switch_latency_s(job),
+        switch_latency_s=switch_latency_s(job),
         deadlines_s=() if job.target.deadline_s is None else (job.target.deadline_s,),
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         slightly_slow=job.planning.slightly_slow,
@@ -181,14 +181,16 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     if job.spec.keeps_profile and job.plan is None:
         why = f"the profile of another schedule cannot be planned with ({event.reason}): profiling instead"
         job.enter(Phase.WARMING_UP, why)
-        return drop_kept_profile(job, now_s)
+        return [Log(sentence=why), *drop_kept_profile(job, now_s)]
     if SAVED_PROFILE in job.profiling.samples and job.plan is None:
         del job.profiling.samples[SAVED_PROFILE]
         job.profiling.ended_series.discard(SAVED_PROFILE)
         for state in job.members.ranks.values():
             state.has_profile = False
-        job.enter(Phase.WARMING_UP, f"the saved profile cannot be planned with ({event.reason}): profiling instead")
-        return [Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))]
+        why = f"the saved profile cannot be planned with ({event.reason}): profiling instead"
+        job.enter(Phase.WARMING_UP, why)
+        dropped = Persist(drop=(f"samples/{SAVED_PROFILE}/", f"ended/{SAVED_PROFILE}/"))
+        return [Log(sentence=why), dropped]  # the phase goes on at once, and its reason is another then
     if job.plan is not None:
         _go_on(job, event.reason)
         return []
@@ -196,6 +198,7 @@ def handle_failure(job: Job, event: PlanFailed, now_s: float) -> list[Effect]:
     job.profiling.is_unplannable = True
     for known in (job.profiling.samples, job.profiling.sweeps, job.profiling.ended_series):
         known.clear()
+    job.profiling.stages = ()
     job.spec = replace(job.spec, last_sweep_id=job.profiling.sweep_id)
     return [Persist(facts=(job.spec,), drop=("samples/", "sweep/", "ended/"))]
 
@@ -261,7 +264,7 @@ def _has_clock_choice(job: Job) -> bool:
     """Whether some computation was measured at more than one clock."""
     for rank in job.members.places:
         clock_of: dict[tuple[int, int, str], int] = {}
-        for taken in _newest(job.profiling, rank):
+        for taken in newest_samples(job.profiling, rank):
             for sample in taken.samples.samples:
                 key = (sample.stage, sample.chunk, sample.kind)
                 if sample.kind in _COMPUTATIONS and clock_of.setdefault(key, sample.clock_mhz) != sample.clock_mhz:
@@ -269,19 +272,24 @@ def _has_clock_choice(job: Job) -> bool:
     return False
 
 
-def _newest(profiling: Profiling, rank: int) -> list[TakenSamples]:
+def newest_samples(profiling: Profiling, rank: int) -> list[TakenSamples]:
     """A rank's samples of the newest profile that it has a part in."""
+    series = newest_series(profiling, rank)
+    return [] if series is None else profiling.samples[series][rank]
+
+
+def newest_series(profiling: Profiling, rank: int) -> int | None:
+    """The series of that profile."""
     for series in sorted(profiling.samples, reverse=True):
-        if series in profiling.ended_series and (series == SAVED_PROFILE or profiling.sweeps[series].is_profile):
-            taken = profiling.samples[series].get(rank)
-            if taken:
-                return taken
-    return []
+        is_profile = series == SAVED_PROFILE or (series in profiling.sweeps and profiling.sweeps[series].is_profile)
+        if is_profile and series in profiling.ended_series and profiling.samples[series].get(rank):
+            return series
+    return None
 
 
 def _contributions(job: Job) -> tuple[Contribution, ...]:
     saved = job.profiling.samples.get(SAVED_PROFILE, {})
-    measured = of_newest_state({rank: _newest(job.profiling, rank) for rank in job.members.places})
+    measured = of_newest_state({rank: newest_samples(job.profiling, rank) for rank in job.members.places})
     believed = believed_ranks(measured, job.members.places)
     contributions = []
     for rank, place in job.members.places.items():
@@ -293,7 +301,7 @@ def _contributions(job: Job) -> tuple[Contribution, ...]:
     return tuple(contributions)
 
 
-def _switch_latency_s(job: Job) -> float:
+def switch_latency_s(job: Job) -> float:
     """The upper quartile over the ranks of what each has seen."""
     seen_s: defaultdict[int, list[float]] = defaultdict(list)
     for of_series in job.profiling.samples.values():

@@ -10,6 +10,7 @@ from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankCoords, RankState
 from perseus_dist.planner.job.state.progress import Pipeline
+from perseus_dist.planner.lifecycle.carry import keep_stages, stages_of_job
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
 from perseus_dist.planner.lifecycle.run import (
@@ -98,7 +99,8 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         return [Persist(facts=(job.spec,))]
     found = shape_differences(job.spec, rank)
     keeps_profile, why = fits_profile(found), clauses(found)
-    effects = begin_anew(job, why, now_s, keeps_profile=keeps_profile)
+    stages = () if keeps_profile or not job.policy.carries_stages else stages_of_job(job)
+    effects = begin_anew(job, why, now_s, keeps_profile=keeps_profile, num_stages=len(stages))
     if not any(isinstance(effect, Log) for effect in effects):  # nothing had been measured
         effects.insert(0, Log(sentence=f"{why}: the job begins anew"))
     job.spec = replace(
@@ -115,7 +117,8 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         job.members.places, job.members.rank_at, job.profiling.acked_samples = {}, {}, {}
     effects += begin_run(job, attach.run_id, now_s)
     job.spec = replace(job.spec, is_anew=not keeps_profile)
-    return [*effects, Persist(facts=(job.spec,), drop=("schedule", "straggler/"))]
+    effects.append(Persist(facts=(job.spec,), drop=("schedule", "straggler/")))
+    return effects if keeps_profile else [*effects, *keep_stages(job, stages)]
 
 
 def _own_contradiction(rank: Rank) -> str:

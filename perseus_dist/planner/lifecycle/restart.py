@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import (
+    OF_STAGES,
     BaselineMeasured,
     Fact,
     FingerprintKnown,
@@ -81,8 +82,9 @@ def _take(job: Job, fact: Fact) -> None:
             if job.profiling.sweep is not None and job.profiling.sweep.ordered.series == fact.series:
                 job.profiling.sweep = None
         case SamplesReceived():
-            place = RankCoords(fact.pp_rank, fact.dp_rank, fact.tp_rank)
-            job.members.places[fact.rank], job.members.rank_at[place] = place, fact.rank
+            if fact.series != OF_STAGES:
+                place = RankCoords(fact.pp_rank, fact.dp_rank, fact.tp_rank)
+                job.members.places[fact.rank], job.members.rank_at[place] = place, fact.rank
             keep_samples(job.profiling, fact)
         case TableMade():
             job.plan = JobPlan(

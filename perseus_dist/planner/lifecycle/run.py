@@ -60,7 +60,7 @@ def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
     return [*effects, Persist(facts=(spend(job, run_id=run_id, is_anew=False),), drop=drop)]
 
 
-def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool) -> list[Effect]:
+def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool, num_stages: int = 0) -> list[Effect]:
     """Plan and baseline, and mostly the profile, are of other work: they are measured and made again.
 
     Args:
@@ -68,12 +68,14 @@ def begin_anew(job: Job, why: str, now_s: float, *, keeps_profile: bool) -> list
         why: What differs, a clause.
         now_s: [s] monotonic.
         keeps_profile: Whether the profile still holds.
+        num_stages: Of how many stages the caller keeps what was measured, where the profile does not hold as it is.
     """
     has_profile = bool(job.profiling.samples or job.profiling.sweeps)
     if job.plan is None and job.measured.baseline is None and (keeps_profile or not has_profile):
         return [] if keeps_profile else [Persist(facts=(spend(job, is_anew=True),))]
-    lost = "plan and baseline" if keeps_profile else "profile, plan and baseline"
-    sentence = f"{why}: {lost} begin anew" + (", the profile is kept" if keeps_profile and has_profile else "")
+    lost = "plan and baseline" if keeps_profile or num_stages else "profile, plan and baseline"
+    kept = f"what was measured of {num_stages} stages" if num_stages else "the profile" if keeps_profile else ""
+    sentence = f"{why}: {lost} begin anew" + (f", {kept} is kept" if kept and has_profile else "")
     effects: list[Effect] = [Log(sentence=sentence), *cancel_planning(job.planning), *release(job, now_s)]
     job.history.add("anew", sentence, now_s=now_s, iteration=job.progress.iteration)
     reset_plan(job)

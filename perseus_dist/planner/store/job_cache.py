@@ -25,7 +25,7 @@ PERIOD_S = 5.0
 
 _KEPT = ("job", "fingerprint/", "schedule", "sweep/", "ended/", "samples/", "table")
 _MEASURED = ("samples/", "table")
-_NAME = re.compile(r"(simulated-)?[0-9a-f]{16}\.job")
+_NAME = re.compile(r"(simulated-)?[0-9a-f]{8}-[0-9a-f]{16}\.job")
 _MAX_BYTES = 1 << 30
 _LAST_WRITE_S = 3.0
 
@@ -36,7 +36,8 @@ class JobCache:
     """The file and the thread that writes it.
 
     Args:
-        path: ``<key>.job``; its folder is made with the first write.
+        path: ``<family>-<key>.job``; its folder is made with the first write. Files of one family are of one work in
+            several shapes.
         job_id: The job's name in this run; the file may be of a run with another one.
     """
 
@@ -53,20 +54,28 @@ class JobCache:
         self._thread.start()
 
     def read(self) -> list[Fact]:
-        """Facts of an earlier run, in the order of storing; none, with a line in the log, of a file of no use."""
+        """Facts of an earlier run, in the order of storing; none, with a line in the log, of a file of no use.
+
+        Where the job was never here in this shape, they are those of the shape that was here last.
+        """
+        path = self._path if self._path.exists() else self._newest_of_family()
+        if path is None:
+            return []
         try:
-            with self._path.open("rb") as file:
+            with path.open("rb") as file:
                 found = os.fstat(file.fileno())
                 if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    _log.warning("%s is not used: it is another user's, or others can write it", self._path)
+                    _log.warning("%s is not used: it is another user's, or others can write it", path)
                     return []
                 data = file.read(_MAX_BYTES)
-            jobs = read_serialized(self._path, data)
+            jobs = read_serialized(path, data)
         except FileNotFoundError:
             return []
         except (OSError, PerseusError, DamagedError) as error:
-            _log.warning("%s is not used, and will be replaced: %s", self._path, error)
+            _log.warning("%s is not used%s: %s", path, ", and will be replaced" if path == self._path else "", error)
             return []
+        if path != self._path:
+            _log.info("%s: the job was never here in this shape: taking up what %s says of another", self._path, path)
         return next(iter(jobs.values()), [])
 
     def note(self, job_id: str, rows: Sequence[FactRow], drop: Sequence[str]) -> None:
@@ -98,6 +107,14 @@ class JobCache:
             self._is_closing = True
             self._changed.notify()
         self._thread.join(_LAST_WRITE_S)
+
+    def _newest_of_family(self) -> Path | None:
+        family, separator, _ = self._path.name.rpartition("-")
+        with suppress(OSError):
+            ours = [path for path in self._path.parent.iterdir() if _NAME.fullmatch(path.name)]
+            shapes = [path for path in ours if separator and path.name.startswith(family + separator)]
+            return max(shapes, key=lambda path: path.stat().st_mtime, default=None)
+        return None
 
     def _run(self) -> None:
         is_closing = False

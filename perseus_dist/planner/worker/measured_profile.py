@@ -19,7 +19,7 @@ from perseus_dist.planning.profile.profile import Measurements, Profile, write_p
 from perseus_dist.planning.profile.profile_csv import MAX_CHANGE_S, MAX_SAMPLES, Row
 from perseus_dist.planning.profile.samples import Estimate, estimate, undisturbed
 from perseus_dist.planning.schedule.dag import transfers_of
-from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, SENDS, Kind, profile_name
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, OVERLAPPED_FORWARD, SENDS, Kind, profile_name
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
@@ -72,6 +72,8 @@ def measured_profile(
     wanted = sorted({(instruction.stage, instruction.kind) for order in schedule.ranks for instruction in order})
     transfers = transfers_of(schedule, {key for key in rows_of if key[1] in SENDS}).values()
     wanted += sorted({(transfer.stage, transfer.kind) for transfer in transfers})
+    # What names a pair's forward takes next to no time, and none where no row says so.
+    wanted = [key for key in wanted if key in rows_of or key[1] != OVERLAPPED_FORWARD]
     missing = [f"stage {stage} {profile_name(kind)}" for stage, kind in wanted if (stage, kind) not in rows_of]
     if missing:
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")

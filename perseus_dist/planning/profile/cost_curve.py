@@ -13,11 +13,12 @@ import numpy as np
 from perseus_dist.errors import ProfileError
 from perseus_dist.planning.profile.curve_doubt import CurveDoubt, curve_doubt, latencies_p90_ps
 from perseus_dist.planning.profile.profile import Measurements, Profile
-from perseus_dist.planning.schedule.instruction import SENDS, Kind, profile_name
+from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, SENDS, Kind, profile_name
 from perseus_dist.units import PS_PER_S, FloatArray, IntArray, ps_from_s, s_from_ps, uj_from_j, w_from_uw
 
 # Two clocks that take the same time to the last digits would make a slope that overflows the solver's 64-bit sums.
 MAX_SLOPE_UW = 10**14
+_NEXT_TO_NOTHING_PS = 1  # every instruction takes some time, and deadlines name nanoseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,9 @@ def cost_curves(
     _check_match(profile, wanted)
     curves = {}
     for stage, kind in wanted:
+        if kind == OVERLAPPED_FORWARD and (stage, kind) not in profile.measurements:
+            curves[stage, kind] = _free_curve(stage, kind)
+            continue
         measurements = profile.measurements[stage, kind]
         try:
             curve = cost_curve(
@@ -193,6 +197,18 @@ def curve_of_choices(
     )
 
 
+def _free_curve(stage: int, kind: str) -> CostCurve:
+    """The cost curve of an instruction that takes neither time nor energy of its own."""
+    return curve_of_choices(
+        stage=stage,
+        kind=kind,
+        clocks_mhz=np.zeros(1, dtype=np.int64),
+        durations_ps=np.full(1, _NEXT_TO_NOTHING_PS, dtype=np.int64),
+        energies_uj=np.zeros(1, dtype=np.int64),
+        blocking_uw=0,
+    )
+
+
 def _check_match(profile: Profile, wanted: Sequence[tuple[int, str]]) -> None:
     """The profile and the schedule run the same stages and the same instructions."""
     num_stages = 1 + max(stage for stage, _ in wanted)
@@ -203,7 +219,7 @@ def _check_match(profile: Profile, wanted: Sequence[tuple[int, str]]) -> None:
             "pp= or chunks=, or take a profile with one stage for every chunk of every pp_rank"
         )
     for stage, kind in wanted:
-        if (stage, kind) not in profile.measurements:
+        if kind != OVERLAPPED_FORWARD and (stage, kind) not in profile.measurements:
             has = ", ".join(sorted(profile_name(k) for s, k in profile.measurements if s == stage))
             raise ProfileError(
                 f"{profile.source}: stage {stage} has {has}, expected {profile_name(kind)} too, which the schedule "

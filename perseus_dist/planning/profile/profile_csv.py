@@ -8,6 +8,8 @@ A row ``send_f`` or ``send_b`` is the transfer of one microbatch's activation to
 previous one, from the stage that sends. No clock changes it: ``frequency`` is 0 or empty. An ``energy`` of 0, or none,
 says that the sender draws blocking power meanwhile.
 
+A row ``overlap_f`` of 0 s, or none, says that the instruction which names a pair's forward takes no time of its own.
+
 A row ``clock_change`` says how long it takes from asking for the clock ``frequency`` to having it, on the GPUs of a
 stage: ``time`` is the median and ``time_p90`` the 90th percentile, which other rows leave empty. ``energy`` is 0 or
 empty.
@@ -25,7 +27,14 @@ from perseus_dist.number_text import read_real
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
-from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, SENDS, Kind, kind_from_profile_name, profile_name
+from perseus_dist.planning.schedule.instruction import (
+    CLOCK_CHANGE,
+    OVERLAPPED_FORWARD,
+    SENDS,
+    Kind,
+    kind_from_profile_name,
+    profile_name,
+)
 
 REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
 OPTIONAL = ("samples", "time_std", "energy_std", "gpu", "time_p90")
@@ -118,13 +127,17 @@ _COLUMNS = (  # in the order of Row
     _Column("gpu", _label, "a label of printable characters"),
     _Column("time_p90", _std(MAX_TIME_S), f"seconds from 0 to {MAX_TIME_S:g}, or nothing"),
 )
-_MAY_BE_NONE = {**dict.fromkeys(SENDS, ("frequency", "energy")), CLOCK_CHANGE: ("energy",)}  # by kind
+_MAY_BE_NONE = {  # by kind
+    **dict.fromkeys(SENDS, ("frequency", "energy")),
+    CLOCK_CHANGE: ("energy",),
+    OVERLAPPED_FORWARD: ("frequency", "time", "energy"),
+}
 _NOTHING = ("", "0", "0.0")
 _FIELD_OF_COLUMN = dict(zip((column.name for column in _COLUMNS), Row._fields[1:], strict=True))
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[Row]:
-    """Every data row of a profile, in file order.
+    """Every data row of a profile, in file order, but for those that say that something costs nothing.
 
     Raises:
         ProfileError: The file cannot be read, is not UTF-8, lacks a column or any row, or a cell is not what its column
@@ -156,7 +169,8 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
         row = Row(line=line, **values)  # type: ignore[arg-type]
         _check_power(path, row)
         _check_change(path, row)
-        rows.append(row)
+        if row.time_s > 0:
+            rows.append(row)
     if not rows:
         raise ProfileError(f"{path}:1: saw a header and no rows, expected a row for every clock; profile again")
     return rows
@@ -183,6 +197,13 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Row]) -> None:
 
 def _check_power(path: str | os.PathLike[str], row: Row) -> None:
     """Refuse what no GPU draws while it computes: figures in ms, mJ or uJ. A constant may cost next to nothing."""
+    if row.time_s == 0:
+        if row.energy_j > 0:
+            raise ProfileError(
+                f"{path}:{row.line}: saw {row.energy_j:g} J in 0 s, expected no energy in no time; correct the row or "
+                "take it out"
+            )
+        return
     power_w = row.energy_j / row.time_s
     if row.kind in set(Kind) and not MIN_GPU_POWER_W <= power_w <= MAX_GPU_POWER_W:
         raise ProfileError(

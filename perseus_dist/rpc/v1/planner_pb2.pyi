@@ -77,7 +77,7 @@ class Gpu(_message.Message):
     def __init__(self, uuid: _Optional[str] = ..., name: _Optional[str] = ..., driver_version: _Optional[str] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., control: _Optional[str] = ..., refusal: _Optional[str] = ..., energy_period_s: _Optional[float] = ..., memory_mib: _Optional[int] = ..., default_power_limit_w: _Optional[float] = ..., power_limit_w: _Optional[float] = ..., power_profiles: _Optional[str] = ...) -> None: ...
 
 class Workload(_message.Message):
-    __slots__ = ("framework", "versions", "precision", "microbatch_size", "sequence_length", "stage_parameters", "tp_size", "cp_size", "ep_size")
+    __slots__ = ("framework", "versions", "precision", "microbatch_size", "sequence_length", "stage_parameters", "tp_size", "cp_size", "ep_size", "stage_layers")
     FRAMEWORK_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class Workload(_message.Message):
     TP_SIZE_FIELD_NUMBER: _ClassVar[int]
     CP_SIZE_FIELD_NUMBER: _ClassVar[int]
     EP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_LAYERS_FIELD_NUMBER: _ClassVar[int]
     framework: str
     versions: _containers.RepeatedScalarFieldContainer[str]
     precision: str
@@ -96,7 +97,8 @@ class Workload(_message.Message):
     tp_size: int
     cp_size: int
     ep_size: int
-    def __init__(self, framework: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ..., microbatch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., stage_parameters: _Optional[_Iterable[int]] = ..., tp_size: _Optional[int] = ..., cp_size: _Optional[int] = ..., ep_size: _Optional[int] = ...) -> None: ...
+    stage_layers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, framework: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ..., microbatch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., stage_parameters: _Optional[_Iterable[int]] = ..., tp_size: _Optional[int] = ..., cp_size: _Optional[int] = ..., ep_size: _Optional[int] = ..., stage_layers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload", "host")

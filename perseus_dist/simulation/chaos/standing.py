@@ -205,6 +205,6 @@ def _next_job(standing: Standing, event: NextJob) -> Standing:
     return replace(
         standing,
         target=standing.target if target is None else parse_scenario_target(target),
-        gpus={} if "gpu" in event.changes else standing.gpus,
+        gpus={} if {"gpu", "pp", "dp"} & event.changes.keys() else standing.gpus,
         down=frozenset(one for one in standing.down if one[0] is Process.PLANNER),
     )

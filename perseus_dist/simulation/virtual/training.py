@@ -150,20 +150,22 @@ class VirtualTraining:
             for trainer in self._trainers:
                 trainer.drop()
 
-    def next_job(self, simulated: SimulatedJob, preset: str | None = None) -> None:
+    def next_job(self, simulated: SimulatedJob, preset: str | None = None, *, has_new_gpus: bool = False) -> None:
         """The job ends, and another one is started; virtual time goes on.
 
         Args:
             simulated: What to train now.
             preset: GPUs to train on; None for the same. Where they are others, or more, or fewer, they are new ones:
                 nothing is wrong with them.
+            has_new_gpus: Whether they are new ones all the same.
 
         Raises:
             SimulatorError: No such preset, or too many GPUs.
         """
         self.end()
         preset_now = self.machine.preset if preset is None else find_preset(preset)
-        if preset_now != self.machine.preset or simulated.num_ranks != len(self.machine.gpus):
+        is_other = preset_now != self.machine.preset or simulated.num_ranks != len(self.machine.gpus)
+        if is_other or has_new_gpus:
             now_ns = self.machine.now_ns
             self.machine.close()
             self.machine = SimulatedMachine(preset_now, count=simulated.num_ranks, virtual=True)

@@ -39,6 +39,15 @@ def num_parameters(modules: Iterable[Any]) -> tuple[int, ...]:
     return tuple(sum(parameter.numel() for parameter in module.parameters()) for module in modules)
 
 
+def num_layers(modules: Iterable[Any]) -> tuple[int, ...]:
+    """Layers of each torch module: of the longest container in it named ``layers``; empty where one has none."""
+    counts = tuple(
+        max((len(part) for name, part in module.named_modules() if name.rpartition(".")[2] == "layers"), default=0)
+        for module in modules
+    )
+    return counts if all(counts) else ()
+
+
 def known_size(value: object) -> int:
     """A size as a framework says it; 0 where that is no number above 0."""
     return value if isinstance(value, int) and 0 < value <= _MAX_SIZE else 0

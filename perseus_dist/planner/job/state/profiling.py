@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.planner.job.facts import SweepBegun
+from perseus_dist.planner.shapes.stage import MeasuredStage
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +88,8 @@ class Profiling:
         is_unchecked: A sweep has ended whose profile has not been looked at for steps.
         num_step_sweeps: Sweeps that steps gave cause to.
         cost: Of the newest series, until a plan is made of it.
+        stages: Of earlier shapes of the job.
+        has_tried_stages: Whether they were looked at for the present shape.
     """
 
     sweep_id: int = 0
@@ -101,6 +104,8 @@ class Profiling:
     is_unchecked: bool = False
     num_step_sweeps: int = 0
     cost: SweepCost | None = None
+    stages: tuple[MeasuredStage, ...] = ()
+    has_tried_stages: bool = False
 
     def of_other_work(self) -> "Profiling":
         """The state without samples; numbers that are used up stay so."""

@@ -4,9 +4,10 @@ from collections import defaultdict
 from statistics import fmean
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import SAVED_PROFILE, SamplesReceived
+from perseus_dist.planner.job.facts import OF_STAGES, SAVED_PROFILE, SamplesReceived
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling, TakenSamples
+from perseus_dist.planner.shapes.stage import MeasuredStage
 from perseus_dist.planning.schedule.instruction import Kind
 
 _COMPUTATIONS = frozenset(Kind)
@@ -14,6 +15,16 @@ _COMPUTATIONS = frozenset(Kind)
 
 def keep_samples(profiling: Profiling, fact: SamplesReceived) -> None:
     """Add samples to what is known, when they come and when a job is restored."""
+    if fact.series == OF_STAGES:
+        if fact.work is not None:
+            stage = MeasuredStage(
+                work=fact.work,
+                samples=fact.samples.samples,
+                blocking_power_w=fact.samples.blocking_power_w,
+                switch_latency_s=fact.samples.switch_latency_s,
+            )
+            profiling.stages = (*profiling.stages, stage)
+        return
     key = (fact.rank, fact.incarnation)
     profiling.acked_samples[key] = max(profiling.acked_samples.get(key, 0), fact.samples.sequence)
     taken = profiling.samples.setdefault(fact.series, {}).setdefault(fact.rank, [])

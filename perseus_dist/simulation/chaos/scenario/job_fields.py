@@ -47,7 +47,12 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         noise_percent=taken.real("noise_percent", 0, 20, usual["noise_percent"]),
         profile=taken.text("profile", usual["profile"]),
         target=taken.text("target", usual["target"]),
+        layers=taken.whole("layers", 0, _MAX_SIZE, usual["layers"]),
     )
+    if 0 < job.layers < job.pp * job.chunks:
+        raise ScenarioError(
+            f"{where}: layers: saw {job.layers}, expected {job.pp * job.chunks} or more, one for each stage; or 0"
+        )
     if job.num_ranks > MAX_GPUS:
         raise ScenarioError(
             f"{where}: pp x dp: saw {job.pp} x {job.dp} = {job.num_ranks} ranks, expected at most {MAX_GPUS}; "

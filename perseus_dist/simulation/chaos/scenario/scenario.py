@@ -18,6 +18,8 @@ class ScenarioJob:
         chunks: Model chunks on each rank; 1 but for the interleaved schedule.
         pp, dp, tp: Sizes of the pipeline-, data- and tensor-parallel groups.
         imbalance: By how much the last stage is heavier than the first, as a share.
+        layers: Of the model, split as evenly as stages allow, the first ones taking one more; the last stage's head is
+            what ``imbalance`` says then. 0: stages are whole ones, as of ``SimulatedJob``.
         time_scale: Instructions take so many times the simulator's usual, which is a forward of 50 ms.
         noise_percent: Standard deviation of an instruction's time.
         profile: ``SWEEP``, ``SAVED``, or the path of a CSV.
@@ -36,6 +38,7 @@ class ScenarioJob:
     noise_percent: float = 0.0
     profile: str = SWEEP
     target: str = "t_min"
+    layers: int = 0
 
     @property
     def num_ranks(self) -> int:
@@ -46,6 +49,12 @@ class ScenarioJob:
     def ranks_per_pipeline(self) -> int:
         """GPUs of one data-parallel replica."""
         return self.pp * self.tp
+
+    @property
+    def layers_of_stages(self) -> tuple[int, ...]:
+        """Of each stage; empty where the model's are not known."""
+        each, more = divmod(self.layers, self.pp * self.chunks)
+        return tuple(each + (stage < more) for stage in range(self.pp * self.chunks)) if self.layers else ()
 
     def make_schedule(self) -> Schedule:
         """The schedule itself.

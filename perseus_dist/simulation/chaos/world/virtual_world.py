@@ -64,6 +64,7 @@ def _simulated_job(job: ScenarioJob, iterations: int, folder: Path) -> Simulated
         time_scale=job.time_scale,
         target=target_option(parse_scenario_target(job.target)),
         profile=None if job.profile == SWEEP else profile,
+        layers=job.layers_of_stages,
     )
 
 
@@ -141,8 +142,9 @@ class VirtualWorld:
         end = self.end()
         before, self._job = self._job, replace(self._job, **event.changes)
         self._simulated = _simulated_job(self._job, self._scenario.iterations, self._folder)
-        self._training.next_job(self._simulated, self._job.gpu)
-        self._faults.begin_job(is_other_gpu=self._job.gpu != before.gpu)
+        is_other_shape = (self._job.pp, self._job.dp) != (before.pp, before.dp)
+        self._training.next_job(self._simulated, self._job.gpu, has_new_gpus=is_other_shape)
+        self._faults.begin_job(is_other_gpu=is_other_shape or self._job.gpu != before.gpu)
         self._num_iterations = 0
         self._starts = [(0, [0] * self._job.num_ranks)]
         self._saved_before_j = self._doubt_before_j = 0.0
