@@ -15,7 +15,7 @@ from perseus_dist.planning.schedule.instruction import Kind
 _COMPUTATIONS = frozenset(Kind)
 _ALIKE_POWER = 1.5  # times, that waiting GPUs of a job may differ by
 _ESTIMATED_SHARE = 0.35
-"""Of the least that a computation draws at any clock: 0.36 of GPT-3's on A100, 0.35 of Bloom's on A40, as published."""
+"""Of the least that a computation draws at any clock: fits of GPT-3 on A100 and Bloom on A40 say 0.36 and 0.40."""
 _FASTER_SHARE = 0.01
 
 
