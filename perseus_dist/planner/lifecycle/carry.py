@@ -53,7 +53,7 @@ def stages_of_job(job: Job) -> tuple[MeasuredStage, ...]:
         MeasuredStage(
             work=works[key],
             samples=_of_group(of_ranks.values()),
-            blocking_power_w=powers_w[key[0]] if is_blocking_power_known(job) else 0.0,  # no estimate counts as measured
+            blocking_power_w=powers_w[key[0]] if is_blocking_power_known(job) else 0.0,  # an estimate is not measured
             switch_latency_s=latency_s,
         )
         for key, of_ranks in sorted(rows.items())
