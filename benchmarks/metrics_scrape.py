@@ -29,7 +29,7 @@ from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.progress import Iteration, Pipeline
-from perseus_dist.planner.metrics.collector import planner_registry
+from perseus_dist.planner.metrics.collector import PlannerMetrics
 from perseus_dist.planner.metrics.endpoint import EndpointConfig, MetricsEndpoint
 from perseus_dist.planner.runtime.counters import Counters
 
@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 PP, DP, TP = 8, 16, 8
 TURN_S = 0.001
 SCRAPER = """
-import json, sys, time, urllib.request
+import gzip, json, sys, time, urllib.request
 told = []
+headers = {"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}  # as Prometheus asks
 for _ in range(int(sys.argv[2])):
     began = time.perf_counter()
-    body = urllib.request.urlopen(sys.argv[1]).read()
+    body = urllib.request.urlopen(urllib.request.Request(sys.argv[1], headers=headers)).read()
     told.append(time.perf_counter() - began)
+body = gzip.decompress(body)
 lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
 print(json.dumps({"times_s": told, "num_bytes": len(body), "num_series": len(lines)}))
 """
@@ -116,9 +118,12 @@ def make_job(job_id: str) -> Job:
 async def measure(num_jobs: int, num_scrapes: int) -> tuple[dict[str, Any], float, float]:
     """The scraper's figures, the longest [s] that the loop was held up, and [s] of processor time a scrape."""
     actors = [SimpleNamespace(job=make_job(f"job-{number:03}")) for number in range(num_jobs)]
-    jobs = cast("Jobs", SimpleNamespace(counters=Counters(), num_streams=0, all=lambda: actors))
+    jobs = cast(
+        "Jobs",
+        SimpleNamespace(counters=Counters(), num_streams=0, all=lambda: actors, budgets=SimpleNamespace(states=())),
+    )
     config = EndpointConfig(bind=Address("127.0.0.1", 0))
-    endpoint = MetricsEndpoint(config, planner_registry(jobs, SimpleNamespace(trouble="")))
+    endpoint = MetricsEndpoint(config, PlannerMetrics(jobs, SimpleNamespace(trouble="")).expose)
     late_s: list[float] = []
 
     async def take_turns() -> None:

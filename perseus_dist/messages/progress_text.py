@@ -31,8 +31,13 @@ def format_progress(status: Progressing) -> str:
     """Such as ``sweep of 21 clocks, iteration 30 of 63, about 2 min left``; empty where there is nothing to say."""
     if not (status.progress and status.phase_left_s):
         return status.progress
-    unit, size_s = next((unit, size_s) for unit, size_s, least_s in _SPANS if status.phase_left_s >= least_s)
-    return f"{status.progress}, about {status.phase_left_s / size_s:.0f} {unit} left"
+    return f"{status.progress}, about {format_span(status.phase_left_s)} left"
+
+
+def format_span(span_s: float) -> str:
+    """Seconds, minutes or hours, such as ``2 min``."""
+    unit, size_s = next((unit, size_s) for unit, size_s, least_s in _SPANS if span_s >= least_s)
+    return f"{span_s / size_s:.0f} {unit}"
 
 
 class ProgressSteps:

@@ -13,6 +13,8 @@ constexpr double kFirstTemperature = 0.03;
 constexpr double kLastTemperature = 0.0003;
 // Lateness costs this many times what it could save, so that the search comes back from it.
 constexpr double kLatePrice = 5;
+// Between two words on how far a run is.
+constexpr std::int64_t kMovesAtOnce = 4096;
 
 }  // namespace
 
@@ -139,7 +141,8 @@ void Annealing::undo() {
   }
 }
 
-Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves) {
+Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves,
+                         const std::function<bool(std::int64_t)>& go_on) {
   random_.seed(std::mt19937::default_seed);
   first_dirty_ = dirty_.size();
   reset(start.plan);
@@ -153,6 +156,7 @@ Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw pri
   const double cooling = std::pow(kLastTemperature / kFirstTemperature, 1.0 / static_cast<double>(num_moves));
   double temperature = kFirstTemperature * mean_effective_uj_;
   for (std::int64_t move = 0; move < num_moves; ++move, temperature *= cooling) {
+    if (move > 0 && move % kMovesAtOnce == 0 && !go_on(kMovesAtOnce)) return best;
     before_.clear();
     const Outcome old = outcome_;
     propose();
@@ -171,6 +175,7 @@ Candidate Annealing::run(const Candidate& start, TimePs deadline_ps, PowerUw pri
       best_cost = now;
     }
   }
+  go_on((num_moves - 1) % kMovesAtOnce + 1);
   return best;
 }
 

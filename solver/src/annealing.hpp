@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <span>
 #include <vector>
@@ -22,8 +23,10 @@ class Annealing {
   Annealing(const Graph& graph, const Menu& menu, std::span<const TimePs> latency_ps, double worth_of_change_uj);
 
   // The best plan found that is on time, or `start` if that is late and none was found.
-  // `price_uw`: what a plan may save by being a little late, about the slope of the frontier there.
-  Candidate run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves);
+  // `price_uw`: what a plan may save by being a little late, about the slope of the frontier there. `go_on` is called every few
+  // thousand moves with the number of them, and at the end; once it returns false the result is worth nothing.
+  Candidate run(const Candidate& start, TimePs deadline_ps, PowerUw price_uw, std::int64_t num_moves,
+                const std::function<bool(std::int64_t)>& go_on);
 
   // Energy with the worth of its changes added.
   [[nodiscard]] double cost(const Outcome& outcome) const {

@@ -476,8 +476,8 @@ bool Trace::cancelled() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_progress_) return false;
   next_progress_ = now + std::chrono::milliseconds(50);
-  const auto range_ps = static_cast<double>(std::max<TimePs>(t_max_ps_ - t_min_ps_, 1));
-  result_.cancelled = !progress_(static_cast<double>(fallen_) / range_ps);
+  const double share = static_cast<double>(fallen_) / static_cast<double>(std::max<TimePs>(t_max_ps_ - t_min_ps_, 1));
+  result_.cancelled = !progress_(share * share);  // the frontier's pieces are the shorter, the steeper it is
   return result_.cancelled;
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
+#include <functional>
+#include <numeric>
 #include <random>
 #include <stdexcept>
 
@@ -11,6 +14,7 @@
 #include "bound.hpp"
 #include "candidates.hpp"
 #include "choices.hpp"
+#include "meter.hpp"
 #include "parallel.hpp"
 #include "rounding.hpp"
 #include "smoothing.hpp"
@@ -48,6 +52,13 @@ constexpr std::size_t kTrialsTimesInstructions = 80'000;
 constexpr std::int64_t kMovesPerInstruction = 50;
 constexpr std::int64_t kMovesTimesInstructions = 1'000'000;
 constexpr std::int64_t kMoreMovesWhereWanted = 250;
+// Estimates of work [ns] for each instruction of a sample: rounding, joining once, crossing, and, for each pair of clocks,
+// smoothing. Of a move, for the square root of the number of instructions. They say how far a computation is, nothing else.
+constexpr double kRoundingWork = 100;
+constexpr double kJoinWork = 100;
+constexpr double kCrossWork = 200;
+constexpr double kSmoothingWork = 3;
+constexpr double kMoveWork = 30;
 
 // Times at which plans are wanted, the relaxed solution at each, and what they are judged by.
 struct Task {
@@ -60,6 +71,8 @@ struct Task {
   std::span<const std::int32_t> microbatch;
 
   [[nodiscard]] std::size_t size() const { return frontier.samples.size(); }
+  // Of all samples, where it takes so many nanoseconds for an instruction of one.
+  [[nodiscard]] double work(double ns) const { return ns * static_cast<double>(size()) * graph.size(); }
   [[nodiscard]] TimePs deadline_ps(std::size_t s) const { return frontier.samples[s].time_ps; }
   [[nodiscard]] double gap(const std::vector<Candidate>& candidates, std::size_t s) const {
     return bound.gap(candidates[s].outcome.effective_uj, deadline_ps(s));
@@ -75,18 +88,6 @@ struct Task {
     }
     return false;
   }
-};
-
-// Progress of a parallel loop; only the calling thread reports.
-struct Reporter {
-  Reporter(const Progress& to, std::size_t total) : progress(to), count(total) {}
-  bool go_on(std::size_t index, bool is_caller) {
-    if (is_caller && progress && !progress(static_cast<double>(index) / static_cast<double>(count))) cancelled = true;
-    return !cancelled;
-  }
-  const Progress& progress;
-  std::size_t count;
-  std::atomic<bool> cancelled = false;
 };
 
 // Ascending time, falling effective energy.
@@ -110,23 +111,41 @@ const Candidate& best_within(const std::vector<Candidate>& ladder, TimePs deadli
   return after == ladder.begin() ? *after : after[-1];
 }
 
-std::int64_t num_moves(const Task& task) {
+// Of both annealing runs of each sample.
+std::vector<std::int64_t> annealing_moves(const Task& task, std::span<const TimePs> wanted_ps) {
   const std::int64_t n = task.graph.size();
-  return std::max<std::int64_t>(500, std::min(kMovesPerInstruction * n, kMovesTimesInstructions / n));
+  const std::int64_t num = std::max<std::int64_t>(500, std::min(kMovesPerInstruction * n, kMovesTimesInstructions / n));
+  std::vector<std::int64_t> moves;
+  for (std::size_t s = 0; s < task.size(); ++s) {
+    const bool is_wanted = std::ranges::find(wanted_ps, task.deadline_ps(s)) != wanted_ps.end();
+    moves.push_back(2 * num * (is_wanted ? kMoreMovesWhereWanted : 1));
+  }
+  return moves;
+}
+
+// Of an instruction and the one before it on its rank.
+double mean_pairs_of_clocks(const Menu& menu) {
+  double sum = 0;
+  for (const std::int32_t curve : menu.curve_of) {
+    const double num = menu.curve_begin[curve + 1] - menu.curve_begin[curve];
+    sum += num * num;
+  }
+  return sum / static_cast<double>(menu.num_instructions());
 }
 
 // Improves every candidate (one per sample) that is not close enough, by joining its neighbours on the hull.
 // finish(worker, joint, sample) may improve a joint. Returns false if progress cancels.
 template <class MakeWorker, class Play, class Finish>
 bool join_candidates(const Task& task, std::vector<Candidate>& candidates, MakeWorker make_worker, Play play, Finish finish,
-                     const Progress& progress) {
+                     Meter& meter) {
+  meter.begin(task.work(kJoinWork), static_cast<double>(kJoinRounds * task.size()));
   for (int round = 0; round < kJoinRounds && (round == 0 || task.is_any_far_off(candidates)); ++round) {
-    Reporter reporter(progress, task.size());
     std::vector<Candidate> hull;
     for (const std::size_t k : lower_hull(candidates)) hull.push_back(candidates[k]);
     parallel_for(task.size(), [&] {
       return [&, worker = make_worker()](std::size_t s, bool is_caller) mutable {
-        if (!reporter.go_on(s, is_caller)) return false;
+        if (!meter.go_on(is_caller)) return false;
+        meter.add();
         const TimePs deadline = task.deadline_ps(s);
         if (task.gap(candidates, s) < kCloseEnough) return true;
         const auto slow = std::ranges::upper_bound(hull, deadline, {}, kTime);
@@ -144,7 +163,7 @@ bool join_candidates(const Task& task, std::vector<Candidate>& candidates, MakeW
         return true;
       };
     });
-    if (reporter.cancelled) return false;
+    if (meter.is_cancelled()) return false;
   }
   return true;
 }
@@ -163,19 +182,20 @@ void fill_from_faster(const Task& task, std::vector<Candidate>& candidates) {
 
 // Where a plan is still far off: takes over random stretches, of microbatches or of time, from plans for other deadlines, and
 // fills what that leaves. In a steady state all stages are tied to each other, so that only such wide moves fit.
-bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
+bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, Meter& meter) {
   const std::int32_t num_microbatches = 1 + std::ranges::max(task.microbatch);
   const std::size_t n = task.microbatch.size();
   const std::size_t num_trials =
       std::max<std::size_t>(50, std::min(kFewTrials + kTrialsPerInstruction * n, kTrialsTimesInstructions / n));
+  meter.begin(task.work(kCrossWork), static_cast<double>(kSearchRounds * task.size()));
   for (int round = 0; round < kSearchRounds && task.is_any_far_off(candidates); ++round) {
     const std::vector<Candidate> others = candidates;
     std::atomic<bool> is_any_better = false;
-    Reporter reporter(progress, task.size());
     parallel_for(task.size(), [&] {
       return [&, rounding = Rounding(task.graph, task.menu, task.choices), random = std::mt19937()](std::size_t s,
                                                                                                     bool is_caller) mutable {
-        if (!reporter.go_on(s, is_caller)) return false;
+        if (!meter.go_on(is_caller)) return false;
+        meter.add();
         Candidate& best = candidates[s];
         const TimePs deadline = task.deadline_ps(s);
         if (task.gap(candidates, s) < kSearched) return true;
@@ -209,7 +229,7 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
         return true;
       };
     });
-    if (reporter.cancelled) return false;
+    if (meter.is_cancelled()) return false;
     if (!is_any_better) return true;
     fill_from_faster(task, candidates);
   }
@@ -218,22 +238,23 @@ bool cross_candidates(const Task& task, std::vector<Candidate>& candidates, cons
 
 // Where a plan is still far off: a beam search over the clocks that it has, and those of two others. These are neighbours on the
 // hull of all plans at first, then one neighbour or two are any plans for similar deadlines.
-bool breed_candidates(const Task& task, std::vector<Candidate>& candidates, const Progress& progress) {
+bool breed_candidates(const Task& task, std::vector<Candidate>& candidates, Meter& meter) {
   const std::int64_t most_crossings = std::max<std::int64_t>(1, kMostCrossed / task.graph.size());
   const auto num_crossings = static_cast<int>(std::min<std::int64_t>(kCrossings, most_crossings));
   const int rounds =
       static_cast<int>(std::min<std::int64_t>(kMoreCrossRounds, std::max<std::int64_t>(2, most_crossings / kCrossings)));
+  meter.begin(task.work(kCrossWork), static_cast<double>(rounds) * static_cast<double>(task.size()));
   for (int round = 0; round < rounds && task.is_any_far_off(candidates); ++round) {
     if (round >= kCrossRounds && task.mean_gap(candidates) < kMeanFarOff) return true;
     const std::vector<Candidate> others = candidates;
     std::vector<Candidate> hull;
     for (const std::size_t k : lower_hull(others)) hull.push_back(others[k]);
-    Reporter reporter(progress, task.size());
     parallel_for(task.size(), [&] {
       return [&, rounding = Rounding(task.graph, task.menu, task.choices),
               beam = Beam(task.graph, task.menu, task.choices, kBeamWidth), random = std::mt19937(),
               fast_ps = std::vector<TimePs>(task.microbatch.size())](std::size_t s, bool is_caller) mutable {
-        if (!reporter.go_on(s, is_caller)) return false;
+        if (!meter.go_on(is_caller)) return false;
+        meter.add();
         const TimePs deadline = task.deadline_ps(s);
         if (task.gap(candidates, s) < kSearched) return true;
         const auto slow = static_cast<std::size_t>(std::ranges::upper_bound(hull, deadline, {}, kTime) - hull.begin());
@@ -260,18 +281,21 @@ bool breed_candidates(const Task& task, std::vector<Candidate>& candidates, cons
         return true;
       };
     });
-    if (reporter.cancelled) return false;
+    if (meter.is_cancelled()) return false;
     fill_from_faster(task, candidates);
   }
   return true;
 }
 
-std::vector<Candidate> realise_without_latency(const Task& task, const Progress& progress) {
+std::vector<Candidate> realise_without_latency(const Task& task, Meter& meter) {
   const auto& samples = task.frontier.samples;
   std::vector<Candidate> candidates(task.size());
+  meter.begin(task.work(kRoundingWork), static_cast<double>(task.size()));
   const auto make_worker = [&] { return Rounding(task.graph, task.menu, task.choices); };
   parallel_for(task.size(), [&] {
-    return [&, rounding = make_worker(), plan = Plan()](std::size_t s, bool) mutable {
+    return [&, rounding = make_worker(), plan = Plan()](std::size_t s, bool is_caller) mutable {
+      if (!meter.go_on(is_caller)) return false;
+      meter.add();
       const TimePs deadline = task.deadline_ps(s);
       for (std::size_t from = s; from < std::min(s + kRoundedFrom, task.size()); ++from) {
         rounding.round(samples[from], plan, deadline - task.deadline_ps(from));
@@ -284,14 +308,15 @@ std::vector<Candidate> realise_without_latency(const Task& task, const Progress&
       return true;
     };
   });
+  if (meter.is_cancelled()) return {};
   const auto play = [](Rounding& rounding, const Plan& plan) { return rounding.play(plan); };
   const auto finish = [&](Rounding& rounding, Candidate& joint, std::size_t s) {
     joint.outcome = rounding.fill(joint.plan, task.deadline_ps(s), samples[s].price_uw);
   };
-  if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
+  if (!join_candidates(task, candidates, make_worker, play, finish, meter)) return {};
   fill_from_faster(task, candidates);
   const bool has_flows = !samples.front().flow_uw.empty();
-  if (!(has_flows ? breed_candidates : cross_candidates)(task, candidates, progress)) return {};
+  if (!(has_flows ? breed_candidates : cross_candidates)(task, candidates, meter)) return {};
   Rounding rounding = make_worker();
   for (Candidate& candidate : candidates) candidate.plan = rounding.clocks(candidate.plan);
   return candidates;
@@ -310,15 +335,21 @@ std::vector<TimePs> free_ends(const Graph& graph, std::span<const TimePs> start_
 std::vector<Candidate> realise_with_latency(const Task& task, std::span<const TimePs> latency_ps, const Candidate& all_max,
                                             std::span<const TimePs> wanted_ps, const Progress& progress) {
   const auto& samples = task.frontier.samples;
-  const std::vector<Candidate> unhindered = realise_without_latency(task, progress);
+  const std::vector<std::int64_t> moves = annealing_moves(task, wanted_ps);
+  const auto all_moves = static_cast<double>(std::reduce(moves.begin(), moves.end()));
+  const double smoothing_work = task.work(kSmoothingWork) * mean_pairs_of_clocks(task.menu);
+  const double annealing_work = all_moves * kMoveWork * std::sqrt(static_cast<double>(task.graph.size()));
+  Meter meter(progress, task.work(kRoundingWork + 2 * kJoinWork + kCrossWork) + smoothing_work + annealing_work);
+  const std::vector<Candidate> unhindered = realise_without_latency(task, meter);
   if (unhindered.empty()) return {};
   std::vector<Candidate> pool(2 * task.size(), all_max);
   const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
-  Reporter reporter(progress, task.size());
+  meter.begin(smoothing_work, static_cast<double>(task.size()));
   parallel_for(task.size(), [&] {
     return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, {})](std::size_t s,
                                                                                                  bool is_caller) mutable {
-      if (!reporter.go_on(s, is_caller)) return false;
+      if (!meter.go_on(is_caller)) return false;
+      meter.add();
       unhindered_replay.play(unhindered[s].plan);
       const auto& start_ps = unhindered_replay.start_ps;
       const auto add = [&](std::size_t k, const Smoothing::Windows& windows) {
@@ -332,7 +363,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, std::span<const Ti
       return true;
     };
   });
-  if (reporter.cancelled) return {};
+  if (meter.is_cancelled()) return {};
 
   std::vector<Candidate> priced(task.size());
   for (std::size_t s = 0; s < task.size(); ++s) priced[s] = pool[2 * s + 1];
@@ -341,19 +372,27 @@ std::vector<Candidate> realise_with_latency(const Task& task, std::span<const Ti
   for (std::size_t s = 0; s < task.size(); ++s) candidates.push_back(best_within(ladder, task.deadline_ps(s)));
   const auto play = [](Smoothing& smoothing, const Plan& plan) { return smoothing.play(plan); };
   const auto finish = [](Smoothing&, Candidate&, std::size_t) {};
-  if (!join_candidates(task, candidates, make_worker, play, finish, progress)) return {};
+  if (!join_candidates(task, candidates, make_worker, play, finish, meter)) return {};
   const double worth_of_change_uj = make_worker().worth_of_change_uj();
-  Reporter improvement(progress, task.size());
+  // The longest first, so that no core is left with one at the end while the others have nothing to do.
+  std::vector<std::size_t> order(task.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater{}, [&](std::size_t s) { return moves[s]; });
+  meter.begin(annealing_work, all_moves);
   parallel_for(task.size(), [&] {
-    return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t s,
+    return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t k,
                                                                                              bool is_caller) mutable {
-      if (!improvement.go_on(s, is_caller)) return false;
+      const std::size_t s = order[k];
       const TimePs deadline = task.deadline_ps(s);
-      const bool is_wanted = std::ranges::find(wanted_ps, deadline) != wanted_ps.end();
+      const auto go_on = [&](std::int64_t num_moves) {
+        meter.add(static_cast<double>(num_moves));
+        return meter.go_on(is_caller);
+      };
+      if (!go_on(0)) return false;
       // Two ways down: from a plan that is on time, and from one at the right prices that may be late.
       for (const Candidate& start : {candidates[s], priced[s]}) {
-        Candidate found = annealing.run(start, deadline, task.bound.slope_at(deadline),
-                                        is_wanted ? kMoreMovesWhereWanted * num_moves(task) : num_moves(task));
+        Candidate found = annealing.run(start, deadline, task.bound.slope_at(deadline), moves[s] / 2, go_on);
+        if (meter.is_cancelled()) return false;
         if (found.outcome.time_ps > deadline) continue;
         if (candidates[s].outcome.time_ps > deadline || annealing.cost(found.outcome) < annealing.cost(candidates[s].outcome)) {
           candidates[s] = std::move(found);
@@ -362,7 +401,7 @@ std::vector<Candidate> realise_with_latency(const Task& task, std::span<const Ti
       return true;
     };
   });
-  if (improvement.cancelled) return {};
+  if (meter.is_cancelled()) return {};
   return candidates;
 }
 
@@ -384,8 +423,13 @@ std::vector<RealisedPlan> realise(const Graph& graph, const Menu& menu, const Fr
   Candidate all_max{.plan = Plan(menu.num_instructions(), 0), .outcome = {}};
   all_max.outcome = Replay(graph, menu, latency_ps).play(all_max.plan);
   const bool is_free = std::ranges::all_of(latency_ps, [](TimePs latency) { return latency == 0; });
-  std::vector<Candidate> candidates =
-      is_free ? realise_without_latency(task, progress) : realise_with_latency(task, latency_ps, all_max, wanted_ps, progress);
+  std::vector<Candidate> candidates;
+  if (is_free) {
+    Meter meter(progress, task.work(kRoundingWork + kJoinWork + kCrossWork));
+    candidates = realise_without_latency(task, meter);
+  } else {
+    candidates = realise_with_latency(task, latency_ps, all_max, wanted_ps, progress);
+  }
   if (candidates.empty()) return {};
   Replay replay(graph, menu, latency_ps);
   std::erase_if(candidates, [&](const Candidate& candidate) {

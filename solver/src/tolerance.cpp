@@ -25,6 +25,9 @@ constexpr double kWide = 0.01;
 constexpr int kMostRounds = 8;
 // Aimed at, as a share of the tolerance, so that one round of refinement does: gaps grow with the square of the quantum, roughly.
 constexpr double kAim = 0.55;
+// Shares of the work that the first round takes, and each later one of what is left then: the second mostly is the last.
+constexpr double kOfFirstRound = 0.2;
+constexpr double kOfLaterRound = 0.9;
 // A mean of solutions begins with every second one.
 constexpr std::int64_t kStride = 2;
 
@@ -168,6 +171,8 @@ void Refinement::forget_all_but(std::span<const std::size_t> kept) {
 bool Refinement::trace(const std::vector<Run>& runs) {
   std::vector<std::vector<Proposal>> proposals(runs.size());
   std::atomic<bool> cancelled = false;
+  const double before = num_rounds_ == 0 ? 0 : 1 - (1 - kOfFirstRound) * std::pow(1 - kOfLaterRound, num_rounds_ - 1);
+  const double size = num_rounds_ == 0 ? kOfFirstRound : (1 - before) * kOfLaterRound;
   std::vector<FrontierResult> results(runs.size());
   parallel_for(
       runs.size(),
@@ -176,7 +181,7 @@ bool Refinement::trace(const std::vector<Run>& runs) {
           const auto count = static_cast<double>(runs.size());
           const Progress progress = [&](double done) {
             const double of_round = (static_cast<double>(k) + done) / count;
-            if (is_caller && progress_ && !progress_(1 - (1 - of_round / 2) * std::exp2(-num_rounds_))) cancelled = true;
+            if (is_caller && progress_ && !progress_(before + size * of_round)) cancelled = true;
             return !cancelled;
           };
           results[k] = trace(runs[k], proposals[k], progress);

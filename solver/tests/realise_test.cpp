@@ -171,6 +171,21 @@ TEST(realise_gives_the_same_plans_again) {
   for (std::size_t k = 0; k < first.plans.size(); ++k) CHECK_EQ(first.plans[k].plan, second.plans[k].plan);
 }
 
+TEST(progress_of_realising_ascends_from_0_to_1) {
+  Random random(9);
+  const Pipeline pipeline =
+      random_pipeline(random, {.num_ranks = 3, .num_microbatches = 4, .max_clocks = 20, .with_constants = true});
+  for (const TimePs latency : {TimePs{0}, 10 * kMillisecond}) {
+    std::vector<double> seen;
+    realise_all(pipeline, same_latency(pipeline, latency), 20, [&](double done) {
+      seen.push_back(done);
+      return true;
+    });
+    CHECK(!seen.empty() && std::ranges::is_sorted(seen) && seen.front() >= 0 && seen.back() <= 1);
+    if (latency > 0) CHECK(seen.back() > 0.99);
+  }
+}
+
 // With so few samples there is one thread; a second one could be done before the first, which reports, has begun.
 TEST(realise_is_cancelled_by_its_progress) {
   Random random(9);

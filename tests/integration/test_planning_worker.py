@@ -86,6 +86,31 @@ def test_plans_come_back_encoded_and_requests_take_turns() -> None:
     with_worker(test)
 
 
+def test_how_long_the_first_plan_of_a_size_takes_is_told_while_it_is_made() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        told_s: list[float] = []
+        twice = asyncio.Event()
+
+        def expect(left_s: float) -> None:
+            told_s.append(left_s)
+            if len(told_s) > 1:
+                twice.set()
+
+        planning = asyncio.create_task(worker.plan(LONG, expect))
+        await twice.wait()
+        assert min(told_s) > 0
+        in_turn_s = worker.expected_s(request())  # of what is behind it nothing is known
+        assert in_turn_s is None
+        planning.cancel()
+        with suppress(asyncio.CancelledError):
+            await planning
+        told_s.clear()
+        result = await worker.plan(request(request_id=2), expect)  # the next answer is its own
+        assert result.request_id == 2
+
+    with_worker(test)
+
+
 def test_how_long_planning_takes_is_known_from_another_of_the_size_and_counts_those_before_it() -> None:
     async def test(worker: PlanningWorker) -> None:
         asked = request(pp=2, microbatches=16)

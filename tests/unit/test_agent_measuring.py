@@ -1,14 +1,16 @@
 """Small parts of measuring: the counter's edges, least squares, the ledger, how the device is polled, settings."""
 
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
+from perseus_dist.agent.core.run_durations import Awaited
 from perseus_dist.agent.measuring.counter import EdgeTracker
 from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
-from perseus_dist.agent.process.polling import poll_delay_ns, waiting_delay_ns
+from perseus_dist.agent.process.polling import begin_delay_ns, poll_delay_ns
 from perseus_dist.agent.process.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages.terms import Target
@@ -172,13 +174,46 @@ def test_the_device_is_looked_at_closely_only_when_an_end_is_near() -> None:
 
 
 def test_a_begin_is_looked_for_an_eighth_of_the_instruction_apart_where_the_trainer_says_when_it_was() -> None:
-    assert waiting_delay_ns(None, is_device_ordered=False) == 2 * MS
-    assert waiting_delay_ns(3 * MS, is_device_ordered=False) == 2 * MS
-    assert waiting_delay_ns(40 * MS, is_device_ordered=False) == 5 * MS
-    assert waiting_delay_ns(400 * MS, is_device_ordered=False) == 8 * MS
-    assert waiting_delay_ns(400 * MS, is_device_ordered=True) == 2 * MS
-    assert poll_delay_ns(None, 0, waiting_ns=5 * MS) == 5 * MS
-    assert poll_delay_ns(100 * MS, 0, waiting_ns=5 * MS) == 89 * MS
+    def delay_ns(duration_ns: int, *, is_device_ordered: bool) -> int:
+        return begin_delay_ns(Awaited(0, 0, duration_ns), 0, is_device_ordered=is_device_ordered)
+
+    assert begin_delay_ns(None, 0, is_device_ordered=False) == 2 * MS
+    assert delay_ns(3 * MS, is_device_ordered=False) == 2 * MS
+    assert delay_ns(40 * MS, is_device_ordered=False) == 5 * MS
+    assert delay_ns(400 * MS, is_device_ordered=False) == 8 * MS
+    assert delay_ns(400 * MS, is_device_ordered=True) == 2 * MS
+
+
+def looks(awaited: Awaited, begin_ns: int) -> list[int]:
+    """Of an agent whose instruction begins at ``begin_ns``; the last sees it."""
+    looked_ns = [awaited.since_ns]
+    while looked_ns[-1] < begin_ns:
+        looked_ns.append(looked_ns[-1] + begin_delay_ns(awaited, looked_ns[-1], is_device_ordered=True))
+    return looked_ns[1:]
+
+
+def test_a_begin_is_looked_for_closely_from_shortly_before_it_may_come() -> None:
+    awaited = Awaited(since_ns=7 * S, wait_ns=100 * MS, duration_ns=400 * MS)
+    for waited_ms in (92, 100, 130, 500):
+        seen = looks(awaited, 7 * S + waited_ms * MS)
+        assert seen[0] == 7 * S + 89 * MS
+        assert {after - before for before, after in pairwise(seen)} <= {2 * MS}
+        assert len(seen) <= 1 + (waited_ms - 89) // 2 + 1
+    assert looks(awaited._replace(wait_ns=0), 7 * S + 3 * MS) == [7 * S + 2 * MS, 7 * S + 4 * MS]
+
+
+def test_an_iteration_that_ends_early_is_seen_some_milliseconds_late_at_most() -> None:
+    awaited = Awaited(since_ns=0, wait_ns=100 * MS, duration_ns=0)
+    assert looks(awaited, 50 * MS)[-1] == 56 * MS
+    assert 0 <= looks(awaited, 100 * MS)[-1] - 100 * MS <= 2 * MS
+
+
+def test_a_begin_that_comes_too_early_is_seen_in_the_first_half_of_the_instruction() -> None:
+    for duration_ms in (4, 10, 50, 400):
+        awaited = Awaited(since_ns=0, wait_ns=1000 * MS, duration_ns=duration_ms * MS)
+        for begin_ms in range(1, 1000, 7):
+            late_ns = looks(awaited, begin_ms * MS)[-1] - begin_ms * MS
+            assert late_ns <= max(2, duration_ms / 2) * MS
 
 
 def spec(**changes: object) -> RankSpec:

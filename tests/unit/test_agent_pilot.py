@@ -150,17 +150,45 @@ def test_one_disturbed_run_does_not_make_a_short_instruction_a_long_one() -> Non
     assert drive.iteration(*times, iteration=4) == [1410, 1410, 1410, 900, 1410, 1410]
 
 
-def test_the_least_duration_of_what_the_rank_waits_for_is_known_between_instructions_alone() -> None:
+def test_the_least_of_what_the_rank_waits_for_is_known_between_instructions_alone() -> None:
     drive = Drive()
     drive.iteration([0, 100, 200, 300, 400], [80, 170, 290, 395, 410])
-    assert drive.pilot.next_duration_ns(drive.position) is None  # between iterations
+    assert drive.pilot.least_of_next(drive.position) is None  # between iterations
     drive.step(Event.ITERATION_BEGIN, at_ms=500, iteration=1)
-    assert drive.pilot.next_duration_ns(drive.position) == 80 * MS
+    assert drive.pilot.least_of_next(drive.position) == (0, 80 * MS)
     drive.step(Event.BEGIN, 0, 500)
-    assert drive.pilot.next_duration_ns(drive.position) is None
+    assert drive.pilot.least_of_next(drive.position) is None
     drive.step(Event.END, 0, 580)
-    assert drive.pilot.next_duration_ns(drive.position) == 70 * MS
+    assert drive.pilot.least_of_next(drive.position) == (20 * MS, 70 * MS)
     for index in range(1, len(ORDER)):
         drive.step(Event.BEGIN, index, 500 + 100 * index)
         drive.step(Event.END, index, 550 + 100 * index)
-    assert drive.pilot.next_duration_ns(drive.position) is None  # behind the last
+    assert drive.pilot.least_of_next(drive.position) is None  # behind the last
+    drive.clocks = (1200,) * 5
+    drive.step(Event.ITERATION_BEGIN, at_ms=1500, iteration=2)
+    assert drive.pilot.least_of_next(drive.position) is None  # at these clocks
+
+
+def test_looks_go_by_what_a_plan_took_before_a_probe_and_clocks_do_not() -> None:
+    drive = Drive()
+    begins, ends = [0.0, 100, 200, 300, 400], [80.0, 170, 290, 395, 410]
+    for iteration, clocks in enumerate((CLOCKS, (1200,) * 5, (1100,) * 5, (1000,) * 5)):
+        drive.clocks = clocks
+        drive.iteration(begins, [end + iteration for end in ends], iteration=iteration)
+        drive.pilot.remember_tail(iteration * MS)
+    for iteration, (clocks, taken_ms) in enumerate((((1100,) * 5, 82), ((1000,) * 5, 83), (CLOCKS, None)), start=4):
+        drive.clocks = clocks
+        drive.step(Event.ITERATION_BEGIN, at_ms=1000 * iteration, iteration=iteration)
+        expected = None if taken_ms is None else (0, taken_ms * MS)
+        assert drive.pilot.least_of_next(drive.position) == expected
+        drive.step(Event.BEGIN, 0, 1000 * iteration)
+        assert drive.pilot.least_duration_ns(drive.position) == (expected and expected[1])
+        drive.step(Event.END, 0, 1000 * iteration + 70)
+        for index in range(1, len(ORDER)):
+            drive.step(Event.BEGIN, index, 1000 * iteration + 100 * index)
+            drive.step(Event.END, index, 1000 * iteration + 100 * index + 50)
+        tail_ns = {4: 2 * MS, 5: 3 * MS}.get(iteration)
+        assert drive.pilot.least_of_next(drive.position) == (None if tail_ns is None else (tail_ns, 0))
+    drive.pilot.remember_tail(9 * MS)
+    drive.pilot.remember_tail(7 * MS)
+    assert drive.pilot.least_of_next(drive.position) == (7 * MS, 0)

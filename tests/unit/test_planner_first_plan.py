@@ -9,7 +9,7 @@ from perseus_dist.messages.terms import NO_POINT, Target
 from perseus_dist.planner.job.facts import TableMade
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.lifecycle.events import PlanFailed, PlanReady, TargetSet, Tick
+from perseus_dist.planner.lifecycle.events import PlanExpected, PlanFailed, PlanReady, TargetSet, Tick
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
@@ -51,6 +51,18 @@ def under_first_plan(*, dp: int = 1) -> Fleet:
     assert fleet.phase() is Phase.ENFORCING
     assert fleet.job.is_refining
     return fleet
+
+
+def test_the_status_tells_when_the_whole_frontier_may_be_there() -> None:
+    fleet = under_first_plan()
+    assert "frontier" not in job_status(fleet.job).progress
+    fleet.tell(PlanExpected(request_id=fleet.requests[-1].request_id, expected_s=240.0))
+    status = job_status(fleet.job)
+    assert status.progress.endswith(", the whole frontier in about 4 min")
+    assert status.phase_left_s == 0.0  # the phase goes on
+    fleet.now_s += 241.0
+    fleet.tell(Tick())
+    assert "frontier" not in job_status(fleet.job).progress
 
 
 def test_a_first_plan_is_put_in_force_and_the_whole_frontier_replaces_it() -> None:

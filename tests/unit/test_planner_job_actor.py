@@ -85,6 +85,7 @@ class World:
         self.disk = SlowDisk()
         self.planning: Future[PlanResult] | Exception = Future()
         self.expected: float | None = None
+        self.left_s: tuple[float, ...] = ()
         self.counters = Counters()
         monkeypatch.setattr(job_actor, "step", self.step)
         self.actor = JobActor(
@@ -116,8 +117,11 @@ class World:
         assert request is REQUEST
         return self.expected
 
-    async def plan(self, request: PlanningRequest) -> PlanResult:
+    async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
         assert request is REQUEST
+        assert expect is not None
+        for left_s in self.left_s:
+            expect(left_s)
         if isinstance(self.planning, Exception):
             raise self.planning
         return await asyncio.wrap_future(self.planning)
@@ -233,6 +237,16 @@ def test_when_a_plan_may_be_there_is_told_before_it_is_made(monkeypatch: pytest.
         world.put(StartPlanning(request=REQUEST))
         await settled()
         assert world.events[-1] == PlanExpected(request_id=3, expected_s=12.0)
+
+    run(monkeypatch, test)
+
+
+def test_when_a_plan_may_be_there_is_told_again_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.expected, world.left_s = None, (30.0, 20.0)
+        world.put(StartPlanning(request=REQUEST))
+        await settled()
+        assert world.events[-2:] == [PlanExpected(request_id=3, expected_s=left_s) for left_s in (30.0, 20.0)]
 
     run(monkeypatch, test)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from metrics_text import page_samples
 from test_planner_budgets import HALL, demand
 from test_planner_lifecycle import Fleet
 
@@ -47,7 +48,7 @@ def verdict(rank: int, degree: float, *, is_acted_upon: bool) -> Verdict:
 
 
 def shown(page: Page) -> dict[tuple[str, ...], float]:
-    return {(one.name, *one.labels.values()): one.value for family in page.metrics() for one in family.samples}
+    return {(one.name, *one.labels.values()): one.value for one in page_samples(page)}
 
 
 def samples(*jobs: Job) -> dict[tuple[str, ...], float]:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from metrics_text import page_samples
 from test_planner_lifecycle import Fleet
 
 from perseus_dist.agent.following import full_clock_runs
@@ -189,8 +190,11 @@ def test_the_figures_are_metrics() -> None:
     fleet.iterate(30)
     page = Page()
     add_job(page, fleet.job)
-    degrees = next(one for one in page.metrics() if one.name == "perseus_job_measured_over_predicted_ratio")
-    found = {(sample.labels["iterations"], sample.labels["quantity"]): sample.value for sample in degrees.samples}
+    found = {
+        (one.labels["iterations"], one.labels["quantity"]): one.value
+        for one in page_samples(page)
+        if one.name == "perseus_job_measured_over_predicted_ratio"
+    }
     assert found["plan", "time"] == pytest.approx(1.03)
     assert found.keys() == {(one, quantity) for one in ("full", "plan") for quantity in ("time", "energy")}
 
@@ -229,6 +233,6 @@ def test_the_interval_of_a_job_goes_to_the_status_the_wire_and_the_metrics() -> 
         assert decode_job_status(status_to_wire(status).SerializeToString()).predicted_saving_low == stretched[0]
         page = Page()
         add_job(page, job.planner.job)
-        values = {one.name: one.samples[0].value for one in page.metrics() if one.samples}
+        values = {one.name: one.value for one in page_samples(page)}
         assert values["perseus_job_predicted_saving_low_ratio"] == stretched[0]
         assert values["perseus_job_predicted_saving_high_ratio"] == stretched[1]

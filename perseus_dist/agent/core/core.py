@@ -32,6 +32,7 @@ from perseus_dist.agent.core.planner_exchange import PlannerExchange
 from perseus_dist.agent.core.planner_session import PlannerSession
 from perseus_dist.agent.core.rank_tracker import RankTracker
 from perseus_dist.agent.core.reporter import Reporter
+from perseus_dist.agent.core.run_durations import Awaited
 from perseus_dist.agent.core.settings import SavedProfile, Settings
 from perseus_dist.agent.following.position import BoundaryEffect, Position
 from perseus_dist.agent.following.rank_program import WHOLE_ITERATION, rank_order
@@ -269,9 +270,9 @@ class AgentCore:
         """When the instruction that runs may end at the earliest; None if none runs, or its length is not known."""
         return self._tracker.durations.expected_end_ns(self._position)
 
-    def next_duration_ns(self) -> int | None:
-        """The least that the instruction that the rank waits for took lately; None if that is not known."""
-        return self._tracker.durations.next_duration_ns(self._position)
+    def awaited(self) -> Awaited | None:
+        """The instruction, or the iteration's end, that the rank waits for; None if its times are not known."""
+        return self._tracker.durations.awaited(self._position)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
+from operator import sub
 
 from perseus_dist.agent.following.exact_runs import ExactRun
 from perseus_dist.agent.following.position import Position
@@ -20,6 +21,7 @@ from perseus_dist.agent.following.rank_program import Work
 
 NO_LATENCIES: Mapping[int, int] = {}
 _NUM_RUNS = 4
+_NUM_KEPT = 2  # plans that come back after probes, or with a straggler
 
 
 class Pilot:
@@ -31,6 +33,9 @@ class Pilot:
         # Of the runs at these clocks, the latest: their durations, and idle time before them and themselves.
         self._durations_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
         self._lengths_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
+        self._tails_ns: deque[int] = deque(maxlen=_NUM_RUNS)
+        # Least waits and durations under plans of before, the latest last. Only looks go by them: clocks go by medians.
+        self._kept: dict[tuple[int, ...], list[tuple[int, int] | None]] = {}
         # Medians; at other clocks the earlier ones stand until there are new ones. 0 while unknown.
         self._duration_ns = [0] * len(order)
         self._length_ns = [0] * len(order)
@@ -38,8 +43,9 @@ class Pilot:
     def begin_iteration(self, clocks_mhz: tuple[int, ...] | None) -> None:
         """An iteration at these clocks begins; at others everything takes another time."""
         if clocks_mhz != self._clocks_mhz:
+            self._keep()
             self._clocks_mhz = clocks_mhz
-            for values_ns in (*self._durations_ns, *self._lengths_ns):
+            for values_ns in (*self._durations_ns, *self._lengths_ns, self._tails_ns):
                 values_ns.clear()
 
     def remember(self, run: ExactRun) -> None:
@@ -53,15 +59,39 @@ class Pilot:
         self._duration_ns[place] = _median_ns(durations_ns)
         self._length_ns[place] = _median_ns(lengths_ns)
 
+    def remember_tail(self, tail_ns: int) -> None:
+        """Take note of how long after its last instruction an iteration ended."""
+        self._tails_ns.append(tail_ns)
+
     def least_duration_ns(self, position: Position) -> int | None:
         """The least that the running instruction took lately at these clocks; None if that is not known."""
-        return min(self._durations_ns[position.index], default=None) if position.is_running else None
+        least = self._least(position.index) if position.is_running else None
+        return None if least is None else least[1]
 
-    def next_duration_ns(self, position: Position) -> int | None:
-        """The least that the instruction that the rank waits for took lately; None if it waits for none, or unknown."""
-        if position.is_running or not position.in_iteration or position.index >= len(self._durations_ns):
-            return None
-        return min(self._durations_ns[position.index], default=None)
+    def least_of_next(self, position: Position) -> tuple[int, int] | None:
+        """The least wait before the instruction that the rank waits for, and the least that it took, lately.
+
+        Behind the last instruction, the least wait before the iteration's end, and 0. None if it waits for neither, or
+        that is not known.
+        """
+        return self._least(position.index) if position.in_iteration and not position.is_running else None
+
+    def _least(self, index: int) -> tuple[int, int] | None:
+        if index == len(self._durations_ns) and self._tails_ns:
+            return min(self._tails_ns), 0
+        if index < len(self._durations_ns) and (durations_ns := self._durations_ns[index]):
+            return min(map(sub, self._lengths_ns[index], durations_ns)), min(durations_ns)
+        kept = None if self._clocks_mhz is None else self._kept.get(self._clocks_mhz)
+        return kept[index] if kept else None
+
+    def _keep(self) -> None:
+        if self._clocks_mhz is None:
+            return
+        least = [self._least(index) for index in range(len(self._durations_ns) + 1)]
+        self._kept.pop(self._clocks_mhz, None)
+        self._kept[self._clocks_mhz] = least
+        if len(self._kept) > _NUM_KEPT:
+            del self._kept[next(iter(self._kept))]
 
     def wanted_mhz(
         self,

@@ -91,6 +91,8 @@ class RankTracker:
             case Event.ITERATION_BEGIN:
                 self._begin_iteration(self._position.since, _late_ns(time_ns, now_ns, looked_ns))
             case Event.ITERATION_END:
+                if self._outside_since is not None:
+                    self.durations.end_iteration(time_ns - self._outside_since.time_ns)
                 followed_mhz = self._requests.followed_mhz(self._position.iteration)
                 self._reporter.end_iteration(time_ns, followed_mhz, late_ns=_late_ns(time_ns, now_ns, looked_ns))
             case Event.MARK:

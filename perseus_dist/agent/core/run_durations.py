@@ -1,6 +1,7 @@
 """How long instructions take: when the one that runs may end, and what has drifted. From exact times alone."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from perseus_dist.agent.core.pilot import Pilot
 from perseus_dist.agent.following.exact_runs import ExactRun, ExactRuns, RanAt
@@ -11,6 +12,20 @@ from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.agent.measuring.kind_times import KindTimes
 
 _MAX_RUN_NS = 60_000_000_000
+
+
+class Awaited(NamedTuple):
+    """An instruction or an iteration's end that a rank waits for, by the latest iterations at these clocks.
+
+    Attributes:
+        since_ns: The wait began no earlier.
+        wait_ns: [ns] the least before it.
+        duration_ns: [ns] the least that it took itself; 0 where the rank waits for the iteration's end.
+    """
+
+    since_ns: int
+    wait_ns: int
+    duration_ns: int
 
 
 class RunDurations:
@@ -50,6 +65,10 @@ class RunDurations:
         self._kind_times.wait(run)
         self._exact_runs.add(run, ran_at, is_host_timed=self._late_ns is None)
 
+    def end_iteration(self, tail_ns: int) -> None:
+        """An iteration has ended, so long after its last instruction."""
+        self._pilot.remember_tail(tail_ns)
+
     def add_device_time(self, sequence: int, iteration: int, device_ns: int) -> None:
         """When the device passed a boundary, after its iteration's first."""
         self._kind_times.has_device_times = True
@@ -64,9 +83,10 @@ class RunDurations:
         duration_ns = self._pilot.least_duration_ns(position)
         return None if duration_ns is None else self._since_ns + duration_ns
 
-    def next_duration_ns(self, position: Position) -> int | None:
-        """As ``Pilot.next_duration_ns``."""
-        return self._pilot.next_duration_ns(position)
+    def awaited(self, position: Position) -> Awaited | None:
+        """The instruction, or the iteration's end, that the rank waits for; None if its times are not known."""
+        least = self._pilot.least_of_next(position)
+        return None if least is None else Awaited(self._since_ns, *least)
 
     def _learn(self, run: ExactRun) -> None:
         self._pilot.remember(run)

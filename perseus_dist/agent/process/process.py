@@ -38,7 +38,7 @@ from perseus_dist.agent.link.link import Connected, Disconnected, LinkEvent, Pla
 from perseus_dist.agent.process.devices import Devices, open_devices
 from perseus_dist.agent.process.inbox import Inbox
 from perseus_dist.agent.process.meter_thread import Edges, MeterThread, Reading
-from perseus_dist.agent.process.polling import poll_delay_ns, waiting_delay_ns
+from perseus_dist.agent.process.polling import begin_delay_ns, poll_delay_ns
 from perseus_dist.agent.process.rank_report import RankReport, SeenOfJob
 from perseus_dist.agent.process.startup import (
     cache_file,
@@ -125,14 +125,16 @@ class AgentProcess:
         now_ns = time.monotonic_ns()
         is_watching = self._core is not None and self._watch(now_ns)
         due_ns = self._due_ns(now_ns, is_watching=is_watching)
-        expected_ns, waiting_ns = None, 0
+        expected_ns = awaited = None
         if self._core is not None:
-            expected_ns, next_ns = self._core.expected_end_ns(), self._core.next_duration_ns()
-            waiting_ns = waiting_delay_ns(next_ns, is_device_ordered=self._reader.device_ordered)
+            expected_ns, awaited = self._core.expected_end_ns(), self._core.awaited()
+        is_device_ordered = self._reader.device_ordered
         while True:
             timeout_ns = max(due_ns - now_ns, 0)
-            if is_watching:
-                timeout_ns = min(timeout_ns, poll_delay_ns(expected_ns, now_ns, waiting_ns))
+            if is_watching and expected_ns is not None:
+                timeout_ns = min(timeout_ns, poll_delay_ns(expected_ns, now_ns))
+            elif is_watching:
+                timeout_ns = min(timeout_ns, begin_delay_ns(awaited, now_ns, is_device_ordered=is_device_ordered))
             readable = self._waiter.wait(timeout_ns)
             now_ns = time.monotonic_ns()
             if readable or now_ns >= due_ns or not is_watching or self._reader.has_news():

@@ -1,27 +1,27 @@
 """Collects a page of metrics where jobs change, on the event loop, without holding that up.
 
 A thread of the endpoint asks; the loop adds job after job, and lets messages in between whenever it has spent
-``SLICE_S`` on it. So no page shows half a change, and none costs a switch more than that.
+``SLICE_S`` on it. So no page shows half a change, and none costs a switch more than that. What the loop adds is text
+already, because the endpoint's thread would take the loop its turns for all that it does in Python.
 """
 
 import asyncio
 import logging
 import platform
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import choose_encoder
 
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.planner.metrics import catalogue
 from perseus_dist.planner.metrics.job_series import add_job
-from perseus_dist.planner.metrics.page import Page
+from perseus_dist.planner.metrics.page import Page, SeriesNames
 from perseus_dist.planner.runtime.jobs import Jobs
 
 MAX_JOBS = 1_000
@@ -29,6 +29,9 @@ MAX_JOBS = 1_000
 
 SLICE_S = 0.005
 _PATIENCE_S = 5.0  # of a scrape; Prometheus's own is 10 s
+
+# "dots" and "values" change names that need no escaping.
+_OTHER_ESCAPING = re.compile(r"escaping=(?!allow-utf-8)[^;,]*")
 
 _log = logging.getLogger(__name__)
 
@@ -41,51 +44,61 @@ class Trouble(Protocol):
         """Why it does not, or empty."""
 
 
-def planner_registry(jobs: Jobs, store: Trouble) -> CollectorRegistry:
-    """The planner's metrics and its process's; call it on the loop that the jobs run on."""
-    registry = CollectorRegistry()
-    registry.register(_PlannerCollector(jobs, store, asyncio.get_running_loop()))
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
-    GCCollector(registry=registry)
-    return registry
+class PlannerMetrics:
+    """Metrics of the planner and of its process. Made on the loop that jobs run on, read by the endpoint's threads."""
 
-
-class _PlannerCollector(Collector):
-    """Called by the endpoint's threads, one at a time."""
-
-    def __init__(self, jobs: Jobs, store: Trouble, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, jobs: Jobs, store: Trouble) -> None:
         self._jobs = jobs
         self._store = store
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._one_at_a_time = threading.Lock()
+        self._names: SeriesNames = {}
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
 
-    def collect(self) -> Iterator[Metric]:
-        """Ask the loop.
+    def expose(self, accept: str) -> tuple[bytes, str]:
+        """Return a page, and its content type.
+
+        Args:
+            accept: The formats that the client takes, as the header ``Accept`` names them.
 
         Raises:
             TimeoutError: The loop is busy, or has ended.
         """
+        encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
+        page = self._collect()
+        return b"".join((*page.text(encode), encode(self._process))), content_type
+
+    def _collect(self) -> Page:
         if self._loop.is_closed() or not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
             raise TimeoutError
         try:
-            asked = asyncio.run_coroutine_threadsafe(collect_page(self._jobs, self._store), self._loop)
+            collecting = collect_page(self._jobs, self._store, self._names)
+            asked = asyncio.run_coroutine_threadsafe(collecting, self._loop)
             try:
                 page = asked.result(_PATIENCE_S)
             finally:
                 asked.cancel()
+            self._names = page.names
         finally:
             self._one_at_a_time.release()
-        yield from page.metrics()
+        return page
 
 
-async def collect_page(jobs: Jobs, store: Trouble) -> Page:
+async def collect_page(jobs: Jobs, store: Trouble, known: SeriesNames | None = None) -> Page:
     """All metrics of planner and jobs.
 
     Jobs that are over have no series: their last values are in Prometheus's past, and those that come back have theirs
     again.
+
+    Args:
+        jobs: Of the planner.
+        store: Of the planner.
+        known: ``Page.names`` of the page before.
     """
-    page = Page()
+    page = Page(known)
     _add_planner(page, jobs, store)
     living = [actor.job for actor in jobs.all() if actor.job.phase is not Phase.DONE and actor.job.spec is not None]
     page.add(catalogue.JOBS_LEFT_OUT, max(0, len(living) - MAX_JOBS))

@@ -54,8 +54,8 @@ class Worker(Protocol):
     def expected_s(self, request: PlanningRequest) -> float | None:
         """[s] that one may take from now on, where that is known."""
 
-    async def plan(self, request: PlanningRequest) -> PlanResult:
-        """One plan."""
+    async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
+        """One plan. ``expect`` is called now and then with the time [s] that it will still take."""
 
 
 class _Held:
@@ -214,11 +214,15 @@ class JobActor:
     async def _plan(self, request: PlanningRequest) -> None:
         event: PlanReady | PlanFailed
         began_s = time.monotonic()
+
+        def expect(expected_s: float) -> None:
+            self.tell(PlanExpected(request_id=request.request_id, expected_s=expected_s))
+
         expected_s = self._worker.expected_s(request)
         if expected_s is not None:
-            self.tell(PlanExpected(request_id=request.request_id, expected_s=expected_s))
+            expect(expected_s)
         try:
-            event = PlanReady(result=await self._worker.plan(request))
+            event = PlanReady(result=await self._worker.plan(request, expect))
         except WorkerDiedError as error:
             event = PlanFailed(request_id=request.request_id, reason=str(error), transient=True)
         except PerseusError as error:

@@ -24,7 +24,7 @@ from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.access.shared_port import SharedPort, keep_shared_port, load_shared_port
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.metrics.collector import planner_registry
+from perseus_dist.planner.metrics.collector import PlannerMetrics
 from perseus_dist.planner.metrics.endpoint import EndpointConfig, MetricsEndpoint
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
@@ -223,7 +223,7 @@ def _share(server: grpc.aio.Server, config: ServerConfig) -> SharedPort | None:
 def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: AsyncExitStack) -> MetricsEndpoint | None:
     if config.metrics is None:
         return None
-    endpoint = MetricsEndpoint(config.metrics, planner_registry(jobs, store))
+    endpoint = MetricsEndpoint(config.metrics, PlannerMetrics(jobs, store).expose)
     # A scrape that waits for the loop would keep the endpoint's thread while the loop waits for that thread.
     cleanup.push_async_callback(asyncio.to_thread, endpoint.close)
     return endpoint

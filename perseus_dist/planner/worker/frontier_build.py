@@ -12,6 +12,7 @@ from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes,
 from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request, with_transfers
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.plan_table import plan_tables
+from perseus_dist.planner.worker.planning_time_left import Expect, PlanningTimeLeft
 from perseus_dist.planning.coarse.coarse_frontier import plan_coarse_frontier
 from perseus_dist.planning.frontier.frontier import (
     NUM_POINTS_TO_T_STAR,
@@ -38,17 +39,20 @@ _NUM_PLAYED, _NUM_DRAWS = 7, 32  # of intervals of savings
 _NUM_LIKELY = 4  # pipelines that are looked at
 
 
-def build_plan(request: PlanningRequest, *, encode: Callable[[PlannerMessage], bytes]) -> PlanResult:
+def build_plan(
+    request: PlanningRequest, *, encode: Callable[[PlannerMessage], bytes], expect: Expect | None = None
+) -> PlanResult:
     """Plan.
 
     Args:
         request: What.
         encode: Of a message, for the wire: ``rpc.codec.encode_planner_message``.
+        expect: As of ``planned_request``.
 
     Raises:
         PerseusError: The samples make no profile that fits the schedule.
     """
-    return result_of(request, planned_request(request), encode=encode)
+    return result_of(request, planned_request(request, expect=expect), encode=encode)
 
 
 class PlannedRequest(NamedTuple):
@@ -65,12 +69,13 @@ class PlannedRequest(NamedTuple):
     is_first: bool
 
 
-def planned_request(request: PlanningRequest, *, quick: bool = False) -> PlannedRequest:
+def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Expect | None = None) -> PlannedRequest:
     """Frontier and profile, whichever revision they get.
 
     Args:
         request: What.
         quick: Whether a rough plan will do, made in a tenth of the time; every plan is on time all the same.
+        expect: Called a few times a second with the time [s] that is left, once that is known.
 
     Raises:
         PerseusError: The samples make no profile that fits the schedule.
@@ -83,8 +88,11 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
 
     groups = _transfers_that_matter(request.snapshots, lambda known_s: replay_all_max(problem_with(known_s)).time_ps)
     is_first = request.is_first and problem_with(groups[0][0]).num_instructions > request.whole_up_to
+    time_left = None if expect is None else PlanningTimeLeft(sum(map(len, groups)) + len(request.slightly_slow), expect)
 
     def frontier_of(problem: PlanningProblem) -> Frontier:
+        if time_left is not None:
+            time_left.begin_frontier()
         all_max_ps = replay_all_max(problem).time_ps
         deadlines_ps = [
             *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
@@ -98,15 +106,17 @@ def planned_request(request: PlanningRequest, *, quick: bool = False) -> Planned
                 switch_latency_ps=latency_ps,
                 deadlines_ps=deadlines_ps,
                 is_whole=not is_first,
+                progress=time_left,
             )
         if is_first:
-            return plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps)
+            return plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps, progress=time_left)
         return plan_frontier(
             problem,
             num_points=NUM_QUICK_POINTS if quick else NUM_POINTS_TO_T_STAR,
             thorough=not quick,
             switch_latency_ps=latency_ps,
             deadlines_ps=deadlines_ps,
+            progress=time_left,
         )
 
     cases: list[Case] = []

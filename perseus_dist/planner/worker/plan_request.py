@@ -95,3 +95,10 @@ class PlanResult:
     frontier_npz: bytes
     profile_csv: bytes
     is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """[s] until the worker's next ``PlanResult``, as far as is known by how much of its work is done."""
+
+    left_s: float

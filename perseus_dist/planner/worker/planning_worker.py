@@ -16,11 +16,12 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO
 
 from perseus_dist.errors import PerseusError, PlanningError
-from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult, TimeLeft
 from perseus_dist.planner.worker.planning_times import PlanningTimes
 
 NICENESS = 10
@@ -28,6 +29,7 @@ NICENESS = 10
 _LENGTH = struct.Struct(">Q")
 _MAX_TRIES = 2
 _PARENT_PERIOD_S = 0.5
+_TOLD_PERIOD_S = 1.0
 
 
 class WorkerDiedError(PerseusError):
@@ -46,9 +48,9 @@ class PlanningWorkers:
         """As ``PlanningWorker.expected_s``."""
         return self._of(request).expected_s(request)
 
-    async def plan(self, request: PlanningRequest) -> PlanResult:
+    async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
         """As ``PlanningWorker.plan``; no urgent request waits for one that is not."""
-        return await self._of(request).plan(request)
+        return await self._of(request).plan(request, expect)
 
     async def close(self) -> None:
         """End the processes. Requests that wait are to be cancelled before."""
@@ -68,20 +70,29 @@ class PlanningWorker:
         self._times = PlanningTimes() if times is None else times
         self._asked: list[PlanningRequest] = []  # the first has its turn
         self._turn_began_s = 0.0
+        self._ends_at_s: float | None = None  # the request that has its turn, by its progress
 
     def expected_s(self, request: PlanningRequest) -> float | None:
         """[s] until a request that is made now will be answered; None where it, or one before it, is of a new size."""
         left_s = 0.0
         for position, one in enumerate((*self._asked, request)):
+            has_turn = bool(self._asked) and position == 0
+            if has_turn and self._ends_at_s is not None:
+                left_s += max(0.0, self._ends_at_s - time.monotonic())
+                continue
             expected_s = self._times.expected_s(one)
             if expected_s is None:
                 return None
-            spent_s = time.monotonic() - self._turn_began_s if self._asked and position == 0 else 0.0
+            spent_s = time.monotonic() - self._turn_began_s if has_turn else 0.0
             left_s += max(0.0, expected_s - spent_s)
         return left_s
 
-    async def plan(self, request: PlanningRequest) -> PlanResult:
+    async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
         """Plan; requests take turns. Cancelling the task gives the request up, and kills the process if it is at it.
+
+        Args:
+            request: What.
+            expect: Called about once a second with the time [s] that planning will still take, once that is known.
 
         Raises:
             PerseusError: The request cannot be planned, whatever is tried.
@@ -90,15 +101,15 @@ class PlanningWorker:
         self._asked.append(request)
         try:
             async with self._turn:
-                return await self._plan(request)
+                return await self._plan(request, expect)
         finally:
             self._asked.remove(request)
 
-    async def _plan(self, request: PlanningRequest) -> PlanResult:
+    async def _plan(self, request: PlanningRequest, expect: Callable[[float], None] | None) -> PlanResult:
         for _ in range(_MAX_TRIES):
-            self._turn_began_s = time.monotonic()
+            self._turn_began_s, self._ends_at_s = time.monotonic(), None
             try:
-                result = await self._ask(request)
+                result = await self._ask(request, expect)
             except WorkerDiedError as error:
                 died = error
             except asyncio.CancelledError:
@@ -113,7 +124,7 @@ class PlanningWorker:
         """End the process. Requests that wait are to be cancelled before."""
         await self._kill()
 
-    async def _ask(self, request: PlanningRequest) -> PlanResult:
+    async def _ask(self, request: PlanningRequest, expect: Callable[[float], None] | None) -> PlanResult:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", __name__, str(os.getpid()), stdin=PIPE, stdout=PIPE, limit=1 << 20
@@ -126,8 +137,10 @@ class PlanningWorker:
             process.stdin.write(_LENGTH.pack(len(data)))
             process.stdin.write(data)
             await process.stdin.drain()
-            (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
-            answer = await asyncio.to_thread(pickle.loads, await process.stdout.readexactly(length))
+            while isinstance(answer := await _next_answer(process.stdout), TimeLeft):
+                self._ends_at_s = time.monotonic() + answer.left_s
+                if expect is not None:
+                    expect(answer.left_s)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             status = await self._kill()
             raise WorkerDiedError(
@@ -149,8 +162,15 @@ class PlanningWorker:
         return await process.wait()
 
 
+async def _next_answer(answers: asyncio.StreamReader) -> PlanResult | PerseusError | TimeLeft:
+    (length,) = _LENGTH.unpack(await answers.readexactly(_LENGTH.size))
+    data = await answers.readexactly(length)
+    answer: PlanResult | PerseusError | TimeLeft = await asyncio.to_thread(pickle.loads, data)
+    return answer
+
+
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """The process's side: plan until there are no more requests.
+    """The process's side: plan until there are no more requests, and say now and then how long that will take.
 
     Raises:
         BrokenPipeError: The planner was gone before it had read the answer.
@@ -166,15 +186,33 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         request: PlanningRequest = pickle.loads(data)
         answer: PlanResult | PerseusError
         try:
-            answer = build_plan(request, encode=encode_planner_message)
+            expect = _TellingNowAndThen(answers)
+            answer = build_plan(request, encode=encode_planner_message, expect=expect)
         except PerseusError as error:
             answer = error
         except Exception as error:  # a fault of ours must not look like the planner's end
             answer = PlanningError(f"planning failed by a fault of the program: {error!r}; report it")
-        data = pickle.dumps(answer)
-        answers.write(_LENGTH.pack(len(data)))
-        answers.write(data)
-        answers.flush()
+        _write(answer, answers)
+
+
+class _TellingNowAndThen:
+    """Writes the time that is left among the answers, at most once in ``_TOLD_PERIOD_S``."""
+
+    def __init__(self, answers: BinaryIO) -> None:
+        self._answers = answers
+        self._told_s = -_TOLD_PERIOD_S
+
+    def __call__(self, left_s: float) -> None:
+        if time.monotonic() >= self._told_s + _TOLD_PERIOD_S:
+            self._told_s = time.monotonic()
+            _write(TimeLeft(left_s), self._answers)
+
+
+def _write(answer: PlanResult | PerseusError | TimeLeft, answers: BinaryIO) -> None:
+    data = pickle.dumps(answer)
+    answers.write(_LENGTH.pack(len(data)))
+    answers.write(data)
+    answers.flush()
 
 
 def main() -> None:

@@ -39,6 +39,9 @@ NUM_QUICK_POINTS = 32
 # With fewer than these and yet many, more are sought: on rough profiles many plans are beaten by others.
 ENOUGH_POINTS = 200
 
+REALISING = "realised plans"
+"""The phase of progress that follows the frontier's."""
+
 _CANCELLED = "planning was cancelled; nothing was written"
 
 
@@ -206,7 +209,13 @@ def plan_frontier(
     return frontier
 
 
-def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadlines_ps: Sequence[int] = ()) -> Frontier:
+def plan_first(
+    problem: PlanningProblem,
+    *,
+    switch_latency_ps: int = 0,
+    deadlines_ps: Sequence[int] = (),
+    progress: Progress | None = None,
+) -> Frontier:
     """Plans for T_min, for the times asked for and at both ends, in a second or two whatever the size of the pipeline.
 
     All of them are on time. The bound is rough where the pipeline is large, and says so.
@@ -215,6 +224,7 @@ def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadline
         problem: What is planned.
         switch_latency_ps: [ps] that a clock change takes where the profile does not say.
         deadlines_ps: [ps] times at which plans are wanted.
+        progress: As of ``plan_frontier``.
     """
     is_exact = exact_work(problem) <= min(MOST_EXACT_WORK, MOST_EXACT_WORK_AT_FIRST)
     search = _Search(
@@ -225,6 +235,7 @@ def plan_first(problem: PlanningProblem, *, switch_latency_ps: int = 0, deadline
         thorough=False,
         tolerance=0.0 if is_exact else 1.0,
         num_beyond=0,
+        progress=progress,
     )
     return _plan(search, 2)
 
@@ -300,7 +311,7 @@ def _plan(search: _Search, num_points: int) -> Frontier:
         blocking_uw=problem.total_blocking_uw,
         latency_ps=problem.latencies_ps(switch_latency_ps),
         wanted_ps=np.append(extra_ps, solved.time_ps[-1]) if search.thorough else extra_ps[:0],
-        progress=search.reporter("realised plans"),
+        progress=search.reporter(REALISING),
     )
     realised_at = time.perf_counter()
     if len(time_ps) == 0:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from statistics import median
 
+from perseus_dist.messages.progress_text import format_span
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.job import Job, Phase
 
@@ -43,7 +44,8 @@ def phase_progress(job: Job) -> Progress:
         case Phase.PLANNING:
             return _of_planning(job)
         case _:
-            return Progress(text="" if now == NO_ITERATION else f"iteration {now:,}")
+            text = "" if now == NO_ITERATION else f"iteration {now:,}"
+            return Progress(text=text + _of_whole_frontier(job))
 
 
 def _of_planning(job: Job) -> Progress:
@@ -56,6 +58,14 @@ def _of_planning(job: Job) -> Progress:
         return Progress(text=text)
     left_s = expected_at_s - job.now_s
     return Progress(text=text, share=spent_s / (spent_s + left_s), left_s=left_s)
+
+
+def _of_whole_frontier(job: Job) -> str:
+    """Where one is being planned beside the plan in force, and about when it will be there."""
+    expected_at_s = job.planning.expected_at_s
+    if not job.is_refining or expected_at_s is None or expected_at_s <= job.now_s:
+        return ""
+    return f", the whole frontier in about {format_span(expected_at_s - job.now_s)}"
 
 
 def _of_iterations(job: Job, first: int, needed: int, of: str) -> Progress:
