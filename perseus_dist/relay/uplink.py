@@ -157,9 +157,10 @@ class Uplink:
                 call.cancel()
 
     def _channel(self) -> grpc.aio.Channel:
+        options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # benchmarks have many in a process
         if self._tls is None:
-            return grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(self._address, channel_credentials(self._tls), options=CHANNEL_OPTIONS)
+            return grpc.aio.insecure_channel(self._address, options=options)
+        return grpc.aio.secure_channel(self._address, channel_credentials(self._tls), options=options)
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[bytes, bytes]") -> None:
         """Until no agent has been there for a while."""
