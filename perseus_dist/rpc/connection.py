@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SERVICE = "perseus.v1.Planner"
 ATTACH = f"/{SERVICE}/Attach"
+NODE_STREAM = f"/{SERVICE}/NodeStream"
 WATCH_JOB = f"/{SERVICE}/WatchJob"
 GET_FRONTIER = f"/{SERVICE}/GetFrontier"
 GET_PROFILE = f"/{SERVICE}/GetProfile"

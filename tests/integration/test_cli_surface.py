@@ -47,6 +47,7 @@ SURFACE = {
     "token revoke": f"name --json {PLANNER}",
     "audit": f"--since --job --json {PLANNER}",
     "clockd": "--socket --group --lease-s --min-mhz --max-mhz --log-format --lease-dir",
+    "node-relay": "--planner --socket --group --tls --tls-ca --tls-cert --tls-key --log-format",
     "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": f"--json --metrics {PLANNER}",
     "health": "--planner --clockd --timeout-s --json --tls --tls-ca --tls-cert --tls-key --tls-server-name",
@@ -121,7 +122,7 @@ def test_help_groups_commands_by_who_needs_them(capsys: pytest.CaptureFixture[st
         main(["--help"])
     out = capsys.readouterr().out
     assert [line.strip() for line in out.splitlines() if line.startswith("  for ")] == [f"for {g}:" for g in GROUPS]
-    assert re.findall(r"^    ([a-z]+) ", out, flags=re.MULTILINE) == listed
+    assert re.findall(r"^    ([a-z-]+) ", out, flags=re.MULTILINE) == listed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

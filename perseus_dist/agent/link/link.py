@@ -1,6 +1,6 @@
 """The stream to the planner, in a thread of its own: opened again and again for as long as the agent lives.
 
-main thread:  send() ---> outbox ---> asyncio + gRPC ---> planner
+main thread:  send() ---> outbox ---> asyncio + gRPC ---> planner, itself or by way of the node's relay
               inbox <--- Connected, Received, Disconnected, Unreachable; also what is seen of a watched job
 """
 
@@ -9,12 +9,16 @@ import logging
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perseus_dist.agent.link.job_watch import JobSeen, JobWatch, TableSeen
+from perseus_dist.agent.link.relay_route import RelayRoute, why_not
+from perseus_dist.agent.link.relayed import is_planner_gone, is_relay_back, received, relay_metadata
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.from_agent import AgentMessage
 from perseus_dist.messages.from_planner import Attached, PlannerMessage
@@ -78,6 +82,7 @@ class PlannerLink(threading.Thread):
         tls: Files for TLS; None for plain text.
         tell: Called with every event, from this thread.
         watched_job: Whose status is passed on, too; None for none. At the end its last status is waited for.
+        relay: Socket of the node's relay, which is used while it works; None for none.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class PlannerLink(threading.Thread):
         tell: Callable[[LinkEvent], None],
         *,
         watched_job: str | None = None,
+        relay: str | None = None,
     ) -> None:
         super().__init__(name="planner link", daemon=True)
         self._find = find
@@ -97,6 +103,9 @@ class PlannerLink(threading.Thread):
         self._leaving = asyncio.Event()
         self._watch = None if watched_job is None else JobWatch(watched_job, tell)
         self._is_trouble_told = False
+        self._relay = relay
+        self._route = RelayRoute()
+        self._is_relay_trouble_told = False
 
     def send(self, message: AgentMessage) -> None:
         """Send on the stream that is open; dropped if there is none."""
@@ -127,58 +136,112 @@ class PlannerLink(threading.Thread):
         while not self._leaving.is_set():
             try:
                 planner = self._find()
-                if planner is not None and await self._attach(planner):
+                if planner is not None and self._relay_for(planner) is not None:
+                    if await self._attach(planner, self._relay):
+                        delays = _delays()
+                    if not self._route.is_relayed(time.monotonic()):
+                        continue  # at once, by the direct way
+                elif planner is not None and await self._attach(planner):
                     delays = _delays()
+                elif planner is not None:
+                    self._route.note_no_direct_way()
             except PerseusError as error:  # a token or certificate that cannot be read, perhaps not yet
                 self._tell_trouble(str(error))
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._leaving.wait(), next(delays))
 
-    async def _attach(self, planner: PlannerAddress) -> bool:
+    def _relay_for(self, planner: PlannerAddress) -> str | None:
+        """The relay's socket, if the next stream is to go by way of it."""
+        now_s = time.monotonic()
+        if self._relay is None or not self._route.is_relayed(now_s):
+            return None
+        if why := why_not(Path(self._relay), has_token=bool(planner.token)):
+            self._give_up_relay(why)
+            return None
+        return self._relay
+
+    def _give_up_relay(self, why: str) -> None:
+        self._route.note_failure(time.monotonic())
+        if not self._is_relay_trouble_told and not self._leaving.is_set():
+            self._is_relay_trouble_told = True
+            _log.warning("node relay at %s: %s; the stream goes to the planner directly", self._relay, why)
+
+    async def _attach(self, planner: PlannerAddress, relay: str | None = None) -> bool:
         """One stream from its begin to its end; whether the planner accepted it."""
         import grpc
 
-        session = _Session(self._tell, self._outbox)
+        session = _Session(self._tell, self._outbox, is_relayed=relay is not None)
+        is_planner_at_fault = relay is None
         try:
-            async with self._channel(planner.address) as channel:
+            async with self._channel(planner.address if relay is None else f"unix:{relay}") as channel:
                 ready = asyncio.ensure_future(channel.channel_ready())
                 leaving = asyncio.ensure_future(self._leaving.wait())
                 await asyncio.wait({ready, leaving}, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED)
                 leaving.cancel()
                 if not ready.done():
                     ready.cancel()
-                    if not self._is_trouble_told:
+                    if relay is not None:
+                        self._give_up_relay(f"it cannot be reached ({await _why(channel)})")
+                    elif not self._is_trouble_told:
                         self._tell_trouble(f"planner at {planner.address} cannot be reached ({await _why(channel)})")
                     return False
-                async with self._watching(channel, planner.token, session):
-                    await session.run(channel, planner.token)
-                reason = "ended the stream"
+                async with self._watching(channel, planner, session):
+                    if relay is None:
+                        await session.run(channel, planner.token, until=self._until_relay_is_back(planner))
+                    else:
+                        await session.run(channel, planner.token, planner=planner.address)
+                reason, is_planner_at_fault = "ended the stream", True
         except grpc.aio.AioRpcError as error:
             reason = error.details() or str(error.code())
+            is_planner_at_fault |= is_planner_gone(error)
         except (asyncio.InvalidStateError, OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
         finally:
             self._tell(Disconnected())
-        if not self._leaving.is_set():
+        if relay is not None and session.was_accepted:
+            self._route.note_accepted()
+            self._is_relay_trouble_told = False
+        if not is_planner_at_fault:
+            self._give_up_relay(reason)
+        elif not self._leaving.is_set() and not session.is_moving:
+            if relay is not None:
+                self._route.note_planner_gone(time.monotonic())
             self._is_trouble_told = self._is_trouble_told and not session.was_accepted
             self._tell_trouble(f"planner at {planner.address}: {reason}")
         return session.was_accepted
 
+    async def _until_relay_is_back(self, planner: PlannerAddress) -> None:
+        """Until the stream, a direct one, had better go by way of the relay; for ever where there is none."""
+        while True:
+            if self._relay is None:
+                await asyncio.Event().wait()
+            await asyncio.sleep(self._route.retry_in_s(time.monotonic()))
+            if (relay := self._relay_for(planner)) is None:
+                continue
+            if await is_relay_back(relay, relay_metadata(planner.address, planner.token)):
+                return
+            self._route.note_failure(time.monotonic())
+
     @asynccontextmanager
-    async def _watching(self, channel: "grpc.aio.Channel", token: str, session: "_Session") -> AsyncIterator[None]:
-        """Watch the job while the stream is open; once we leave, until it is done."""
+    async def _watching(
+        self, channel: "grpc.aio.Channel", planner: PlannerAddress, session: "_Session"
+    ) -> AsyncIterator[None]:
+        """Watch the job while the stream is open; once we leave, until it is done. No relay carries that."""
         if self._watch is None:
             yield
             return
-        watching = asyncio.create_task(self._watch_once_attached(self._watch, channel, token, session))
-        try:
-            yield
-            if self._leaving.is_set() and session.was_accepted:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._watch.is_done.wait(), _LAST_WORD_S)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        async with AsyncExitStack() as cleanup:
+            if session.is_relayed:
+                channel = await cleanup.enter_async_context(self._channel(planner.address))
+            watching = asyncio.create_task(self._watch_once_attached(self._watch, channel, planner.token, session))
+            try:
+                yield
+                if self._leaving.is_set() and session.was_accepted:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._watch.is_done.wait(), _LAST_WORD_S)
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
 
     @staticmethod
     async def _watch_once_attached(
@@ -192,7 +255,7 @@ class PlannerLink(threading.Thread):
 
         from perseus_dist.rpc.connection import CHANNEL_OPTIONS, channel_credentials
 
-        if self._tls is None:
+        if self._tls is None or address.startswith("unix:"):
             return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(address, channel_credentials(self._tls), options=CHANNEL_OPTIONS)
 
@@ -219,11 +282,21 @@ class _Session:
 
     Attributes:
         accepted: Set once the planner has.
+        is_relayed: Whether it goes by way of the node's relay.
+        is_moving: Whether it has been ended for another way to the planner.
     """
 
-    def __init__(self, tell: Callable[[LinkEvent], None], outbox: "asyncio.Queue[AgentMessage | None]") -> None:
+    def __init__(
+        self,
+        tell: Callable[[LinkEvent], None],
+        outbox: "asyncio.Queue[AgentMessage | None]",
+        *,
+        is_relayed: bool = False,
+    ) -> None:
         self._tell = tell
         self._outbox = outbox
+        self.is_relayed = is_relayed
+        self.is_moving = False
         self.accepted = asyncio.Event()
 
     @property
@@ -231,30 +304,52 @@ class _Session:
         """Whether the planner knows us."""
         return self.accepted.is_set()
 
-    async def run(self, channel: "grpc.aio.Channel", token: str) -> None:
-        """Until either side ends it."""
+    async def run(
+        self,
+        channel: "grpc.aio.Channel",
+        token: str,
+        *,
+        planner: str = "",
+        until: "Coroutine[None, None, None] | None" = None,
+    ) -> None:
+        """Until either side ends it.
+
+        Args:
+            channel: To the planner, or to the node's relay.
+            token: Of the job; empty for none.
+            planner: Its address, where the channel is to the relay.
+            until: The stream is ended when this returns, too.
+        """
         from perseus_dist.rpc.connection import ATTACH, authorization
 
-        while not self._outbox.empty():  # meant for an earlier stream
-            if self._outbox.get_nowait() is None:
-                return
-        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(ATTACH)(metadata=authorization(token))
-        self._tell(Connected())
-        writer = asyncio.create_task(self._write(call))
-        reader = asyncio.create_task(self._read(call))
+        moving = asyncio.create_task(until if until is not None else asyncio.Event().wait())
+        call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
+        tasks: list[asyncio.Task[Any]] = [moving]
         try:
-            await asyncio.wait({writer, reader}, return_when=asyncio.FIRST_COMPLETED)
+            while not self._outbox.empty():  # meant for an earlier stream
+                if self._outbox.get_nowait() is None:
+                    return
+            metadata = relay_metadata(planner, token) if self.is_relayed else authorization(token)
+            call = channel.stream_stream(ATTACH)(metadata=metadata)
+            self._tell(Connected())
+            writer = asyncio.create_task(self._write(call))
+            reader = asyncio.create_task(self._read(call))
+            tasks += [writer, reader]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
                 writer.result()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(reader, _READY_S)  # the planner takes what was sent, and ends the stream
-            else:
+            elif reader.done():
                 reader.result()
+            else:
+                self.is_moving = True
         finally:
-            for task in (writer, reader):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(writer, reader, return_exceptions=True)
-            call.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if call is not None:
+                call.cancel()
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[bytes, bytes]") -> None:
         from perseus_dist.rpc.codec import encode_agent_message
@@ -275,7 +370,7 @@ class _Session:
         from perseus_dist.rpc.codec import decode_planner_message
         from perseus_dist.rpc.violations import InvalidMessageError
 
-        async for data in call:
+        async for data in received(call) if self.is_relayed else call:
             try:
                 message = decode_planner_message(data)
             except InvalidMessageError as error:

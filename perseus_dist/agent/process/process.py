@@ -44,6 +44,7 @@ from perseus_dist.agent.process.startup import (
     cache_file,
     parse_target,
     rank_from_spec,
+    relay_from_spec,
     saved_profile_from_spec,
     settings_from_spec,
     tls_from_spec,
@@ -280,7 +281,8 @@ class AgentProcess:
         find = self._find_planner(self._spec, devices)
         if find is not None:
             watched_job = self._spec.job_id if self._watches_job else None
-            self._link = PlannerLink(find, tls_from_spec(self._spec), self._inbox.put, watched_job=watched_job)
+            tls, relay = tls_from_spec(self._spec), relay_from_spec(self._spec)
+            self._link = PlannerLink(find, tls, self._inbox.put, watched_job=watched_job, relay=relay)
             self._link.start()
 
     def _find_planner(self, spec: RankSpec, devices: Devices) -> FindPlanner | None:

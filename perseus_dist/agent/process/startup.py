@@ -155,6 +155,18 @@ def tls_from_spec(spec: RankSpec) -> "ClientTls | None":
     return ClientTls(ca=ca, cert=cert, key=key)
 
 
+def relay_from_spec(spec: RankSpec) -> str | None:
+    """Socket of the node's relay: option ``node_relay``, else ``$PERSEUS_NODE_RELAY``; for a planner that is named.
+
+    None for a rank that is known by its certificate alone, which no relay can show in its place.
+    """
+    from perseus_dist.rpc.relay_contract import RELAY_VARIABLE
+
+    if spec.planner is None or ("tls_cert" in spec.options and spec.token_file is None):
+        return None
+    return spec.options.get("node_relay") or os.environ.get(RELAY_VARIABLE) or None
+
+
 def _positive(spec: RankSpec, name: str, usual: float) -> float:
     text = spec.options.get(name)
     if text is None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
-from perseus_dist.planner.runtime.outbox import Ending, Outbox
+from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
 from perseus_dist.planner.store.store import Store
 from perseus_dist.rpc.codec import encode_planner_message
 
@@ -51,7 +52,7 @@ class Jobs:
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
         self.budgets = Budgets(store, self._actors)
-        self._outboxes: dict[int, Outbox] = {}
+        self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
         self.num_ticks = 0
         self.is_ending = False
@@ -87,7 +88,7 @@ class Jobs:
         """Attached or about to be."""
         return len(self._outboxes)
 
-    def attach(self, attach: Attach, caller: Caller, outbox: Outbox) -> "AgentStream":
+    def attach(self, attach: Attach, caller: Caller, outbox: AgentOutbox) -> "AgentStream":
         """Begin a stream.
 
         Raises:
@@ -145,7 +146,7 @@ class Jobs:
                 outbox.put(effect.encoded)
             else:
                 self.counters.sent[type(effect.message).__name__] += 1
-                outbox.put(encode_planner_message(effect.message))
+                outbox.put(_encoded(effect.message))
 
     def refuse(self, effect: Refuse) -> None:
         """Say so, and end the stream."""
@@ -193,6 +194,9 @@ class Jobs:
             forget=self._forget,
             changed=self.budgets.note_change,
         )
+
+
+_encoded = lru_cache(maxsize=64)(encode_planner_message)  # a switch goes to all ranks of a pipeline, one by one
 
 
 class AgentStream:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 MAX_WAITING = 64
 """Messages. Tables are shared between ranks, so that a count bounds the memory too."""
@@ -25,6 +26,19 @@ class Ending:
 
     reason: str
     orderly: bool = False
+
+
+class AgentOutbox(Protocol):
+    """The sending side of one agent's stream."""
+
+    def put(self, encoded: bytes) -> None:
+        """Send this after what waits already. An agent that does not keep up is cut off: it attaches again."""
+
+    def end(self, ending: Ending) -> None:
+        """End the stream: an orderly end after what waits, any other at once."""
+
+    def close(self) -> None:
+        """The stream is over: forget what waits."""
 
 
 class Outbox:

@@ -1,24 +1,15 @@
 """Agents' streams: bytes from gRPC to a job's actor, and from the stream's outbox back."""
 
 import asyncio
-import logging
-import sqlite3
 from typing import cast
 
 import grpc
 
-from perseus_dist.messages.from_agent import Attach
-from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.refusal import RefusalError
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import MAX_LARGE_WRITES, Outbox
+from perseus_dist.planner.service.agent_session import ATTACH_TIMEOUT_S, AgentSession, no_attach
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
-from perseus_dist.rpc.codec import decode_agent_message
-from perseus_dist.rpc.violations import FieldViolation, InvalidMessageError
-
-ATTACH_TIMEOUT_S = 10.0
-
-_log = logging.getLogger(__name__)
 
 
 class AttachService:
@@ -42,7 +33,7 @@ class AttachService:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         outbox = Outbox(context.write, task.cancel, self._large_writes)
         try:
-            await self._serve(context, caller, outbox)
+            await self._serve(context, AgentSession(self._jobs, self._guard, caller, outbox))
         except asyncio.CancelledError:
             if outbox.ending is None:  # not we: the agent or its connection is gone
                 raise
@@ -52,41 +43,18 @@ class AttachService:
         if outbox.ending is not None and not outbox.ending.orderly:
             raise RefusalError(grpc.StatusCode.UNAVAILABLE, outbox.ending.reason)
 
-    async def _serve(self, context: Context, caller: Caller, outbox: Outbox) -> None:
+    @staticmethod
+    async def _serve(context: Context, session: AgentSession) -> None:
         try:
             async with asyncio.timeout(ATTACH_TIMEOUT_S):
                 first = await context.read()
         except TimeoutError:
-            reason = f"no attach within {ATTACH_TIMEOUT_S:g} s; it is an agent's first message"
-            raise RefusalError(grpc.StatusCode.DEADLINE_EXCEEDED, reason) from None
+            raise no_attach() from None
         if first is grpc.aio.EOF:
             return
-        attach = decode_agent_message(first)
-        if not isinstance(attach, Attach):
-            raise _out_of_place("saw another message first", "attach first")
-        job_id = attach.rank.job_id
-        is_new = self._jobs.get(job_id) is None
-        stream = self._jobs.attach(attach, caller, outbox)
-        if is_new and self._jobs.get(job_id) is not None:  # else it was refused
-            self._record_start(caller, job_id)
-        received = self._jobs.counters.received
-        received["Attach"] += 1
         try:
+            session.receive(first)
             while (data := await context.read()) is not grpc.aio.EOF:
-                message = decode_agent_message(data)
-                if isinstance(message, Attach):
-                    raise _out_of_place("saw a second attach", "one in a stream; begin another stream")
-                received[type(message).__name__] += 1
-                stream.receive(message)
+                session.receive(data)
         finally:
-            stream.close()
-
-    def _record_start(self, caller: Caller, job_id: str) -> None:
-        try:
-            self._guard.access.audit.done(caller.identity, caller.peer, "StartJob", job=job_id)
-        except sqlite3.Error as error:  # the job trains all the same
-            _log.error("job %s: its start cannot be recorded (%s)", job_id, error)
-
-
-def _out_of_place(seen: str, expected: str) -> InvalidMessageError:
-    return InvalidMessageError([FieldViolation("message", f"{seen}, expected {expected}")])
+            session.close()

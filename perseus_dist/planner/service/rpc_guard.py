@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import grpc
 
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
-from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.auth import Caller, hash_token
 from perseus_dist.planner.access.peer import peer_uid
 from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.counters import Counters
@@ -68,6 +69,27 @@ class RpcGuard:
             return caller
         return replace(caller, uid=peer_uid(context.peer(), self.address))
 
+    def relay(self, context: Context) -> Caller:
+        """The node relay that calls: its address, and its user where callers are known by theirs. It has no rights."""
+        peer = context.peer() or ""
+        is_by_user = not self._needs_token and self.address is not None
+        uid = peer_uid(peer, self.address) if is_by_user and self.address is not None else None
+        return Caller(token_sha256="", is_operator=False, uid=uid, peer=peer)
+
+    def relayed_caller(self, token: str, relay: Caller) -> Caller:
+        """The agent behind a node relay that has given this token, or none.
+
+        Certificate and user are the relay's: the first never counts for an agent, the second for one without a token.
+
+        Raises:
+            RefusalError: A token is needed and there is none, or it counts no more.
+        """
+        if token:
+            return self.access.caller_of_token(hash_token(token.strip()), peer=relay.peer)
+        if self._needs_token:
+            raise unauthenticated("this planner wants a token: name its file with --perseus-token-file")
+        return relay
+
     async def guard(self, action: str, context: Context, handled: Awaitable[_Reply]) -> _Reply:
         """The handler's result.
 
@@ -90,21 +112,26 @@ class RpcGuard:
         except Exception:
             _log.exception("a call failed")
             refusal = RefusalError(grpc.StatusCode.INTERNAL, "the planner failed at this call; its log says how")
-        self._counters.refused[refusal.code.name] += 1
         self._record(action, context, refusal)
         await context.abort(refusal.code, refusal.reason, refusal.trailing_metadata)
         raise AssertionError("abort always raises")
 
+    def record(self, action: str, identity: str, peer: str, refusal: RefusalError) -> None:
+        """Count a refusal; record refused changes, and calls that were refused for want of rights."""
+        self._counters.refused[refusal.code.name] += 1
+        if _is_recorded(action, refusal):
+            self.access.audit.refused(identity, peer, action, job=refusal.job_id, reason=refusal.reason)
+
     def _record(self, action: str, context: Context, refusal: RefusalError) -> None:
-        """Record refused changes, and calls that were refused for want of rights."""
-        if refusal.code not in _RIGHTS and (action not in _CHANGES or refusal.code in _NOT_RECORDED):
-            return
-        try:
-            identity = self.caller(context).identity
-        except RefusalError:
-            identity = "unknown"
-        peer = context.peer() or ""
-        self.access.audit.refused(identity, peer, action, job=refusal.job_id, reason=refusal.reason)
+        identity = "unknown"
+        if _is_recorded(action, refusal):
+            with suppress(RefusalError):
+                identity = self.caller(context).identity
+        self.record(action, identity, context.peer() or "", refusal)
+
+
+def _is_recorded(action: str, refusal: RefusalError) -> bool:
+    return refusal.code in _RIGHTS or (action in _CHANGES and refusal.code not in _NOT_RECORDED)
 
 
 def _certificate_names(context: Context) -> list[str]:

@@ -9,6 +9,7 @@ from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.service.access_service import AccessService
 from perseus_dist.planner.service.attach_service import AttachService
 from perseus_dist.planner.service.budget_service import BudgetService
+from perseus_dist.planner.service.node_service import NodeService
 from perseus_dist.planner.service.operator_service import OperatorService
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
 from perseus_dist.rpc.connection import SERVICE
@@ -18,7 +19,7 @@ _Reply = TypeVar("_Reply")
 
 def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
     """All methods of the service."""
-    agents, operators = AttachService(jobs, guard), OperatorService(jobs, guard)
+    agents, nodes, operators = AttachService(jobs, guard), NodeService(jobs, guard), OperatorService(jobs, guard)
     administrators = AccessService(guard.access, guard, jobs.counters)
     budgets = BudgetService(jobs, guard)
     answered_once = {
@@ -50,9 +51,13 @@ def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
     async def attach(_: object, context: Context) -> None:
         await guard.guard("Attach", context, agents.attach(context))
 
+    async def node_stream(_: object, context: Context) -> None:
+        await guard.guard("NodeStream", context, nodes.serve(context))
+
     methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
         name: grpc.unary_unary_rpc_method_handler(guarded(name, method)) for name, method in answered_once.items()
     }
     methods["WatchJob"] = grpc.unary_stream_rpc_method_handler(guarded("WatchJob", operators.watch_job))
     methods["Attach"] = grpc.stream_stream_rpc_method_handler(attach)
+    methods["NodeStream"] = grpc.stream_stream_rpc_method_handler(node_stream)
     return grpc.method_handlers_generic_handler(SERVICE, methods)

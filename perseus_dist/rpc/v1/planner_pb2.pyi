@@ -442,6 +442,48 @@ class Refused(_message.Message):
     retry: bool
     def __init__(self, reason: _Optional[str] = ..., retry: bool = ...) -> None: ...
 
+class NodeMessage(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[NodeFrame]
+    def __init__(self, frames: _Optional[_Iterable[_Union[NodeFrame, _Mapping]]] = ...) -> None: ...
+
+class NodeFrame(_message.Message):
+    __slots__ = ("channel", "open", "message", "close")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    channel: int
+    open: str
+    message: bytes
+    close: bool
+    def __init__(self, channel: _Optional[int] = ..., open: _Optional[str] = ..., message: _Optional[bytes] = ..., close: bool = ...) -> None: ...
+
+class NodeReply(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[NodeReplyFrame]
+    def __init__(self, frames: _Optional[_Iterable[_Union[NodeReplyFrame, _Mapping]]] = ...) -> None: ...
+
+class NodeReplyFrame(_message.Message):
+    __slots__ = ("channels", "message", "ended")
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedScalarFieldContainer[int]
+    message: bytes
+    ended: ChannelEnded
+    def __init__(self, channels: _Optional[_Iterable[int]] = ..., message: _Optional[bytes] = ..., ended: _Optional[_Union[ChannelEnded, _Mapping]] = ...) -> None: ...
+
+class ChannelEnded(_message.Message):
+    __slots__ = ("code", "reason")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    reason: str
+    def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Target(_message.Message):
     __slots__ = ("t_min", "slowdown", "deadline_s")
     T_MIN_FIELD_NUMBER: _ClassVar[int]

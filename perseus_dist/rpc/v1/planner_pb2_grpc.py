@@ -39,6 +39,11 @@ class PlannerStub(object):
                 request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.AgentMessage.SerializeToString,
                 response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PlannerMessage.FromString,
                 _registered_method=True)
+        self.NodeStream = channel.stream_stream(
+                '/perseus.v1.Planner/NodeStream',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.NodeMessage.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.NodeReply.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/perseus.v1.Planner/ListJobs',
                 request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListJobsRequest.SerializeToString,
@@ -127,6 +132,14 @@ class PlannerServicer(object):
     def Attach(self, request_iterator, context):
         """One stream per rank for as long as the job runs. The agent's first message is attach; whatever either side sent before
         a break is taken up again by what attach and attached say.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NodeStream(self, request_iterator, context):
+        """The streams of a node's ranks as one, by way of its node relay. Each channel is what one Attach is: opened with the
+        token of the rank's own agent, authorised by it alone, and ended by itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -241,6 +254,11 @@ def add_PlannerServicer_to_server(servicer, server):
                     request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.AgentMessage.FromString,
                     response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PlannerMessage.SerializeToString,
             ),
+            'NodeStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.NodeStream,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.NodeMessage.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.NodeReply.SerializeToString,
+            ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
                     request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ListJobsRequest.FromString,
@@ -349,6 +367,33 @@ class Planner(object):
             '/perseus.v1.Planner/Attach',
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.AgentMessage.SerializeToString,
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PlannerMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NodeStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/perseus.v1.Planner/NodeStream',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.NodeMessage.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.NodeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,135 @@
+"""The relay's process: its socket, what bounds it, and how it leaves."""
+
+import asyncio
+import grp
+import logging
+import os
+import signal
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+
+from perseus_dist import systemd
+from perseus_dist.errors import PerseusError
+from perseus_dist.relay.agents import AgentService
+from perseus_dist.relay.uplink import Uplink
+from perseus_dist.rpc.connection import ClientTls
+from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
+
+_LONGEST_PATH_BYTES = 107  # unix(7)
+_OTHERS_MAY_WRITE = 0o002
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_AGENT_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_PLANNER_MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class RelayError(PerseusError):
+    """The relay cannot listen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayConfig:
+    """How a node relay is to run.
+
+    Attributes:
+        planner: ``host:port``, as the jobs of this node name it.
+        socket_path: Where agents come in.
+        group: Whose members may connect as well; None for this user alone. Their jobs need tokens.
+        tls: Files for TLS towards the planner; None for plain text.
+    """
+
+    planner: str
+    socket_path: Path
+    group: str | None = None
+    tls: ClientTls | None = None
+
+
+async def run_relay(config: RelayConfig) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        RelayError: The socket cannot be listened on.
+    """
+    uplink = Uplink(config.planner, config.tls)
+    server = grpc.aio.server(options=_OPTIONS)
+    server.add_generic_rpc_handlers((AgentService(uplink, config.planner, needs_token=config.group is not None),))
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    _listen(server, config)
+    await server.start()
+    running = asyncio.create_task(uplink.run())
+    stopping = asyncio.create_task(asked.wait())
+    systemd.notify("READY=1")
+    _log.info("agents of this node come in at %s", config.socket_path)
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    systemd.notify("STOPPING=1")
+    with suppress(OSError):
+        config.socket_path.unlink()
+    await server.stop(None)
+    stopping.cancel()
+    if running.done():
+        running.result()
+    running.cancel()
+
+
+def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:
+    """Bind the socket with its rights, so that there is no moment without them."""
+    path = config.socket_path.absolute()
+    if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
+        raise RelayError(f"--socket {path}: {len(os.fsencode(path))} bytes, expected at most {_LONGEST_PATH_BYTES}")
+    group = _group_number(config.group)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if path.parent.stat().st_mode & _OTHERS_MAY_WRITE:
+            raise RelayError(f"--socket {path}: everyone may write to its folder; name one in a folder of your own")
+        _remove_stale(path)
+        before = os.umask(0o177 if group is None else 0o117)
+        try:
+            server.add_insecure_port(f"unix:{path}")
+        finally:
+            os.umask(before)
+        if group is not None:
+            os.chown(path, -1, group)
+    except (OSError, RuntimeError) as error:
+        raise RelayError(f"--socket {path}: cannot be listened on ({error}); name another") from error
+
+
+def _group_number(group: str | None) -> int | None:
+    if group is None:
+        return None
+    try:
+        return int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise RelayError(f"--group {group}: there is no such group") from None
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a relay that was killed; one that answers is another's."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise RelayError(f"--socket {path}: something else is there; name another path, or remove it")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except OSError:  # it is there and does not answer
+            pass
+    raise RelayError(f"--socket {path}: another node relay listens there; name another path, or end that one")
