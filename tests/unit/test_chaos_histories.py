@@ -40,13 +40,17 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
 @pytest.mark.parametrize(
     ("seed", "invariant"),
     [
-        pytest.param(144, "settled_time", id="a power cap costs less than the clock that was read says"),
+        pytest.param(
+            144, "settled_time", id="a power cap costs less than the clock that was read says", marks=pytest.mark.stress
+        ),
         pytest.param(
             93, "waiting", id="in a probe ranks meet a power cap before their peers", marks=pytest.mark.stress
         ),
         pytest.param(173, "waiting", id="heat is over, and the power cap that all GPUs share is not"),
         pytest.param(175, "reported_baseline", id="a counter that ticks rarely makes five iterations' energy rough"),
-        pytest.param(149, "reported_slowdown", id="a baseline is 3 percent slow, and probes are not"),
+        pytest.param(
+            149, "reported_slowdown", id="a baseline is 3 percent slow, and probes are not", marks=pytest.mark.stress
+        ),
         pytest.param(15, "reported_saving", id="nothing happens, and a counter ticks rarely"),
         pytest.param(
             139, "reported_saving", id="a straggler comes and goes under waiting plans", marks=pytest.mark.stress
@@ -63,26 +67,42 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(284, "settled_time", id="a GPU that is slow by itself and hot", marks=pytest.mark.stress),
         pytest.param(495, "settled_time", id="others wait longer than a capped GPU takes", marks=pytest.mark.stress),
         pytest.param(440, "settled_time", id="power caps of several ranks that come and go", marks=pytest.mark.stress),
-        pytest.param(385, "settled_plan", id="heat held all clocks above the plan's during the sweep"),
+        pytest.param(
+            385, "settled_plan", id="heat held all clocks above the plan's during the sweep", marks=pytest.mark.stress
+        ),
         pytest.param(304, "profile_truth", id="four of six pipelines are slow in the sweep", marks=pytest.mark.stress),
         pytest.param(6112, "settled_plan", id="a link is well as its plan forgets it", marks=pytest.mark.stress),
-        pytest.param(6143, "reported_saving", id="a report is over before a rank that was cut off is heard again"),
+        pytest.param(
+            6143,
+            "reported_saving",
+            id="a report is over before a rank that was cut off is heard again",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(
             156, "reported_saving", id="another GPU is slow while a hot one is waited for", marks=pytest.mark.stress
         ),
-        pytest.param(6020, "reported_saving", id="a meter is read as an iteration is reported"),
-        pytest.param(6150, "reported_slowdown", id="heat at the baseline, and a job that ends before a probe"),
-        pytest.param(3030, "waiting", id="a GPU at its power cap beside others that wait"),
+        pytest.param(
+            6020, "reported_saving", id="a meter is read as an iteration is reported", marks=pytest.mark.stress
+        ),
+        pytest.param(
+            6150,
+            "reported_slowdown",
+            id="heat at the baseline, and a job that ends before a probe",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(3030, "waiting", id="a GPU at its power cap beside others that wait", marks=pytest.mark.stress),
         pytest.param(3084, "settled_time", id="a slower plan takes a few thousandths too long"),
         pytest.param(6121, "settled_time", id="a link is slow after the planner's end", marks=pytest.mark.stress),
-        pytest.param(7185, "settled_time", id="a link so little slower that full clocks hide it"),
+        pytest.param(
+            7185, "settled_time", id="a link so little slower that full clocks hide it", marks=pytest.mark.stress
+        ),
         pytest.param(3074, "settled_time", id="a plan of a link that was fast falls within 30 s of the last"),
         pytest.param(3019, "reprofiling", id="a slow link is no reason to sweep", marks=pytest.mark.stress),
         pytest.param(8059, "settled_plan", id="a plan of a slow link that is well again", marks=pytest.mark.stress),
         pytest.param(124, "settled_time", id="a link that was slightly slow in the sweep", marks=pytest.mark.stress),
         pytest.param(8144, "waiting", id="reports of before the end of heat raise a verdict", marks=pytest.mark.stress),
         pytest.param(7150, "waiting", id="a power cap whose times are as profiled again", marks=pytest.mark.stress),
-        pytest.param(1067, "settled_plan", id="a stopped planner orders what is past"),
+        pytest.param(1067, "settled_plan", id="a stopped planner orders what is past", marks=pytest.mark.stress),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),
         pytest.param(
             3062, "reported_saving", id="a straggler is over for an iteration, and again", marks=pytest.mark.stress
@@ -210,7 +230,7 @@ def test_one_of_two_replicas_that_is_slow_before_it_has_a_history_is_found(tmp_p
     assert ratio < 1.01
 
 
-@pytest.mark.parametrize(("dp", "half"), [(1, 7), (4, 3)])
+@pytest.mark.parametrize(("dp", "half"), [(1, 7), pytest.param(4, 3, marks=pytest.mark.stress)])
 def test_a_gpu_that_comes_and_goes_costs_little(tmp_path: Path, dp: int, half: int) -> None:
     """Each time the profile was measured again, at 1 to 2 times the iteration time, of a machine between two states."""
     events = [
