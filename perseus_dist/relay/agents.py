@@ -1,6 +1,7 @@
 """The relay's side towards agents: the planner's ``Attach`` on a UNIX socket, one call for each rank of the node."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from perseus_dist.rpc.relay_contract import FROM_PLANNER, HEARTBEAT, HEARTBEAT_S
 
 _STREAM_S = 2.5  # that an agent waits for the stream to the planner
 _WRITE_S = 30.0
+_FIRST_MESSAGE_S = 1.0
 _SCHEME = "Bearer "
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -53,6 +55,8 @@ class AgentService(grpc.GenericRpcHandler):
         try:
             ended = await self._serve(context)
         except _RefusedError as error:
+            with suppress(TimeoutError):  # an agent whose first message is cut off gets another error from gRPC
+                await asyncio.wait_for(context.read(), _FIRST_MESSAGE_S)
             await context.abort(error.code, str(error))
         if ended is not None and ended.code:
             await context.abort(_CODES[ended.code], ended.reason, FROM_PLANNER)

@@ -110,7 +110,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
 @pytest.mark.parametrize(
     ("name", "version"),
     [
-        ("PP2 x TP2", NEWER),
+        pytest.param("PP2 x TP2", NEWER, marks=pytest.mark.stress),
         pytest.param("PP4", OLDER, marks=pytest.mark.soak),
         pytest.param("PP4 V2", OLDER, marks=pytest.mark.soak),
         pytest.param("PP2 x DP2", OLDER, marks=pytest.mark.stress),

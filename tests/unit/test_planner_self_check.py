@@ -174,7 +174,7 @@ def test_transfers_are_known_where_they_were_measured() -> None:
 
 def test_transfers_that_the_profile_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(full_clock_runs, "MAX_RUNS", 0)  # as of agents that do not tell times
-    job = trained(SIMULATED, transfer_s=0.02)
+    job = trained(replace(SIMULATED, num_iterations=60), transfer_s=0.02)
     check, status = job.planner.job.measured.self_check, job.status
     assert check.is_logged
     assert status.plan_time_degree > 1.1

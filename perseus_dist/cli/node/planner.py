@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from perseus_dist.planner.access.address import Address
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.fact_database import FactDatabase
+    from perseus_dist.planner.store.postgres.address import PostgresAddress
 
 _log = logging.getLogger(__name__)
 
@@ -214,16 +215,22 @@ def _check_store(args: argparse.Namespace) -> None:
         raise PlannerOptionsError(
             "--store needs psycopg, not installed here: run \"pip install 'perseus-dist[postgres]'\""
         )
+    _store_address(args).password()
+
+
+def _store_address(args: argparse.Namespace) -> "PostgresAddress":
+    from perseus_dist.planner.store.postgres.address import PostgresAddress
+
+    return PostgresAddress(args.store, args.store_password_file)
 
 
 def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "FactDatabase | None":
     """The database of ``--store``; before the event loop runs, since this may wait for long."""
     if args.store is None or config.database is None:
         return None
-    from perseus_dist.planner.store.postgres.address import PostgresAddress
     from perseus_dist.planner.store.postgres.opening import open_postgres
 
-    return open_postgres(PostgresAddress(args.store, args.store_password_file), config.database.parent)
+    return open_postgres(_store_address(args), config.database.parent)
 
 
 def _web_address(text: str) -> "Address":
