@@ -45,14 +45,14 @@ def power_degree(job: Job) -> float | None:
     """Times the planned power that iterations draw, as measured; None where that is not known.
 
     The self-check measures it under the plan, by twelve iterations or more of a job that is well. Until then, as after
-    a restart of the planner, the baseline tells it.
+    a restart of the planner, the baseline tells it where it is above 1: GPUs may have been held back in the baseline.
     """
     plan, baseline = job.measured.self_check.latest.plan, job.measured.baseline
     if plan is not None and plan.time_degree and plan.energy_degree:
         return plan.energy_degree / plan.time_degree
     if job.plan is None or baseline is None or not baseline.energy_j:
         return None
-    return baseline.energy_j / baseline.time_s / _profiled_power_w(job, job.plan)
+    return max(1.0, baseline.energy_j / baseline.time_s / _profiled_power_w(job, job.plan))
 
 
 def demand_of(job: Job, degree: float = 1.0) -> Demand | None:
