@@ -127,7 +127,8 @@ def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path)
     [
         pytest.param("PP2 x TP2", NEWER, ("full_iteration",), 1, marks=pytest.mark.stress),
         pytest.param(
-            *("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60), marks=pytest.mark.soak
+            *("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60),
+            marks=pytest.mark.soak,
         ),
     ],
 )
