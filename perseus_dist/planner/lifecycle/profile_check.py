@@ -20,6 +20,8 @@ from perseus_dist.units import PS_PER_S, UJ_PER_J
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
 _MAX_STEP_SWEEPS = 2
+_OVERSTATED_SHARE = 0.02
+_MAX_OVERSTATED_SWEEPS = 2
 _MIN_PLANNED = 12
 """Iterations under the plan in force, before they are compared: a straggler is found within fewer, and a plan that a
 profile has misled lasts for more before the guard drops it."""
@@ -78,6 +80,31 @@ def step_in_sweep(job: Job) -> str:
         f"computations of stage {step.stage} at {step.clock_mhz} MHz take {100 * abs(step.share):.1f} % {direction} "
         "than they can beside the clock above: GPUs were slow for a part of the sweep; sweeping all ranks again"
     )
+
+
+def overstated(job: Job) -> dict[int, float]:
+    """By pp_rank that must be measured again, how much less [share] its computations take in probes than profiled.
+
+    All its replicas say so: they were slow as they were swept, as by a power cap that is over. Where a stage has time
+    to spare, plans of such a profile may be on time. After two such sweeps GPUs come and go, and no more follow.
+    """
+    watch = job.enforcement.guard
+    least = _OVERSTATED_SHARE + _Z * watch.guard.noise
+    less = {rank: 1 - ratio for rank, ratio in watch.full_ratios.items() if 1 - ratio > least}
+    if not less or job.profiling.num_overstated_sweeps >= _MAX_OVERSTATED_SWEEPS:
+        return {}
+    ranks = {rank: state.rank for rank, state in job.members.ranks.items()}
+    # A pipeline with a plan of its own is not compared with the profile.
+    others = {
+        one.pp_rank
+        for rank, one in ranks.items()
+        if rank not in less or job.straggler_plan_in_force(one.dp_rank) is not None
+    }
+    found: dict[int, float] = {}
+    for rank in less.keys() & ranks.keys():
+        if (pp_rank := ranks[rank].pp_rank) not in others:
+            found[pp_rank] = max(found.get(pp_rank, 0.0), less[rank])
+    return found
 
 
 def is_too_slow(job: Job) -> bool:
