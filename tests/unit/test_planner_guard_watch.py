@@ -221,11 +221,22 @@ def test_a_backlog_of_a_pipeline_that_a_late_switch_left_unmoved_does_not_show_t
     assert watch.figures.lost_s == pytest.approx(lost_s, abs=0.6)
 
 
-def test_times_in_probes_are_known_until_the_next_switch() -> None:
+@pytest.mark.parametrize(
+    ("ratio", "num_probes", "is_misstated"),
+    [(0.9, 1, True), (1.1, 1, False), (1.1, 2, True), (0.99, 2, False), (1.01, 2, False)],
+)
+def test_one_probe_shows_that_a_rank_takes_less_than_profiled_and_two_that_it_takes_more(
+    ratio: float,
+    num_probes: int,
+    is_misstated: bool,  # noqa: FBT001
+) -> None:
     watch = begun()
-    for iteration in watch.guard.order_probe(17):
-        report(watch, iteration, 1.0, NO_POINT, NO_POINT, kind_ratio=0.9)
-    report(watch, 20, 1.0, NO_POINT, NO_POINT, kind_ratio=0.5)  # no probe
-    assert watch.full_ratios == {0: 1.0, 1: 0.9}
-    watch.begin_plan(21, [0])
-    assert watch.full_ratios == {}
+    report(watch, 17, 1.0, NO_POINT, NO_POINT, kind_ratio=0.5)  # no probe
+    for first in range(18, 18 + 10 * num_probes, 10):
+        first_of_probe, *later = watch.guard.order_probe(first)
+        report(watch, first_of_probe, 1.0, NO_POINT, NO_POINT)
+        for iteration in later:
+            report(watch, iteration, 1.0, NO_POINT, NO_POINT, kind_ratio=ratio)
+    assert watch.misstated == ({1: pytest.approx(ratio - 1)} if is_misstated else {})
+    watch.begin_plan(40, [0])
+    assert watch.misstated == {}

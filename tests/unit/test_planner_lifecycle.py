@@ -1300,6 +1300,14 @@ def test_a_stage_that_takes_less_in_probes_than_by_the_profile_is_measured_again
     assert {*ordered.ranks, *ordered.first_only} == {0, 2}
 
 
+def test_a_stage_that_becomes_slow_for_long_is_measured_again_once() -> None:
+    """There is no peer that could tell that it straggles."""
+    fleet = Fleet().to_enforcing()
+    fleet.free_ratios = {0: 1.04}
+    assert "pp_rank 0 take up to 4.0 % more at full clocks than by the profile" in swept_after_probe(fleet)
+    assert swept_after_probe(fleet) == ""
+
+
 @pytest.mark.parametrize(
     "ratios", [{0: 0.9}, {0: 0.9, 2: 0.985}, {0: 0.99, 2: 0.99}, {0: 0.9, 3: 0.9}], ids=["one", "hardly", "less", "two"]
 )

@@ -12,7 +12,8 @@ from perseus_dist.planner.job.guard import Guard, Mode
 
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
-_MIN_AT_FULL, _NUM_AT_FULL = 2, 4  # iterations of probes
+_MIN_AT_FULL, _NUM_AT_FULL = 2, 4  # iterations, of one probe and of two
+_MISSTATED = 0.02
 _FASTER = 0.98
 _AS_PROFILED = 0.01
 _CLEARLY_SLOWER = 0.005
@@ -60,6 +61,8 @@ class GuardWatch:
         was_steady: Iterations at full clocks took the same time in the newest hold.
         num_since_sweep: Plans given up since all ranks were swept again, as long as none is trusted; None before that.
         swept_until: Iteration before which clocks may have been those of a sweep.
+        misstated: By rank whose instructions took another time in probes since the newest switch than by the profile,
+            by what share.
     """
 
     guard: Guard = field(default_factory=Guard)
@@ -75,6 +78,7 @@ class GuardWatch:
     was_steady: bool = True
     num_since_sweep: int | None = None
     swept_until: int = 0
+    misstated: dict[int, float] = field(default_factory=dict)
     _num_switches: int = 0
     _moved_by: dict[int, int] = field(default_factory=dict)  # by dp_rank, the newest switch that changed its order
     _newest_move: int = 0
@@ -105,11 +109,6 @@ class GuardWatch:
         clear = max(_CLEARLY_SLOWER, 4 * self.guard.noise)
         return {rank: excess for rank, excess in excesses.items() if excess > clear}
 
-    @property
-    def full_ratios(self) -> dict[int, float]:
-        """By rank, its instructions' times in probes over the profile's, since the newest switch."""
-        return {rank: median(ratios) for rank, ratios in self._at_full.items() if len(ratios) >= _MIN_AT_FULL}
-
     def begin_plan(self, first_iteration: int, moved: Collection[int]) -> None:
         """Another plan is in force from this iteration on.
 
@@ -123,6 +122,7 @@ class GuardWatch:
         self._newest_move = max(self._moved_by.values(), default=0)
         self._speeds.clear()
         self._at_full.clear()
+        self.misstated.clear()
 
     def observe(
         self,
@@ -153,7 +153,7 @@ class GuardWatch:
             if is_planned:
                 self._note_speed(rank, ratio, is_held_slow=is_held_slow)
             elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
-                self._at_full.setdefault(rank, deque(maxlen=_NUM_AT_FULL)).append(ratio)
+                self._note_at_full(rank, ratio)
         if report.iteration <= self._newest and report.iteration not in self._parts:
             return False
         part = self._parts.setdefault(report.iteration, _Part())
@@ -267,6 +267,18 @@ class GuardWatch:
         # does not show that others follow it.
         may_be_of_other = part.is_of_other or not (part.is_proven or is_whole)
         return Mode.MIXED if may_be_of_other and number < self.guard.first_iteration + _MAX_LATE else Mode.PLANNED
+
+    def _note_at_full(self, rank: int, ratio: float) -> None:
+        """One probe shows that a rank was slow as it was profiled, which is over; two, that it has become slow."""
+        ratios = self._at_full.setdefault(rank, deque(maxlen=_NUM_AT_FULL))
+        ratios.append(ratio)
+        least = _MISSTATED + 3 * self.guard.noise
+        is_faster = len(ratios) >= _MIN_AT_FULL and median(ratios) < 1 - least
+        is_slower = len(ratios) == _NUM_AT_FULL and min(ratios) > 1 + least
+        if is_faster or is_slower:
+            self.misstated[rank] = median(ratios) - 1
+        else:
+            self.misstated.pop(rank, None)
 
     def _note_speed(self, rank: int, ratio: float, *, is_held_slow: bool) -> None:
         """A rank that is faster than it was may end what others wait for, or what a profile took for its usual."""

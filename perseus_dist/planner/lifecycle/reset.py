@@ -25,7 +25,7 @@ def reset_run(job: Job) -> None:
     job.members.begin_run()
     job.progress = job.progress.of_next_run()
     job.profiling.reprofiled_at_s = None
-    job.profiling.num_step_sweeps = job.profiling.num_overstated_sweeps = 0
+    job.profiling.num_step_sweeps = job.profiling.num_misstated_sweeps = 0
 
 
 def reset_plan(job: Job) -> None:

@@ -88,7 +88,7 @@ class Profiling:
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
         is_unchecked: A sweep has ended whose profile has not been looked at for steps.
         num_step_sweeps: Sweeps that steps gave cause to.
-        num_overstated_sweeps: Sweeps of stages whose computations took less in probes than the profile says.
+        num_misstated_sweeps: Sweeps of stages whose computations took another time in probes than the profile says.
         cost: Of the newest series, until a plan is made of it.
         stages: Of earlier shapes of the job.
         has_tried_stages: Whether they were looked at for the present shape.
@@ -106,7 +106,7 @@ class Profiling:
     reprofiled_at_s: float | None = None
     is_unchecked: bool = False
     num_step_sweeps: int = 0
-    num_overstated_sweeps: int = 0
+    num_misstated_sweeps: int = 0
     cost: SweepCost | None = None
     stages: tuple[MeasuredStage, ...] = ()
     has_tried_stages: bool = False
