@@ -114,7 +114,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
         pytest.param("PP2 x TP2", NEWER, marks=pytest.mark.stress),
         pytest.param("PP4", OLDER, marks=pytest.mark.soak),
         pytest.param("PP4 V2", OLDER, marks=pytest.mark.soak),
-        pytest.param("PP2 x DP2", OLDER, marks=pytest.mark.stress),
+        pytest.param("PP2 x DP2", OLDER, marks=pytest.mark.soak),
     ],
 )
 def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path) -> None:
@@ -123,12 +123,14 @@ def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path)
     check_trained(run, run.train(), least_predicted=4)
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize(
     ("name", "version", "graph", "num_eager"),
     [
-        ("PP2 x TP2", NEWER, ("full_iteration",), 1),
-        ("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60),
+        pytest.param("PP2 x TP2", NEWER, ("full_iteration",), 1, marks=pytest.mark.stress),
+        pytest.param(
+            *("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_iterations_run_as_cuda_graphs(
