@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from megatron_loops import (
     CONSTANTS_S,
+    CONTEXT_PARALLEL,
     NEWER,
     NUM_MICROBATCHES,
     OLDER,
@@ -154,6 +155,18 @@ def test_iterations_run_as_cuda_graphs(
     assert "perseus: clocks stay" not in (run.folder / "training.log").read_text()
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
+
+
+@pytest.mark.soak
+def test_ranks_that_share_sequences_are_one_node(tmp_path: Path) -> None:
+    """Context parallelism, with all-to-alls within each forward and backward."""
+    run = run_in(tmp_path, "PP2 x TP2", num_steps=42)
+    layout = replace(run.layout, tp_size=1, cp_size=2)
+    run = replace(run, script=CONTEXT_PARALLEL, layout=layout, perseus_options=saved_profile(run))
+    check_trained(run, run.train(), least_predicted=4)
+    timelines = dict(read_run(run.folder).timelines)
+    assert {(line.pp_rank, line.dp_rank) for line in timelines.values()} == {(0, 0), (1, 0)}
+    check_tensor_parallel_clocks(timelines)
 
 
 @pytest.mark.soak
