@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from load_jobs import load_jobs
+from load_jobs import HOST, load_jobs
 from planner_process import Planner, planner
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from waiting import PATIENCE_S, wait_until
@@ -18,6 +19,7 @@ from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 CHROMIUM = shutil.which("chromium")
 OWN, OTHERS, TOKEN = "llama", "other-token-job", "the other job's token"
+NODE = f"node?host={quote(HOST)}"
 PHONE = {"width": 390, "height": 844}
 # Runs in the page before any of its own scripts: notes what the page's policy refuses.
 NOTE_VIOLATIONS = """
@@ -113,7 +115,7 @@ def test_anothers_job_is_refused_until_its_token_is_entered(chromium: Browser, s
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["", "nodes", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
+@pytest.mark.parametrize("path", ["", "nodes", NODE, "budgets", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
 def test_axe_finds_no_violation_and_a_phone_scrolls_one_way(
     chromium: Browser, served: Planner, path: str, scheme: str
 ) -> None:
