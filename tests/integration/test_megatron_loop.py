@@ -32,11 +32,14 @@ from perseus_dist.simulation.frameworks.training_job import running_job
 STARTED_S = 120.0
 """Until a job is under its plan; most of it is imports, on a machine that does other things too."""
 
+LONG = 5.0
+"""Times the usual kernels, beside which the experts' real work on a shared machine does not count."""
+
 
 def promised(layout: MegatronLayout) -> Schedule:
     if layout.num_chunks > 1:
         schedule = interleaved(pp=layout.pp_size, microbatches=layout.num_microbatches, chunks=layout.num_chunks)
-        return overlapped(schedule) if layout.ep_size > 1 else schedule
+        return overlapped(schedule) if layout.ep_size > 1 and layout.is_ep_overlapped else schedule
     return one_f_one_b(pp=layout.pp_size, microbatches=layout.num_microbatches)
 
 
@@ -170,11 +173,23 @@ def test_ranks_that_share_sequences_are_one_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
+def test_ranks_that_share_experts_are_one_node(tmp_path: Path) -> None:
+    """Expert parallelism, with all-to-alls within each forward and backward."""
+    run = run_in(tmp_path, "PP2 x DP2", num_steps=42)
+    layout = replace(run.layout, ep_size=2, is_ep_overlapped=False)
+    run = replace(run, layout=layout, forward_s=LONG * TIMES.forward_s, backward_s=LONG * TIMES.backward_s)
+    run = replace(run, perseus_options=saved_profile(run))
+    check_trained(run, run.train(), least_predicted=4)
+    timelines = dict(read_run(run.folder).timelines)
+    assert {(line.pp_rank, line.dp_rank) for line in timelines.values()} == {(0, 0), (1, 0)}
+    check_tensor_parallel_clocks(timelines)
+
+
+@pytest.mark.soak
 def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_path: Path) -> None:
     run = run_in(tmp_path, "PP2 x DP2", num_steps=85)
     layout = replace(run.layout, num_chunks=2, ep_size=2)
-    long = 5.0  # kernels, beside which the experts' real work on a shared machine does not count
-    run = replace(run, layout=layout, forward_s=long * TIMES.forward_s, backward_s=long * TIMES.backward_s)
+    run = replace(run, layout=layout, forward_s=LONG * TIMES.forward_s, backward_s=LONG * TIMES.backward_s)
     check_trained(run, run.train(), least_predicted=3)
     assert ",forward_backward," in (tmp_path / "profile.csv").read_text()
 

@@ -18,10 +18,7 @@ _TRAINING = (
     *("--eval-iters", "0", "--eval-interval", "1000000"),
 )
 
-_EXPERTS = (
-    *("--num-experts", "4", "--moe-token-dispatcher-type", "alltoall", "--disable-bias-linear", "--bf16"),
-    "--overlap-moe-expert-parallel-comm",
-)
+_EXPERTS = ("--num-experts", "4", "--moe-token-dispatcher-type", "alltoall", "--disable-bias-linear", "--bf16")
 
 _ON_CPU = (
     *("--distributed-backend", "gloo", "--use-cpu-initialization", "--transformer-impl", "local"),
@@ -36,8 +33,8 @@ class MegatronLayout:
 
     Attributes:
         pp_size, dp_size, tp_size, cp_size: How many ranks pipeline, data, tensor and context parallelism have.
-        ep_size: How many of the data-parallel ranks share experts, with a forward and a backward run as one; 1: the
-            model has none.
+        ep_size: How many of the data-parallel ranks share experts; 1: the model has none.
+        is_ep_overlapped: Whether a forward and a backward run as one, and experts' transfers beside computations.
         num_chunks: Virtual stages on each rank; more than one is the interleaved schedule.
         num_microbatches: Of each pipeline in an iteration.
         is_p2p_overlapped: Whether the interleaved schedule's transfers run beside the computations.
@@ -48,6 +45,7 @@ class MegatronLayout:
     tp_size: int = 1
     cp_size: int = 1
     ep_size: int = 1
+    is_ep_overlapped: bool = True
     num_chunks: int = 1
     num_microbatches: int = 8
     is_p2p_overlapped: bool = True
@@ -71,6 +69,7 @@ class MegatronLayout:
             arguments += ["--context-parallel-size", str(self.cp_size)]
         if self.ep_size > 1:
             arguments += ["--expert-model-parallel-size", str(self.ep_size), *_EXPERTS]
+            arguments += ["--overlap-moe-expert-parallel-comm"] if self.is_ep_overlapped else []
         if self.dp_size > 1:
             arguments.append("--use-distributed-optimizer")
         return arguments
