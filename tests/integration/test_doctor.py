@@ -188,6 +188,19 @@ def test_tokens_that_expire_soon(tmp_path: Path) -> None:
     assert "token 'soon' (view) expires on " in line
 
 
+def test_a_planner_whose_certificate_expires_soon(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("localhost", not_after=datetime.now(UTC) + timedelta(days=5))
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "planner.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "planner.key")
+    files = ("--tls-cert", str(tmp_path / "planner.pem"), "--tls-key", str(tmp_path / "planner.key"))
+    with planner(tmp_path, "--bind", "localhost:0", *files) as running:
+        _, lines = doctor(None, tmp_path, "--planner", running.address, "--tls-ca", str(tmp_path / "ca.pem"))
+    assert has(lines, "ok planner: ")
+    assert has(lines, "warn planner: ", "its certificate expires on ")
+
+
 def test_bad_settings_and_certificates_and_a_relay_that_is_away(tmp_path: Path) -> None:
     authority, now = trustme.CA(), datetime.now(UTC)
     for name, days in (("old", -1), ("soon", 3), ("fresh", 90)):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.jobs.call_troubles import connection_trouble
+from perseus_dist.cli.jobs.call_troubles import certificate_end_s, connection_trouble
 from perseus_dist.cli.jobs.planner_client import PlannerCallError, client_tls, named_planner, planner_calls
 from perseus_dist.cli.node.doctor.certificates import SOON_S, day_of
 from perseus_dist.messages.finding import Finding, Level
@@ -37,7 +37,15 @@ def inspect_planner(args: argparse.Namespace) -> Iterator[Finding]:
         yield Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
         return
     yield Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")
-    now_s = time.time()
+    now_s, tls = time.time(), client_tls(args)
+    end_s = None if tls is None else certificate_end_s(address, tls)
+    if end_s is not None and end_s <= now_s + SOON_S:
+        yield Finding(
+            level=Level.WARN,
+            subject="planner",
+            what=f"{address}: its certificate expires on {day_of(end_s)}",
+            remedy="renew it; the planner reads it again by itself",
+        )
     for grant in grants:
         if not grant.revoked_s and now_s < grant.expires_s <= now_s + SOON_S:
             yield Finding(
