@@ -26,7 +26,7 @@ COMMANDS = {
     "clockd": "perseus_dist.cli.node.clockd",
     "node-relay": "perseus_dist.cli.node.node_relay",
     "release": "perseus_dist.cli.node.release",
-    "doctor": "perseus_dist.cli.node.doctor",
+    "doctor": "perseus_dist.cli.node.doctor.command",
     "health": "perseus_dist.cli.node.health",
     "agent": "perseus_dist.cli.node.agent",
     "enable": "perseus_dist.cli.node.enable",

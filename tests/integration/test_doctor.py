@@ -9,12 +9,16 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
 import pytest
+import trustme
 from planner_process import planner
 
+from perseus_dist.cli import main
+from perseus_dist.device.inspection.slurm import judge_slurm_settings
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.device.lease.file import LeaseFile
 from perseus_dist.device.opening import open_clock_control
@@ -167,6 +171,87 @@ def test_planner_that_is_none(tmp_path: Path) -> None:
         assert has(lines, "fail planner:", "there is no answer")
     _, lines = doctor(None, tmp_path, "--planner", f"127.0.0.1:{port}")
     assert has(lines, "fail planner:", "no planner answers")
+
+
+def test_tokens_that_expire_soon(tmp_path: Path) -> None:
+    with planner(tmp_path) as running:
+        token_file = str(running.folder / "state" / "operator-token")
+        ask = ("--planner", running.address, "--token-file", token_file)
+        for name, valid in (("soon", "3d"), ("later", "60d"), ("ever", "")):
+            create = ["token", "create", name, "--role", "view", *(["--expires", valid] if valid else [])]
+            assert main([*create, *ask]) == 0
+        assert main(["token", "create", "revoked", "--role", "view", "--expires", "1d", *ask]) == 0
+        assert main(["token", "revoke", "revoked", *ask]) == 0
+        _, lines = doctor(None, tmp_path, *ask)
+    (line,) = [line for line in lines if "tokens" in line.split(":")[0]]
+    assert "warn tokens" in line
+    assert "token 'soon' (view) expires on " in line
+
+
+def test_a_planner_whose_certificate_expires_soon(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    issued = authority.issue_cert("localhost", not_after=datetime.now(UTC) + timedelta(days=5))
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "planner.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "planner.key")
+    files = ("--tls-cert", str(tmp_path / "planner.pem"), "--tls-key", str(tmp_path / "planner.key"))
+    with planner(tmp_path, "--bind", "localhost:0", *files) as running:
+        _, lines = doctor(None, tmp_path, "--planner", running.address, "--tls-ca", str(tmp_path / "ca.pem"))
+    assert has(lines, "ok planner: ")
+    assert has(lines, "warn planner: ", "its certificate expires on ")
+
+
+def test_bad_settings_and_certificates_and_a_relay_that_is_away(tmp_path: Path) -> None:
+    authority, now = trustme.CA(), datetime.now(UTC)
+    for name, days in (("old", -1), ("soon", 3), ("fresh", 90)):
+        issued = authority.issue_cert(
+            "localhost", not_before=now - timedelta(days=9), not_after=now + timedelta(days=days)
+        )
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+    settings = tmp_path / "perseus.toml"
+    settings.write_text('[planner]\ntls-cert = "soon.pem"\nmetrics-tls-cert = "missing.pem"\n')
+    environ = {"PERSEUS_CONFIG": str(settings), "PERSEUS_NODE_RELAY": str(tmp_path / "relay.sock")}
+    code, lines = doctor(None, tmp_path, "--tls-cert", str(tmp_path / "old.pem"), **environ)
+    assert code == 1
+    assert has(lines, f"ok settings: {settings}: 2 in force")
+    assert has(lines, f"fail certificates: {tmp_path / 'old.pem'} has expired on ")
+    assert has(lines, f"warn certificates: {tmp_path / 'soon.pem'} expires on ", "in 3 days")
+    assert has(lines, "fail certificates: ", "missing.pem, that planner.metrics-tls-cert names, cannot be read")
+    assert has(lines, "warn node relay: ", "does not answer")
+    settings.write_text('[planner]\ntls-cret = "fresh.pem"\n')
+    with socket.socket(socket.AF_UNIX) as relay:
+        relay.bind(environ["PERSEUS_NODE_RELAY"])
+        relay.listen()
+        _, lines = doctor(None, tmp_path, "--tls-ca", str(tmp_path / "fresh.pem"), **environ)
+    assert has(lines, "fail settings: ", "perseus.toml:2: [planner] has no key 'tls-cret'")
+    assert has(lines, f"ok certificates: {tmp_path / 'fresh.pem'} is valid until ")
+    assert has(lines, "ok node relay: answers on ")
+
+
+SLURM = """\
+Epilog                  = /etc/slurm/perseus/epilog
+ProctrackType           = proctrack/cgroup
+Prolog                  = /etc/slurm/perseus/prolog
+PrologFlags             = Alloc
+TaskEpilog              = /etc/slurm/perseus/task-epilog
+TaskProlog              = /etc/slurm/perseus/task-prolog
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "instead", "words"),
+    [
+        ("", "", "ok prolog, epilog and those of tasks are set"),
+        ("= /etc/slurm/perseus/epilog", "= (null)", "warn no Epilog: clocks that a killed job leaves locked"),
+        ("= /etc/slurm/perseus/task-epilog", "= (null)", "warn no TaskEpilog: "),
+        ("= Alloc", "= (null)", "warn PrologFlags is without Alloc"),
+        ("cgroup", "linuxproc", "warn ProctrackType is proctrack/linuxproc"),
+    ],
+)
+def test_slurms_settings(setting: str, instead: str, words: str) -> None:
+    found = [*judge_slurm_settings(SLURM.replace(setting, instead) if setting else SLURM)]
+    assert any(f"{finding.level} {finding.what}".startswith(words) for finding in found)
+    assert len([finding for finding in found if finding.level != "ok"]) == bool(setting)
 
 
 def node_metrics(folder: Path, file: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from slurm_cluster import NODES, PAGE, ROOT, Cluster, refusal, slurm_cluster
+from slurm_cluster import NODES, PAGE, ROOT, Cluster, has_cgroups, refusal, slurm_cluster
 from slurm_training import are_unlocked, record_of, submit_training
 from waiting import wait_until
 
@@ -46,6 +46,10 @@ def test_a_job_that_asks_for_perseus_runs_under_it_and_is_accounted_for(
     assert record.energy_j
     assert record.saved_j > 0
     assert not list(cluster.opted_in.iterdir())
+    findings = json.loads(cluster.call("sh", "-c", "perseus-dist doctor --json || true"))["findings"]
+    settings = [finding["what"] for finding in findings if finding["subject"] == "Slurm"]
+    assert len(settings) == 1 + (not has_cgroups()), settings
+    assert "prolog, epilog and those of tasks are set" in settings
     comment = job.comment()
     assert comment.startswith("perseus: drew ")
     assert re.search(r"saved .* kWh \(.* %, between .* kWh\), lost .* s$", comment), comment

@@ -47,6 +47,21 @@ def connection_trouble(
         return _plain_trouble(connection) if tls is None else _tls_trouble(connection, server_name or host, tls)
 
 
+def certificate_end_s(address: str, tls: ClientTls, *, timeout_s: float = _TIMEOUT_S) -> float | None:
+    """Until when a planner's certificate is valid, in seconds since the epoch; None where it cannot be had."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=timeout_s) as connection,
+            _client_context(tls).wrap_socket(connection, server_hostname=host) as secure,
+        ):
+            shown = (secure.getpeercert() or {}).get("notAfter")
+    except (OSError, ValueError):
+        return None
+    return ssl.cert_time_to_seconds(shown) if isinstance(shown, str) else None
+
+
 _CERTIFICATE_WANTED = Trouble(
     what="the planner refuses our certificate, or that there is none",
     remedy="name one that the planner's authority has signed with --tls-cert and --tls-key",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.settings.command_parser import find_parser
-from perseus_dist.cli.settings.files import read_files
+from perseus_dist.cli.settings.files import SettingsError, read_files
 from perseus_dist.cli.settings.keys import ALIASES, section_of
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perseus_dist.cli.settings.effective import Setting
 
 _HELP = ("-h", "--help")
+_FINDS_BAD_SETTINGS = "doctor"
 
 
 def set_defaults(
@@ -31,8 +32,20 @@ def set_defaults(
         The settings that a file or a variable has.
 
     Raises:
-        SettingsError: A file cannot be used, or a setting of the command's section is refused.
+        SettingsError: A file cannot be used, or a setting of the command's section is refused; not for ``doctor``,
+            which goes on without, and finds that itself.
     """
+    try:
+        return _set_defaults(parser, words, environ)
+    except SettingsError:
+        if words[:1] != [_FINDS_BAD_SETTINGS]:
+            raise
+        return ()
+
+
+def _set_defaults(
+    parser: argparse.ArgumentParser, words: Sequence[str], environ: Mapping[str, str]
+) -> "tuple[Setting, ...]":
     command = find_parser(parser, words)
     if command is None or not words or any(word in _HELP for word in words):
         return ()

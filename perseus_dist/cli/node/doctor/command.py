@@ -3,24 +3,21 @@
 import argparse
 import json
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
-from perseus_dist.cli.jobs.call_troubles import connection_trouble
-from perseus_dist.cli.jobs.planner_client import (
-    PlannerCallError,
-    add_planner_arguments,
-    client_tls,
-    named_planner,
-    planner_calls,
-)
+from perseus_dist.cli.jobs.planner_client import add_planner_arguments
+from perseus_dist.cli.node.doctor.certificates import inspect_certificates
+from perseus_dist.cli.node.doctor.packages import inspect_packages
+from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
+from perseus_dist.cli.node.doctor.settings import inspect_settings
 from perseus_dist.device.inspection.node import inspect_device
+from perseus_dist.device.inspection.slurm import inspect_slurm_settings
 from perseus_dist.device.node_metrics import node_metrics
 from perseus_dist.errors import PerseusError
-from perseus_dist.messages.finding import Finding, Level
+from perseus_dist.messages.finding import Level
 from perseus_dist.planning.output_file import check_writable, write_output
 
 _EPILOG = """\
@@ -29,13 +26,12 @@ example:
   perseus-dist doctor --planner planner.example:50151 --json
   perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
-Looks at packages, driver, GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps,
-and the planner. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps
-perseus-dist from working.
+Looks at packages, settings files, certificates, driver, GPUs, the right to set clocks, clock daemons, other jobs,
+operators' locks and power caps, Slurm's settings, the node relay, and the planner with its tokens. Asks clockd for a
+lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps perseus-dist from working.
 """
 
 _READABLE_BY_ALL = 0o644  # node_exporter is another user
-_PLANNER_TIMEOUT_S = 3.0
 
 
 class DoctorOptionsError(PerseusError):
@@ -74,9 +70,11 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.metrics is not None:
         return _write_metrics(args)
-    findings = [*_inspect_packages(), *inspect_device(os.environ)]
+    of_settings, settings = inspect_settings(os.environ)
+    findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_device(os.environ)]
+    findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ)]
     if args.planner is not None:
-        findings.append(_inspect_planner(args))
+        findings += inspect_planner(args)
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:
@@ -97,35 +95,3 @@ def _write_metrics(args: argparse.Namespace) -> int:
     with suppress(OSError):  # it belongs to another user, who has seen to it
         args.metrics.chmod(_READABLE_BY_ALL)
     return 0
-
-
-def _inspect_packages() -> Iterator[Finding]:
-    needed_for = {"nvidia-ml-py": "reading and setting GPUs", "grpcio": "reaching a planner", "protobuf": "the same"}
-    found = [f"perseus-dist {version('perseus-dist')}"]
-    for name, purpose in needed_for.items():
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            yield Finding(
-                level=Level.FAIL,
-                subject="packages",
-                what=f"{name} is not installed, which is needed for {purpose}",
-                remedy="pip install 'perseus-dist[agent]'",
-            )
-    yield Finding(level=Level.OK, subject="packages", what=", ".join(found))
-
-
-def _inspect_planner(args: argparse.Namespace) -> Finding:
-    """Whether it can be reached, serves, and takes the token."""
-    address: str = args.planner
-    if (trouble := connection_trouble(address, client_tls(args))) is not None:
-        return Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
-    try:
-        with planner_calls(args, named_planner(args, address)) as (planner, metadata):
-            from perseus_dist.rpc.v1 import planner_pb2 as pb
-
-            jobs = planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata).jobs
-    except PlannerCallError as error:
-        what, _, remedy = str(error).partition("; ")
-        return Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
-    return Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")

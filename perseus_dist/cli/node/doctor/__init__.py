@@ -1,0 +1,1 @@
+"""``perseus-dist doctor``: checks of a node and of what it is to work with."""
