@@ -51,6 +51,7 @@ from perseus_dist.planner.lifecycle.events import (
     Persist,
     PlanExpected,
     PlanFailed,
+    PlannerEnds,
     PlanReady,
     RankAttached,
     RankDetached,
@@ -1381,6 +1382,18 @@ def end_of(fleet: Fleet) -> None:
         fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
         fleet.detach(rank)
     assert fleet.phase() is Phase.DONE
+
+
+def test_a_planner_that_ends_stores_what_was_saved_since_the_last_time() -> None:
+    fleet = Fleet(policy=replace(POLICY, saving_period_s=3600.0)).to_enforcing()
+    fleet.iterate(10, energy_j=40.0)
+    saved_j = fleet.job.measured.saving.saved_j
+    assert saved_j > 0
+    assert "saved" not in fleet.facts
+    assert fleet.tell(PlannerEnds()) != []
+    assert fleet.tell(PlannerEnds()) == [], "there is nothing new"
+    fleet.restart()
+    assert job_status(fleet.job).saved_j == saved_j
 
 
 def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_restarts() -> None:
