@@ -113,6 +113,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         ),
         pytest.param(1106, "profile_truth", id="a power cap of a stage with time to spare", marks=pytest.mark.stress),
         pytest.param(8076, "profile_truth", id="a rank 4 percent slow with time to spare", marks=pytest.mark.stress),
+        pytest.param(7237, "settled_time", id="a straggler, a slow link, and hot GPUs", marks=pytest.mark.stress),
         pytest.param(7151, "profile_truth", id="a rank 8 percent slow with time to spare", marks=pytest.mark.stress),
         pytest.param(8147, "profile_truth", id="a lone rank 3 percent slow under a slower target"),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),

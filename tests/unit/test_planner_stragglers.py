@@ -30,6 +30,7 @@ from perseus_dist.planner.job.facts import (
     SweepEnded,
     SwitchDecided,
 )
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose
 from perseus_dist.planner.lifecycle.events import (
     Answer,
     Effect,
@@ -50,6 +51,7 @@ from perseus_dist.planner.lifecycle.events import (
     Tick,
 )
 from perseus_dist.planner.lifecycle.lifecycle import Policy, restore, step
+from perseus_dist.planner.lifecycle.plan import start_planning
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.worker.frontier_build import build_plan
@@ -516,6 +518,50 @@ def test_slow_instructions_without_a_reason_are_detected_by_time() -> None:
     assert world.status.verdicts == ()
     assert world.points == usual
     assert own(world, 1) == 0
+
+
+@pytest.mark.parametrize("is_same_profile", [True, False])
+def test_a_straggler_stays_known_under_a_table_of_the_same_profile(*, is_same_profile: bool) -> None:
+    """Planned again for other transfers: its peers wait at other clocks by then, and nothing could find it anew."""
+    world = World()
+    world.iterate(20)
+    world.cap_mhz[2] = 1000
+    world.until(lambda: bool(slow_ranks(world)))
+    watch, revision = world.job.detection.watch, world.status.table_revision
+    assert world.job.plan is not None
+    if not is_same_profile:
+        world.job.plan = replace(world.job.plan, profile_csv=world.job.plan.profile_csv.replace(b"1400", b"1410"))
+        world.job.detection.watch = None
+        world.iterate()
+        watch = world.job.detection.watch
+    world.effects += start_planning(world.job, "other transfers")
+    world.requests.append(world.effects[-1].request)  # type: ignore[union-attr]
+    world.waiting.append((world.iteration, world.requests[-1]))
+    world.iterate(2)
+    assert world.status.table_revision > revision
+    assert (world.job.detection.watch is watch) is is_same_profile
+    if is_same_profile:
+        for _ in range(12):
+            world.iterate()
+            assert slow_ranks(world) == [2]
+
+
+def test_a_pipeline_waits_no_longer_than_a_straggler_takes_where_a_slow_link_may_make_it_late() -> None:
+    points = []
+    for factor in (1.0, 1.1):
+        world = World()
+        assert world.job.plan is not None
+        summary = world.job.plan.summary
+        slowest_ps = round(factor * summary.baseline_time_ps) if factor > 1 else 0
+        world.job.plan = replace(world.job.plan, summary=replace(summary, slowest_case_ps=slowest_ps))
+        world.iterate(20)
+        world.cap_mhz[3] = 800
+        world.iterate(20)
+        choice = choose(world.job)
+        time_s = summary.time_ps[choice.points[0]] / 1e12
+        assert factor * time_s <= world.status.t_prime_s
+        points.append(choice.points[0])
+    assert 0 < points[1] < points[0]
 
 
 def test_a_stage_with_time_to_spare_makes_nobody_wait_longer_than_it_costs() -> None:

@@ -1,7 +1,7 @@
 """The straggler detector of one job under one table: what ranks report, in the detector's terms."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from perseus_dist.messages.from_agent import GpuSample, IterationReport
 from perseus_dist.planning.schedule.instruction import Kind
@@ -22,7 +22,8 @@ class DetectorAdapter:
     """Owned by its job.
 
     Attributes:
-        revision: Of the table whose plans are followed; for another one a new detector begins.
+        revision: Of the table whose plans are followed.
+        profile: What that compares times with; for a table of another one a new detector begins.
         num_refused: Reports that it could not take.
         is_ripe: Whether it knows enough for its silence to mean something.
     """
@@ -31,6 +32,7 @@ class DetectorAdapter:
         self,
         *,
         revision: int,
+        profile: Hashable,
         schedule: Schedule,
         places: Sequence[RankCoords],
         kind_shares: Mapping[str, float],
@@ -40,12 +42,13 @@ class DetectorAdapter:
 
         Args:
             revision: Of the table.
+            profile: What it compares times with.
             schedule: Which pp_rank runs which kinds of computation.
             places: Where each rank stands.
             kind_shares: Of kinds in all computation; those that are not there count alike.
             policy: How much evidence a verdict takes.
         """
-        self.revision = revision
+        self.revision, self.profile = revision, profile
         self.num_refused = 0
         self.policy = policy
         self._kinds_of_pp_rank = [
@@ -109,6 +112,12 @@ class DetectorAdapter:
     def has_urgent_news(self, now_s: float) -> bool:
         """Whether NVML has said something that should be judged at once."""
         return self._detector.has_gpu_news and now_s >= self._judged_at_s + PROMPT_PERIOD_S
+
+    def change_table(self, revision: int, first_iteration: int) -> None:
+        """From this iteration on plans of another table are followed, made from the same profile."""
+        self.revision = revision
+        for dp_rank in range(self._layout.dp_size):
+            self.change_plan(dp_rank, first_iteration)
 
     def change_plan(self, dp_rank: int, first_iteration: int) -> None:
         """From this iteration on a pipeline follows a plan of its own, and its time says something new."""

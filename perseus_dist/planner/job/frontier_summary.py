@@ -25,6 +25,8 @@ class FrontierSummary:
         tail_ps: [ps] of the baseline after its last computation, as for gradients and the optimizer.
         slow_rank_ps: (pp_size, len(SLOW_FACTORS)) [ps] of the baseline with one rank so many times as slow; empty of
             a first plan, and where a planner of before did not write it.
+        slowest_case_ps: [ps] the same as ``baseline_time_ps`` in the slowest case that plans are on time in, as with a
+            slow link; 0 where there is one case, and where a planner of before did not write it.
         saving_low, saving_high: (num_points) where each plan's saving is likely to lie, by the profile's errors; empty
             where the profile does not show them, of a first plan, and where a planner of before did not write them.
     """
@@ -40,6 +42,7 @@ class FrontierSummary:
     kind_shares: tuple[float, ...] = ()
     tail_ps: int = 0
     slow_rank_ps: tuple[tuple[int, ...], ...] = ()
+    slowest_case_ps: int = 0
     saving_low: tuple[float, ...] = ()
     saving_high: tuple[float, ...] = ()
 
@@ -56,6 +59,11 @@ class FrontierSummary:
     def point_for_deadline(self, deadline_ps: int) -> int:
         """The plan with the least total energy within a deadline; the fastest where none is within it."""
         return self._least(max(1, bisect_right(self.time_ps, deadline_ps)))
+
+    @property
+    def case_factor(self) -> float:
+        """Times its own time that a plan takes in the slowest case, at most."""
+        return max(1.0, self.slowest_case_ps / self.baseline_time_ps)
 
     def point_for_straggler(self, t_prime_ps: int) -> int:
         """The plan with the least energy where everybody waits until T' anyway; the fastest where none is within it."""

@@ -1,6 +1,7 @@
 """A planning request carried out: profile, frontier, tables, files. Runs in the planning worker."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -128,11 +129,12 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         one = frontier_of(with_slow_ranks(problem_with(groups[0][0]), [slow]))
         cases.append(Case(one, one.baseline.time_ps))
     frontier = on_time_in_all(cases[0], cases[1:])
+    summary = summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first), knows_intervals=not is_first)
+    if len(cases) > 1:
+        summary = replace(summary, slowest_case_ps=max(case.reference_ps for case in cases))
     return PlannedRequest(
         frontier=frontier,
-        summary=summarize(
-            frontier, knows_slow_ranks=not (request.slow_ranks or is_first), knows_intervals=not is_first
-        ),
+        summary=summary,
         frontier_npz=frontier_npz(frontier if len(cases) == 1 else as_played(frontier)),
         profile_csv=profile_csv(with_transfers(bare, groups[0][0])),
         is_first=is_first,

@@ -59,7 +59,10 @@ def choose(job: Job) -> Choice:
         if own := owns.get(choice.dp_rank):
             points.append(_own_point(job, own, choice))
         elif choice.is_waiting:
-            points.append(summary.point_for_straggler(round(choice.plan_time_s * PS_PER_S)))
+            # T' is the straggler's, whatever link another pipeline meets; what operators report is a factor.
+            factor = 1.0 if job.stragglers else summary.case_factor
+            within_ps = round(choice.plan_time_s * PS_PER_S / factor)
+            points.append(max(at_target, summary.point_for_straggler(within_ps)))
         else:
             points.append(at_target)
     wish = f"budget {job.chosen_pace.budget}" if job.chosen_pace and is_paced(job) else target_text(job.target)

@@ -1,12 +1,15 @@
 """Who is slow: what ranks report is put to the detector, and what it concludes becomes switches and own plans."""
 
+import csv
 from collections.abc import Sequence
+from io import StringIO
 
 from perseus_dist.messages.from_agent import IterationReport, Telemetry
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import (
     is_seen_under_own_plans,
     own_target_point,
@@ -33,7 +36,7 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
         return
     watch = job.detection.watch
     if watch is None or watch.revision != job.plan.revision:
-        watch = job.detection.watch = _new_watch(job)
+        watch = job.detection.watch = _watch_of_table(job)
         if watch is None:
             return
     rank = state.rank.rank
@@ -120,18 +123,37 @@ def _place(verdict: Verdict) -> tuple[int, int, bool]:
     return verdict.dp_rank, verdict.pp_rank, verdict.is_whole_pipeline
 
 
-def _new_watch(job: Job) -> DetectorAdapter | None:
-    """A detector for the newest table; None while it is not known where every rank stands."""
-    if job.plan is None or len(job.members.places) < job.num_ranks:
+def _watch_of_table(job: Job) -> DetectorAdapter | None:
+    """A detector for the newest table; None while it is not known where every rank stands.
+
+    Times of a table that was made anew for other transfers are compared with the same profile: who is slow, and what
+    has been usual, stays known.
+    """
+    if job.plan is None or job.switch is None or len(job.members.places) < job.num_ranks:
         return None
+    profile, watch = _times_by_profile(job.plan), job.detection.watch
+    if watch is not None and watch.profile == profile:
+        watch.change_table(job.plan.revision, job.switch.effective_iteration)
+        return watch
     places = [job.members.places[rank] for rank in range(job.num_ranks)]
     shares = dict(zip(Kind, job.plan.summary.kind_shares, strict=False))  # of an older planner's plan there are none
     return DetectorAdapter(
         revision=job.plan.revision,
+        profile=profile,
         schedule=parse_schedule(job.schedule_text),
         places=[RankCoords(pp_rank=at.pp_rank, dp_rank=at.dp_rank, tp_rank=at.tp_rank) for at in places],
         kind_shares={str(kind): share for kind, share in shares.items() if share > 0},
         policy=_POLICY,
+    )
+
+
+def _times_by_profile(plan: JobPlan) -> frozenset[tuple[str, ...]]:
+    """Stage, kind, clock and time of each computation at each clock; transfers have no clock."""
+    rows = csv.DictReader(StringIO(plan.profile_csv.decode()))
+    return frozenset(
+        (row["stage"], row["instruction"], row["frequency"], row["time"])
+        for row in rows
+        if row["frequency"] not in ("", "0")
     )
 
 
