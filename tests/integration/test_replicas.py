@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from planner_process import Planner, planner
+from node_relay import RelayedRank, node_relay
+from planner_process import Planner, planner, wait_until
 from postgres_server import PostgresServer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
@@ -105,3 +106,47 @@ def test_jobs_of_a_killed_replica_go_on_at_the_other(
 
     with replica(tmp_path / "first", url, first) as dying, replica(tmp_path / "second", url, second):
         asyncio.run(play(dying))
+
+
+def test_ranks_and_their_relay_are_sent_on_and_a_replica_that_ends_hands_over(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.url(postgres.fresh_database())
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    with (
+        replica(tmp_path / "first", url, first) as ending,
+        replica(tmp_path / "second", url, second),
+        node_relay(tmp_path, second) as relay,
+        RelayedRank("job", 0, f"{first},{second}", None) as direct,
+    ):
+        wait_until(lambda: direct.is_attached)
+        assert owners(postgres)["job"][0] == first
+        with RelayedRank("job", 1, f"{second},{first}", relay.socket) as sent_on:
+            wait_until(lambda: sent_on.is_attached)
+            assert owners(postgres)["job"][0] == first
+            assert direct.troubles == sent_on.troubles == []
+            assert ending.end(signal.SIGTERM) == 0
+            wait_until(lambda: direct.is_attached and sent_on.is_attached)
+            assert owners(postgres)["job"][0] == second
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--store", "postgresql://u@h:abc/d"], "--store: saw port abc, expected a number"),
+        (["--store", "postgresql://u@h:5432,i:99999/d"], "--store: saw port 99999, expected a number"),
+        (["--store", "postgresql://u@h/d?nosuch=1"], "--store: cannot be read"),
+        (["--advertise", "a:1"], "--advertise needs --store"),
+        (["--store", "postgresql://u@h/d", "--advertise", "a"], "--advertise: 'a' is no address"),
+        (["--store", "postgresql://u@h/d", "--advertise", "0.0.0.0:1"], "--advertise 0.0.0.0:1: nothing"),
+        (["--store", "postgresql://u@h/d", "--advertise", "a:0"], "--advertise a:0: nothing"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_before_anything_is_made(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("psycopg")
+    assert main(["planner", "--state-dir", str(tmp_path / "state"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert list(tmp_path.iterdir()) == []
