@@ -63,6 +63,8 @@ class MemoryLeases:
         is_away: Whether the database cannot be reached from here.
     """
 
+    lease_s = 60.0  # by the clock of the loop: tests suspend by themselves
+
     def __init__(self, database: Database, number: int, address: str) -> None:
         self.database = database
         self.number = number

@@ -182,6 +182,31 @@ def test_a_replica_that_was_silent_while_all_others_were_too_goes_on() -> None:
     played(play)
 
 
+def test_a_replica_that_is_cut_off_serves_no_job_beyond_its_lease() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        replica, other = fleet.replicas
+        replica.leases.lease_s = 0.05
+        for number, job_id in enumerate(JOBS):
+            await replica.attach(job_id)
+            assert replica.write(job_id, fact(number))
+        await replica.ownership.beat()
+        replica.leases.is_away = True
+        await asyncio.sleep(0.1)
+        await replica.ownership.beat()
+        assert replica.jobs == {}
+        assert "cut off" in replica.endings["job-0"].reason
+        await other.ownership.beat()
+        assert await other.attach("job-0") == "replica-0", "the lease lasts by the database's clock"
+        replica.leases.lease_s = 60.0
+        replica.leases.is_away = False
+        await replica.ownership.beat()
+        assert sorted(job_id for job_id in replica.jobs if job_id) == list(JOBS), "no other has taken them"
+        assert replica.jobs["job-5"] == [fact(5)]
+
+    played(play)
+
+
 def test_a_replica_that_leaves_hands_everything_over_at_once() -> None:
     async def play() -> None:
         fleet = Fleet(2)
@@ -270,6 +295,8 @@ def test_whatever_happens_each_epoch_has_one_writer_and_nothing_stored_is_lost(s
                     replica.is_running = not replica.is_running
                 case 1:
                     replica.leases.is_away = not replica.leases.is_away
+                    if chance.random() < 0.5:
+                        replica.ownership.suspend()
                 case 2:
                     await fleet.pass_time(chance.choice([BEAT_S, LEASE_S, 3 * LEASE_S]))
                 case 3:

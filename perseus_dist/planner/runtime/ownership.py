@@ -1,8 +1,8 @@
 """Which jobs one of several replicas owns: taken when a rank or a call comes, or when their owner has died.
 
 ```
-            ensure, orphans of a survey                      lost, fenced, handed over, left
-  elsewhere --------------------------> owned, with an epoch -------------------------------> elsewhere
+            ensure, orphans of a survey                      lost, fenced, suspended, handed over, left
+  elsewhere --------------------------> owned, with an epoch ------------------------------------------> elsewhere
 ```
 
 Everything here runs on the event loop but for calls on the table of leases, which wait for the database and run one
@@ -31,6 +31,7 @@ from perseus_dist.planner.store.lease_table import Claimed, LeaseError, LeaseTab
 from perseus_dist.planner.store.store import NO_JOB
 
 BEAT_S = 0.4
+_CAUTION = 0.9  # times the lease: this replica's clock and the database's do not run alike
 _SLOW_BEAT_S = 1.0  # beats that take longer are logged
 
 _Result = TypeVar("_Result")
@@ -83,6 +84,8 @@ class Ownership:
         self._taking = asyncio.Lock()  # no job is claimed twice, which would make its first epoch void
         self._empty: frozenset[str] = frozenset()  # owned, and without a job at the latest beat
         self._survey = Survey()
+        self._suspended: frozenset[str] = frozenset()
+        self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
         self._trouble = ""
 
@@ -124,11 +127,15 @@ class Ownership:
         """Renew the leases, give up what is lost or belongs elsewhere, and take what has no owner."""
         if self._is_leaving:
             return
-        began_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         held = dict(self.epochs)
         survey = await self._asked(self._leases.survey, held)
         if survey is None or self._is_leaving:
             return
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
         self._survey = survey
         self.replicas = tuple(address for address in survey.replicas if address != self.address)
         for job_id in survey.lost:
@@ -136,7 +143,7 @@ class Ownership:
         await self._hand_over()
         await self._adopt()
         await self._drop_empty()
-        if (took_s := time.monotonic() - began_s) > _SLOW_BEAT_S:
+        if (took_s := loop.time() - began_s) > _SLOW_BEAT_S:
             _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)
 
     async def keep(self) -> None:
@@ -157,17 +164,24 @@ class Ownership:
             _log.warning("%s: another replica has taken over, since this one was silent", _named(job_id))
             self._holder.give_up(job_id, Ending(reason=f"{_named(job_id)} at another replica now; attach again"))
 
+    def suspend(self) -> None:
+        """Give up everything for now: the leases are over by this replica's clock, and others may have the jobs."""
+        if not self.epochs:
+            return
+        _log.warning("leases could not be renewed in time: %d jobs are given up until they can be", self.num_owned)
+        self._suspended |= self.epochs.keys()
+        self._give_up_all(Ending(reason="this replica is cut off from its database; attach again, to another one"))
+
     async def leave(self) -> None:
         """Give up everything, so that other replicas go on at once; nothing is taken any more."""
         self._is_leaving = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         for claiming in list(self._claiming.values()):
             claiming.cancel()
         if self._claiming:
             await asyncio.wait(list(self._claiming.values()))
-        ending = Ending(reason="this replica ends; attach again, to another one")
-        for job_id in list(self.epochs):
-            del self.epochs[job_id]
-            self._holder.give_up(job_id, ending)
+        self._give_up_all(Ending(reason="this replica ends; attach again, to another one"))
         with suppress(LeaseError):  # they lapse
             await self._run(self._leases.resign)
         if self._thread is not None:
@@ -220,6 +234,8 @@ class Ownership:
 
     async def _adopt(self) -> None:
         """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
+        if self._suspended and await self._take(sorted(self._suspended)):
+            self._suspended = frozenset()
         orphans = self._survey.orphans
         if NO_JOB in orphans:
             await self._take([NO_JOB])
@@ -230,13 +246,15 @@ class Ownership:
         share = -(-len(free) // max(len(self._survey.replicas), 1))
         await self._take(free[:share])
 
-    async def _take(self, orphans: Sequence[str]) -> None:
+    async def _take(self, orphans: Sequence[str]) -> bool:
+        """Take those of them that have no owner still; False if the table did not answer."""
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
-            found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else None
+            found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
             for job_id, claimed in (found or {}).items():
                 if isinstance(claimed, Claimed):
                     self._own(job_id, claimed)
+            return found is not None
 
     # ---- giving up ---------------------------------------------------------------------------------------------------
 
@@ -250,6 +268,11 @@ class Ownership:
     def _is_covered(self, job_id: str) -> bool:
         """Whether a power budget covers a job."""
         return any(covers(patterns, job_id) for patterns in self._survey.patterns)
+
+    def _give_up_all(self, ending: Ending) -> None:
+        for job_id in list(self.epochs):
+            del self.epochs[job_id]
+            self._holder.give_up(job_id, ending)
 
     async def _hand_over(self) -> None:
         if not self._survey.patterns:

@@ -59,6 +59,10 @@ class LeaseTable(Protocol):
     def address(self) -> str:
         """Where agents and commands reach this replica."""
 
+    @property
+    def lease_s(self) -> float:
+        """How long the leases last from the begin of a renewal, in seconds."""
+
     def survey(self, held: Mapping[str, int]) -> Survey:
         """Renew the registration, and look around.
 

@@ -118,6 +118,8 @@ class ReplicaLeases:
         set_aside: Keeps rows that cannot be read where a person finds them; called in the thread that claims.
     """
 
+    lease_s = LEASE_S
+
     def __init__(
         self,
         address: PostgresAddress,
