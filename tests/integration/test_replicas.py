@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -128,6 +129,14 @@ def test_ranks_and_their_relay_are_sent_on_and_a_replica_that_ends_hands_over(
             assert ending.end(signal.SIGTERM) == 0
             wait_until(lambda: direct.is_attached and sent_on.is_attached)
             assert owners(postgres)["job"][0] == second
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("postgres")
+def test_owners_of_random_jobs_are_killed_and_stopped() -> None:
+    script = Path(__file__).parents[1] / "stress" / "replica_kills.py"
+    done = subprocess.run([sys.executable, str(script), "--kills", "4"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

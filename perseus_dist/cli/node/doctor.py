@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         return _write_metrics(args)
     findings = [*_inspect_packages(), *inspect_device(os.environ)]
     if args.planner is not None:
-        findings.append(_inspect_planner(args))
+        findings += [_inspect_planner(args, address) for address in args.planner.split(",")]
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:
@@ -114,9 +114,8 @@ def _inspect_packages() -> Iterator[Finding]:
     yield Finding(level=Level.OK, subject="packages", what=", ".join(found))
 
 
-def _inspect_planner(args: argparse.Namespace) -> Finding:
+def _inspect_planner(args: argparse.Namespace, address: str) -> Finding:
     """Whether it can be reached, serves, and takes the token."""
-    address: str = args.planner
     if (trouble := connection_trouble(address, client_tls(args))) is not None:
         return Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
     try:

@@ -101,7 +101,13 @@ class Ownership:
 
     def owns(self, job_id: str) -> bool:
         """Whether the job is this replica's; ``NO_JOB`` stands for the policies."""
+        self.check()
         return job_id in self.epochs
+
+    def check(self) -> None:
+        """Give up what this replica, which was stopped perhaps, may have lost: before anything is said of its jobs."""
+        if self._expiry is not None and asyncio.get_running_loop().time() >= self._expiry.when():
+            self.suspend()
 
     async def ensure(self, job_id: str, *, known_only: bool = False) -> None:
         """Own a job from now on, unless another replica does.
@@ -113,7 +119,7 @@ class Ownership:
         Raises:
             RefusalError: Another replica is to be asked, or the database is away.
         """
-        if job_id in self.epochs:
+        if self.owns(job_id):
             return
         if self._is_leaving:
             raise RefusalError(grpc.StatusCode.UNAVAILABLE, "the planner ends; another replica has its jobs")

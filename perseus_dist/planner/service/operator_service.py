@@ -49,6 +49,8 @@ class OperatorService:
         """All jobs that the caller may open; other calls go on meanwhile."""
         caller = self._called("ListJobs", context)
         parse(pb.ListJobsRequest, data)
+        if self._jobs.ownership is not None:
+            self._jobs.ownership.check()
         statuses: list[pb.JobStatus] = []
         for actor in self._jobs.all():
             if caller.may(Role.VIEW, actor.job.job_id, owner_of(actor)):
