@@ -45,9 +45,14 @@ INSERT INTO {POSTGRES_SCHEMA}.leases (job, planner, epoch)
 SELECT wanted.job, planners.number, nextval('{POSTGRES_SCHEMA}.epochs')
 FROM unnest(%(jobs)b::text[]) AS wanted(job) CROSS JOIN {POSTGRES_SCHEMA}.planners
 WHERE planners.number = %(number)s AND planners.alive_until > now()
+    AND (NOT %(known_only)s::bool OR wanted.job IN (SELECT job FROM {POSTGRES_SCHEMA}.leases))
 ON CONFLICT (job) DO UPDATE SET planner = excluded.planner, epoch = excluded.epoch WHERE {_IS_FREE}
 RETURNING job, epoch
 """
+_LIMITS = """
+SELECT set_config('lock_timeout', '10s', true), set_config('idle_in_transaction_session_timeout', '1s', true)
+"""
+"""For one transaction: a process that is stopped in the middle of it holds up others' claims no longer than that."""
 _KNOWN = f"SELECT job FROM {POSTGRES_SCHEMA}.leases WHERE job = ANY(%(jobs)b::text[])"
 _OWNERS = f"""
 SELECT leases.job, planners.address
@@ -84,6 +89,7 @@ def register_replica(opened: Opened, state_id: str, place: str, address: str) ->
         The replica's number; or a planner that lives and serves all jobs.
     """
     with opened.transaction():
+        opened.execute(_LIMITS)
         opened.execute(LOCK)
         row = opened.execute(
             f"SELECT place, extract(epoch FROM alive_until - now())::float8 FROM {POSTGRES_SCHEMA}.planners "
@@ -147,7 +153,8 @@ class ReplicaLeases:
         parameters = {"jobs": list(held), "epochs": list(held.values()), "number": self._number}
 
         def run(opened: Opened) -> None:
-            with opened.transaction():
+            with opened.pipeline(), opened.transaction():
+                opened.execute(_LIMITS)
                 opened.execute(_DELETE, parameters)
                 opened.execute(_RELEASE, parameters)
 
@@ -172,8 +179,9 @@ class ReplicaLeases:
 
     def _survey(self, opened: Opened, held: Mapping[str, int]) -> Survey:
         number = {"number": self._number}
-        with opened.transaction():
-            row = opened.execute(_RENEW, {**number, "lease_s": LEASE_S}).fetchone()
+        with opened.pipeline(), opened.transaction():
+            renewed = opened.execute(_RENEW, {**number, "lease_s": LEASE_S})
+        row = renewed.fetchone()
         if row is None:
             raise self._gone(held)
         lost: frozenset[str] = frozenset()
@@ -204,27 +212,32 @@ class ReplicaLeases:
 
     def _claim(self, opened: Opened, jobs: list[str], *, known_only: bool) -> "dict[str, Claimed | str]":
         found: dict[str, Claimed | str] = {}
-        number = {"number": self._number}
-        with opened.transaction():
+        number, named = {"number": self._number}, {"jobs": sorted(jobs)}
+        found.update(opened.execute(_OWNERS, {**number, **named}).fetchall())
+        if len(found) == len(jobs):
+            return found  # without the lock: ranks of thousands of jobs may come here
+        with opened.pipeline(), opened.transaction():
+            opened.execute(_LIMITS)
             opened.execute(LOCK)
-            opened.execute("SET LOCAL lock_timeout = '10s'")
-            known = {job for (job,) in opened.execute(_KNOWN, {"jobs": jobs})}
-            wanted = [job for job in jobs if job in known] if known_only else jobs
-            taken = opened.execute(_CLAIM, {**number, "jobs": sorted(wanted)}).fetchall()
-            epochs: dict[str, int] = dict(taken)
-            rows: dict[str, list[FactRow]] = {job: [] for job in epochs}
-            for job, *row in opened.execute(_FACTS, {"jobs": list(epochs)}, binary=True):
-                rows[job].append(FactRow(*row))
-            found.update(opened.execute(_OWNERS, {**number, "jobs": jobs}).fetchall())
+            before = opened.execute(_KNOWN, named)
+            taken = opened.execute(_CLAIM, {**number, **named, "known_only": known_only})
+            owners = opened.execute(_OWNERS, {**number, **named})
             registered = opened.execute(f"SELECT 1 FROM {POSTGRES_SCHEMA}.planners WHERE number = %(number)s", number)
-            if registered.fetchone() is None:
-                raise self._gone(jobs)
+        if registered.fetchone() is None:
+            raise self._gone(jobs)
+        known = {job for (job,) in before}
+        epochs: dict[str, int] = dict(taken.fetchall())
+        found.update(owners.fetchall())
+        # From here on the owner before can store nothing more; a process that is stopped here holds no lock.
+        rows: dict[str, list[FactRow]] = {job: [] for job in epochs}
+        for job, *row in opened.execute(_FACTS, {"jobs": list(epochs)}, binary=True):
+            rows[job].append(FactRow(*row))
         for job, epoch in epochs.items():
             facts, is_salvaged = self._read(job, rows[job])
             found[job] = Claimed(
                 epoch=epoch, facts=facts, has_predecessor=job in known and job != _NO_JOB, is_salvaged=is_salvaged
             )
-        if missing := [job for job in wanted if job not in found]:
+        if missing := [job for job in jobs if job not in found and (job in known or not known_only)]:
             raise LeaseError(f"{self._connection.place}: the lease of {missing[0]!r} cannot be taken at the moment")
         return found
 
