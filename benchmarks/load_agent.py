@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from perseus_dist.agent.link.planner_route import PlannerRoute
+from perseus_dist.agent.link.relayed import owner_of_job
 from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import (
     AgentMessage,
@@ -66,6 +68,7 @@ class LoadAgent:
     """One rank.
 
     Attributes:
+        address: Of the planner; of several replicas, with commas between.
         attached: Set while the planner has accepted its stream.
         attached_at_s: [s] monotonic, of the latest time that it was accepted.
         switches: (switch revision, monotonic time [s]) of every switch that it was told.
@@ -102,9 +105,9 @@ class LoadAgent:
     async def run(self) -> None:
         """Keep attached, for ever."""
         options = (*CHANNEL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))  # a connection of its own, as a process has
-        delay_s = _FIRST_DELAY_S
+        delay_s, route = _FIRST_DELAY_S, PlannerRoute()
         while True:
-            async with grpc.aio.insecure_channel(self.address, options=options) as channel:
+            async with grpc.aio.insecure_channel(route.choose(self.address), options=options) as channel:
                 try:
                     await asyncio.wait_for(channel.channel_ready(), 3.0)
                     self._call = channel.stream_stream(ATTACH)(metadata=authorization(self.token))
@@ -113,9 +116,17 @@ class LoadAgent:
                     async for data in self._call:
                         delay_s = _FIRST_DELAY_S
                         await self._take(decode_planner_message(data))
-                except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
-                    pass
+                    route.note_end()
+                except grpc.aio.AioRpcError as error:
+                    if owner := owner_of_job(error):
+                        route.note_redirect(owner)
+                    else:
+                        route.note_end()
+                except (asyncio.InvalidStateError, TimeoutError):
+                    route.note_end()
                 self.attached.clear()
+            if route.take_redirect():
+                continue
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 

@@ -9,7 +9,7 @@ import grpc.aio
 
 from perseus_dist.relay.uplink import Uplink, UplinkChannel
 from perseus_dist.relay.uplink_batch import MAX_MESSAGE_BYTES
-from perseus_dist.rpc.connection import ATTACH
+from perseus_dist.rpc.connection import ATTACH, OWNER_KEY
 from perseus_dist.rpc.limits import MAX_CHANNELS
 from perseus_dist.rpc.node_wire import Closed, Ended
 from perseus_dist.rpc.relay_contract import FROM_PLANNER, HEARTBEAT, HEARTBEAT_S, PLANNER_KEY
@@ -59,7 +59,8 @@ class AgentService(grpc.GenericRpcHandler):
                 await asyncio.wait_for(context.read(), _FIRST_MESSAGE_S)
             await context.abort(error.code, str(error))
         if ended is not None and ended.code:
-            await context.abort(_CODES[ended.code], ended.reason, FROM_PLANNER)
+            owner = ((OWNER_KEY, ended.owner),) if ended.owner else ()
+            await context.abort(_CODES[ended.code], ended.reason, (*FROM_PLANNER, *owner))
 
     async def _serve(self, context: Context) -> Ended | None:
         """One agent's stream.

@@ -19,6 +19,9 @@ WATCH_JOB = f"/{SERVICE}/WatchJob"
 GET_FRONTIER = f"/{SERVICE}/GetFrontier"
 GET_PROFILE = f"/{SERVICE}/GetProfile"
 
+OWNER_KEY = "perseus-owner"
+"""Trailing metadata of a call that another replica is to be asked: its ``HOST:PORT``."""
+
 _MAX_FILE_BYTES = 1 << 20
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine

@@ -35,10 +35,12 @@ class Ended:
     Attributes:
         code: Number of the gRPC status; 0 for an orderly end.
         reason: A sentence; empty with code 0.
+        owner: Address of the replica to attach to instead; empty for none.
     """
 
     code: int
     reason: str = ""
+    owner: str = ""
 
 
 NodeFrame = tuple[int, Opened | bytes | Closed]
@@ -74,7 +76,7 @@ def encode_node_reply(frames: Iterable[NodeReplyFrame]) -> bytes:
     wire = pb.NodeReply()
     for channels, frame in frames:
         if isinstance(frame, Ended):
-            ended = pb.ChannelEnded(code=frame.code, reason=sentence(frame.reason))
+            ended = pb.ChannelEnded(code=frame.code, reason=sentence(frame.reason), owner=frame.owner)
             wire.frames.add(channels=channels, ended=ended)
         else:
             wire.frames.add(channels=channels, message=frame)
@@ -99,7 +101,8 @@ def decode_node_reply(data: bytes) -> list[NodeReplyFrame]:
             case "ended":
                 code = check.integer(at + "ended.code", one.ended.code, 0, _MAX_CODE)
                 reason = check.text(at + "ended.reason", one.ended.reason, MAX_SENTENCE_LENGTH)
-                frames.append((tuple(one.channels), Ended(code, reason)))
+                owner = check.text(at + "ended.owner", one.ended.owner, MAX_SENTENCE_LENGTH)
+                frames.append((tuple(one.channels), Ended(code, reason, owner)))
             case seen:
                 check.violated(at + "frame", seen, "one of message and ended")
     check.finish()

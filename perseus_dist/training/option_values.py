@@ -38,6 +38,11 @@ def _address(text: str) -> str | None:
     return text if match is not None and 1 <= int(match["port"]) <= _MAX_PORT else None
 
 
+def _addresses(text: str) -> str | None:
+    each = [_address(one.strip()) for one in text.split(",")]
+    return None if None in each else ",".join(filter(None, each))
+
+
 def _host_or_off(text: str) -> str | None:
     match = _HOST.fullmatch(text)
     return text if match is not None and int(match["port"] or 1) in range(1, _MAX_PORT + 1) else None
@@ -73,9 +78,10 @@ def _reaction(text: str) -> str | None:
 OPTIONS: dict[str, Option] = {
     "planner": Option(
         "HOST:PORT",
-        "the planner to ask; without it one starts with rank 0, serves all nodes, and ends with the job",
+        "the planner to ask, of several replicas one or more with commas between; without it one starts with rank 0, "
+        "serves all nodes, and ends with the job",
         "HOST:PORT such as 127.0.0.1:50151 or [::1]:50151",
-        _address,
+        _addresses,
     ),
     "profile": Option("FILE", "profile CSV of an earlier run, which spares the sweep", "a file's path", _path),
     "target": Option(

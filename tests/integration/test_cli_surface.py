@@ -30,7 +30,7 @@ SURFACE = {
     "policy load-target": f"budget --file --name --watts --start --end --best-effort --json {PLANNER}",
     "policy show": f"--json {PLANNER}",
     "policy clear": f"name --load-target --json {PLANNER}",
-    "planner": f"--bind --state-dir --store --store-password-file {SERVER_TLS} --insecure --metrics "
+    "planner": f"--bind --state-dir --store --advertise --store-password-file {SERVER_TLS} --insecure --metrics "
     "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --log-format "
     "--address-file --embedded --cache --job --share",
     "state backup": "file --state-dir --json",

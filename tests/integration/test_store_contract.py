@@ -5,14 +5,19 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+from memory_leases import Database
 from postgres_server import PostgresServer
 from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import Fact, SamplesReceived, StragglerKnown
+from perseus_dist.planner.job.facts import BudgetSet, Fact, SamplesReceived, StragglerKnown
 from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.fact_database import Change, FencedError
+from perseus_dist.planner.store.fact_rows import row_of_fact
+from perseus_dist.planner.store.lease_table import Claimed, LeaseTable
 from perseus_dist.planner.store.store import NO_JOB, Store
 
 Open = Callable[[], Store]
@@ -249,6 +254,200 @@ def test_epochs_only_grow(open_as: OpenAs, postgres: PostgresServer) -> None:
         store.forget("a").result(30)
         store.close()
     assert seen == sorted(set(seen))
+
+
+# ---- replicas --------------------------------------------------------------------------------------------------------
+
+
+class Replicas(Protocol):
+    """One database, and what its replicas do."""
+
+    def register(self, address: str) -> LeaseTable: ...
+    def write(self, leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool: ...
+    def lapse(self) -> None: ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.database = Database()
+
+    def register(self, address: str) -> LeaseTable:
+        return self.database.register(address)
+
+    def write(self, _leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool:
+        return self.database.write(job, epoch, fact)
+
+    def lapse(self) -> None:
+        self.database.now_s += 60.0
+
+
+class InPostgres:
+    def __init__(self, server: PostgresServer, *, pooled: bool) -> None:
+        from perseus_dist.planner.store.postgres.address import PostgresAddress
+
+        self.server = server
+        self.address = PostgresAddress(server.url(server.fresh_database(), pooled=pooled))
+        self.opened: dict[str, Any] = {}
+
+    def register(self, address: str) -> LeaseTable:
+        from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+
+        facts = PostgresFacts(self.address, state_id=address, waits=False, advertise=address)
+        self.opened[address] = facts
+        assert facts.leases is not None
+        return facts.leases
+
+    def write(self, leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool:
+        change = Change(epoch)
+        change.add([row_of_fact(fact)], ())
+        try:
+            self.opened[leases.address].write({job: change})
+        except FencedError:
+            return False
+        return True
+
+    def lapse(self) -> None:
+        lapse(self.server)
+
+    def close(self) -> None:
+        for facts in self.opened.values():
+            facts.leases.resign()
+            facts.close()
+
+
+@pytest.fixture(params=["memory", "postgres", "pgbouncer"])
+def replicas(request: pytest.FixtureRequest) -> Iterator[Replicas]:
+    if request.param == "memory":
+        yield InMemory()
+        return
+    pooled = request.param == "pgbouncer"
+    shared = InPostgres(request.getfixturevalue("pooled" if pooled else "postgres"), pooled=pooled)
+    yield shared
+    shared.close()
+
+
+def claimed(leases: LeaseTable, job: str, *, known_only: bool = False) -> Claimed:
+    found = leases.claim([job], known_only=known_only)[job]
+    assert isinstance(found, Claimed)
+    return found
+
+
+def test_a_job_has_one_owner_that_alone_writes_it(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    mine = claimed(first, "a")
+    assert (mine.facts, mine.has_predecessor) in (((), False), ([], False))
+    assert second.claim(["a", "b"], known_only=True) == {"a": "first"}
+    assert replicas.write(first, "a", mine.epoch, numbered(1))
+    assert not replicas.write(second, "a", mine.epoch + 1, numbered(2))
+    assert not replicas.write(second, "b", 0, numbered(2))
+    again = claimed(first, "a")
+    assert again.epoch > mine.epoch
+    assert list(again.facts) == [numbered(1)]
+    assert not replicas.write(first, "a", mine.epoch, numbered(3))
+    assert sorted(first.survey({}).replicas) == ["first", "second"]
+
+
+def test_a_lapsed_lease_is_taken_over_with_all_that_was_stored(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    mine = {job: claimed(first, job).epoch for job in ("a", "b", "c")}
+    for job, epoch in mine.items():
+        assert replicas.write(first, job, epoch, numbered(1))
+    assert second.survey({}).orphans == []
+    replicas.lapse()
+    assert second.survey({}).lost == frozenset()
+    assert sorted(second.survey({}).orphans) == ["a", "b", "c"]
+    assert replicas.write(first, "a", mine["a"], numbered(2)), "late is not lost: the epoch decides"
+    theirs = claimed(second, "a", known_only=True)
+    assert list(theirs.facts) == [numbered(1), numbered(2)]
+    assert theirs.has_predecessor
+    assert theirs.epoch > mine["a"]
+    assert not replicas.write(first, "a", mine["a"], numbered(3))
+    assert replicas.write(second, "a", theirs.epoch, numbered(4))
+    assert first.survey(mine).lost == {"a"}
+    assert first.survey(mine).lost == frozenset(), "said once"
+    assert second.claim(["b"]) == {"b": "first"}, "it lives again"
+
+
+def test_a_released_lease_is_free_at_once_and_one_without_facts_is_gone(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    mine = {job: claimed(first, job).epoch for job in ("a", "empty")}
+    assert replicas.write(first, "a", mine["a"], numbered(1))
+    first.release({job: epoch + 1 for job, epoch in mine.items()})
+    assert second.claim(["a", "empty"]) == {"a": "first", "empty": "first"}
+    first.release(mine)
+    assert list(second.survey({}).orphans) == ["a"]
+    assert not claimed(second, "empty").has_predecessor
+    assert list(claimed(second, "a").facts) == [numbered(1)]
+    second.resign()
+    assert sorted(first.survey({}).orphans) == ["a", "empty"]
+    with pytest.raises(FencedError):
+        second.survey({})
+
+
+def test_the_replica_that_keeps_the_policies_is_known_and_their_patterns(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    assert second.survey({}).policies == ""
+    epoch = claimed(first, NO_JOB).epoch
+    budget = next(fact for fact in OWN_FACTS if isinstance(fact, BudgetSet))
+    assert replicas.write(first, NO_JOB, epoch, budget)
+    survey = second.survey({})
+    assert survey.policies == "first"
+    assert [tuple(patterns) for patterns in survey.patterns] == [tuple(budget.jobs)]
+
+
+def test_one_planner_for_all_jobs_and_replicas_wait_for_each_other(postgres: PostgresServer) -> None:
+    shared = InPostgres(postgres, pooled=False)
+    from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+
+    leases = shared.register("replica")
+    epoch = claimed(leases, "a").epoch
+    assert shared.write(leases, "a", epoch, numbered(1))
+    with pytest.raises(StoreError, match="another planner holds it"):
+        PostgresFacts(shared.address, state_id="alone", waits=False)
+    shared.lapse()
+    alone = Store(PostgresFacts(shared.address, state_id="alone", waits=False))
+    assert alone.load() == {"a": [numbered(1)]}
+    with pytest.raises(FencedError, match="another planner has taken over"):
+        leases.survey({"a": epoch})
+    assert not shared.write(leases, "a", epoch, numbered(2))
+    with pytest.raises(StoreError, match="another planner holds it"):
+        shared.register("another")
+    alone.commit("a", [numbered(3)]).result(30)
+    alone.close()
+    after = shared.register("another")
+    assert list(claimed(after, "a").facts) == [numbered(1), numbered(3)]
+    shared.close()
+
+
+def test_a_commit_of_an_earlier_lease_never_counts_under_a_later_one(postgres: PostgresServer) -> None:
+    shared = InPostgres(postgres, pooled=False)
+    first, second = (shared.register(name) for name in ("first", "second"))
+    store = Store(shared.opened["first"])
+    epochs = {"a": claimed(first, "a").epoch}
+    refused: list[tuple[str, int]] = []
+    store.epochs, store.fenced = epochs, lambda job, epoch: refused.append((job, epoch))
+    store.commit("a", [numbered(1)]).result(30)
+    shared.lapse()
+    second.survey({})
+    theirs = claimed(second, "a").epoch
+    lost = epochs["a"]
+    for _ in range(2):
+        with pytest.raises(StoreError, match="another replica has a now"):
+            store.commit("a", [numbered(2)]).result(30)
+    assert refused == [("a", lost)] * 2
+    second.release({"a": theirs})
+    first.survey({})
+    before = store.commit("a", [numbered(3)])
+    epochs["a"] = claimed(first, "a").epoch
+    after = store.commit("a", [numbered(4)])
+    assert isinstance(before.exception(30), StoreError)
+    after.result(30)
+    assert list(claimed(first, "a").facts) == [numbered(1), numbered(4)]
+    assert not store.lost.done()
+    store.close()
+    shared.opened.pop("first")
+    first.resign()
+    shared.close()
 
 
 def test_sqlite_planners_import_no_psycopg() -> None:

@@ -94,7 +94,7 @@ class RecordingAgent(LoadAgent):
 
     history: History
     effective: dict[int, int]  # by switch revision, shared by the job's agents
-    _told: dict[int, Switch] = field(default_factory=dict)
+    _told: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     _newest_table: int = 0
     _newest_switch: int = 0
     _acked: int = 0
@@ -123,8 +123,10 @@ class RecordingAgent(LoadAgent):
                 revision = message.switch_revision
                 if revision < self._newest_switch:
                     history.breaches.append(f"{name}: switch {revision} after {self._newest_switch}")
-                if self._told.setdefault(revision, message) != message:
-                    history.breaches.append(f"{name}: switch {revision} was {self._told[revision]}, now {message}")
+                # Bounds for the planner's absence follow targets and reports that change no point, and no revision.
+                said = (message.table_revision, message.point, message.effective_iteration)
+                if self._told.setdefault(revision, said) != said:
+                    history.breaches.append(f"{name}: switch {revision} was {self._told[revision]}, now {said}")
                 if self.effective.setdefault(revision, message.effective_iteration) != message.effective_iteration:
                     history.breaches.append(
                         f"{name}: switch {revision} begins elsewhere than for its job's other ranks"

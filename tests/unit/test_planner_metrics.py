@@ -64,6 +64,7 @@ def collected(*jobs: Job, budgets: Sequence[BudgetState] = ()) -> dict[tuple[str
         num_streams=0,
         all=lambda: [SimpleNamespace(job=job) for job in jobs],
         budgets=SimpleNamespace(states=budgets),
+        ownership=SimpleNamespace(num_owned=3, num_takeovers=2, num_losses=1),
     )
     return shown(asyncio.run(collector.collect_page(planner, SimpleNamespace(trouble=""))))  # type: ignore[arg-type]
 

@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseus_dist.agent.link.job_watch import JobSeen, JobWatch, TableSeen
+from perseus_dist.agent.link.planner_route import PlannerRoute
 from perseus_dist.agent.link.relay_route import RelayRoute, why_not
-from perseus_dist.agent.link.relayed import is_planner_gone, is_relay_back, received, relay_metadata
+from perseus_dist.agent.link.relayed import is_planner_gone, is_relay_back, owner_of_job, received, relay_metadata
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.from_agent import AgentMessage
 from perseus_dist.messages.from_planner import Attached, PlannerMessage
@@ -105,6 +106,7 @@ class PlannerLink(threading.Thread):
         self._is_trouble_told = False
         self._relay = relay
         self._route = RelayRoute()
+        self._planners = PlannerRoute()
         self._is_relay_trouble_told = False
 
     def send(self, message: AgentMessage) -> None:
@@ -135,7 +137,8 @@ class PlannerLink(threading.Thread):
         delays = _delays()
         while not self._leaving.is_set():
             try:
-                planner = self._find()
+                if (planner := self._find()) is not None:
+                    planner = replace(planner, address=self._planners.choose(planner.address))
                 if planner is not None and self._relay_for(planner) is not None:
                     if await self._attach(planner, self._relay):
                         delays = _delays()
@@ -145,6 +148,8 @@ class PlannerLink(threading.Thread):
                     delays = _delays()
                 elif planner is not None:
                     self._route.note_no_direct_way()
+                if self._planners.take_redirect():
+                    continue
             except PerseusError as error:  # a token or certificate that cannot be read, perhaps not yet
                 self._tell_trouble(str(error))
             with suppress(TimeoutError):
@@ -153,8 +158,8 @@ class PlannerLink(threading.Thread):
     def _relay_for(self, planner: PlannerAddress) -> str | None:
         """The relay's socket, if the next stream is to go by way of it."""
         now_s = time.monotonic()
-        if self._relay is None or not self._route.is_relayed(now_s):
-            return None
+        if self._relay is None or self._planners.owner or not self._route.is_relayed(now_s):
+            return None  # a relay knows the planner that is named, and no other replica
         if why := why_not(Path(self._relay), has_token=bool(planner.token)):
             self._give_up_relay(why)
             return None
@@ -182,8 +187,11 @@ class PlannerLink(threading.Thread):
                     ready.cancel()
                     if relay is not None:
                         self._give_up_relay(f"it cannot be reached ({await _why(channel)})")
-                    elif not self._is_trouble_told:
-                        self._tell_trouble(f"planner at {planner.address} cannot be reached ({await _why(channel)})")
+                    else:
+                        self._planners.note_end()
+                        if not self._is_trouble_told:
+                            why = await _why(channel)
+                            self._tell_trouble(f"planner at {planner.address} cannot be reached ({why})")
                     return False
                 async with self._watching(channel, planner, session):
                     if relay is None:
@@ -192,6 +200,9 @@ class PlannerLink(threading.Thread):
                         await session.run(channel, planner.token, planner=planner.address)
                 reason, is_planner_at_fault = "ended the stream", True
         except grpc.aio.AioRpcError as error:
+            if owner := owner_of_job(error):
+                self._planners.note_redirect(owner)
+                return False
             reason = error.details() or str(error.code())
             is_planner_at_fault |= is_planner_gone(error)
         except (asyncio.InvalidStateError, OSError, ValueError) as error:
@@ -204,6 +215,7 @@ class PlannerLink(threading.Thread):
         if not is_planner_at_fault:
             self._give_up_relay(reason)
         elif not self._leaving.is_set() and not session.is_moving:
+            self._planners.note_end()
             if relay is not None:
                 self._route.note_planner_gone(time.monotonic())
             self._is_trouble_told = self._is_trouble_told and not session.was_accepted

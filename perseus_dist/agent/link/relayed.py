@@ -52,6 +52,14 @@ def is_planner_gone(error: "grpc.aio.AioRpcError") -> bool:
     return error.code() is grpc.StatusCode.UNAVAILABLE and FROM_PLANNER[0] in trailing
 
 
+def owner_of_job(error: "grpc.aio.AioRpcError") -> str:
+    """Address of the replica that has the job, by another one's word; empty where that is not what has gone wrong."""
+    from perseus_dist.rpc.connection import OWNER_KEY
+
+    found = (value for key, value in error.trailing_metadata() or () if key == OWNER_KEY)
+    return next((value for value in found if isinstance(value, str)), "")
+
+
 async def is_relay_back(socket: str, metadata: tuple[tuple[str, str], ...]) -> bool:
     """Whether the relay at a socket would carry this rank's stream: asked for one, it keeps it open."""
     import grpc.aio

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.jobs.planner_client import (
@@ -68,7 +69,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _jobs_at(args: argparse.Namespace, endpoint: Endpoint) -> "list[pb.JobStatus]":
+    """The jobs of a planner, and where it is one of several replicas those of the others."""
+    listed = _list(args, endpoint)
+    jobs = {job.job_id: job for job in listed.jobs}
+    for address in listed.replicas:
+        try:
+            others = _list(args, replace(endpoint, address=address)).jobs
+        except PlannerCallError as error:
+            print(f"perseus-dist: jobs of the replica {address} are not listed: {error}", file=sys.stderr)
+            continue
+        jobs = {job.job_id: job for job in others} | jobs  # one that moves meanwhile is listed once
+    return [jobs[job_id] for job_id in sorted(jobs)]
+
+
+def _list(args: argparse.Namespace, endpoint: Endpoint) -> "pb.ListJobsResponse":
     with planner_calls(args, endpoint) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
-        return list(planner.ListJobs(pb.ListJobsRequest(), timeout=TIMEOUT_S, metadata=metadata).jobs)
+        listed: pb.ListJobsResponse = planner.ListJobs(pb.ListJobsRequest(), timeout=TIMEOUT_S, metadata=metadata)
+    return listed

@@ -3,12 +3,13 @@
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from perseus_dist.cli.jobs.call_troubles import connection_trouble
+from perseus_dist.cli.jobs.replica_calls import ReplicaCalls
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, authorization, channel_credentials, read_token
@@ -40,7 +41,7 @@ class Endpoint:
     """A planner to call.
 
     Attributes:
-        address: ``HOST:PORT``.
+        address: ``HOST:PORT``; of replicas, several with commas between.
         token: Empty for none.
         is_embedded: Whether it runs inside a job of this node, and ends with it.
         is_named: Whether the user or the environment named its address.
@@ -62,7 +63,7 @@ NODE_PLANNER = f"default: ${PLANNER_VARIABLE}, else {DEFAULT_PLANNER}"
 def add_planner_arguments(parser: argparse.ArgumentParser, which: str = _WHICH) -> None:
     """Add the options that find the planner; ``which`` is the help of ``--planner``."""
     group = parser.add_argument_group("planner")
-    group.add_argument("--planner", metavar="HOST:PORT", help=which)
+    group.add_argument("--planner", metavar="HOST:PORT", help=f"{which}; of replicas, one or more with commas between")
     group.add_argument(
         "--token-file",
         type=Path,
@@ -142,21 +143,22 @@ def planner_calls(
     try:
         import grpc
 
-        from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
+        import perseus_dist.rpc.v1.planner_pb2_grpc  # noqa: F401
     except ImportError as error:
         raise PlannerCallError(f"{error.name} is not installed: run pip install 'perseus-dist[planner]'") from error
     tls = client_tls(args)
     endpoint = endpoint or find_planner(args)
-    if tls is not None:
-        credentials = channel_credentials(tls)
-        channel = grpc.secure_channel(endpoint.address, credentials, options=CHANNEL_OPTIONS)
-    else:
-        channel = grpc.insecure_channel(endpoint.address, options=CHANNEL_OPTIONS)
-    with channel:
-        planner = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
-        metadata = authorization(endpoint.token)
+    credentials = None if tls is None else channel_credentials(tls)
+
+    def open_channel(address: str) -> grpc.Channel:
+        if credentials is not None:
+            return grpc.secure_channel(address, credentials, options=CHANNEL_OPTIONS)
+        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+    with closing(ReplicaCalls(endpoint.address.split(","), open_channel)) as calls:
+        planner = cast("PlannerStub", calls)
         try:
-            yield planner, metadata
+            yield planner, authorization(endpoint.token)
         except grpc.RpcError as error:
             raise _refusal(args, endpoint, error, planner) from error
 
@@ -228,7 +230,8 @@ def _refusal(
                 f"{address}: no planner answers, and no job of yours on this node has one of its own; start "
                 "'perseus-dist planner', or name it with --planner"
             )
-        if (trouble := connection_trouble(address, client_tls(args))) is not None:
+        last = address.rpartition(",")[2]
+        if (trouble := connection_trouble(last, client_tls(args))) is not None:
             return PlannerAwayError(f"{address}: {trouble.what}; {trouble.remedy}")
         return PlannerAwayError(
             f"{address}: no planner answers ({details}); start 'perseus-dist planner', or name it with --planner"

@@ -16,8 +16,8 @@ from perseus_dist.planning.output_file import check_writable
 if TYPE_CHECKING:
     from perseus_dist.planner.access.address import Address
     from perseus_dist.planner.service.server import ServerConfig
-    from perseus_dist.planner.store.fact_database import FactDatabase
     from perseus_dist.planner.store.postgres.address import PostgresAddress
+    from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +62,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="URL",
         help="keep jobs, profiles and plans in a PostgreSQL database, postgresql://USER@HOST:PORT/DATABASE, instead of "
         "the state folder; without the password",
+    )
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="with --store: share the jobs of the database with other planners that have this option; agents and "
+        "commands reach this one at the address, which goes with the certificate",
     )
     parser.add_argument(
         "--store-password-file",
@@ -127,7 +133,8 @@ def run(args: argparse.Namespace) -> int:
     begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s", level=level)
     log_sources(args, _log)
     config = _config(args)
-    asyncio.run(serve(config, _open_store(args, config)))
+    facts = _open_store(args, config)
+    asyncio.run(serve(config, facts, None if facts is None else facts.leases))
     return 0
 
 
@@ -207,6 +214,8 @@ def _store_url(text: str) -> str:
 def _check_store(args: argparse.Namespace) -> None:
     if args.store_password_file is not None and args.store is None:
         raise PlannerOptionsError("--store-password-file needs --store")
+    if args.advertise is not None:
+        _check_advertised(args)
     if args.store is None:
         return
     if args.embedded:
@@ -215,7 +224,25 @@ def _check_store(args: argparse.Namespace) -> None:
         raise PlannerOptionsError(
             "--store needs psycopg, not installed here: run \"pip install 'perseus-dist[postgres]'\""
         )
+    from perseus_dist.planner.store.postgres.connection import check_readable
+
+    check_readable(args.store)
     _store_address(args).password()
+
+
+def _check_advertised(args: argparse.Namespace) -> None:
+    from perseus_dist.planner.access.address import AddressError, parse_address
+
+    if args.store is None:
+        raise PlannerOptionsError("--advertise needs --store: replicas share a PostgreSQL database")
+    try:
+        address = parse_address(args.advertise)
+    except AddressError as error:
+        raise PlannerOptionsError(f"--advertise: {error}") from None
+    if address.port == 0 or address.host in ("0.0.0.0", "[::]"):
+        raise PlannerOptionsError(
+            f"--advertise {address}: nothing can be reached there; name this planner's own address"
+        )
 
 
 def _store_address(args: argparse.Namespace) -> "PostgresAddress":
@@ -224,13 +251,13 @@ def _store_address(args: argparse.Namespace) -> "PostgresAddress":
     return PostgresAddress(args.store, args.store_password_file)
 
 
-def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "FactDatabase | None":
+def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "PostgresFacts | None":
     """The database of ``--store``; before the event loop runs, since this may wait for long."""
     if args.store is None or config.database is None:
         return None
     from perseus_dist.planner.store.postgres.opening import open_postgres
 
-    return open_postgres(_store_address(args), config.database.parent)
+    return open_postgres(_store_address(args), config.database.parent, args.advertise or "")
 
 
 def _web_address(text: str) -> "Address":

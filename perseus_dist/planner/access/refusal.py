@@ -7,6 +7,7 @@ from grpc_status import rpc_status
 
 from perseus_dist.planner.access.auth import CERTIFICATE, USER, Caller
 from perseus_dist.planner.access.grants import Role
+from perseus_dist.rpc.connection import OWNER_KEY
 from perseus_dist.rpc.violations import InvalidMessageError
 
 _OWNERS = ((USER, "another user's"), (CERTIFICATE, "another certificate's"))
@@ -15,16 +16,26 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class RefusalError(Exception):
-    """Ends a call with a status of gRPC; ``job_id`` names the job that it is about, if there is one."""
+    """Ends a call with a status of gRPC.
+
+    ``job_id`` names the job that it is about, if there is one; ``owner`` is the address of the replica to call instead.
+    """
 
     def __init__(
-        self, code: grpc.StatusCode, reason: str, trailing_metadata: Metadata = (), *, job_id: str = ""
+        self,
+        code: grpc.StatusCode,
+        reason: str,
+        trailing_metadata: Metadata = (),
+        *,
+        job_id: str = "",
+        owner: str = "",
     ) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
         self.trailing_metadata = trailing_metadata
         self.job_id = job_id
+        self.owner = owner
 
 
 def invalid(error: InvalidMessageError) -> RefusalError:
@@ -105,6 +116,11 @@ def not_now(reason: str, job_id: str = "") -> RefusalError:
 def too_many(reason: str) -> RefusalError:
     """A bound is reached."""
     return RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
+
+
+def moved(reason: str, owner: str) -> RefusalError:
+    """Another replica is to be called, at an address."""
+    return RefusalError(grpc.StatusCode.FAILED_PRECONDITION, reason, ((OWNER_KEY, owner),), owner=owner)
 
 
 def ending(reason: str) -> RefusalError:

@@ -56,6 +56,13 @@ PLANS = Family("perseus_plans", Kind.COUNTER, "Plans that were asked for.", ("ou
 PLANNING = Family("perseus_planning_seconds", Kind.HISTOGRAM, "From the request of a plan to its answer.")
 STREAMS = Family("perseus_streams", Kind.COUNTER, "Agents' streams begun.")
 STORE_FAILURES = Family("perseus_store_failures", Kind.COUNTER, "Commits that the disk did not take.")
+OWNED_JOBS = Family("perseus_owned_jobs", Kind.GAUGE, "Jobs that this one of several replicas owns.")
+TAKEOVERS = Family(
+    "perseus_takeovers", Kind.COUNTER, "Jobs that this replica took over from another one, or from its earlier start."
+)
+LOST_JOBS = Family(
+    "perseus_lost_jobs", Kind.COUNTER, "Jobs that other replicas took over from this one, because it was silent."
+)
 TICK_FAILURES = Family("perseus_tick_failures", Kind.COUNTER, "Ticks of jobs that failed, by a defect.")
 OPEN_STREAMS = Family("perseus_open_streams", Kind.GAUGE, "Agents' streams now.")
 STORE_IN_TROUBLE = Family("perseus_store_in_trouble", Kind.GAUGE, "1 while the disk takes no commits.")

@@ -133,6 +133,10 @@ def _add_planner(page: Page, jobs: Jobs, store: Trouble) -> None:
     page.add(catalogue.OPEN_STREAMS, jobs.num_streams)
     page.add(catalogue.STORE_IN_TROUBLE, float(bool(store.trouble)))
     page.add(catalogue.LOOP_LAG, counters.loop_lag_s)
+    if jobs.ownership is not None:
+        page.add(catalogue.OWNED_JOBS, jobs.ownership.num_owned)
+        page.add(catalogue.TAKEOVERS, jobs.ownership.num_takeovers)
+        page.add(catalogue.LOST_JOBS, jobs.ownership.num_losses)
     for state in jobs.budgets.states:
         name = state.budget.name
         if state.cap_w is not None:

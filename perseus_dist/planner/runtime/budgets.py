@@ -41,6 +41,11 @@ class Budgets:
         self._is_scheduled = False
         self._took_s = self._ended_s = 0.0
 
+    def take_up(self, facts: Sequence[Fact]) -> None:
+        """Begin anew with stored facts: this replica keeps the policies from now on, or with none no more."""
+        self._governor = Governor(facts)
+        self.evaluate()
+
     @property
     def states(self) -> tuple[BudgetState, ...]:
         """Of all budgets, as of the latest evaluation."""

@@ -111,9 +111,14 @@ class JobActor:
         self._unasked: deque[_Held] = deque()  # those of them with commits that the store was not asked for
         self._plans: dict[int, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
+        self._is_abandoned = False
 
     def tell(self, event: JobEvent, answer: "asyncio.Future[Answer] | None" = None) -> None:
         """Put an event to the job."""
+        if self._is_abandoned:
+            if answer is not None:
+                answer.set_result(Answer(accepted=False, reason="another replica has the job now; call again"))
+            return
         num_changes = self.job.num_changes
         effects = step(self.job, event, time.monotonic())
         if self.job.num_changes != num_changes:
@@ -141,6 +146,17 @@ class JobActor:
         """End the planning that is under way."""
         for task in self._plans.values():
             task.cancel()
+
+    def abandon(self, reason: str) -> None:
+        """Another replica has the job: do nothing more, and answer operators' calls with a reason."""
+        self._is_abandoned = True
+        self.close()
+        answers = [held.answer for held in self._held if held.answer is not None]
+        self._held.clear()
+        self._unasked.clear()
+        for answer in answers:
+            if not answer.done():
+                answer.set_result(Answer(accepted=False, reason=reason))
 
     def _advance(self) -> None:
         """Do what may be done now: everything up to a commit that is not durable yet."""

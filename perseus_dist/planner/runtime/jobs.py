@@ -3,15 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import check_rights, not_allowed, too_many
+from perseus_dist.planner.access.refusal import check_rights, ending, not_allowed, too_many
+from perseus_dist.planner.job.facts import Fact
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import (
@@ -30,11 +30,10 @@ from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
-from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.store.lease_table import Claimed
+from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.rpc.codec import encode_planner_message
-
-if TYPE_CHECKING:
-    from perseus_dist.planner.job.facts import Fact
 
 MAX_JOBS = 10_000
 MAX_JOBS_OF_OWNER = 1_000  # or one user's script could shut out all others for a day
@@ -51,7 +50,10 @@ class Jobs:
         budgets: Power budgets of groups of jobs.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
+        ownership: Of one of several replicas: which jobs are here. None for a planner that serves all jobs.
     """
+
+    ownership: Ownership | None = None
 
     def __init__(self, store: Store, worker: Worker, policy: Policy, counters: Counters) -> None:
         """Take up what the store holds: ranks are detached until they come back."""
@@ -65,10 +67,14 @@ class Jobs:
         self._stream_numbers = count(1)
         self.num_ticks = 0
         self.is_ending = False
-        unusable: dict[str, list[Fact]] = {}
-        for job_id, facts in store.load().items():
+        self.take_up(store.load())
+
+    def take_up(self, stored: Mapping[str, Sequence[Fact]]) -> None:
+        """Go on with jobs as the store has them; ranks are detached until they come back."""
+        unusable: dict[str, Sequence[Fact]] = {}
+        for job_id, facts in stored.items():
             try:
-                job = restore(job_id, facts, policy)
+                job = restore(job_id, facts, self._policy)
                 job_status(job)
             except MemoryError:
                 raise
@@ -79,8 +85,33 @@ class Jobs:
             self._actors[job_id] = self._actor(job)
             _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
         if unusable:
-            store.set_aside(unusable)
+            self._store.set_aside(unusable)
         self.budgets.evaluate()
+
+    def has(self, job_id: str) -> bool:
+        """Whether there is such a job."""
+        return job_id in self._actors
+
+    def take_over(self, job_id: str, claimed: Claimed) -> None:
+        """Go on with a job of another replica, or with the policies, which are stored for ``NO_JOB``."""
+        if claimed.is_salvaged:
+            self._store.commit(job_id, claimed.facts, ("",))
+        if job_id == NO_JOB:
+            self.budgets.take_up(claimed.facts)
+        elif claimed.facts:
+            self.take_up({job_id: claimed.facts})
+
+    def give_up(self, job_id: str, ending: Ending) -> None:
+        """Forget a job that another replica has, or will have, and send its agents there; its facts stay."""
+        if job_id == NO_JOB:
+            self.budgets.take_up(())
+        actor = self._actors.pop(job_id, None)
+        if actor is None:
+            return
+        actor.abandon(ending.reason)
+        for number in list(actor.job.members.rank_of_stream):
+            if outbox := self._outboxes.get(number):
+                outbox.end(ending)
 
     def all(self) -> list[JobActor]:
         """Every job's, by name."""
@@ -105,6 +136,8 @@ class Jobs:
         """
         job_id = attach.rank.job_id
         actor = self._actors.get(job_id)
+        if self.ownership is not None and not self.ownership.owns(job_id):
+            raise ending(f"job {job_id} has moved to another replica meanwhile; attach again")
         if actor is None:
             if not caller.may_start(job_id):
                 raise not_allowed(caller, Role.OPERATE, job_id)

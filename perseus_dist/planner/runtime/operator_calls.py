@@ -31,6 +31,15 @@ class OperatorCalls:
         self._audit = audit
         self._making: set[asyncio.Task[None]] = set()
 
+    async def locate(self, job_id: str) -> None:
+        """Where other replicas may have a job: own it, or say which of them does.
+
+        Raises:
+            RefusalError: Another one is to be called.
+        """
+        if self._jobs.ownership is not None:
+            await self._jobs.ownership.ensure(job_id, known_only=True)
+
     def opened(self, caller: Caller, role: Role, job_id: str) -> JobActor:
         """A job for a call.
 
@@ -57,6 +66,7 @@ class OperatorCalls:
             RefusalError: There is no such job, the caller may not, or the job's state does not allow it.
             TimeoutError: The job has not answered.
         """
+        await self.locate(job_id)
         actor = self.opened(caller, Role.OPERATE, job_id)
         making = asyncio.create_task(self._make(actor, caller, change))
         self._making.add(making)

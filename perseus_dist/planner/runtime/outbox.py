@@ -22,10 +22,12 @@ class Ending:
     Attributes:
         reason: A sentence.
         orderly: Whether what waits is still sent; its last message says all, and the status is OK.
+        owner: Address of the replica that has the job from now on; empty where that is not known.
     """
 
     reason: str
     orderly: bool = False
+    owner: str = ""
 
 
 class AgentOutbox(Protocol):

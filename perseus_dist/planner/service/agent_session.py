@@ -2,6 +2,7 @@
 
 import logging
 import sqlite3
+from collections.abc import Awaitable
 
 import grpc
 
@@ -42,6 +43,26 @@ class AgentSession:
     def has_attached(self) -> bool:
         """Whether the first message has come."""
         return self._stream is not None
+
+    def locating(self, data: bytes) -> Awaitable[None] | None:
+        """Where other replicas may have the job: await this before the first message is received.
+
+        Args:
+            data: The first message.
+
+        Returns:
+            None where the job is here; else it raises ``RefusalError`` where another replica has the job.
+
+        Raises:
+            InvalidMessageError: The message breaks the contract.
+        """
+        ownership = self._jobs.ownership
+        if ownership is None:
+            return None
+        message = decode_agent_message(data)
+        if not isinstance(message, Attach) or ownership.owns(message.rank.job_id):
+            return None
+        return ownership.ensure(message.rank.job_id)
 
     def receive(self, data: bytes) -> None:
         """A message has come.

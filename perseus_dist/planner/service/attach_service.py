@@ -5,7 +5,7 @@ from typing import cast
 
 import grpc
 
-from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import MAX_LARGE_WRITES, Outbox
 from perseus_dist.planner.service.agent_session import ATTACH_TIMEOUT_S, AgentSession, no_attach
@@ -41,6 +41,8 @@ class AttachService:
         finally:
             outbox.close()
         if outbox.ending is not None and not outbox.ending.orderly:
+            if outbox.ending.owner:
+                raise moved(outbox.ending.reason, outbox.ending.owner)
             raise RefusalError(grpc.StatusCode.UNAVAILABLE, outbox.ending.reason)
 
     @staticmethod
@@ -52,6 +54,8 @@ class AttachService:
             raise no_attach() from None
         if first is grpc.aio.EOF:
             return
+        if (locating := session.locating(first)) is not None:
+            await locating
         try:
             session.receive(first)
             while (data := await context.read()) is not grpc.aio.EOF:

@@ -17,6 +17,7 @@ from perseus_dist.planner.runtime.operator_calls import owner_of
 from perseus_dist.planner.service.budget_wire import budget_from_wire, load_target_from_wire, state_to_wire
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
 from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.store import NO_JOB
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -39,13 +40,13 @@ class BudgetService:
 
     async def get_policy(self, data: bytes, context: Context) -> bytes:
         """All budgets that the caller may change, or sees a job of."""
-        caller = self._called("GetPolicy", context)
+        caller = await self._called("GetPolicy", context)
         parse(pb.GetPolicyRequest, data)
         return self._status(caller)
 
     async def set_budget(self, data: bytes, context: Context) -> bytes:
         """A budget, new or in place of the one of its name."""
-        caller = self._called("SetBudget", context)
+        caller = await self._called("SetBudget", context)
         check = Checker()
         budget = budget_from_wire(check, parse(pb.SetBudgetRequest, data).budget)
         check.finish()
@@ -58,7 +59,7 @@ class BudgetService:
 
     async def clear_budget(self, data: bytes, context: Context) -> bytes:
         """Jobs are back on their own targets, as far as no other budget covers them."""
-        caller = self._called("ClearBudget", context)
+        caller = await self._called("ClearBudget", context)
         request, check = parse(pb.ClearBudgetRequest, data), Checker()
         check_job_id(check, "name", request.name)
         check.finish()
@@ -68,7 +69,7 @@ class BudgetService:
 
     async def set_load_target(self, data: bytes, context: Context) -> bytes:
         """A load target; one that is firm is refused where it cannot be met by what is known now."""
-        caller = self._called("SetLoadTarget", context)
+        caller = await self._called("SetLoadTarget", context)
         check = Checker()
         target = load_target_from_wire(check, parse(pb.SetLoadTargetRequest, data).load_target)
         check.finish()
@@ -90,7 +91,7 @@ class BudgetService:
 
     async def clear_load_target(self, data: bytes, context: Context) -> bytes:
         """The budget itself, and its other load targets, go on."""
-        caller = self._called("ClearLoadTarget", context)
+        caller = await self._called("ClearLoadTarget", context)
         request, check = parse(pb.ClearLoadTargetRequest, data), Checker()
         check_job_id(check, "budget", request.budget)
         check_job_id(check, "name", request.name)
@@ -162,9 +163,12 @@ class BudgetService:
             ]
         ).SerializeToString()
 
-    def _called(self, method: str, context: Context) -> Caller:
+    async def _called(self, method: str, context: Context) -> Caller:
         self._jobs.counters.calls[method] += 1
-        return self._guard.caller(context)
+        caller = self._guard.caller(context)
+        if self._jobs.ownership is not None:
+            await self._jobs.ownership.ensure(NO_JOB)
+        return caller
 
 
 def _check_rights(caller: Caller, *budgets: BudgetSet) -> None:

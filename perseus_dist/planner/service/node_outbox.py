@@ -155,17 +155,21 @@ class ChannelOutbox:
 
     def end(self, ending: Ending) -> None:
         """As ``AgentOutbox``."""
-        code = grpc.StatusCode.OK if ending.orderly else grpc.StatusCode.UNAVAILABLE
-        self.refuse(code, "" if ending.orderly else ending.reason, keeps_waiting=ending.orderly)
+        if ending.orderly:
+            self.refuse(grpc.StatusCode.OK, "", keeps_waiting=True)
+        elif ending.owner:
+            self.refuse(grpc.StatusCode.FAILED_PRECONDITION, ending.reason, owner=ending.owner)
+        else:
+            self.refuse(grpc.StatusCode.UNAVAILABLE, ending.reason)
 
-    def refuse(self, code: grpc.StatusCode, reason: str, *, keeps_waiting: bool = False) -> None:
-        """End the channel with a status; what waits goes before it if it is kept."""
+    def refuse(self, code: grpc.StatusCode, reason: str, *, keeps_waiting: bool = False, owner: str = "") -> None:
+        """End the channel with a status, or for another replica; what waits goes before it if it is kept."""
         if self._is_over:
             return
         self._is_over = True
         if not keeps_waiting:
             self._node.drop(self._channel)
-        self._node.add(self._channel, Ended(code.value[0], reason))
+        self._node.add(self._channel, Ended(code.value[0], reason, owner))
         asyncio.get_running_loop().call_soon(self._interrupt)  # not while the job is at work
 
     def close(self) -> None:

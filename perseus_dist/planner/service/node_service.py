@@ -12,7 +12,7 @@ such agents from its own user alone.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import grpc
@@ -148,6 +148,8 @@ class _Channel:
         self._peer = relay.peer
         self._outbox = ChannelOutbox(node, number, self.close)
         self._session: AgentSession | None = None
+        self._locating: asyncio.Task[None] | None = None
+        self._waiting: list[bytes] = []  # while another replica may have the job
         channels[number] = self
         self._timeout = asyncio.get_running_loop().call_later(ATTACH_TIMEOUT_S, self._expect_attach)
         self._guarded(lambda: self._begin(jobs, token, relay))
@@ -155,11 +157,35 @@ class _Channel:
     def receive(self, data: bytes) -> None:
         """A message of the agent has come."""
         if (session := self._session) is not None:
-            self._guarded(lambda: session.receive(data))
+            self._guarded(lambda: self._receive(session, data))
+
+    def _receive(self, session: AgentSession, data: bytes) -> None:
+        if self._locating is not None:
+            self._waiting.append(data)
+        elif not session.has_attached and (locating := session.locating(data)) is not None:
+            self._waiting.append(data)
+            self._locating = asyncio.create_task(self._receive_once(locating))
+        else:
+            session.receive(data)
+
+    async def _receive_once(self, located: Awaitable[None]) -> None:
+        """Receive what waits, once the job is known to be here."""
+        try:
+            await located
+        except RefusalError as error:
+            self._refuse(error)
+            return
+        finally:
+            self._locating = None
+        waiting, self._waiting = self._waiting, []
+        for data in waiting:
+            if (session := self._session) is not None:
+                self._guarded(lambda session=session, data=data: session.receive(data))  # type: ignore[misc]
 
     def close(self) -> None:
         """The channel is over; again changes nothing."""
         self._timeout.cancel()
+        self._waiting.clear()
         self._outbox.close()
         self._channels.pop(self._number, None)
         if self._session is not None:
@@ -190,7 +216,7 @@ class _Channel:
 
     def _refuse(self, refusal: RefusalError) -> None:
         self._guard.record("Attach", self._identity or "unknown", self._peer, refusal)
-        self._outbox.refuse(refusal.code, refusal.reason)
+        self._outbox.refuse(refusal.code, refusal.reason, owner=refusal.owner)
         self.close()
 
 

@@ -49,20 +49,23 @@ class OperatorService:
         """All jobs that the caller may open; other calls go on meanwhile."""
         caller = self._called("ListJobs", context)
         parse(pb.ListJobsRequest, data)
+        if self._jobs.ownership is not None:
+            self._jobs.ownership.check()
         statuses: list[pb.JobStatus] = []
         for actor in self._jobs.all():
             if caller.may(Role.VIEW, actor.job.job_id, owner_of(actor)):
                 statuses.append(self._listed(actor))
                 if len(statuses) % _LISTED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        return pb.ListJobsResponse(jobs=statuses).SerializeToString()
+        replicas = () if self._jobs.ownership is None else self._jobs.ownership.replicas
+        return pb.ListJobsResponse(jobs=statuses, replicas=replicas).SerializeToString()
 
     async def watch_job(self, data: bytes, context: Context) -> None:
         """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it."""
         caller = self._called("WatchJob", context)
         request = parse(pb.WatchJobRequest, data)
         check = Checker()
-        actor = self._opened(check, caller, request.job_id)
+        actor = await self._opened(check, caller, request.job_id)
         if self._num_watchers >= MAX_WATCHERS:
             raise too_many(f"{MAX_WATCHERS} are watching already")
         self._num_watchers += 1
@@ -73,19 +76,19 @@ class OperatorService:
                 await context.write(status)
         finally:
             self._num_watchers -= 1
-        if self._jobs.is_ending:
+        if self._jobs.is_ending or (self._jobs.ownership and not self._jobs.ownership.owns(request.job_id)):
             raise ending("the planner ends; watch again once it is back")
 
     async def get_frontier(self, data: bytes, context: Context) -> bytes:
         """The points of a job's newest table."""
         caller = self._called("GetFrontier", context)
-        actor = self._opened(Checker(), caller, parse(pb.GetFrontierRequest, data).job_id)
+        actor = await self._opened(Checker(), caller, parse(pb.GetFrontierRequest, data).job_id)
         return frontier_to_wire(_plan(actor)).SerializeToString()
 
     async def get_profile(self, data: bytes, context: Context) -> bytes:
         """The profile behind a job's newest table; before there is one, what has been measured."""
         caller = self._called("GetProfile", context)
-        actor = self._opened(Checker(), caller, parse(pb.GetProfileRequest, data).job_id)
+        actor = await self._opened(Checker(), caller, parse(pb.GetProfileRequest, data).job_id)
         job = actor.job
         if job.plan is not None:
             return profile_to_wire(job.plan, job.ranks_per_pipeline).SerializeToString()
@@ -132,10 +135,11 @@ class OperatorService:
         self._jobs.counters.calls[method] += 1
         return self._guard.caller(context)
 
-    def _opened(self, check: Checker, caller: Caller, job_id: str) -> JobActor:
+    async def _opened(self, check: Checker, caller: Caller, job_id: str) -> JobActor:
         """The job that a request wants to see; its checks end here."""
         check_job_id(check, "job_id", job_id)
         check.finish()
+        await self._operators.locate(job_id)
         return self._operators.opened(caller, Role.VIEW, job_id)
 
     async def _change(self, check: Checker, caller: Caller, job_id: str, change: Change) -> bytes:

@@ -29,11 +29,13 @@ from perseus_dist.planner.metrics.endpoint import EndpointConfig, MetricsEndpoin
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import FactDatabase
 from perseus_dist.planner.store.job_cache import JobCache
+from perseus_dist.planner.store.lease_table import LeaseTable
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.rpc.connection import SERVICE
@@ -110,12 +112,13 @@ class ServerConfig:
     rights: Path | None = None
 
 
-async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None:
+async def serve(config: ServerConfig, facts: FactDatabase | None = None, leases: LeaseTable | None = None) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
 
     Args:
         config: How.
         facts: An open database, which is closed at the end; None opens ``config.database``.
+        leases: Of a planner that is one of several replicas on that database; None for one that serves all jobs.
 
     Raises:
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
@@ -133,6 +136,8 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None
         cleanup.push_async_callback(worker.close)
         jobs = Jobs(store, worker, config.policy, Counters())
         cleanup.callback(jobs.close)
+        if leases is not None:
+            await _share_jobs(jobs, store, leases)
         access = Access(config.operator_token, config.rights)
         cleanup.callback(access.close)
         guard = RpcGuard(access=access, needs_token=config.needs_token, counters=jobs.counters)
@@ -152,6 +157,7 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None
             page.start()
         _tell_address(config, str(address), metrics, "" if page is None else page.url, shared)
         ticking = asyncio.create_task(jobs.tick())
+        keeping = None if jobs.ownership is None else asyncio.create_task(jobs.ownership.keep())
         is_service = not config.embedded  # else systemd would take an embedded planner's end for its job's
         watchdog = None
         if is_service:
@@ -164,6 +170,10 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None
         _log.info("draining: agents are told to come back to whoever listens here next")
         await healthy.enter_graceful_shutdown()
         ticking.cancel()
+        if keeping is not None and jobs.ownership is not None:
+            keeping.cancel()
+            jobs.store_savings()
+            await jobs.ownership.leave()
         if watchdog is not None:
             watchdog.cancel()
         stopping = asyncio.create_task(server.stop(DRAIN_S))
@@ -258,6 +268,21 @@ def _tell_address(
         if shared is not None:
             told["shared"] = {"address": shared.address, "certificate": shared.certificate}
         write_private(config.address_file, json.dumps(told) + "\n")
+
+
+async def _share_jobs(jobs: Jobs, store: Store, leases: LeaseTable) -> None:
+    """Own what has no owner, and from then on what comes."""
+    loop = asyncio.get_running_loop()
+    ownership = jobs.ownership = Ownership(leases, jobs)
+
+    def end(over: "asyncio.Future[str]") -> None:
+        if not over.cancelled() and not store.lost.done():
+            store.lost.set_result(over.result())
+
+    ownership.is_over.add_done_callback(end)
+    store.epochs = ownership.epochs
+    store.fenced = lambda job_id, epoch: loop.call_soon_threadsafe(ownership.lose, job_id, epoch)
+    await ownership.beat()
 
 
 def _heed_signals() -> asyncio.Event:

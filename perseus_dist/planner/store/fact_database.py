@@ -13,11 +13,13 @@ class Change:
     Attributes:
         drop: Stored facts whose keys begin so are deleted first; in order, each once.
         rows: By key, in the order of storing; each replaces the stored row of its key.
+        epoch: Of the lease that the job was held by when they were made; 0 where one planner holds all jobs.
     """
 
-    __slots__ = ("drop", "rows")
+    __slots__ = ("drop", "epoch", "rows")
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
         self.drop: dict[str, None] = {}
         self.rows: dict[str, FactRow] = {}
 
@@ -53,11 +55,13 @@ class FencedError(Exception):
 
     Attributes:
         jobs: Their names.
+        is_over: Whether this planner must end; one of several replicas goes on with its other jobs.
     """
 
-    def __init__(self, sentence: str, jobs: Collection[str]) -> None:
+    def __init__(self, sentence: str, jobs: Collection[str], *, is_over: bool = True) -> None:
         super().__init__(sentence)
         self.jobs = frozenset(jobs)
+        self.is_over = is_over
 
 
 class FactDatabase(Protocol):

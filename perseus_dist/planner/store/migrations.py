@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 POSTGRES_SCHEMA = "perseus_dist"
@@ -46,7 +46,7 @@ _POSTGRES = {
 _LEASES = (
     # Planners that serve from the database, by a number that is never used again.
     "CREATE TABLE {prefix}planners (number BIGINT PRIMARY KEY, state_id {text} NOT NULL, place {text} NOT NULL, "
-    "alive_until TIMESTAMPTZ NOT NULL)",
+    "alive_until TIMESTAMPTZ NOT NULL, address {text} NOT NULL DEFAULT '')",
     # The epoch is a fencing token: every write names it, and every new owner has a greater one.
     "CREATE TABLE {prefix}leases (job {text} PRIMARY KEY, planner BIGINT NOT NULL, epoch BIGINT NOT NULL)",
     "CREATE SEQUENCE {prefix}epochs",
@@ -56,10 +56,15 @@ _FIRST_IN_TABLE = 3
 _FIRST_IN_POSTGRES = 4
 _COLUMNS = ("id", "job", "key", "kind", "body", "blob")
 
+_ADDRESS = "ALTER TABLE {prefix}planners ADD COLUMN address {text} NOT NULL DEFAULT ''"
+
 STEPS: dict[int, Step] = {
     1: Step(),  # version 2 has more kinds of facts; those of version 1 are read as they are
     2: Step(sqlite=(_VERSIONS.format(**_SQLITE),)),
     3: Step(),  # version 4 has facts of the planner itself, in the name of no job
+    4: Step(
+        postgres=(_ADDRESS.format(**_POSTGRES),)
+    ),  # where agents and commands reach a replica; empty for the only one
 }
 """By version, what makes the next one of it."""
 

@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +37,7 @@ class _Commit:
     job_id: str
     rows: Sequence[FactRow]
     drop: Sequence[str]
+    epoch: int
     done: "Future[None]" = field(default_factory=Future)
 
 
@@ -45,6 +46,10 @@ class Store:
 
     Attributes:
         lost: Done once another planner has taken jobs over: its result is a sentence, and this planner must end.
+        epochs: Of a replica: by job, that of the lease that it holds, which a commit keeps from the moment that it is
+            made. None where this planner holds all jobs.
+        fenced: Of a replica: called by the thread with a job and the epoch of a commit that was refused, because
+            another replica has taken the job over.
     """
 
     def __init__(self, database: FactDatabase | Path | None, cache: JobCache | None = None) -> None:
@@ -59,6 +64,8 @@ class Store:
             StoreError: The SQLite database cannot be used.
         """
         self.lost: Future[str] = Future()
+        self.epochs: Mapping[str, int] | None = None
+        self.fenced: Callable[[str, int], object] = lambda _job_id, _epoch: None
         self._database = SqliteFacts(database) if database is None or isinstance(database, Path) else database
         self._loaded = self._database.load()
         self._trouble = ""
@@ -92,11 +99,11 @@ class Store:
             disk is full or broken, or the database cannot be reached; they are tried again with the job's next commit,
             and every few seconds.
         """
-        return self._put(_Commit(job_id=job_id, rows=[row_of_fact(fact) for fact in facts], drop=drop))
+        return self._put(job_id, [row_of_fact(fact) for fact in facts], drop)
 
     def forget(self, job_id: str) -> "Future[None]":
         """Delete a job."""
-        return self._put(_Commit(job_id=job_id, rows=(), drop=("",)))
+        return self._put(job_id, (), ("",))
 
     @property
     def trouble(self) -> str:
@@ -129,9 +136,11 @@ class Store:
             self._loaded[cache.job_id] = facts
             self.commit(cache.job_id, facts)
 
-    def _put(self, commit: _Commit) -> "Future[None]":
+    def _put(self, job_id: str, rows: Sequence[FactRow], drop: Sequence[str]) -> "Future[None]":
+        epoch = 0 if self.epochs is None else self.epochs.get(job_id, 0)
+        commit = _Commit(job_id=job_id, rows=rows, drop=drop, epoch=epoch)
         if self._cache is not None:
-            self._cache.note(commit.job_id, commit.rows, commit.drop)
+            self._cache.note(job_id, rows, drop)
         self._queue.put(commit)
         return commit.done
 
@@ -161,7 +170,8 @@ class Store:
             pass
         return waiting
 
-    def _store(self, commits: Sequence[_Commit]) -> None:
+    def _store(self, waiting: Sequence[_Commit]) -> None:
+        commits = self._without_stale(waiting)
         if not commits:
             self._make_up()
         # Where they cannot be stored together, one job's may still fit, and those before a large one.
@@ -169,9 +179,21 @@ class Store:
             for commit in commits:
                 self._try([commit])
 
+    def _without_stale(self, commits: Sequence[_Commit]) -> list[_Commit]:
+        """Fail commits of an earlier lease of a job that is held anew: others may have changed the job in between."""
+        newest: dict[str, int] = {}
+        for commit in commits:
+            newest[commit.job_id] = max(commit.epoch, newest.get(commit.job_id, 0))
+        for job_id, epoch in newest.items():
+            if job_id in self._failed and self._failed[job_id].epoch < epoch:
+                del self._failed[job_id]
+        stale = [commit for commit in commits if commit.epoch < newest[commit.job_id]]
+        _fail(stale, StoreError("another replica had the job since then"))
+        return [commit for commit in commits if commit.epoch == newest[commit.job_id]]
+
     def _try(self, commits: Sequence[_Commit]) -> bool:
         """Commit together, behind what has failed before of these jobs; False if each is to be tried alone."""
-        changes = {commit.job_id: Change() for commit in commits}
+        changes = {commit.job_id: Change(commit.epoch) for commit in commits}
         for job_id, change in changes.items():
             if job_id in self._failed:
                 change.append(self._failed[job_id])
@@ -180,7 +202,7 @@ class Store:
         try:
             self._write(changes)
         except FencedError as error:
-            self._lose(error)
+            self._lose(error, changes)
             _fail([commit for commit in commits if commit.job_id in error.jobs], error)
             rest = [commit for commit in commits if commit.job_id not in error.jobs]
             return not rest or self._try(rest)
@@ -215,10 +237,11 @@ class Store:
 
     def _make_up_for(self, job_ids: Sequence[str]) -> bool:
         """False if each job is to be tried alone."""
+        changes = {job_id: self._failed[job_id] for job_id in job_ids if job_id in self._failed}
         try:
-            self._write({job_id: self._failed[job_id] for job_id in job_ids if job_id in self._failed})
+            self._write(changes)
         except FencedError as error:
-            self._lose(error)
+            self._lose(error, changes)
             return False
         except WriteError as error:
             self._trouble = str(error)
@@ -232,13 +255,17 @@ class Store:
             try:
                 self._database.keep_alive()
             except FencedError as error:
-                self._lose(error)
+                self._lose(error, {})
 
-    def _lose(self, error: FencedError) -> None:
+    def _lose(self, error: FencedError, changes: Mapping[str, Change]) -> None:
         """Another planner has these jobs: what failed of them is its to decide."""
         for job_id in error.jobs:
             self._failed.pop(job_id, None)
-        if not self.lost.done():
+            if not error.is_over:
+                self.fenced(job_id, changes[job_id].epoch)
+        if self._trouble and not self._failed:
+            self._trouble = ""
+        if error.is_over and not self.lost.done():
             _log.error("%s", error)
             self.lost.set_result(str(error))
 

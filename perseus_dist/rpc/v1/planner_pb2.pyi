@@ -491,12 +491,14 @@ class NodeReplyFrame(_message.Message):
     def __init__(self, channels: _Optional[_Iterable[int]] = ..., message: _Optional[bytes] = ..., ended: _Optional[_Union[ChannelEnded, _Mapping]] = ...) -> None: ...
 
 class ChannelEnded(_message.Message):
-    __slots__ = ("code", "reason")
+    __slots__ = ("code", "reason", "owner")
     CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     code: int
     reason: str
-    def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    owner: str
+    def __init__(self, code: _Optional[int] = ..., reason: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("t_min", "slowdown", "deadline_s")
@@ -513,10 +515,12 @@ class ListJobsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "replicas")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ...) -> None: ...
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WatchJobRequest(_message.Message):
     __slots__ = ("job_id",)

@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_device(os.environ)]
     findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ)]
     if args.planner is not None:
-        findings += inspect_planner(args)
+        for address in args.planner.split(","):
+            findings += inspect_planner(args, address)
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

@@ -20,9 +20,8 @@ _PLANNER_TIMEOUT_S = 3.0
 _RELAY_TIMEOUT_S = 1.0
 
 
-def inspect_planner(args: argparse.Namespace) -> Iterator[Finding]:
-    """Whether the planner of ``--planner`` can be reached, serves, and takes the token; and which tokens end soon."""
-    address: str = args.planner
+def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]:
+    """Whether this planner of ``--planner`` can be reached, serves, and takes the token; and which tokens end soon."""
     if (trouble := connection_trouble(address, client_tls(args))) is not None:
         yield Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
         return

@@ -62,6 +62,22 @@ class FailedError(Exception):
     """A transaction that the server has refused. Its text is a sentence for users."""
 
 
+def check_readable(url: str) -> "dict[str, Any]":
+    """The parts of a URL, as libpq reads it; ports are checked here, which libpq reads at the first connection.
+
+    Raises:
+        StoreError: libpq cannot read it.
+    """
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise StoreError(f"--store: cannot be read ({str(error).strip()}); see libpq's connection URIs") from None
+    for port in str(parts.get("port") or "").split(","):
+        if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+            raise StoreError(f"--store: saw port {port}, expected a number from 1 to 65535")
+    return parts
+
+
 class Connection:
     """Runs transactions. Used by one thread at a time.
 
@@ -76,10 +92,7 @@ class Connection:
             StoreError: libpq cannot read the URL.
         """
         self._address = address
-        try:
-            self._parameters = {**_DEFAULTS, **conninfo_to_dict(address.url)}
-        except psycopg.ProgrammingError as error:
-            raise StoreError(f"--store: cannot be read ({str(error).strip()}); see libpq's connection URIs") from None
+        self._parameters = {**_DEFAULTS, **check_readable(address.url)}
         self.place = self._place()
         self._opened: Opened | None = None
 

@@ -16,12 +16,13 @@ _ASIDE = "planner.postgresql"
 _log = logging.getLogger(__name__)
 
 
-def open_postgres(address: PostgresAddress, state_dir: Path) -> PostgresFacts:
+def open_postgres(address: PostgresAddress, state_dir: Path, advertise: str = "") -> PostgresFacts:
     """Open it, waiting for a database that cannot be reached yet and for another planner to end.
 
     Args:
         address: Of the database.
         state_dir: Where tokens and the audit record are, and what tells the database that a planner is this one again.
+        advertise: Where agents and commands reach this planner as one of several replicas; empty for the only one.
 
     Raises:
         StoreError: The folder has another planner, or the database is of no use.
@@ -32,7 +33,13 @@ def open_postgres(address: PostgresAddress, state_dir: Path) -> PostgresFacts:
     try:
         if path.exists():
             _log.warning("%s: is not used; --store names the database", path)
-        return PostgresFacts(address, state_id=_state_id(state_dir / STATE_ID), aside=state_dir / _ASIDE, lock=lock)
+        return PostgresFacts(
+            address,
+            state_id=_state_id(state_dir / STATE_ID),
+            aside=state_dir / _ASIDE,
+            lock=lock,
+            advertise=advertise,
+        )
     except BaseException:
         lock.release()
         raise

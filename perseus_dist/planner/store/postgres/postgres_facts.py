@@ -38,6 +38,7 @@ from perseus_dist.planner.store.postgres.leases import (
     renew,
     resign,
 )
+from perseus_dist.planner.store.postgres.replica_leases import ReplicaLeases, register_replica
 from perseus_dist.planner.store.postgres.schema import prepare
 from perseus_dist.planner.store.salvaged_facts import consistent_jobs
 from perseus_dist.planner.store.state_lock import StateLock
@@ -84,9 +85,14 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresFacts:
-    """A ``FactDatabase`` that one planner at a time serves from."""
+    """A ``FactDatabase`` that one planner at a time serves from, or several replicas.
+
+    Attributes:
+        leases: Of a replica, which has the facts of its jobs from there; None for a planner that serves all jobs.
+    """
 
     period_s: float | None = RENEWAL_PERIOD_S
+    leases: ReplicaLeases | None = None
 
     def __init__(
         self,
@@ -96,8 +102,9 @@ class PostgresFacts:
         aside: Path | None = None,
         lock: StateLock | None = None,
         waits: bool = True,
+        advertise: str = "",
     ) -> None:
-        """Connect, make tables that are missing, and take over from planners before.
+        """Connect, make tables that are missing, and take over from planners before, or become a replica.
 
         Args:
             address: Of the database.
@@ -105,6 +112,7 @@ class PostgresFacts:
             aside: Beside it rows are kept that are of no use; None drops them.
             lock: Of the state folder; released when this is closed.
             waits: For a database that cannot be reached yet, and for another planner to end; each is said once.
+            advertise: Where agents and commands reach this planner as one of several replicas; empty for the only one.
 
         Raises:
             StoreError: The address, the user's rights or the database are of no use; or the wait is not wanted.
@@ -115,7 +123,11 @@ class PostgresFacts:
         self._unreachable, self._retry_s = "", 0.0
         try:
             self._wait_for(lambda opened: prepare(opened, self._connection.place), waits=waits)
-            self._number = self._register(state_id, waits=waits)
+            self._number = self._register(state_id, advertise, waits=waits)
+            if advertise:
+                self.period_s, self._loaded = None, {}
+                self.leases = ReplicaLeases(address, self._number, advertise, self.set_aside)
+                return
             self._loaded = self._wait_for(self._load, waits=waits)
             with suppress(FencedError):  # the first renewal says so
                 self.keep_alive()
@@ -173,9 +185,10 @@ class PostgresFacts:
             keep_rows(self._aside, jobs)
 
     def close(self) -> None:
-        """Let another planner take over at once, and disconnect."""
-        with suppress(UnreachableError, FailedError):
-            self._connection.run(lambda opened: resign(opened, self._number))
+        """Let another planner take over at once, unless the leases' thread does, and disconnect."""
+        if self.leases is None:
+            with suppress(UnreachableError, FailedError):
+                self._connection.run(lambda opened: resign(opened, self._number))
         self._connection.close()
         if self._lock is not None:
             self._lock.release()
@@ -204,11 +217,17 @@ class PostgresFacts:
         systemd.notify(f"EXTEND_TIMEOUT_USEC={_START_TIMEOUT_S * 1_000_000}\nSTATUS=waiting for {self.name}")
         time.sleep(duration_s)
 
-    def _register(self, state_id: str, *, waits: bool) -> int:
+    def _register(self, state_id: str, advertise: str, *, waits: bool) -> int:
         place = f"process {os.getpid()} on {socket.gethostname()}"
+
+        def register(opened: Opened) -> "int | Other":
+            if advertise:
+                return register_replica(opened, state_id, place, advertise)
+            return register_for_all(opened, state_id, place)
+
         is_first = True
         while True:
-            found = self._wait_for(lambda opened: register_for_all(opened, state_id, place), waits=waits)
+            found = self._wait_for(register, waits=waits)
             if not isinstance(found, Other):
                 return found
             sentence = f"{self.name}: another planner holds it ({found.place})"
@@ -253,19 +272,22 @@ class PostgresFacts:
 
     def _write(self, opened: Opened, changes: Mapping[str, Change]) -> frozenset[str]:
         """Write in one round trip; the jobs that were this planner's, whose changes are durable."""
-        jobs = {"jobs": list(changes), "epochs": [self._number] * len(changes), "number": self._number}
+        is_replica = self.leases is not None
+        epochs = {job: change.epoch if is_replica else self._number for job, change in changes.items()}
+        jobs = {"jobs": list(epochs), "epochs": list(epochs.values()), "number": self._number}
         gone = [(job, prefix) for job, change in changes.items() for prefix in change.drop]
         try:
             with opened.pipeline(), opened.transaction():
                 opened.execute(_LIMITS)
-                opened.execute(HOLD, jobs)
+                if not is_replica:
+                    opened.execute(HOLD, jobs)
                 locked = opened.execute(LOCK_HELD, jobs)
                 if gone:
                     opened.execute(
                         _DELETE,
                         {
                             "jobs": [job for job, _ in gone],
-                            "epochs": [self._number] * len(gone),
+                            "epochs": [epochs[job] for job, _ in gone],
                             "begins": [prefix for _, prefix in gone],
                             "ends": [beyond(prefix) for _, prefix in gone],
                         },
@@ -275,14 +297,15 @@ class PostgresFacts:
                         _INSERT,
                         {
                             "jobs": [job for job, _ in rows],
-                            "epochs": [self._number] * len(rows),
+                            "epochs": [epochs[job] for job, _ in rows],
                             "keys": [row.key for _, row in rows],
                             "kinds": [row.kind for _, row in rows],
                             "bodies": [row.body for _, row in rows],
                             "blobs": [row.blob for _, row in rows],
                         },
                     )
-                if forgotten := [job for job, change in changes.items() if "" in change.drop and not change.rows]:
+                forgotten = [job for job, change in changes.items() if "" in change.drop and not change.rows]
+                if forgotten and not is_replica:  # a replica may have a job of that name again by now
                     opened.execute(RELEASE, {"jobs": forgotten, "number": self._number})
             return frozenset(job for (job,) in locked)
         except psycopg.Error:
@@ -292,6 +315,9 @@ class PostgresFacts:
             raise
 
     def _fenced(self, jobs: Collection[str]) -> FencedError:
+        if self.leases is not None:
+            names = ", ".join(sorted(jobs)[:3])
+            return FencedError(f"{self.name}: another replica has {names} now", jobs, is_over=False)
         return FencedError(
             f"{self.name}: another planner has taken over: this one was silent for {LEASE_S:g} s, and ends", jobs
         )

@@ -1,0 +1,334 @@
+"""Which jobs one of several replicas owns: taken when a rank or a call comes, or when their owner has died.
+
+```
+            ensure, orphans of a survey                      lost, fenced, suspended, handed over, left
+  elsewhere --------------------------> owned, with an epoch ------------------------------------------> elsewhere
+```
+
+Everything here runs on the event loop but for calls on the table of leases, which wait for the database and run one
+after the other in a thread. An epoch is in ``epochs`` from the moment that a job is taken up until it is given up: the
+store gives each commit the epoch of that moment, so that no commit of an earlier ownership counts under a later one.
+
+Jobs that a power budget covers belong together, to the replica that keeps the policies: the others hand theirs over.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from perseus_dist.planner.access.refusal import RefusalError, moved
+from perseus_dist.planner.budget.sharing import covers
+from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.store.fact_database import FencedError
+from perseus_dist.planner.store.lease_table import Claimed, LeaseError, LeaseTable, Survey
+from perseus_dist.planner.store.store import NO_JOB
+
+BEAT_S = 0.4
+_CAUTION = 0.9  # times the lease: this replica's clock and the database's do not run alike
+_SLOW_BEAT_S = 1.0  # beats that take longer are logged
+
+_Result = TypeVar("_Result")
+
+_log = logging.getLogger(__name__)
+
+Call = Callable[..., Awaitable[Any]]
+"""Runs a function that waits for the database, with its arguments, behind those before."""
+
+
+class Holder(Protocol):
+    """Keeps the jobs: ``Jobs``."""
+
+    def has(self, job_id: str) -> bool:
+        """Whether there is such a job."""
+
+    def take_over(self, job_id: str, claimed: Claimed) -> None:
+        """Go on with a job, or with the policies for ``NO_JOB``."""
+
+    def give_up(self, job_id: str, ending: Ending) -> None:
+        """Forget it; another replica goes on."""
+
+
+class Ownership:
+    """Owned jobs and their epochs.
+
+    Args:
+        leases: Of this replica.
+        holder: Of this replica's jobs.
+        call: Runs calls on ``leases``; a thread of its own if None.
+
+    Attributes:
+        epochs: By job that is owned, the planner's own facts (``NO_JOB``) included, the lease's epoch.
+        replicas: Addresses of the others that live.
+        num_takeovers: Jobs taken over from other replicas, or from an earlier start of this one.
+        num_losses: Jobs that others have taken over, because this replica was silent.
+        is_over: Done once a planner that serves all jobs has taken over: its result is a sentence.
+    """
+
+    def __init__(self, leases: LeaseTable, holder: Holder, call: Call | None = None) -> None:
+        self._leases = leases
+        self._holder = holder
+        self._thread = ThreadPoolExecutor(1, "leases") if call is None else None
+        self._run = call or self._run_in_thread
+        self.epochs: dict[str, int] = {}
+        self.replicas: tuple[str, ...] = ()
+        self.num_takeovers = self.num_losses = 0
+        self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._claiming: dict[str, asyncio.Task[str | None]] = {}
+        self._taking = asyncio.Lock()  # no job is claimed twice, which would make its first epoch void
+        self._empty: frozenset[str] = frozenset()  # owned, and without a job at the latest beat
+        self._survey = Survey()
+        self._suspended: frozenset[str] = frozenset()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._is_leaving = False
+        self._trouble = ""
+
+    @property
+    def address(self) -> str:
+        """Where agents and commands reach this replica."""
+        return self._leases.address
+
+    @property
+    def num_owned(self) -> int:
+        """Jobs that are owned."""
+        return len(self.epochs.keys() - {NO_JOB})
+
+    def owns(self, job_id: str) -> bool:
+        """Whether the job is this replica's; ``NO_JOB`` stands for the policies."""
+        self.check()
+        return job_id in self.epochs
+
+    def check(self) -> None:
+        """Give up what this replica, which was stopped perhaps, may have lost: before anything is said of its jobs."""
+        if self._expiry is not None and asyncio.get_running_loop().time() >= self._expiry.when():
+            self.suspend()
+
+    async def ensure(self, job_id: str, *, known_only: bool = False) -> None:
+        """Own a job from now on, unless another replica does.
+
+        Args:
+            job_id: Its name; ``NO_JOB`` for the policies.
+            known_only: A job that has no owner and never had one is left alone.
+
+        Raises:
+            RefusalError: Another replica is to be asked, or the database is away.
+        """
+        if self.owns(job_id):
+            return
+        if self._is_leaving:
+            raise RefusalError(grpc.StatusCode.UNAVAILABLE, "the planner ends; another replica has its jobs")
+        owner = self._home_elsewhere(job_id)
+        if owner is None:
+            owner = await self._claim(job_id, known_only=known_only)
+        if owner is not None:
+            raise moved(f"{_named(job_id)} at the replica {owner}", owner)
+
+    async def beat(self) -> None:
+        """Renew the leases, give up what is lost or belongs elsewhere, and take what has no owner."""
+        if self._is_leaving:
+            return
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        held = dict(self.epochs)
+        survey = await self._asked(self._leases.survey, held)
+        if survey is None or self._is_leaving:
+            return
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
+        self._survey = survey
+        self.replicas = tuple(address for address in survey.replicas if address != self.address)
+        for job_id in survey.lost:
+            self.lose(job_id, held[job_id])
+        await self._hand_over()
+        await self._adopt()
+        await self._drop_empty()
+        if (took_s := loop.time() - began_s) > _SLOW_BEAT_S:
+            _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)
+
+    async def keep(self) -> None:
+        """Beat, for ever."""
+        while True:
+            began_s = time.monotonic()
+            try:
+                await self.beat()
+            except Exception:  # a defect must not cost the other jobs
+                _log.exception("leases: a look at them failed")
+            await asyncio.sleep(max(BEAT_S - (time.monotonic() - began_s), BEAT_S / 4))
+
+    def lose(self, job_id: str, epoch: int) -> None:
+        """Another replica has taken a job over from the lease of an epoch."""
+        if self.epochs.get(job_id) == epoch:
+            del self.epochs[job_id]
+            self.num_losses += 1
+            _log.warning("%s: another replica has taken over, since this one was silent", _named(job_id))
+            self._holder.give_up(job_id, Ending(reason=f"{_named(job_id)} at another replica now; attach again"))
+
+    def suspend(self) -> None:
+        """Give up everything for now: the leases are over by this replica's clock, and others may have the jobs."""
+        if not self.epochs:
+            return
+        _log.warning("leases could not be renewed in time: %d jobs are given up until they can be", self.num_owned)
+        self._suspended |= self.epochs.keys()
+        self._give_up_all(Ending(reason="this replica is cut off from its database; attach again, to another one"))
+
+    async def leave(self) -> None:
+        """Give up everything, so that other replicas go on at once; nothing is taken any more."""
+        self._is_leaving = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for claiming in list(self._claiming.values()):
+            claiming.cancel()
+        if self._claiming:
+            await asyncio.wait(list(self._claiming.values()))
+        self._give_up_all(Ending(reason="this replica ends; attach again, to another one"))
+        with suppress(LeaseError):  # they lapse
+            await self._run(self._leases.resign)
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+    # ---- taking ------------------------------------------------------------------------------------------------------
+
+    async def _claim(self, job_id: str, *, known_only: bool) -> str | None:
+        """Take one job; its owner if there is one. Ranks that come at once ask once."""
+        if known_only:
+            return await self._claim_one(job_id, known_only=True)
+        claiming = self._claiming.get(job_id)
+        if claiming is None:
+            claiming = self._claiming[job_id] = asyncio.create_task(self._claim_one(job_id, known_only=False))
+            claiming.add_done_callback(lambda done: self._end_claim(job_id, done))
+        return await asyncio.shield(claiming)
+
+    def _end_claim(self, job_id: str, done: "asyncio.Task[str | None]") -> None:
+        self._claiming.pop(job_id, None)
+        if not done.cancelled():
+            done.exception()  # of ranks that have left: seen
+
+    async def _claim_one(self, job_id: str, *, known_only: bool) -> str | None:
+        async with self._taking:
+            if job_id in self.epochs:
+                return None
+            return await self._claim_now(job_id, known_only=known_only)
+
+    async def _claim_now(self, job_id: str, *, known_only: bool) -> str | None:
+        try:
+            found = await self._run(partial(self._leases.claim, (job_id,), known_only=known_only))
+        except LeaseError as error:
+            raise RefusalError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        except FencedError as error:
+            self._end(error)
+            raise RefusalError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        match found.get(job_id):
+            case Claimed() as claimed:
+                self._own(job_id, claimed)
+                return None
+            case owner:
+                return owner
+
+    def _own(self, job_id: str, claimed: Claimed) -> None:
+        if self._is_leaving:
+            return  # the registration is about to go
+        self.epochs[job_id] = claimed.epoch
+        self.num_takeovers += claimed.has_predecessor
+        self._holder.take_over(job_id, claimed)
+
+    async def _adopt(self) -> None:
+        """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
+        if self._suspended and await self._take(sorted(self._suspended)):
+            self._suspended = frozenset()
+        orphans = self._survey.orphans
+        if NO_JOB in orphans:
+            await self._take([NO_JOB])
+        jobs = [job_id for job_id in orphans if job_id != NO_JOB]
+        if self.owns(NO_JOB):
+            await self._take([job_id for job_id in jobs if self._is_covered(job_id)])
+        free = [job_id for job_id in jobs if not self._is_covered(job_id)]
+        share = -(-len(free) // max(len(self._survey.replicas), 1))
+        await self._take(free[:share])
+
+    async def _take(self, orphans: Sequence[str]) -> bool:
+        """Take those of them that have no owner still; False if the table did not answer."""
+        async with self._taking:
+            jobs = [job_id for job_id in orphans if job_id not in self.epochs]
+            found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
+            for job_id, claimed in (found or {}).items():
+                if isinstance(claimed, Claimed):
+                    self._own(job_id, claimed)
+            return found is not None
+
+    # ---- giving up ---------------------------------------------------------------------------------------------------
+
+    def _home_elsewhere(self, job_id: str) -> str | None:
+        """The replica that keeps the policies, where those cover a job and it is another one."""
+        keeper = self._survey.policies
+        if job_id == NO_JOB or self.owns(NO_JOB) or keeper in ("", self.address):
+            return None
+        return keeper if self._is_covered(job_id) else None
+
+    def _is_covered(self, job_id: str) -> bool:
+        """Whether a power budget covers a job."""
+        return any(covers(patterns, job_id) for patterns in self._survey.patterns)
+
+    def _give_up_all(self, ending: Ending) -> None:
+        for job_id in list(self.epochs):
+            del self.epochs[job_id]
+            self._holder.give_up(job_id, ending)
+
+    async def _hand_over(self) -> None:
+        if not self._survey.patterns:
+            return
+        released: dict[str, int] = {}
+        for job_id in list(self.epochs):
+            if (owner := self._home_elsewhere(job_id)) is not None:
+                released[job_id] = self.epochs.pop(job_id)
+                _log.info("job %s: goes to the replica %s, which keeps the power budgets", job_id, owner)
+                reason = f"{_named(job_id)} at the replica {owner}, which keeps the power budgets"
+                self._holder.give_up(job_id, Ending(reason=reason, owner=owner))
+        await self._release(released)
+
+    async def _drop_empty(self) -> None:
+        """Let go of leases of jobs that are over, or whose first rank was refused; none that was taken just now."""
+        empty = {job_id for job_id in self.epochs if job_id != NO_JOB and not self._holder.has(job_id)}
+        dropped = {job_id: self.epochs.pop(job_id) for job_id in empty & self._empty}
+        self._empty = frozenset(empty)
+        await self._release(dropped)
+
+    async def _release(self, held: Mapping[str, int]) -> None:
+        if held:
+            await self._asked(self._leases.release, held)
+
+    # ---- the table ---------------------------------------------------------------------------------------------------
+
+    async def _asked(self, function: Callable[..., _Result], *arguments: object) -> _Result | None:
+        """The answer of the table; None, with a line in the log once, where there is none."""
+        try:
+            answer: _Result = await self._run(function, *arguments)
+        except LeaseError as error:
+            if not self._trouble:
+                _log.error("leases cannot be renewed: %s", error)
+            self._trouble = str(error)
+            return None
+        except FencedError as error:
+            self._end(error)
+            return None
+        if self._trouble:
+            _log.warning("leases can be renewed again")
+            self._trouble = ""
+        return answer
+
+    def _end(self, error: FencedError) -> None:
+        if not self.is_over.done():
+            self.is_over.set_result(str(error))
+
+    async def _run_in_thread(self, function: Callable[..., _Result], *arguments: object) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*arguments))
+
+
+def _named(job_id: str) -> str:
+    return "the power budgets are" if job_id == NO_JOB else f"job {job_id} is"

@@ -1,0 +1,107 @@
+"""Protocol of the table of leases by which replicas share the jobs of one database.
+
+A replica registers with its address, and renews its registration; each job has a lease that names its owner and an
+epoch. The leases of a replica that is silent lapse with its registration, all at once; the next owner of a job has a
+greater epoch, which every write of the job's facts names, so that what an earlier owner still writes changes nothing.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from perseus_dist.planner.job.facts import Fact
+
+
+class LeaseError(Exception):
+    """The table cannot be reached, or refuses, for now. Its text is a sentence for users."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A lease that this replica has from now on.
+
+    Attributes:
+        epoch: Greater than those of all leases of the job before.
+        facts: Of the job, in the order of storing; no other replica adds to them while the lease lasts.
+        has_predecessor: Whether another replica, or an earlier start of this one, had the job before.
+        is_salvaged: Whether rows could not be read, so that these facts are to be stored in place of all.
+    """
+
+    epoch: int
+    facts: Sequence[Fact] = ()
+    has_predecessor: bool = False
+    is_salvaged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The state of the table, as of a renewal.
+
+    Attributes:
+        lost: Jobs that other replicas have taken over, because this one was silent for too long.
+        orphans: Some of the jobs that no living replica owns.
+        replicas: Addresses of those that live, this one's included, in order.
+        policies: Address of the replica that owns the planner's own facts; empty if none does.
+        patterns: Of the jobs of each power budget; an empty one means all jobs.
+    """
+
+    lost: frozenset[str] = frozenset()
+    orphans: Sequence[str] = ()
+    replicas: Sequence[str] = ()
+    policies: str = ""
+    patterns: Sequence[Sequence[str]] = ()
+
+
+class LeaseTable(Protocol):
+    """Leases of one replica. Used by one thread at a time; each call may wait for the database."""
+
+    @property
+    def address(self) -> str:
+        """Where agents and commands reach this replica."""
+
+    @property
+    def lease_s(self) -> float:
+        """How long the leases last from the begin of a renewal, in seconds."""
+
+    def survey(self, held: Mapping[str, int]) -> Survey:
+        """Renew the registration, and look around.
+
+        Args:
+            held: By job, the epoch of the lease that this replica believes to have.
+
+        Raises:
+            FencedError: The registration is gone: a planner that serves all jobs has taken over.
+            LeaseError: It is not known whether it was renewed.
+        """
+
+    def claim(self, jobs: Collection[str], *, known_only: bool = False) -> "dict[str, Claimed | str]":
+        """Take the leases of jobs that no living replica owns.
+
+        Args:
+            jobs: By name. A lease that this replica has is taken anew, with a greater epoch.
+            known_only: Leave jobs alone that have no lease yet.
+
+        Returns:
+            By job, the lease, or the address of the replica that owns the job; neither for a job that is left alone.
+
+        Raises:
+            FencedError: The registration is gone.
+            LeaseError: Nothing is known to have been taken.
+        """
+
+    def release(self, held: Mapping[str, int]) -> None:
+        """Let other replicas take jobs at once; the lease of a job without facts is deleted.
+
+        Args:
+            held: By job, the epoch of the lease; a lease of another epoch stays as it is.
+
+        Raises:
+            LeaseError: The leases lapse at the latest with the registration.
+        """
+
+    def resign(self) -> None:
+        """Delete the registration, so that other replicas may take over all jobs at once.
+
+        Raises:
+            LeaseError: It lapses by itself.
+        """

@@ -1,0 +1,272 @@
+"""Leases of replicas in PostgreSQL, on a connection of their own: a long write does not hold up a renewal.
+
+Claims and registrations take one advisory lock, one after the other: a job's lease is looked at and taken in one step.
+A claim changes the lease's row, for which it waits until a write under the epoch before has ended; so the facts that
+it reads are all that the owner before has stored, and will ever store.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from perseus_dist.planner.job.facts import BudgetSet, Fact
+from perseus_dist.planner.store.fact_database import FencedError
+from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
+from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
+from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
+from perseus_dist.planner.store.postgres.address import PostgresAddress
+from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
+from perseus_dist.planner.store.postgres.leases import Other
+from perseus_dist.planner.store.postgres.schema import LOCK
+from perseus_dist.planner.store.salvaged_facts import consistent_jobs
+
+LEASE_S = 2.0
+OPENING_LEASE_S = 15.0
+"""Until a replica that starts begins to renew."""
+
+_MAX_ORPHANS = 256
+_TIMEOUT_S = 3.0
+_CLAIM_TIMEOUT_S, _CLAIM_PATIENCE_S = 30.0, 1.0
+_NO_JOB = ""  # the owner of the planner's own facts holds the policies
+
+_LIVING = f"SELECT 1 FROM {POSTGRES_SCHEMA}.planners AS owner WHERE owner.number = leases.planner AND {{}}"
+_IS_FREE = f"""(leases.planner = %(number)s OR NOT EXISTS ({_LIVING.format("owner.alive_until > now()")}))"""
+_RENEW = f"""
+UPDATE {POSTGRES_SCHEMA}.planners SET alive_until = now() + make_interval(secs => %(lease_s)s)
+FROM (SELECT number, alive_until FROM {POSTGRES_SCHEMA}.planners WHERE number = %(number)s FOR UPDATE) AS before
+WHERE planners.number = before.number
+RETURNING before.alive_until <= now()
+"""
+_ORPHANS = f"""
+SELECT job FROM {POSTGRES_SCHEMA}.leases WHERE NOT EXISTS ({_LIVING.format("owner.alive_until > now()")})
+ORDER BY md5(job || %(number)s::text) LIMIT {_MAX_ORPHANS}
+"""
+_CLAIM = f"""
+INSERT INTO {POSTGRES_SCHEMA}.leases (job, planner, epoch)
+SELECT wanted.job, planners.number, nextval('{POSTGRES_SCHEMA}.epochs')
+FROM unnest(%(jobs)b::text[]) AS wanted(job) CROSS JOIN {POSTGRES_SCHEMA}.planners
+WHERE planners.number = %(number)s AND planners.alive_until > now()
+    AND (NOT %(known_only)s::bool OR wanted.job IN (SELECT job FROM {POSTGRES_SCHEMA}.leases))
+ON CONFLICT (job) DO UPDATE SET planner = excluded.planner, epoch = excluded.epoch WHERE {_IS_FREE}
+RETURNING job, epoch
+"""
+_LIMITS = """
+SELECT set_config('lock_timeout', '10s', true), set_config('idle_in_transaction_session_timeout', '1s', true)
+"""
+"""For one transaction: a process that is stopped in the middle of it holds up others' claims no longer than that."""
+_KNOWN = f"SELECT job FROM {POSTGRES_SCHEMA}.leases WHERE job = ANY(%(jobs)b::text[])"
+_OWNERS = f"""
+SELECT leases.job, planners.address
+FROM {POSTGRES_SCHEMA}.leases JOIN {POSTGRES_SCHEMA}.planners ON planners.number = leases.planner
+WHERE leases.job = ANY(%(jobs)b::text[]) AND leases.planner <> %(number)s AND planners.alive_until > now()
+"""
+_FACTS = f"""
+SELECT job, key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = ANY(%(jobs)b::text[]) ORDER BY id
+"""
+_HELD = "unnest(%(jobs)b::text[], %(epochs)b::bigint[]) AS held(job, epoch)"
+_RELEASE = f"""
+UPDATE {POSTGRES_SCHEMA}.leases SET planner = 0 FROM {_HELD}
+WHERE leases.job = held.job AND leases.epoch = held.epoch AND leases.planner = %(number)s
+"""
+_DELETE = f"""
+DELETE FROM {POSTGRES_SCHEMA}.leases USING {_HELD}
+WHERE leases.job = held.job AND leases.epoch = held.epoch AND leases.planner = %(number)s
+    AND NOT EXISTS (SELECT 1 FROM {POSTGRES_SCHEMA}.facts WHERE facts.job = leases.job)
+"""
+
+_Result = TypeVar("_Result")
+
+
+def register_replica(opened: Opened, state_id: str, place: str, address: str) -> "int | Other":
+    """Become one of the planners of a database, in a transaction of its own; run again, the later number counts.
+
+    Args:
+        opened: To the database.
+        state_id: Of the state folder, whose earlier planner has ended.
+        place: For people: host and process.
+        address: Where agents and commands reach it.
+
+    Returns:
+        The replica's number; or a planner that lives and serves all jobs.
+    """
+    with opened.transaction():
+        opened.execute(_LIMITS)
+        opened.execute(LOCK)
+        row = opened.execute(
+            f"SELECT place, extract(epoch FROM alive_until - now())::float8 FROM {POSTGRES_SCHEMA}.planners "
+            "WHERE state_id <> %s AND address = '' AND alive_until > now() LIMIT 1",
+            (state_id,),
+        ).fetchone()
+        if row is not None:
+            return Other(str(row[0]), float(row[1]))
+        row = opened.execute(f"SELECT nextval('{POSTGRES_SCHEMA}.epochs')").fetchone()
+        assert row is not None
+        number = int(row[0])
+        opened.execute(
+            f"DELETE FROM {POSTGRES_SCHEMA}.planners WHERE state_id = %s OR address = '' "
+            "OR alive_until < now() - interval '1 day'",
+            (state_id,),
+        )
+        opened.execute(
+            f"INSERT INTO {POSTGRES_SCHEMA}.planners (number, state_id, place, alive_until, address) "
+            "VALUES (%s, %s, %s, now() + make_interval(secs => %s), %s)",
+            (number, state_id, place, OPENING_LEASE_S, address),
+        )
+        return number
+
+
+class ReplicaLeases:
+    """A ``LeaseTable``.
+
+    Args:
+        address: Of the database.
+        number: Of the registration.
+        advertised: Where agents and commands reach this replica.
+        set_aside: Keeps rows that cannot be read where a person finds them; called in the thread that claims.
+    """
+
+    lease_s = LEASE_S
+
+    def __init__(
+        self,
+        address: PostgresAddress,
+        number: int,
+        advertised: str,
+        set_aside: Callable[[Mapping[str, Sequence[FactRow]]], None],
+    ) -> None:
+        self._connection = Connection(address)
+        self._number = number
+        self._set_aside = set_aside
+        self.address = advertised
+
+    def survey(self, held: Mapping[str, int]) -> Survey:
+        """As ``LeaseTable``."""
+        return self._run(lambda opened: self._survey(opened, held), _TIMEOUT_S)
+
+    def claim(self, jobs: Collection[str], *, known_only: bool = False) -> "dict[str, Claimed | str]":
+        """As ``LeaseTable``."""
+        return self._run(
+            lambda opened: self._claim(opened, list(jobs), known_only=known_only), _CLAIM_TIMEOUT_S, _CLAIM_PATIENCE_S
+        )
+
+    def release(self, held: Mapping[str, int]) -> None:
+        """As ``LeaseTable``."""
+        parameters = {"jobs": list(held), "epochs": list(held.values()), "number": self._number}
+
+        def run(opened: Opened) -> None:
+            with opened.pipeline(), opened.transaction():
+                opened.execute(_LIMITS)
+                opened.execute(_DELETE, parameters)
+                opened.execute(_RELEASE, parameters)
+
+        self._run(run, _TIMEOUT_S)
+
+    def resign(self) -> None:
+        """As ``LeaseTable``; disconnects."""
+
+        def run(opened: Opened) -> None:
+            opened.execute(f"DELETE FROM {POSTGRES_SCHEMA}.planners WHERE number = %s", (self._number,))
+
+        try:
+            self._run(run, _TIMEOUT_S)
+        finally:
+            self._connection.close()
+
+    def _run(self, work: Callable[[Opened], _Result], timeout_s: float, patience_s: float = 0.0) -> _Result:
+        try:
+            return self._connection.run(work, patience_s, timeout_s)
+        except (UnreachableError, FailedError) as error:
+            raise LeaseError(str(error)) from error
+
+    def _survey(self, opened: Opened, held: Mapping[str, int]) -> Survey:
+        number = {"number": self._number}
+        with opened.pipeline(), opened.transaction():
+            renewed = opened.execute(_RENEW, {**number, "lease_s": LEASE_S})
+        row = renewed.fetchone()
+        if row is None:
+            raise self._gone(held)
+        lost: frozenset[str] = frozenset()
+        if row[0]:
+            mine = opened.execute(f"SELECT job, epoch FROM {POSTGRES_SCHEMA}.leases WHERE planner = %(number)s", number)
+            still = {job for job, epoch in mine if held.get(job) == epoch}
+            lost = frozenset(held.keys() - still)
+        orphans = [job for (job,) in opened.execute(_ORPHANS, number)]
+        replicas = opened.execute(
+            f"SELECT DISTINCT address FROM {POSTGRES_SCHEMA}.planners WHERE alive_until > now() AND address <> '' "
+            "ORDER BY address"
+        ).fetchall()
+        owner = opened.execute(
+            f"SELECT address FROM {POSTGRES_SCHEMA}.leases JOIN {POSTGRES_SCHEMA}.planners ON number = planner "
+            "WHERE job = '' AND alive_until > now()"
+        ).fetchone()
+        budgets = opened.execute(
+            f"SELECT key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = '' AND kind = 'BudgetSet'",
+            binary=True,
+        ).fetchall()
+        return Survey(
+            lost=lost,
+            orphans=orphans,
+            replicas=[address for (address,) in replicas],
+            policies="" if owner is None else owner[0],
+            patterns=_patterns(budgets),
+        )
+
+    def _claim(self, opened: Opened, jobs: list[str], *, known_only: bool) -> "dict[str, Claimed | str]":
+        found: dict[str, Claimed | str] = {}
+        number, named = {"number": self._number}, {"jobs": sorted(jobs)}
+        found.update(opened.execute(_OWNERS, {**number, **named}).fetchall())
+        if len(found) == len(jobs):
+            return found  # without the lock: ranks of thousands of jobs may come here
+        with opened.pipeline(), opened.transaction():
+            opened.execute(_LIMITS)
+            opened.execute(LOCK)
+            before = opened.execute(_KNOWN, named)
+            taken = opened.execute(_CLAIM, {**number, **named, "known_only": known_only})
+            owners = opened.execute(_OWNERS, {**number, **named})
+            registered = opened.execute(f"SELECT 1 FROM {POSTGRES_SCHEMA}.planners WHERE number = %(number)s", number)
+        if registered.fetchone() is None:
+            raise self._gone(jobs)
+        known = {job for (job,) in before}
+        epochs: dict[str, int] = dict(taken.fetchall())
+        found.update(owners.fetchall())
+        # From here on the owner before can store nothing more; a process that is stopped here holds no lock.
+        rows: dict[str, list[FactRow]] = {job: [] for job in epochs}
+        for job, *row in opened.execute(_FACTS, {"jobs": list(epochs)}, binary=True):
+            rows[job].append(FactRow(*row))
+        for job, epoch in epochs.items():
+            facts, is_salvaged = self._read(job, rows[job])
+            found[job] = Claimed(
+                epoch=epoch, facts=facts, has_predecessor=job in known and job != _NO_JOB, is_salvaged=is_salvaged
+            )
+        if missing := [job for job in jobs if job not in found and (job in known or not known_only)]:
+            raise LeaseError(f"{self._connection.place}: the lease of {missing[0]!r} cannot be taken at the moment")
+        return found
+
+    def _read(self, job: str, rows: Sequence[FactRow]) -> tuple[Sequence[Fact], bool]:
+        """The facts of a job, without its plans where rows cannot be read, and whether that is so."""
+        facts, is_whole = [], True
+        for row in rows:
+            try:
+                facts.append(fact_of_row(row))
+            except ValueError:
+                is_whole = False
+        if is_whole:
+            return facts, False
+        self._set_aside({job: rows})
+        return consistent_jobs({job: facts}).get(job, ()), True
+
+    def _gone(self, jobs: Collection[str]) -> FencedError:
+        return FencedError(
+            f"{self._connection.place}: another planner has taken over, which serves all jobs, and this one ends", jobs
+        )
+
+
+def _patterns(rows: Sequence[Sequence[object]]) -> list[tuple[str, ...]]:
+    patterns = []
+    for row in rows:
+        try:
+            fact = fact_of_row(FactRow(*row))  # type: ignore[arg-type]
+        except ValueError:  # the replica that holds the policies says so
+            continue
+        if isinstance(fact, BudgetSet):
+            patterns.append(tuple(fact.jobs))
+    return patterns

@@ -1,0 +1,161 @@
+"""Two planners as replicas on one PostgreSQL database: jobs spread, calls sent on, and one of them killed."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from node_relay import RelayedRank, node_relay
+from planner_process import Planner, planner, wait_until
+from postgres_server import PostgresServer
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from load_agent import LoadAgent, LoadJob
+
+from perseus_dist.cli.main import main
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+
+PATIENCE_S = 60.0
+JOBS = tuple(f"job-{number}" for number in range(4))
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def replica(folder: Path, url: str, address: str) -> Iterator[Planner]:
+    folder.mkdir(exist_ok=True)
+    with planner(folder, "--store", url, "--bind", address, "--advertise", address) as running:
+        yield running
+
+
+def owners(postgres: PostgresServer) -> dict[str, tuple[str, int]]:
+    """By job, its living owner's address and the epoch."""
+    rows = postgres.execute(
+        "SELECT job, address, epoch FROM perseus_dist.leases JOIN perseus_dist.planners ON number = planner "
+        "WHERE job <> '' AND alive_until > now()",
+        "fresh",
+    )
+    return {job: (address, epoch) for job, address, epoch in rows}
+
+
+async def until(condition: Callable[[], bool]) -> float:
+    """Wait for it; how long that took [s]."""
+    began_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began_s + PATIENCE_S
+        await asyncio.sleep(0.02)
+    return time.monotonic() - began_s
+
+
+def started(job_id: str, addresses: str) -> list[LoadAgent]:
+    job = LoadJob(job_id=job_id, schedule=one_f_one_b(pp=2, microbatches=2), dp_size=1)
+    return [LoadAgent(job=job, rank=rank, address=addresses) for rank in job.ranks()]
+
+
+def test_jobs_of_a_killed_replica_go_on_at_the_other(
+    postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres.url(postgres.fresh_database())
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+
+    def run(*words: str) -> str:
+        assert main([*words, "--planner", f"{second},{first}"]) == 0
+        return capsys.readouterr().out
+
+    def targets() -> dict[str, float]:
+        return {job["job_id"]: job["target"]["slowdown"] for job in json.loads(run("jobs", "--json"))["jobs"]}
+
+    wanted = {job_id: 1.1 + number / 100 for number, job_id in enumerate(JOBS)}
+
+    async def play(dying: Planner) -> None:
+        agents: list[LoadAgent] = []
+        for number, job_id in enumerate(JOBS):
+            agents += started(job_id, f"{first},{second}" if number % 2 else f"{second},{first}")
+        running = [asyncio.create_task(agent.run()) for agent in agents]
+        try:
+            await until(lambda: all(agent.attached.is_set() for agent in agents))
+            before = owners(postgres)
+            assert {address for address, _ in before.values()} == {first, second}
+            for job_id in JOBS:
+                await asyncio.to_thread(run, "target", job_id, "--slowdown", str(wanted[job_id]))
+            assert await asyncio.to_thread(targets) == wanted
+            dying.end(signal.SIGKILL)
+            await until(lambda: {address for address, _ in owners(postgres).values()} == {second})
+            await until(lambda: len(owners(postgres)) == len(JOBS))
+            await until(lambda: all(agent.attached.is_set() for agent in agents))
+            after = owners(postgres)
+            for job_id, (address, epoch) in before.items():
+                assert after[job_id][1] == epoch if address == second else after[job_id][1] > epoch
+            assert await asyncio.to_thread(targets) == wanted
+        finally:
+            for task in running:
+                task.cancel()
+            with suppress(TimeoutError):
+                await asyncio.wait(running, timeout=10)
+
+    with replica(tmp_path / "first", url, first) as dying, replica(tmp_path / "second", url, second):
+        asyncio.run(play(dying))
+
+
+def test_ranks_and_their_relay_are_sent_on_and_a_replica_that_ends_hands_over(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.url(postgres.fresh_database())
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    with (
+        replica(tmp_path / "first", url, first) as ending,
+        replica(tmp_path / "second", url, second),
+        node_relay(tmp_path, second) as relay,
+        RelayedRank("job", 0, f"{first},{second}", None) as direct,
+    ):
+        wait_until(lambda: direct.is_attached)
+        assert owners(postgres)["job"][0] == first
+        with RelayedRank("job", 1, f"{second},{first}", relay.socket) as sent_on:
+            wait_until(lambda: sent_on.is_attached)
+            assert owners(postgres)["job"][0] == first
+            assert direct.troubles == sent_on.troubles == []
+            assert ending.end(signal.SIGTERM) == 0
+            wait_until(lambda: direct.is_attached and sent_on.is_attached)
+            assert owners(postgres)["job"][0] == second
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("postgres")
+def test_owners_of_random_jobs_are_killed_and_stopped() -> None:
+    script = Path(__file__).parents[1] / "stress" / "replica_kills.py"
+    done = subprocess.run([sys.executable, str(script), "--kills", "4"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--store", "postgresql://u@h:abc/d"], "--store: saw port abc, expected a number"),
+        (["--store", "postgresql://u@h:5432,i:99999/d"], "--store: saw port 99999, expected a number"),
+        (["--store", "postgresql://u@h/d?nosuch=1"], "--store: cannot be read"),
+        (["--advertise", "a:1"], "--advertise needs --store"),
+        (["--store", "postgresql://u@h/d", "--advertise", "a"], "--advertise: 'a' is no address"),
+        (["--store", "postgresql://u@h/d", "--advertise", "0.0.0.0:1"], "--advertise 0.0.0.0:1: nothing"),
+        (["--store", "postgresql://u@h/d", "--advertise", "a:0"], "--advertise a:0: nothing"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_before_anything_is_made(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("psycopg")
+    assert main(["planner", "--state-dir", str(tmp_path / "state"), *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,320 @@
+"""Replicas share jobs: one owner at a time in effect, whoever is killed, stopped, cut off or started again."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+from memory_leases import LEASE_S, Database, MemoryLeases
+
+from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.job.facts import BudgetSet, Fact, StragglerKnown
+from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.runtime.ownership import BEAT_S, Ownership
+from perseus_dist.planner.store.lease_table import Claimed
+
+JOBS = tuple(f"job-{number}" for number in range(6))
+
+
+def fact(number: int) -> Fact:
+    return StragglerKnown(straggler_id=f"{number:06}", degree=2.0, dp_rank=0)
+
+
+@dataclass
+class Replica:
+    """One replica: what it holds, and whether its process runs."""
+
+    leases: MemoryLeases
+    jobs: dict[str, list[Fact]] = field(default_factory=dict)
+    endings: dict[str, Ending] = field(default_factory=dict)
+    is_running: bool = True
+    gate: Callable[[], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self.ownership = Ownership(self.leases, self, self._call)
+
+    def has(self, job_id: str) -> bool:
+        return job_id in self.jobs
+
+    def take_over(self, job_id: str, claimed: Claimed) -> None:
+        assert job_id not in self.jobs
+        if claimed.facts or job_id == "":
+            self.jobs[job_id] = list(claimed.facts)
+
+    def give_up(self, job_id: str, ending: Ending) -> None:
+        self.jobs.pop(job_id, None)
+        self.endings[job_id] = ending
+
+    async def attach(self, job_id: str) -> str:
+        """A rank comes: the address that it is sent to, this one's where it is served."""
+        try:
+            await self.ownership.ensure(job_id)
+        except RefusalError as error:
+            return error.owner
+        self.jobs.setdefault(job_id, [])
+        return self.leases.address
+
+    def write(self, job_id: str, new: Fact) -> bool:
+        """Store a fact under the epoch that this replica believes in."""
+        return self.leases.database.write(job_id, self.ownership.epochs.get(job_id, 0), new)
+
+    async def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
+        if self.gate is not None:
+            await self.gate()
+        await asyncio.sleep(0)
+        answer = function(*arguments)
+        await asyncio.sleep(0)
+        return answer
+
+
+class Fleet:
+    """Replicas on one database, in virtual time."""
+
+    def __init__(self, num_replicas: int) -> None:
+        self.database = Database()
+        self.replicas = [Replica(self.database.register(f"replica-{number}")) for number in range(num_replicas)]
+
+    async def pass_time(self, duration_s: float) -> None:
+        """All that run beat."""
+        until_s = self.database.now_s + duration_s
+        while self.database.now_s < until_s:
+            self.database.now_s += BEAT_S
+            await asyncio.gather(*(one.ownership.beat() for one in self.replicas if one.is_running))
+
+    def owners(self) -> dict[str, str]:
+        return {
+            job: self.database.replicas[owner].address
+            for job, (owner, _) in sorted(self.database.leases.items())
+            if self.database.lives(owner)
+        }
+
+
+def played(play: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(play())  # type: ignore[arg-type]
+
+
+def test_ranks_are_sent_to_the_owner_wherever_they_come() -> None:
+    async def play() -> None:
+        fleet = Fleet(3)
+        for number, job_id in enumerate(JOBS):
+            first = fleet.replicas[number % 3]
+            assert await first.attach(job_id) == first.leases.address
+            for replica in fleet.replicas:
+                assert await replica.attach(job_id) == first.leases.address
+
+    played(play)
+
+
+def test_ranks_that_come_at_once_get_one_owner() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        asked = [replica.attach("job") for replica in fleet.replicas * 20]
+        assert len(set(await asyncio.gather(*asked))) == 1
+        assert sum(replica.has("job") for replica in fleet.replicas) == 1
+        assert [epoch for _, epoch in fleet.database.leases.values()] == [3]
+
+    played(play)
+
+
+def test_jobs_of_a_dead_replica_are_shared_among_the_others_once_their_leases_are_over() -> None:
+    async def play() -> None:
+        fleet = Fleet(3)
+        dead, *others = fleet.replicas
+        for number, job_id in enumerate(JOBS):
+            await dead.attach(job_id)
+            assert dead.write(job_id, fact(number))
+        await fleet.pass_time(1.0)
+        dead.is_running = False
+        await fleet.pass_time(LEASE_S - 2 * BEAT_S)
+        assert set(fleet.owners().values()) >= {"replica-0"}, "the leases still last"
+        await fleet.pass_time(3 * BEAT_S)
+        owned = [{job_id for job_id in replica.jobs if job_id} for replica in others]
+        assert owned[0] | owned[1] == set(JOBS)
+        assert not owned[0] & owned[1]
+        assert all(owned)
+        for number, job_id in enumerate(JOBS):
+            (owner,) = (replica for replica in others if replica.has(job_id))
+            assert owner.jobs[job_id] == [fact(number)]
+        assert sum(replica.ownership.num_takeovers for replica in others) == len(JOBS)
+
+    played(play)
+
+
+def test_a_replica_that_wakes_up_changes_nothing_and_gives_up_what_it_has_lost() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        stopped, other = fleet.replicas
+        await stopped.attach("job")
+        stopped.write("job", fact(1))
+        stopped.is_running = False
+        await fleet.pass_time(2 * LEASE_S)
+        assert other.has("job")
+        assert not stopped.write("job", fact(2)), "fenced"
+        stopped.is_running = True
+        await fleet.pass_time(BEAT_S)
+        assert not stopped.has("job")
+        assert "another replica" in stopped.endings["job"].reason
+        assert await stopped.attach("job") == "replica-1"
+        assert fleet.database.facts["job"] == [fact(1)]
+
+    played(play)
+
+
+def test_a_replica_that_was_silent_while_all_others_were_too_goes_on() -> None:
+    async def play() -> None:
+        fleet = Fleet(1)
+        (replica,) = fleet.replicas
+        await replica.attach("job")
+        epoch = replica.ownership.epochs["job"]
+        replica.leases.is_away = True
+        await fleet.pass_time(5 * LEASE_S)
+        with pytest.raises(RefusalError) as refused:
+            await replica.ownership.ensure("new")
+        assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+        replica.leases.is_away = False
+        await fleet.pass_time(BEAT_S)
+        assert replica.ownership.epochs["job"] == epoch
+        assert replica.write("job", fact(1))
+
+    played(play)
+
+
+def test_a_replica_that_is_cut_off_serves_no_job_beyond_its_lease() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        replica, other = fleet.replicas
+        replica.leases.lease_s = 0.05
+        for number, job_id in enumerate(JOBS):
+            await replica.attach(job_id)
+            assert replica.write(job_id, fact(number))
+        await replica.ownership.beat()
+        replica.leases.is_away = True
+        await asyncio.sleep(0.1)
+        await replica.ownership.beat()
+        assert replica.jobs == {}
+        assert "cut off" in replica.endings["job-0"].reason
+        await other.ownership.beat()
+        assert await other.attach("job-0") == "replica-0", "the lease lasts by the database's clock"
+        replica.leases.lease_s = 60.0
+        replica.leases.is_away = False
+        await replica.ownership.beat()
+        assert sorted(job_id for job_id in replica.jobs if job_id) == list(JOBS), "no other has taken them"
+        assert replica.jobs["job-5"] == [fact(5)]
+
+    played(play)
+
+
+def test_a_replica_that_leaves_hands_everything_over_at_once() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        leaving, other = fleet.replicas
+        await leaving.attach("job")
+        leaving.write("job", fact(1))
+        asking = asyncio.create_task(leaving.attach("new"))
+        await asyncio.sleep(0)
+        await leaving.ownership.leave()
+        assert await other.attach("job") == "replica-1"
+        assert other.jobs["job"] == [fact(1)]
+        assert isinstance((await asyncio.gather(asking, return_exceptions=True))[0], asyncio.CancelledError)
+        with pytest.raises(RefusalError, match="the planner ends"):
+            await leaving.ownership.ensure("another")
+        await leaving.ownership.beat()
+        assert leaving.ownership.epochs == {}
+
+    played(play)
+
+
+def test_jobs_of_a_budget_go_to_the_replica_that_keeps_the_policies() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        keeper, other = fleet.replicas
+        await fleet.pass_time(BEAT_S)
+        await keeper.ownership.ensure("")
+        for job_id in ("llama-1", "llama-2", "gpt"):
+            await other.attach(job_id)
+            other.write(job_id, fact(1))
+        with pytest.raises(RefusalError) as refused:
+            await other.ownership.ensure("")
+        assert refused.value.owner == "replica-0"
+        budget = BudgetSet(
+            name="hall", watts=1e6, jobs=("llama-*",), objective="total", guard_band=0.0, weights=(), max_slowdowns=()
+        )
+        assert keeper.write("", budget)
+        await fleet.pass_time(2 * BEAT_S)
+        assert other.endings["llama-1"].owner == "replica-0"
+        assert {job_id for job_id in keeper.jobs if job_id} == {"llama-1", "llama-2"}
+        assert set(other.jobs) == {"gpt"}
+        assert await other.attach("llama-3") == "replica-0"
+        assert await keeper.attach("llama-3") == "replica-0"
+        keeper.is_running = False
+        await fleet.pass_time(LEASE_S + 3 * BEAT_S)
+        assert set(other.jobs) == {"", "gpt", "llama-1", "llama-2", "llama-3"} - {"llama-3"}
+        assert other.jobs[""] == [budget]
+
+    played(play)
+
+
+def test_leases_without_a_job_are_dropped() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        first, second = fleet.replicas
+        await first.ownership.ensure("stranger")  # and its first rank was refused
+        await fleet.pass_time(3 * BEAT_S)
+        assert "stranger" not in fleet.database.leases
+        assert await second.attach("stranger") == "replica-1"
+        await first.ownership.ensure("unknown", known_only=True)
+        assert not first.ownership.owns("unknown")
+
+    played(play)
+
+
+def test_a_planner_that_serves_all_jobs_ends_replicas() -> None:
+    async def play() -> None:
+        fleet = Fleet(1)
+        fleet.database.replicas.clear()
+        await fleet.replicas[0].ownership.beat()
+        assert "another planner" in await fleet.replicas[0].ownership.is_over
+
+    played(play)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_each_epoch_has_one_writer_and_nothing_stored_is_lost(seed: int) -> None:
+    async def play() -> None:
+        chance = random.Random(seed)
+        fleet = Fleet(3)
+        writers: dict[tuple[str, int], str] = {}
+        stored: dict[str, list[Fact]] = {job_id: [] for job_id in JOBS}
+        for number in range(150):
+            replica = chance.choice(fleet.replicas)
+            match chance.randrange(8):
+                case 0:
+                    replica.is_running = not replica.is_running
+                case 1:
+                    replica.leases.is_away = not replica.leases.is_away
+                    if chance.random() < 0.5:
+                        replica.ownership.suspend()
+                case 2:
+                    await fleet.pass_time(chance.choice([BEAT_S, LEASE_S, 3 * LEASE_S]))
+                case 3:
+                    await asyncio.gather(*(one.attach(chance.choice(JOBS)) for one in fleet.replicas if one.is_running))
+                case _:
+                    job_id = chance.choice(JOBS)
+                    epoch = replica.ownership.epochs.get(job_id, 0)
+                    if replica.write(job_id, fact(number)):  # stopped processes wake up with a write, too
+                        stored[job_id].append(fact(number))
+                        assert writers.setdefault((job_id, epoch), replica.leases.address) == replica.leases.address
+        for replica in fleet.replicas:
+            replica.is_running, replica.leases.is_away = True, False
+        await fleet.pass_time(2 * LEASE_S)
+        for job_id in JOBS:
+            epochs = [epoch for job, epoch, _ in fleet.database.history if job == job_id]
+            assert epochs == sorted(epochs)
+            assert fleet.database.facts.get(job_id, []) == stored[job_id]
+            assert sum(replica.ownership.owns(job_id) for replica in fleet.replicas) == (job_id in fleet.owners())
+            assert not stored[job_id] or job_id in fleet.owners()
+
+    played(play)
