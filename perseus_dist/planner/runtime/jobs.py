@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
@@ -21,6 +22,8 @@ from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
+from perseus_dist.planner.runtime.prices import Prices
+from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.store.store import Store
 from perseus_dist.rpc.codec import encode_planner_message
 
@@ -39,19 +42,21 @@ class Jobs:
 
     Attributes:
         counters: The planner's.
-        budgets: Power budgets of groups of jobs.
+        budgets: Power budgets of groups of jobs, and price policies.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
     """
 
-    def __init__(self, store: Store, worker: Worker, policy: Policy, counters: Counters) -> None:
+    def __init__(
+        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: Path | None = None
+    ) -> None:
         """Take up what the store holds: ranks are detached until they come back."""
         self.counters = counters
         self._store = store
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
-        self.budgets = Budgets(store, self._actors)
+        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, SignalFiles(signals)))
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
         self.num_ticks = 0
@@ -170,6 +175,7 @@ class Jobs:
 
     def close(self) -> None:
         """End the planning that is under way."""
+        self.budgets.prices.close()
         for actor in self._actors.values():
             actor.close()
 

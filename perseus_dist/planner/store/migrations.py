@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 POSTGRES_SCHEMA = "perseus_dist"
@@ -60,6 +60,7 @@ STEPS: dict[int, Step] = {
     1: Step(),  # version 2 has more kinds of facts; those of version 1 are read as they are
     2: Step(sqlite=(_VERSIONS.format(**_SQLITE),)),
     3: Step(),  # version 4 has facts of the planner itself, in the name of no job
+    4: Step(),  # version 5 has price policies among these
 }
 """By version, what makes the next one of it."""
 
