@@ -3,6 +3,7 @@
 Behind the end of a signal its last day is taken to come again; of less than a day the mean counts.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,7 +28,8 @@ def price_at(signal: tuple[Piece, ...] | Tariff, now: datetime) -> Piece | None:
     if isinstance(signal, Tariff):
         start, duration_s, rate = signal.hours(now, 3600.0)[0]
         return Piece(start=start, duration_s=duration_s, value=rate)
-    return next((piece for piece in signal if piece.start <= now < _end(piece)), None)
+    piece = signal[max(0, bisect_right(signal, now, key=lambda piece: piece.start) - 1)]
+    return piece if piece.start <= now < _end(piece) else None
 
 
 def outlook(signal: tuple[Piece, ...] | Tariff, now: datetime, duration_s: float) -> tuple[Slot, ...]:

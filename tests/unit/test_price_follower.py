@@ -9,11 +9,12 @@ import pytest
 
 from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.budget.price_follower import RESERVE_SHARE, PricedJob, PriceFollower, Signal
-from perseus_dist.planner.job.facts import PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts import JobRegistered, PricePolicySet, PriceProgress
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import new_job
 from perseus_dist.policies.operating_points import OperatingPoints
+from perseus_dist.policies.outlook import MAX_SLOTS, outlook, price_at
 from perseus_dist.policies.pace import Slot, constant_pace, pace
 from perseus_dist.policies.signals import JOULES_PER_KWH, Piece
 
@@ -163,7 +164,7 @@ def test_a_deadline_that_cannot_be_kept_is_said() -> None:
     assert run.latest is not None
     assert run.latest.is_over
     assert not run.latest.is_on_time
-    assert "the deadline has passed, 16,8" in run.latest.reason
+    assert run.latest.reason == f"the deadline has passed, {run.latest.left:,} are not done"
     policy = PricePolicySet(name="p", jobs=("a",), signal="s", deadline_s=DEADLINE_S, iterations=60_000)
     demand = Demand(job_id="a", points=POINTS, paces=PACES, reason="", pace=0.0, measured_w=None, is_settled=True)
     found = PriceFollower(policy, "a").step(BEGIN, demand, signal_of(daily))
@@ -191,3 +192,63 @@ def test_iterations_are_counted_over_runs_and_planners() -> None:
     assert counted(again, 150) == 50, "what was done meanwhile counts"
     assert counted(again, 10) == 50, "another start of the trainers, or not"
     assert counted(again, 30) == 70
+    assert counted(again, 28) == -1, "a rank has attached again"
+    assert counted(again, 41) == 81
+
+
+def test_a_policy_that_is_set_while_a_job_is_not_back_counts_nothing_of_before() -> None:
+    policy = PricePolicySet(name="p", jobs=("a",), signal="s", deadline_s=DEADLINE_S, iterations=1000)
+    job = new_job("a", Policy())
+    for begun_with in (job, None):
+        job.progress.iteration = -1
+        follower = PriceFollower(policy, "a")
+        follower.begin_at(begun_with)
+        for iteration, done in ((5000, 0), (5010, 10)):
+            job.progress.iteration = iteration
+            follower.count(job)
+            stored = follower.to_store(1e12 + iteration)
+            assert stored is not None
+            assert stored.done == done
+
+
+def test_iterations_of_another_run_are_counted_from_its_begin() -> None:
+    policy = PricePolicySet(name="p", jobs=("a",), signal="s", deadline_s=DEADLINE_S, iterations=1000)
+    follower = PriceFollower(policy, "a", PriceProgress(policy="p", job_id="a", done=300, run_id="one", iteration=300))
+    job = new_job("a", Policy())
+    job.spec = JobRegistered(schedule_digest="", pp_size=1, dp_size=1, tp_size=1, token_sha256="", run_id="two")
+
+    def done_at(iteration: int) -> int:
+        job.progress.iteration = iteration
+        follower.count(job)
+        stored = follower.to_store(1e12 + iteration)
+        return stored.done if stored else -1
+
+    assert done_at(300) == 300, "the run before was there, and this one has not begun"
+    assert done_at(2) == 300
+    assert done_at(12) == 310
+    again = PriceFollower(policy, "a", PriceProgress(policy="p", job_id="a", done=300, run_id="one", iteration=300))
+    job.progress.iteration = 40
+    again.count(job)
+    found = again.to_store(1e12)
+    assert found is not None
+    assert found.done == 340
+
+
+def test_what_is_expected_behind_the_end_of_a_signal() -> None:
+    two_days = signal_of(float, hours=30).content
+    assert isinstance(two_days, tuple)
+    now = BEGIN + timedelta(hours=28, minutes=30)
+    found = outlook(two_days, now, 3 * 3600.0)
+    assert [(slot.duration_s, round(slot.price * JOULES_PER_KWH, 6)) for slot in found] == [
+        (1800.0, 28.0),
+        (3600.0, 29.0),
+        (3600.0, 6.0),
+        (1800.0, 7.0),
+    ]
+    short = two_days[:2]
+    assert [round(slot.price * JOULES_PER_KWH, 6) for slot in outlook(short, BEGIN, 3 * 3600.0)] == [0.0, 1.0, 0.5]
+    assert price_at(two_days, BEGIN - timedelta(seconds=1)) is None
+    assert price_at(two_days, BEGIN + timedelta(hours=30)) is None
+    year = outlook(two_days, now, 365 * 86_400.0)
+    assert len(year) <= MAX_SLOTS
+    assert sum(slot.duration_s for slot in year) == pytest.approx(365 * 86_400.0)

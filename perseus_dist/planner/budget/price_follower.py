@@ -29,6 +29,7 @@ _WATCHED_S, _WATCHED_ITERATIONS = 60.0, 10  # behind a look at how long iteratio
 _GAIN = 0.3
 _LEAST_DEGREE, _MOST_DEGREE = 0.8, 1.5
 _STORED_EVERY_S = 10.0
+_BEHIND = 8  # iterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +104,31 @@ class PriceFollower:
         self._counted = -1
 
     def begin_at(self, job: Job | None) -> PriceProgress:
-        """Count from where a job is now; a job that has not come yet is counted from its begin."""
+        """Count from where a job is now, or is first heard of."""
         run_id, iteration = _position(job) if job is not None else ("", None)
         self._progress = PriceProgress(
-            policy=self.policy.name, job_id=self.job_id, done=0, run_id=run_id, iteration=iteration or 0
+            policy=self.policy.name,
+            job_id=self.job_id,
+            done=0,
+            run_id=run_id,
+            iteration=-1 if iteration is None else iteration,
         )
         self._stored = self._progress
         return self._progress
 
     def count(self, job: Job) -> None:
-        """Note how far a job is. What was done in the same run while no planner looked counts, too."""
+        """Note how far a job is. Iterations of the same run while no planner looked count, too."""
         run_id, iteration = _position(job)
         before = self._progress
         if iteration is None:
             return
         if run_id != before.run_id:
-            done = before.done + iteration  # each start of the trainers counts from 0
-        elif iteration >= before.iteration:
+            # Each start of the trainers counts from 0. A position that is not lower may be that of the run before.
+            done = before.done + (iteration if iteration < before.iteration else 0)
+        elif iteration >= before.iteration >= 0:
             done = before.done + iteration - before.iteration
-        elif run_id:
-            return  # a rank that attaches again is behind the others
+        elif 0 <= before.iteration - iteration <= _BEHIND:
+            return  # a rank that attaches again is a little behind the others
         else:
             done = before.done  # another start, or not: too few make no job late
         self._progress = PriceProgress(
@@ -155,7 +161,7 @@ class PriceFollower:
         price_kwh = None if piece is None else piece.value
         if not left or time_left_s <= 0:
             self._pace = 0.0
-            reason = "all iterations are done" if not left else f"the deadline has passed, {left:,.0f} iterations late"
+            reason = "all iterations are done" if not left else f"the deadline has passed, {left:,.0f} are not done"
             return PricedJob(job_id=self.job_id, done=done, left=left, reason=reason, is_on_time=not left, is_over=True)
         if demand is None or not demand.paces:
             return PricedJob(

@@ -401,7 +401,7 @@ class PriceProgress(_Keyed):
         policy: Its name.
         done: Over all its runs since the policy was set.
         run_id: The run that was counted last.
-        iteration: Iterations of that run that are counted.
+        iteration: Of that run, up to where they are counted; -1 where that was not known yet.
     """
 
     policy: str
