@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from perseus_dist.errors import ArgumentError, ScheduleError
 from perseus_dist.library import arguments
@@ -26,6 +26,8 @@ class Schedule(core.Schedule):
     Attributes:
         ranks: ``ranks[pp_rank]`` is a tuple of instructions, each with ``stage``, ``kind`` and ``microbatch``.
         joint: Instructions that exchange tensors jointly with the next one on their pp_rank.
+        exchange: How pp_ranks exchange tensors where that takes time: ``"batched"`` (Megatron-LM), ``"serial"``
+            (DeepSpeed) or ``"sender"`` (the sender goes on whether or not its result has been asked for).
 
     Raises:
         ScheduleError: An instruction is missing or repeated, a stage is on two pp_ranks, or the schedule deadlocks.
@@ -45,6 +47,9 @@ class Schedule(core.Schedule):
                     f"ranks: saw {arguments.shown(order)} for a pp_rank, expected a tuple of instructions; write the "
                     "schedule as text and use Schedule.from_text"
                 )
+        if self.exchange not in set(core.Exchange):
+            raise arguments.refusal("exchange", self.exchange, f"one of {', '.join(core.Exchange)}")
+        object.__setattr__(self, "exchange", core.Exchange(self.exchange))
         check_schedule(self)
 
     @classmethod
@@ -210,8 +215,8 @@ class Schedule(core.Schedule):
     def _of(cls, schedule: core.Schedule) -> "Schedule":
         """Of one that is known to be complete: the check takes several times as long as making it."""
         made = object.__new__(cls)
-        object.__setattr__(made, "ranks", schedule.ranks)
-        object.__setattr__(made, "joint", schedule.joint)
+        for field in fields(core.Schedule):
+            object.__setattr__(made, field.name, getattr(schedule, field.name))
         return made
 
 

@@ -1,11 +1,13 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from perseus_dist.agent.following.rank_program import schedule_digest
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dry_run import check_schedule
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule, read_schedule
 
 
@@ -153,3 +155,16 @@ def test_file_errors_name_the_file(tmp_path: Path) -> None:
         read_schedule(orders)
     orders.write_text("\ufeff0F0 0B0\n", encoding="utf-8")
     assert format_schedule(read_schedule(orders)) == "0F0 0B0\n"
+
+
+def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
+    usual = one_f_one_b(pp=2, microbatches=2)
+    serial = replace(usual, exchange=Exchange.SERIAL)
+    text = format_schedule(serial)
+    assert text == format_schedule(usual) + "# exchange: serial\n"
+    assert parse_schedule(text) == serial
+    assert parse_schedule("  #exchange:serial\n" + format_schedule(usual)) == serial
+    assert parse_schedule(format_schedule(usual) + "# exchange rates\n") == usual
+    assert serial.digest() == usual.digest() == schedule_digest(text), "orders alone, which older versions know"
+    with pytest.raises(ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, sender"):
+        parse_schedule(format_schedule(usual) + "# exchange: parallel\n")

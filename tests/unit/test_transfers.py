@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.worker.measured_profile import measured_profile
 from perseus_dist.planner.worker.plan_request import Contribution
 from perseus_dist.planning.baselines.envpipe import envpipe
+from perseus_dist.planning.frontier import frontier_file
 from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier, save_frontier
 from perseus_dist.planning.frontier.plan import plan_document, plan_for_deadline
@@ -32,7 +34,7 @@ from perseus_dist.planning.schedule.instruction import (
     Kind,
     profile_name,
 )
-from perseus_dist.planning.schedule.schedule import Schedule, gpipe, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, gpipe, interleaved, joint_exchanges, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.report.plots.timeline_layout import critical_path, waits
 from perseus_dist.report.plots.timeline_plot import plot_timeline
@@ -70,32 +72,62 @@ def all_transfers(num_stages: int, ms: float) -> str:
 
 def ends_by_hand(schedule: Schedule, times: Times) -> dict[Instruction, int]:
     """When instructions end, by ranks that take turns; written from what frameworks do, without a graph."""
-    blocks = schedule.num_stages == schedule.num_ranks
     ends: dict[Instruction, int] = {}
-    arrived: dict[Instruction, int] = {}
+    over: dict[Instruction, int] = {}  # transfers, by what is sent
+    has_come: dict[Instruction, dict[int, int]] = {}  # to a transfer, by rank
     link_free: dict[tuple[int, str], int] = {}
-    rank_free, position = [0] * schedule.num_ranks, [0] * schedule.num_ranks
-    while any(position[rank] < len(order) for rank, order in enumerate(schedule.ranks)):
-        for rank, order in enumerate(schedule.ranks):
-            if position[rank] == len(order):
-                continue
-            one = order[position[rank]]
-            ready = rank_free[rank]
-            sender = one.stage + (-1 if one.kind == Kind.FORWARD else 1)
-            if 0 <= sender < schedule.num_stages:
-                needed = Instruction(sender, one.kind, one.microbatch)
-                if needed not in arrived:
-                    continue
-                ready = max(ready, arrived[needed])
-            end = ends[one] = ready + times[one.stage, one.kind]
-            link = one.stage, SEND_FORWARD if one.kind == Kind.FORWARD else SEND_BACKWARD
-            if blocks:
-                arrived[one] = rank_free[rank] = end + times.get(link, 0)
-            else:
-                arrived[one] = link_free[link] = max(end, link_free.get(link, 0)) + times.get(link, 0)
-                rank_free[rank] = end
-            position[rank] += 1
+    blocks = schedule.num_stages == schedule.num_ranks
+    free = [0] * schedule.num_ranks
+    plans = [steps_by_hand(schedule, rank) if blocks else [*order] for rank, order in enumerate(schedule.ranks)]
+    while any(plans):
+        for rank, plan in enumerate(plans):
+            while plan:
+                at = plan[0]
+                if isinstance(at, list):  # a call; those that have come to it say when
+                    for one in at:
+                        has_come.setdefault(one, {}).setdefault(rank, free[rank])
+                    if any(len(has_come[one]) < 2 for one in at):
+                        break
+                    free[rank] = max(max(has_come[one].values()) + times.get(link_of(one), 0) for one in at)
+                elif blocks:
+                    free[rank] = ends[at] = free[rank] + times[at.stage, at.kind]
+                else:
+                    sender = at.stage + (-1 if at.kind == Kind.FORWARD else 1)
+                    if 0 <= sender < schedule.num_stages:
+                        needed = Instruction(sender, at.kind, at.microbatch)
+                        if needed not in over:
+                            break
+                        free[rank] = max(free[rank], over[needed])
+                    free[rank] = ends[at] = free[rank] + times[at.stage, at.kind]
+                    over[at] = max(ends[at], link_free.get(link_of(at), 0)) + times.get(link_of(at), 0)
+                    link_free[link_of(at)] = over[at]
+                plan.pop(0)
     return ends
+
+
+def link_of(sent: Instruction) -> tuple[int, str]:
+    return sent.stage, SEND_FORWARD if sent.kind == Kind.FORWARD else SEND_BACKWARD
+
+
+def steps_by_hand(schedule: Schedule, rank: int) -> list[Instruction | list[Instruction]]:
+    """Instructions of a rank with its calls between them, by what they send and receive."""
+    last, order = schedule.num_ranks - 1, schedule.ranks[rank]
+    steps: list[Instruction | list[Instruction]] = []
+    before: Instruction | None = None
+    for one in (*order, None):
+        sent = [before] if before and rank != (last if before.kind == Kind.FORWARD else 0) else []
+        received = []
+        if one and rank != (0 if one.kind == Kind.FORWARD else last):
+            received = [Instruction(rank + (-1 if one.kind == Kind.FORWARD else 1), one.kind, one.microbatch)]
+        turned = False
+        if before and one and before.kind != one.kind and sent and received:
+            theirs = schedule.ranks[received[0].stage]
+            after = theirs[theirs.index(received[0]) + 1 :][:1]
+            turned = after == (Instruction(received[0].stage, before.kind, before.microbatch),)
+        steps += [sent + received] if turned else [call for call in (sent, received) if call]
+        steps += [one] if one else []
+        before = one
+    return steps
 
 
 SCHEDULES = (
@@ -169,6 +201,56 @@ def test_in_a_joint_exchange_the_sender_waits_for_the_receiver(tmp_path: Path) -
             assert not ((played.start_ps < end_ps) & (played.end_ps > start_ps))[own].any()
 
 
+def test_calls_that_would_wait_for_ever_are_none(tmp_path: Path) -> None:
+    """The second stage sends its gradient before it asks for more; the first sends all activations first."""
+    schedule = parse_schedule("0F0 0F1 0F2 0B0 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2")
+    played = replay_all_max(problem(tmp_path, schedule, all_transfers(2, 7)))
+    starts = dict(zip(map(str, played.dag.instructions), played.start_ps.tolist(), strict=True))
+    assert starts["0F2"] == 2 * (10 + 7) * MS, "the sender goes on when its transfer is over"
+
+
+def test_a_serial_exchange_takes_longer(tmp_path: Path) -> None:
+    batched = one_f_one_b(pp=2, microbatches=3)
+    serial = replace(batched, exchange=Exchange.SERIAL)
+    both = [replay_all_max(problem(tmp_path, one, all_transfers(2, 7))) for one in (batched, serial)]
+    assert both[1].time_ps - both[0].time_ps == 2 * 7 * MS, "of each of the two exchanges, one transfer more"
+
+
+def test_a_load_comes_after_the_receive(tmp_path: Path) -> None:
+    schedule = parse_schedule("0F0 0B0\n1LOAD0 1F0 1B0")
+    rows = "1,load,1400,0.003,1\n1,load,1000,0.003,1\n"
+    for text, end_ms in ((rows, 10 + 3), (rows + all_transfers(2, 7), 10 + 7 + 3)):
+        played = replay_all_max(problem(tmp_path, schedule, text))
+        starts = dict(zip(map(str, played.dag.instructions), played.start_ps.tolist(), strict=True))
+        assert starts["1F0"] == end_ms * MS
+    ahead = parse_schedule("0F0 0B0 0F1 0B1\n1LOAD0 1LOAD1 1F0 1B0 1F1 1B1")
+    assert build_dag(ahead).num_scheduled == 10, "loads ahead of a receive wait for nothing"
+
+
+def test_a_file_from_before_is_replayed_as_it_was_planned(tmp_path: Path) -> None:
+    schedule = replace(one_f_one_b(pp=3, microbatches=6), exchange=Exchange.SENDER)
+    frontier = plan_frontier(problem(tmp_path, schedule, all_transfers(3, 16)))
+    replanned = problem(tmp_path, one_f_one_b(pp=3, microbatches=6), all_transfers(3, 16))
+    assert frontier.baseline.time_ps < replay_all_max(replanned).time_ps
+    save_frontier(frontier, tmp_path / "sender.npz")
+    with np.load(tmp_path / "sender.npz") as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays.pop("header").tobytes())
+    assert header["schema_version"] == frontier_file.SCHEMA_VERSION
+    header |= {"schedule": header["schedule"].replace("# exchange: sender\n", "")}
+    del header["sha256"]
+    header["sha256"] = frontier_file._digest(header, arrays)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "before.npz", **arrays)
+    again = load_frontier(tmp_path / "before.npz")
+    assert again.baseline.time_ps == frontier.baseline.time_ps
+    assert again.problem.dag.schedule == schedule
+    save_frontier(again, tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "sender.npz").read_bytes()
+    save_frontier(plan_frontier(replanned), tmp_path / "now.npz")
+    assert load_frontier(tmp_path / "now.npz").problem.dag.schedule == replanned.dag.schedule
+
+
 def test_no_transfer_in_the_profile_changes_nothing(tmp_path: Path) -> None:
     schedule = one_f_one_b(pp=3, microbatches=4)
     one = problem(tmp_path, schedule)
@@ -210,7 +292,7 @@ def test_whoever_knows_of_no_transfer_is_late(tmp_path: Path) -> None:
     """The plan for the last stage's slack, of which transfers between the others take a part."""
     schedule = one_f_one_b(pp=4, microbatches=8)
     blind = plan_frontier(problem(tmp_path, schedule))
-    one = problem(tmp_path, schedule, "0,send_f,,0.006,\n1,send_f,,0.006,\n")
+    one = problem(tmp_path, schedule, all_transfers(4, 6))
     late = blind.clock_indices[blind.point_for_deadline(blind.baseline.time_ps)]
     late = np.append(late, np.zeros(one.num_instructions - len(late), dtype=np.uint16))
     assert replay(one, late).time_ps > replay_all_max(one).time_ps

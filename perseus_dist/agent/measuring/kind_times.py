@@ -15,7 +15,7 @@ from perseus_dist.agent.following.position import Run
 from perseus_dist.agent.following.rank_program import Work
 from perseus_dist.messages.from_agent import KindTime
 from perseus_dist.messages.from_planner import Expected
-from perseus_dist.training.rank.constant_kinds import LOAD
+from perseus_dist.planning.schedule.instruction import LOAD
 
 if TYPE_CHECKING:
     from perseus_dist.agent.measuring.profiler import Key

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _as_json(schedule: Schedule) -> dict[str, object]:
     return {
-        "ranks": [order.split() for order in format_schedule(schedule).splitlines()],
+        "ranks": [order.split() for order in format_schedule(schedule).splitlines()[: schedule.num_ranks]],
         "num_stages": schedule.num_stages,
         "num_microbatches": schedule.num_microbatches,
         "digest": schedule.digest(),

@@ -137,6 +137,11 @@ class Tick:
     """Time has passed; wanted about once a second."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerEnds:
+    """The planner ends: counts that become durable from time to time are made durable now."""
+
+
 JobEvent = (
     RankAttached
     | RankDetached
@@ -149,6 +154,7 @@ JobEvent = (
     | StragglerReported
     | StragglerCleared
     | Tick
+    | PlannerEnds
 )
 
 # ---- effects ---------------------------------------------------------------------------------------------------------

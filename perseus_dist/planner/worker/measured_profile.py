@@ -18,8 +18,8 @@ from perseus_dist.planning.profile.clock_changes import ClockChanges, clock_chan
 from perseus_dist.planning.profile.profile import Measurements, Profile, write_profile
 from perseus_dist.planning.profile.profile_csv import MAX_CHANGE_S, MAX_SAMPLES, Row
 from perseus_dist.planning.profile.samples import Estimate, estimate, undisturbed
-from perseus_dist.planning.schedule.dag import transfers_of
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, OVERLAPPED_FORWARD, SENDS, Kind, profile_name
+from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 

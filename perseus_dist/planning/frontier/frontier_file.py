@@ -14,7 +14,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -34,19 +34,21 @@ from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W
 from perseus_dist.planning.profile.profile_csv import MAX_CLOCK_MHZ, MAX_TIME_S
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
-from perseus_dist.planning.schedule.instruction import SENDS
-from perseus_dist.planning.schedule.schedule import format_schedule
+from perseus_dist.planning.schedule.instruction import LOAD, SENDS
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_S, UW_PER_W, IntArray
 
 SCHEMA_VERSION = 3
 COARSE_VERSION = 4  # of frontiers of plans with shared clocks: it says which instructions share one
 LATENCY_VERSION = 5  # where the profile says how long changes to each clock take; plans may share clocks
+EXCHANGE_VERSION = 6  # with transfers or loads: replayed by Schedule.exchange; those before, as Exchange.SENDER
 _READ_VERSIONS = (
     2,
     SCHEMA_VERSION,
     COARSE_VERSION,
     LATENCY_VERSION,
+    EXCHANGE_VERSION,
 )  # bounds of version 2 are exact, and it does not say so
 
 _FORMAT = "perseus-dist frontier"
@@ -123,11 +125,18 @@ def frontier_npz(frontier: Frontier) -> bytes:
         header |= {"schema_version": LATENCY_VERSION, "latencies_ps": latencies_ps}
     if any(curve.doubt is not None or curve.latencies_p90_ps is not None for curve in problem.curves):
         header["doubts"] = [_doubt_document(curve) for curve in problem.curves]
+    if _exchanges(problem.dag.schedule, header["curves"]):
+        header["schema_version"] = EXCHANGE_VERSION
     header["sha256"] = _digest(header, arrays)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     data = BytesIO()
     np.savez_compressed(data, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
     return data.getvalue()
+
+
+def _exchanges(schedule: Schedule, curves: Iterable[tuple[int, str]]) -> bool:
+    """Whether ``Schedule.exchange`` says when something begins, and is not what it was for all before."""
+    return schedule.exchange != Exchange.SENDER and any(kind in SENDS or kind == LOAD for _, kind in curves)
 
 
 def load_frontier(path: str | os.PathLike[str]) -> Frontier:
@@ -213,7 +222,7 @@ def _read_header(path: str | os.PathLike[str], arrays: _Arrays) -> dict[str, Any
         raise _foreign(path)
     if schema_version not in _READ_VERSIONS:
         raise FrontierFileError(
-            f"{path}: saw schema version {schema_version}, expected {LATENCY_VERSION}; upgrade perseus-dist to read "
+            f"{path}: saw schema version {schema_version}, expected {EXCHANGE_VERSION}; upgrade perseus-dist to read "
             "it, or plan again with this version"
         )
     return header
@@ -279,13 +288,13 @@ def _check_plans(frontier: Frontier) -> None:
 
 def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
     schedule = parse_schedule(header["schedule"])
+    if header["schema_version"] < EXCHANGE_VERSION and _exchanges(schedule, header["curves"]):
+        schedule = replace(schedule, exchange=Exchange.SENDER)
     tensor_parallel = _whole(header, "tensor_parallel", 1, 10**9)
     blocking_uw = _array(arrays, "blocking_uw", (schedule.num_ranks,))
     _check((blocking_uw >= 0).all(), (blocking_uw <= MAX_GPU_POWER_W * UW_PER_W * tensor_parallel).all())
     columns = {name: _split(arrays, name, header[count]) for count, names in _CURVE_ARRAYS.items() for name in names}
-    latencies_ps = (
-        header["latencies_ps"] if header["schema_version"] == LATENCY_VERSION else [None] * len(header["curves"])
-    )
+    latencies_ps = header.get("latencies_ps", [None] * len(header["curves"]))
     doubts = header.get("doubts", [{}] * len(header["curves"]))  # files of before have none
     _check(len(latencies_ps) == len(header["curves"]) == len(doubts))
     curves = {}

@@ -3,142 +3,64 @@
 Where transfers between stages take time, each is a node of its own, a constant named like the ``SEND_F`` or ``SEND_B``
 that a schedule may also run itself. How it stands in the way depends on the schedule:
 
-    Schedule.sends_block     0F0 | 0SEND_F0 | 0F1    the sender goes on when the transfer is over
+    Schedule.sends_block     0F0 | 0SEND_F0 | 0F1    begins when both sides have come to it, by ``blocking_calls``, and
+                                                     both go on when it is over
     otherwise                0F0 | 0F1 | 0F2         the sender goes on at once; from stage to stage a link carries one
                                  | 0SEND_F0 |        transfer after the other in each direction
     Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist.planning.schedule.instruction import (
-    OVERLAPPED_FORWARD,
-    SEND_BACKWARD,
-    SEND_FORWARD,
-    Instruction,
-    Kind,
-)
-from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.blocking_calls import inputs_by_calls
+from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.results import Timed, ends_with_of, needs_of, transfers_of, waits_for
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule
 
 if TYPE_CHECKING:
     import networkx as nx
 
 Int32Array = NDArray[np.int32]
 
-# The dependency rules, all of them; rank order comes on top. An instruction of the kind on the left waits for those on
-# the right, (stages away, kind) with the same microbatch, as far as the schedule has them: it writes a backward as B,
-# or as I and W, and has SEND_F and SEND_B only where a transfer between stages blocks the sender. Of a forward and a
-# backward that run as one, OVERLAP_F and FB, both begin when both can, and both results are there when FB ends.
-_OF_FORWARD = ((-1, Kind.FORWARD), (-1, OVERLAPPED_FORWARD), (-1, SEND_FORWARD))
-_OF_BACKWARD = (
-    (0, Kind.FORWARD),
-    (0, OVERLAPPED_FORWARD),
-    (1, Kind.BACKWARD),
-    (1, Kind.INPUT_GRADIENT),
-    (1, Kind.FORWARD_BACKWARD),
-    (1, SEND_BACKWARD),
-)
-_WAITS_FOR: dict[str, tuple[tuple[int, str], ...]] = {
-    Kind.FORWARD: _OF_FORWARD,
-    OVERLAPPED_FORWARD: _OF_FORWARD,
-    Kind.BACKWARD: _OF_BACKWARD,
-    Kind.INPUT_GRADIENT: _OF_BACKWARD,
-    Kind.FORWARD_BACKWARD: _OF_BACKWARD,
-    Kind.WEIGHT_GRADIENT: ((0, Kind.INPUT_GRADIENT),),
-    SEND_FORWARD: ((0, Kind.FORWARD), (0, OVERLAPPED_FORWARD)),
-    SEND_BACKWARD: ((0, Kind.BACKWARD), (0, Kind.INPUT_GRADIENT), (0, Kind.FORWARD_BACKWARD)),
-}
-# What a result is sent as, and how many stages on.
-_SENT_AS: dict[str, tuple[str, int]] = {
-    Kind.FORWARD: (SEND_FORWARD, 1),
-    OVERLAPPED_FORWARD: (SEND_FORWARD, 1),
-    Kind.BACKWARD: (SEND_BACKWARD, -1),
-    Kind.INPUT_GRADIENT: (SEND_BACKWARD, -1),
-    Kind.FORWARD_BACKWARD: (SEND_BACKWARD, -1),
-}
-
-Timed = AbstractSet[tuple[int, str]]
-"""The transfers that take time, as (sending stage, ``SEND_F`` or ``SEND_B``)."""
-
-
-def waits_for(instruction: Instruction, scheduled: Container[Instruction]) -> Iterator[Instruction]:
-    """The instructions whose results an instruction needs, rank order aside.
-
-    Args:
-        instruction: Any instruction; a constant other than ``SEND_F`` and ``SEND_B`` needs no result.
-        scheduled: All instructions of the schedule.
-    """
-    stage, kind, microbatch = instruction
-    for distance, needed_kind in _WAITS_FOR.get(kind, ()):
-        needed = (stage + distance, needed_kind, microbatch)
-        if needed in scheduled:  # most are not; a tuple that equals the instruction is cheaper to ask with
-            yield Instruction(*needed)
-
-
-def transfers_of(schedule: Schedule, timed: Timed) -> dict[Instruction, Instruction]:
-    """The transfer that takes each result to another pp_rank, of those that take time, by pp_rank in execution order.
-
-    A transfer that the schedule runs as an instruction of its own, or that stays on its pp_rank, is none of them.
-    """
-    if not timed:
-        return {}
-    scheduled = frozenset(instruction for order in schedule.ranks for instruction in order)
-    rank_of_stage = dict(enumerate(schedule.rank_of_stage))
-    transfers = {}
-    for pp_rank, order in enumerate(schedule.ranks):
-        for instruction in order:
-            kind, distance = _SENT_AS.get(instruction.kind, ("", 0))
-            transfer = Instruction(instruction.stage, kind, instruction.microbatch)
-            is_timed = (instruction.stage, kind) in timed and transfer not in scheduled
-            if is_timed and rank_of_stage.get(instruction.stage + distance, pp_rank) != pp_rank:
-                transfers[instruction] = transfer
-    return transfers
-
 
 def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instruction, list[Instruction]]:
     """For each instruction, those that end before it begins, rank order aside, by pp_rank in execution order.
 
-    They are those it ``waits_for``, and in place of an ``OVERLAP_F`` the ``FB`` that runs its forward. Where a schedule
+    They are those of ``needs_of``, and in place of an ``OVERLAP_F`` the ``FB`` that runs its forward. Where a schedule
     has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
     be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
-    what was sent is asked for before the sender goes on. Transfers that take time come last, as in ``transfers_of``.
+    what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time,
+    ``blocking_calls`` says how pp_ranks exchange. Transfers that take time come last, as in ``transfers_of``.
     """
-    inputs: dict[Instruction, list[Instruction]] = {
-        instruction: [] for order in schedule.ranks for instruction in order
-    }
+    needs = needs_of(schedule)
     transfers = transfers_of(schedule, timed)
     if schedule.joint:
+        inputs: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
         _add_exchanges(inputs, schedule, transfers)
         return inputs
-    ends_with = _overlapped(schedule)
-    for instruction, needed in inputs.items():
-        for result in waits_for(instruction, inputs):
-            transfer = transfers.get(result) if result.stage != instruction.stage else None
-            needed.append(transfer or ends_with.get(result, result))
     blocks = schedule.sends_block
+    if transfers and blocks and schedule.exchange != Exchange.SENDER:
+        blocking = inputs_by_calls(schedule, needs, transfers)
+        if blocking is not None:
+            return blocking
+    ends_with = ends_with_of(schedule)
+    inputs = {}
+    for instruction, needed in needs.items():
+        sent = (transfers.get(result) if result.stage != instruction.stage else None for result in needed)
+        inputs[instruction] = [
+            transfer or ends_with.get(result, result) for result, transfer in zip(needed, sent, strict=True)
+        ]
     before_on_link: dict[tuple[int, str], list[Instruction]] = {}
     for result, transfer in transfers.items():
         before = [] if blocks else before_on_link.get(transfer[:2], [])
         inputs[transfer] = [ends_with.get(result, result), *before]
         before_on_link[transfer[:2]] = [transfer]
     return inputs
-
-
-def _overlapped(schedule: Schedule) -> dict[Instruction, Instruction]:
-    """The ``FB`` that runs the forward of each ``OVERLAP_F``: the next instruction on its pp_rank."""
-    return {
-        instruction: following
-        for order in schedule.ranks
-        for instruction, following in pairwise(order)
-        if instruction.kind == OVERLAPPED_FORWARD
-    }
 
 
 def _single(kind: str) -> str:
@@ -154,6 +76,7 @@ def _add_exchanges(
     A result is asked for after the run before the one that needs it. One that goes round, from the last pp_rank to the
     first or back, may be asked for earlier: after the receiver's forward, or backward, that comes ``num_ranks - 1``
     later than the sender's, both counted from 0. Source: ``recv_tensor_from_previous_stage`` in megatron-core 0.16.1.
+    A pp_rank that has all forwards first asks for the first gradient in a call of its own, after the last is sent.
     """
     runs = [list(joint_runs(order, schedule.joint)) for order in schedule.ranks]
     run_of = {
@@ -162,12 +85,14 @@ def _add_exchanges(
         for position, run in enumerate(order)
         for instruction in run
     }
-    ends_with = _overlapped(schedule)
+    ends_with = ends_with_of(schedule)
     of_kind = [
         {kind: [i for i in order if _single(i.kind) == kind] for kind in {_single(i.kind) for i in order}}
         for order in schedule.ranks
     ]
     number = {i: n for kinds in of_kind for order in kinds.values() for n, i in enumerate(order)}
+
+    asks_apart = [schedule.exchange != Exchange.SENDER and schedule.joint.isdisjoint(order) for order in schedule.ranks]
 
     def over_after(pp_rank: int, position: int) -> list[Instruction]:
         """The instruction that ends last in a run, if there is such a run."""
@@ -191,6 +116,8 @@ def _add_exchanges(
             if goes_round and later < len(same_kind):
                 asked_after = min(asked_after, run_of[same_kind[later]][1])
             sent, asked = over_after(sender, sent_after), over_after(pp_rank, asked_after)
+            if asks_apart[pp_rank] and asked and asked[0].kind != instruction.kind:
+                asked += [transfers[one] for one in asked if one in transfers]
             if result in transfers:
                 inputs[transfers[result]] = [*sent, *asked]
                 sent = asked = [transfers[result]]

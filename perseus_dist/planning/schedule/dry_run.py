@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.dag import inputs_of, joint_runs, waits_for
+from perseus_dist.planning.schedule.dag import inputs_of, joint_runs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.results import waits_for
 from perseus_dist.planning.schedule.schedule import Schedule
 
 

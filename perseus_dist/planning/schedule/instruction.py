@@ -26,6 +26,9 @@ OVERLAPPED_FORWARD = "OVERLAP_F"
 """Constant kind: says which forward the ``FB`` next on its pp_rank runs beside its backward, and takes hardly any time:
 ``0OVERLAP_F4 4FB0`` is the forward ``0F4`` and the backward ``4B0``, run as one."""
 
+LOAD = "LOAD"
+"""Constant kind: a microbatch is loaded; a pp_rank that receives as well does so first."""
+
 CLOCK_CHANGE = "CLOCK_CHANGE"
 """Name under which a profile says how long changes to a clock take. Nothing that a schedule runs has it."""
 

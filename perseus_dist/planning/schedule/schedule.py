@@ -5,7 +5,8 @@ import this module.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from hashlib import sha256
 from itertools import chain
 
@@ -17,6 +18,21 @@ MAX_INSTRUCTIONS = 1 << 20
 """Of a schedule that is made by its name; 32 times what plans have been measured with."""
 
 
+class Exchange(StrEnum):
+    """How pp_ranks exchange tensors where that takes time."""
+
+    BATCHED = "batched"
+    """One call sends and receives what two pp_ranks have for each other, and they go on when all of it is over: 1F1B as
+    Megatron-LM runs it. Where a pp_rank has several stages, or backwards in two parts, it sends while it computes."""
+
+    SERIAL = "serial"
+    """The same, one tensor after the other, as DeepSpeed's engine: the sender of a forward's result receives first."""
+
+    SENDER = "sender"
+    """The sender goes on when the transfer is over, whether or not it has been asked for: how frontiers were planned
+    that were saved before the others were known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """One training iteration of a pipeline.
@@ -25,10 +41,12 @@ class Schedule:
         ranks: ``ranks[pp_rank]`` holds its instructions in execution order. A stage belongs to one pp_rank.
         joint: Instructions that exchange jointly with the next one on their pp_rank: what either needs from other
             pp_ranks has arrived before the first begins, and the results of both leave after the second.
+        exchange: How pp_ranks exchange tensors where that takes time.
     """
 
     ranks: tuple[tuple[Instruction, ...], ...]
     joint: frozenset[Instruction] = frozenset()
+    exchange: Exchange = Exchange.BATCHED
 
     @property
     def num_ranks(self) -> int:
@@ -62,15 +80,21 @@ class Schedule:
         return whole and self.num_stages == self.num_ranks and not self.joint
 
     def digest(self) -> str:
-        """SHA-256 of the text form, in hexadecimal: the same on every rank that runs the same schedule."""
-        return sha256(format_schedule(self).encode()).hexdigest()
+        """SHA-256 of the lines of the text form, in hexadecimal: the same on every rank that runs the same schedule."""
+        return sha256(_lines(self).encode()).hexdigest()
 
 
 def format_schedule(schedule: Schedule) -> str:
     """The text form: a line per pp_rank, its instructions in execution order, apart by single spaces.
 
-    A ``+`` after an instruction says that it exchanges jointly with the next: ``0F4+ 4B0``.
+    A ``+`` after an instruction says that it exchanges jointly with the next: ``0F4+ 4B0``. A comment at the end says
+    how pp_ranks exchange, unless that is ``Exchange.BATCHED``: ``# exchange: serial``.
     """
+    is_usual = schedule.exchange == Exchange.BATCHED
+    return _lines(schedule) + ("" if is_usual else f"# exchange: {schedule.exchange}\n")
+
+
+def _lines(schedule: Schedule) -> str:
     joint = schedule.joint
     return "".join(" ".join(f"{i}+" if i in joint else str(i) for i in order) + "\n" for order in schedule.ranks)
 
@@ -201,7 +225,7 @@ def joint_exchanges(schedule: Schedule) -> Schedule:
         for instruction in order[_interleaved_warm_up(pp, pp_rank, chunks, group) :]
         if instruction.kind == Kind.FORWARD
     )
-    return Schedule(ranks=schedule.ranks, joint=frozenset(joint))
+    return replace(schedule, joint=frozenset(joint))
 
 
 def overlapped(schedule: Schedule) -> Schedule:
@@ -224,7 +248,7 @@ def overlapped(schedule: Schedule) -> Schedule:
         pairs = [i._replace(kind=Kind.FORWARD_BACKWARD) for i in backwards[:num_pairs]]
         ranks.append(_alternate(forwards[:warm_up] + beside, pairs + backwards[num_pairs:], warm_up))
     joint = {i._replace(kind=OVERLAPPED_FORWARD) for i in schedule.joint}
-    return Schedule(ranks=tuple(ranks), joint=frozenset(joint.intersection(chain.from_iterable(ranks))))
+    return replace(schedule, ranks=tuple(ranks), joint=frozenset(joint.intersection(chain.from_iterable(ranks))))
 
 
 def _interleaved_warm_up(pp: int, pp_rank: int, chunks: int, group: int) -> int:

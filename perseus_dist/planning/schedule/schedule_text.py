@@ -1,8 +1,9 @@
 """Schedules from text files, captured from a framework or written by hand.
 
 One line per pp_rank, its instructions in execution order apart by spaces or commas; a ``+`` behind one says that it
-exchanges jointly with the next (``Schedule.joint``). ``#`` starts a comment. The
-``compute_only`` CSV files of ``torch.distributed.pipelining`` are of this form; their empty cells are idle steps.
+exchanges jointly with the next (``Schedule.joint``). ``#`` starts a comment, of which one counts, on a line of its own:
+``# exchange: serial`` (``Schedule.exchange``). The ``compute_only`` CSV files of ``torch.distributed.pipelining`` are
+of this form; their empty cells are idle steps.
 """
 
 import re
@@ -12,7 +13,9 @@ from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.schedule.dry_run import check_joint, check_schedule
 from perseus_dist.planning.schedule.instruction import Instruction, parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule
+
+_EXCHANGE = re.compile(r"\s*#\s*exchange:\s*(\S*)\s*")
 
 
 def read_schedule(path: str | PathLike[str]) -> Schedule:
@@ -35,21 +38,31 @@ def parse_schedule(text: str) -> Schedule:
     """A schedule from its text form, complete and free of deadlock; the inverse of ``format_schedule``.
 
     Raises:
-        ScheduleError: A token is not in the grammar, or ``check_schedule`` refuses the whole; names the line.
+        ScheduleError: A token is not in the grammar, the exchange is unknown, or ``check_schedule`` refuses the whole;
+            names the line.
     """
     ranks: list[tuple[Instruction, ...]] = []
     joint: set[Instruction] = set()
     places: list[str] = []
+    exchange = Exchange.BATCHED
     for number, line in enumerate(text.split("\n"), start=1):
+        if marked := _EXCHANGE.fullmatch(line):
+            exchange = _exchange(marked[1], number)
         content = line.partition("#")[0]
         if content.strip():
             order, joint_in_line = _parse_line(content, number)
             ranks.append(order)
             joint |= joint_in_line
             places.append(f"pp_rank {len(places)} (line {number})")
-    schedule = Schedule(ranks=tuple(ranks), joint=frozenset(joint))
+    schedule = Schedule(ranks=tuple(ranks), joint=frozenset(joint), exchange=exchange)
     check_schedule(schedule, places=places)
     return schedule
+
+
+def _exchange(name: str, number: int) -> Exchange:
+    if name not in set(Exchange):
+        raise ScheduleError(f"line {number}: exchange: {name}: expected one of {', '.join(Exchange)}")
+    return Exchange(name)
 
 
 def _parse_line(content: str, number: int) -> tuple[tuple[Instruction, ...], set[Instruction]]:

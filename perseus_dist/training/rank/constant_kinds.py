@@ -1,8 +1,5 @@
 """Work of frameworks besides computing, by the names that schedules and profiles give it."""
 
-LOAD = "LOAD"
-"""A microbatch is loaded."""
-
 TIED = "TIED"
 """Gradients of tied weights are summed over the stages that share them."""
 

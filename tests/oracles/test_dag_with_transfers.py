@@ -1,0 +1,184 @@
+"""When instructions and transfers begin and end: replays of our DAG against frameworks' own functions in virtual time.
+
+``PERSEUS_TEST_MEGATRON`` names a folder with a folder for each version of Megatron, unpacked; build/megatron otherwise.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from perseus_dist.planning.frontier.problem import make_problem
+from perseus_dist.planning.frontier.replay import replay_all_max
+from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.instruction import LOAD, Instruction, Kind, profile_name
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved, joint_exchanges, one_f_one_b
+
+HERE = Path(__file__).parent
+MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", HERE.parents[1] / "build" / "megatron"))
+VERSIONS = ("0.16.1", "0.19.2")
+MS = 10**9  # [ps]
+TRANSFERS_MS = (0, 5, 200)
+WORK_MS = {"F": (30, 60), "B": (60, 120), LOAD: (1, 9)}
+
+Case = dict[str, Any]
+Moments = dict[str, tuple[int, int]]
+
+
+def drawn_cases(sizes: Sequence[Case], *, has_loads: bool = False) -> list[Case]:
+    """Of each size: transfers that are all the same, and transfers of each link and direction of its own."""
+    random = Random(16)
+    cases = []
+    for size in sizes:
+        stages = range(size["pp"] * size["chunks"])
+        for transfer_ms in (*TRANSFERS_MS, None):
+            durations = {
+                kind: [random.randint(low, high) for _ in stages]
+                for kind, (low, high) in WORK_MS.items()
+                if kind != LOAD or has_loads
+            }
+            transfers = {
+                kind: [random.choice((0, 5, 200)) if transfer_ms is None else transfer_ms for _ in stages]
+                for kind in "FB"
+            }
+            cases.append(size | {"durations": durations, "transfers": transfers})
+    return cases
+
+
+def megatron_case(pp: int, chunks: int, microbatches: int, group: int | None = None, *, overlap: bool = False) -> Case:
+    return {
+        "pp": pp,
+        "chunks": chunks,
+        "microbatches": microbatches,
+        "group": group or pp,
+        "overlap": overlap,
+        "one_at_a_time": overlap,
+    }
+
+
+def run_megatron(version: str, cases: Sequence[Case]) -> list[Moments]:
+    folder = MEGATRON / version
+    if find_spec("torch") is None or not folder.is_dir():
+        pytest.skip(f"no torch, or no Megatron at {folder}; PERSEUS_TEST_MEGATRON names the folder of its versions")
+    program = ("-m", "perseus_dist.simulation.megatron_on_cpu", str(HERE / "megatron_transfers.py"))
+    return run(program, cases, {"PYTHONPATH": str(folder)})
+
+
+def run_deepspeed(cases: Sequence[Case]) -> list[Moments]:
+    if find_spec("deepspeed") is None:
+        pytest.skip("no DeepSpeed")
+    return run((str(HERE / "deepspeed_transfers.py"),), cases, {})
+
+
+def run(program: Sequence[str], cases: Sequence[Case], environment: dict[str, str]) -> list[Moments]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *program],
+        input=json.dumps(cases),
+        env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [{text: (begin, end) for text, (begin, end) in one.items()} for one in found]
+
+
+def planned(schedule: Schedule, case: Case, folder: Path) -> Moments:
+    """Begin and end of each instruction and of each transfer that takes time [ms], as our replay has them."""
+    rows = [
+        f"{stage},{profile_name(kind)},{clock},{ms * slower / 1e3},1"
+        for kind, of_stage in case["durations"].items()
+        for stage, ms in enumerate(of_stage)
+        if any(one[:2] == (stage, kind) for order in schedule.ranks for one in order)
+        for clock, slower in ((1400, 1), (1000, 1.4 if kind in set(Kind) else 1))
+    ]
+    last = schedule.num_stages - 1
+    rows += [
+        f"{stage},send_{kind.lower()},,{ms / 1e3},"
+        for kind, of_stage in case["transfers"].items()
+        for stage, ms in enumerate(of_stage)
+        if ms and stage != (last if kind == "F" else 0)
+    ]
+    path = folder / "profile.csv"
+    path.write_text("stage,instruction,frequency,time,energy\n" + "\n".join(rows) + "\n")
+    problem = make_problem(schedule, read_profile(path), blocking_uw_of_rank=[80 * 10**6] * schedule.num_ranks)
+    played = replay_all_max(problem)
+    moments = zip(problem.dag.instructions, played.start_ps.tolist(), played.end_ps.tolist(), strict=True)
+    return {str(one): (start_ps // MS, end_ps // MS) for one, start_ps, end_ps in moments}
+
+
+def check(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
+    """All that ours knows happens when the framework has it; a transfer that takes no time is none of ours."""
+    ours = planned(schedule, case, folder)
+    timed = {text: moments for text, moments in found.items() if "SEND" not in text or moments[0] != moments[1]}
+    if len(timed) == schedule_size(schedule) and not schedule.joint:
+        # Where no transfer takes time, ours sends without being asked, and some instructions begin earlier.
+        assert ours.keys() == timed.keys(), case
+        assert all(ours[text][0] <= timed[text][0] for text in ours), case
+        assert max(end for _, end in ours.values()) == max(end for _, end in timed.values()), case
+    else:
+        assert ours == timed, case
+
+
+def schedule_size(schedule: Schedule) -> int:
+    return sum(map(len, schedule.ranks))
+
+
+def with_loads(schedule: Schedule) -> Schedule:
+    """As DeepSpeed runs it: the first and the last stage load before their forwards."""
+    ranks = [
+        [
+            one
+            for instruction in order
+            for one in (
+                [Instruction(instruction.stage, LOAD, instruction.microbatch)] * (instruction.kind == Kind.FORWARD)
+                + [instruction]
+            )
+            if one.kind != LOAD or one.stage in (0, schedule.num_ranks - 1)
+        ]
+        for order in schedule.ranks
+    ]
+    return Schedule(ranks=tuple(map(tuple, ranks)), exchange=Exchange.SERIAL)
+
+
+ONE_STAGE = [megatron_case(pp, 1, microbatches) for pp, microbatches in ((2, 3), (4, 8), (5, 3), (3, 11), (8, 8))]
+CHUNKS = [megatron_case(*size) for size in ((3, 2, 6), (4, 2, 4), (4, 2, 8), (4, 3, 12), (4, 2, 10, 5), (4, 2, 8, 8))]
+
+
+def megatron_schedule(case: Case) -> Schedule:
+    pp, microbatches, chunks = case["pp"], case["microbatches"], case["chunks"]
+    if chunks == 1:
+        return one_f_one_b(pp=pp, microbatches=microbatches)
+    return joint_exchanges(
+        interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=case["group"])
+    )
+
+
+def check_megatron(version: str, cases: Sequence[Case], folder: Path) -> None:
+    for case, found in zip(cases, run_megatron(version, cases), strict=True):
+        check(megatron_schedule(case), case, found, folder)
+
+
+def test_a_sample_of_megatron(tmp_path: Path) -> None:
+    check_megatron(VERSIONS[-1], drawn_cases([megatron_case(3, 1, 5), megatron_case(3, 2, 3)]), tmp_path)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("version", VERSIONS)
+def test_megatron(version: str, tmp_path: Path) -> None:
+    check_megatron(version, drawn_cases(ONE_STAGE + CHUNKS), tmp_path)
+
+
+@pytest.mark.stress
+def test_deepspeed(tmp_path: Path) -> None:
+    cases = drawn_cases(ONE_STAGE, has_loads=True)
+    for case, found in zip(cases, run_deepspeed(cases), strict=True):
+        check(with_loads(one_f_one_b(pp=case["pp"], microbatches=case["microbatches"])), case, found, tmp_path)
