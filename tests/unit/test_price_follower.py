@@ -252,3 +252,16 @@ def test_what_is_expected_behind_the_end_of_a_signal() -> None:
     year = outlook(two_days, now, 365 * 86_400.0)
     assert len(year) <= MAX_SLOTS
     assert sum(slot.duration_s for slot in year) == pytest.approx(365 * 86_400.0)
+
+
+def test_many_jobs_plan_their_ways_one_after_the_other() -> None:
+    policy = PricePolicySet(name="p", jobs=("a",), signal="s", deadline_s=DEADLINE_S, iterations=20_000)
+    follower = PriceFollower(policy, "a")
+    demand = Demand(job_id="a", points=POINTS, paces=PACES, reason="", pace=0.0, measured_w=None, is_settled=True)
+    signal = signal_of(daily)
+    assert follower.step(BEGIN, demand, signal, may_plan=False).pace == 0.0
+    first = follower.step(BEGIN + timedelta(hours=8), demand, signal).pace
+    assert (first > 1, follower.num_plans) == (True, 1)
+    assert follower.step(BEGIN + timedelta(hours=9, seconds=1), demand, signal, may_plan=False).pace == first
+    follower.step(BEGIN + timedelta(hours=9, seconds=2), demand, signal)
+    assert follower.num_plans == 2

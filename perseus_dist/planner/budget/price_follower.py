@@ -79,7 +79,11 @@ class PricedJob:
 
 
 class PriceFollower:
-    """One job of a price policy."""
+    """One job of a price policy.
+
+    Attributes:
+        num_plans: Ways that it has planned.
+    """
 
     def __init__(self, policy: PricePolicySet, job_id: str, progress: PriceProgress | None = None) -> None:
         """Begin, or go on from what was stored.
@@ -99,6 +103,7 @@ class PriceFollower:
         self._pace = 0.0
         self._finish_s: float | None = None
         self._is_hurrying = False
+        self.num_plans = 0
         self._degree = 1.0
         self._watched: tuple[float, int, float] | None = None  # since when, from which count, at which time [s]
         self._counted = -1
@@ -146,13 +151,14 @@ class PriceFollower:
         self._stored, self._stored_at_s = now, now_s
         return now
 
-    def step(self, now: datetime, demand: Demand | None, signal: Signal) -> PricedJob:
+    def step(self, now: datetime, demand: Demand | None, signal: Signal, *, may_plan: bool = True) -> PricedJob:
         """Choose the pace of this moment.
 
         Args:
             now: With its offset from UTC.
             demand: Of the job; None where nothing is known of it.
             signal: That its policy follows.
+            may_plan: Whether there is time to plan the way anew; else the job stays at its pace until the next look.
         """
         now_s, policy = now.timestamp(), self.policy
         done = self._progress.done
@@ -187,7 +193,8 @@ class PriceFollower:
             self._forget_way()
             reason = f"at its own target: {signal.trouble or 'the signal says nothing of this time'}"
         else:
-            self._follow(now, demand, signal, left, time_left_s - reserve_s)
+            if may_plan or not self._has_ended(now_s, demand, signal):
+                self._follow(now, demand, signal, left, time_left_s - reserve_s)
         if demand.pace > self._pace and left * asked_s > time_left_s:
             is_on_time = False
         return PricedJob(
@@ -205,19 +212,25 @@ class PriceFollower:
     def _forget_way(self) -> None:
         self._way, self._pace, self._finish_s = (), 0.0, None
 
+    def _has_ended(self, now_s: float, demand: Demand, signal: Signal) -> bool:
+        """Whether another way is to be planned."""
+        planned_for = (signal.version, demand.points.times_s, demand.paces)
+        return not self._way or now_s >= self._way[-1][0] or planned_for != self._planned_for
+
     def _follow(self, now: datetime, demand: Demand, signal: Signal, left: float, within_s: float) -> None:
         """Go on along the way that is planned, or plan another where it has ended or is no longer of any use."""
         assert signal.content is not None
         now_s = now.timestamp()
-        planned_for = (signal.version, demand.points.times_s, demand.paces)
-        if not self._way or now_s >= self._way[-1][0] or planned_for != self._planned_for:
+        if self._has_ended(now_s, demand, signal):
             points, kept = _thinned(demand.points, self._degree)
             slots = outlook(signal.content, now, within_s)
             found = pace(points, slots, left)
             stretches = [(one.duration_s, kept[one.point]) for one in found.stretches[0]]
             slot_s = min(slots[0].duration_s, _LONGEST_PLAN_S)
             self._way = _way(now_s, slot_s, stretches, demand.paces)
-            self._planned_for, self._finish_s = planned_for, now_s + found.finish_s
+            self._planned_for = (signal.version, demand.points.times_s, demand.paces)
+            self._finish_s = now_s + found.finish_s
+            self.num_plans += 1
         chosen = next(chosen for until_s, chosen in self._way if now_s < until_s)
         self._pace = chosen if chosen > demand.paces[0] else 0.0
 

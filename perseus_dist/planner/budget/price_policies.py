@@ -13,6 +13,7 @@ from perseus_dist.planner.budget.price_follower import PricedJob, PriceFollower,
 from perseus_dist.planner.job.facts import Fact, PricePolicySet, PriceProgress
 from perseus_dist.planner.job.job import Job
 
+_PLANS_AT_ONCE = 2  # of up to 0.2 s each, during which a planner does nothing else
 KEPT_S = 86_400.0
 """A policy is forgotten so long after its deadline."""
 
@@ -121,6 +122,7 @@ class PricePolicies:
         states: list[PriceState] = []
         stored: list[PriceProgress] = []
         paces: dict[str, tuple[str, float]] = {}
+        num_left = _PLANS_AT_ONCE
         for name, policy in sorted(self.policies.items()):
             signal = signals.get(policy.signal, Signal(content=None, trouble=f"there is no signal {policy.signal}"))
             found = []
@@ -130,7 +132,9 @@ class PricePolicies:
                     follower.count(job)
                 if (progress := follower.to_store(now_s)) is not None:
                     stored.append(progress)
-                priced = follower.step(now, None if job is None else demand_of(job), signal)
+                num_plans = follower.num_plans
+                priced = follower.step(now, None if job is None else demand_of(job), signal, may_plan=num_left > 0)
+                num_left -= follower.num_plans - num_plans
                 if not priced.is_over:
                     paces[job_id] = name, priced.pace
                 found.append(priced)
