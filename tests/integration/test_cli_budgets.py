@@ -1,4 +1,4 @@
-"""``perseus-dist policy set``, ``load-target``, ``show`` and ``clear`` with a real planner, which is restarted."""
+"""``perseus-dist policy set``, ``load-target``, ``price``, ``show`` and ``clear`` with a real planner, restarted."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,11 @@ class Command:
         _, said = self("policy", *arguments, "--json")
         budgets = {budget["name"]: budget for budget in json.loads(said)["budgets"]}
         found: dict[str, Any] = budgets.get("hall", {})
+        return found
+
+    def price(self, *arguments: str) -> dict[str, Any]:
+        _, said = self("policy", *arguments, "--json")
+        found: dict[str, Any] = next(iter(json.loads(said)["prices"]), {"jobs": [{}]})
         return found
 
     def phases(self) -> list[str]:
@@ -84,10 +89,65 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
                 assert changes == changed
 
 
+def prices(now: datetime, *values: float) -> str:
+    """Half-hours, the first of them under way."""
+    rows = [f"{(now + timedelta(minutes=30 * at - 5)).isoformat()},30,{value}" for at, value in enumerate(values)]
+    return "\n".join(["timestamp,duration,value", *rows, ""])
+
+
+def test_a_price_policy_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    signals = tmp_path / "signals"
+    signals.mkdir()
+    (signals / "day.csv").write_text(prices(now, 0.5, 0.01, 0.01, 0.01))
+    deadline = (now + timedelta(minutes=80)).isoformat()
+    setting = ("policy", "price", "cheap", "--job", "llama-1", "--signal", "day.csv", "--deadline", deadline)
+    with planner(tmp_path, "--signals", str(signals)) as served:
+        token = (tmp_path / "state" / "operator-token").read_text().strip()
+        with load_jobs(served.address, "llama-1", token=token):
+            command = Command(served, capsys)
+            wait_until(lambda: command.phases() == ["enforcing"])
+            code, said = command(*setting, "--iterations", "1000")
+            assert (code, "cheap: 1,000 iterations by " in said) == (0, True)
+            wait_until(lambda: command.price("show")["jobs"][0]["is_paced"])
+            shown = command.price("show")["jobs"][0]
+            assert (shown["price_kwh"], shown["is_on_time"], shown["budget"]) == (0.5, True, None)
+            assert "slower than its target" in command("policy", "show")[1]
+            (signals / "day.csv").write_text("timestamp,duration,value\nnow,30,1\n")
+            wait_until(lambda: not command.price("show")["jobs"][0]["is_paced"])
+            assert "signal day.csv cannot be read: " in command("policy", "show")[1]
+            (signals / "day.csv").write_text(prices(now, 0.5, 0.01, 0.01, 0.01))
+            wait_until(lambda: command.price("show")["jobs"][0]["is_paced"])
+            done = command.price("show")["jobs"][0]["iterations_done"]
+            assert served.end() == 0
+
+            with planner(tmp_path, "--bind", served.address, "--signals", str(signals)) as again:
+                command = Command(again, capsys)
+                wait_until(lambda: command.price("show")["jobs"][0]["iterations_done"] > done)
+                wait_until(lambda: command.price("show")["jobs"][0]["is_paced"])
+                code, said = command(*setting, "--iterations", "1000000000")
+                assert (code, "the deadline cannot be kept" in said) == (1, True)
+                code, said = command("policy", "clear", "cheap", "--price")
+                assert (code, "cheap" in command("policy", "show")[1]) == (0, False)
+                code, said = command("policy", "clear", "cheap", "--price")
+                assert (code, "there is no price policy cheap" in said) == (2, True)
+
+
+def test_a_folder_of_signals_has_to_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = tmp_path / "state"
+    assert main(["planner", "--state-dir", str(state), "--signals", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not state.exists()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ("set", "a/b"),
+        ("price", "a", "--job", "j", "--signal", "s", "--deadline", "2026-11-24T00:00:00", "--iterations", "9"),
+        ("price", "a", "--job", "j*", "--signal", "s", "--deadline", "2026-11-24T00:00:00+00:00", "--iterations", "9"),
+        ("price", "a", "--signal", "s", "--deadline", "2026-11-24T00:00:00+00:00", "--iterations", "9"),
+        ("clear", "a", "--price", "--load-target", "b"),
         ("set", "hall", "--watts", "0"),
         ("set", "hall", "--weight", "2"),
         ("set", "hall", "--max-slowdown", "*=0.5"),

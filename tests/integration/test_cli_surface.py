@@ -29,10 +29,11 @@ SURFACE = {
     "policy set": f"name --watts --job --objective --guard-band --weight --max-slowdown --json {PLANNER}",
     "policy load-target": f"budget --file --name --watts --start --end --best-effort --json {PLANNER}",
     "policy show": f"--json {PLANNER}",
-    "policy clear": f"name --load-target --json {PLANNER}",
+    "policy clear": f"name --load-target --price --json {PLANNER}",
+    "policy price": f"name --job --signal --deadline --iterations --json {PLANNER}",
     "planner": f"--bind --state-dir --store --advertise --store-password-file {SERVER_TLS} --insecure --metrics "
-    "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --log-format "
-    "--address-file --embedded --cache --job --share",
+    "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --signals "
+    "--log-format --address-file --embedded --cache --job --share",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",
     "state check": "file --state-dir --json",

@@ -118,6 +118,7 @@ def test_every_command_has_a_page(pages: list[Path]) -> None:
         "perseus-dist-policy-load-target.1",
         "perseus-dist-policy-show.1",
         "perseus-dist-policy-clear.1",
+        "perseus-dist-policy-price.1",
         "perseus-dist-profile-show.1",
     }
     for path in pages:

@@ -48,7 +48,7 @@ NOT_RUN = {
     r"kubectl ": "needs a cluster; the stress tier renders and validates what is applied",
     r"perseus-dist health ": "needs a planner that runs; test_cli_health.py has one",
     r"perseus-dist (jobs|watch|target|straggler|fetch)": "needs a job that runs",
-    r"perseus-dist policy (set|load-target|show|clear)": "needs a planner; test_cli_budgets.py has one",
+    r"perseus-dist policy (set|load-target|price|show|clear)": "needs a planner; test_cli_budgets.py has one",
     r"perseus-dist (token|audit)": "needs a planner; tests/integration/test_token_commands.py runs them",
     r"perseus-dist completion": "writes into the user's home folder; its tests run it",
     r"(sbatch|cp -r launch/slurm|mkdir -p /var/lib) ?": "needs a cluster; test_slurm.py makes one and runs it",

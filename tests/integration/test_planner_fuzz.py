@@ -94,6 +94,13 @@ CALLS = (
     ),
     ("ClearLoadTarget", pb.ClearLoadTargetRequest(budget="a", name="b")),
     ("ClearBudget", pb.ClearBudgetRequest(name="a")),
+    (
+        "SetPricePolicy",
+        pb.SetPricePolicyRequest(
+            policy=pb.PricePolicy(name="a", jobs=["job"], signal="day.csv", deadline_s=4e9, iterations=99)
+        ),
+    ),
+    ("ClearPricePolicy", pb.ClearPricePolicyRequest(name="a")),
 )
 
 

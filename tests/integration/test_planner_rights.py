@@ -1,9 +1,11 @@
 """Who may make which call on whose job: every method, for every identity, over gRPC with client certificates."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
-from perseus_dist.planner.job.facts import BudgetSet
+from perseus_dist.planner.job.facts import BudgetSet, PricePolicySet
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import TargetSet
 from perseus_dist.planner.runtime.counters import Counters
@@ -38,12 +40,13 @@ JOB = "llama-7b"
 OPEN, DENIED, NO_TOKEN, HIDDEN = "open", "PERMISSION_DENIED", "UNAUTHENTICATED", "hidden"
 VIEWS = ("GetFrontier", "GetProfile", "WatchJob")
 CHANGES = ("SetTarget", "ReportStraggler", "ClearStraggler", "Attach")
-BUDGETS = ("SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget")
+BUDGETS = ("SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget", "SetPricePolicy", "ClearPricePolicy")
 ADMINISTRATION = ("CreateToken", "ListTokens", "RevokeToken", "ReadAudit")
 METHODS = ("ListJobs", *VIEWS, *CHANGES, *BUDGETS, "GetPolicy", *ADMINISTRATION)
 
 LASTING = BudgetSet(name="lasting", watts=0.0, jobs=("llama-*",))
 HALL = BudgetSet(name="hall", watts=1e5, jobs=("llama-*",))
+CHEAP = PricePolicySet(name="cheap", jobs=(JOB,), signal="day.csv", deadline_s=time.time() + 1e5, iterations=9)
 
 REQUESTS: dict[str, bytes] = {
     "ListJobs": b"",
@@ -63,6 +66,10 @@ REQUESTS: dict[str, bytes] = {
     ).SerializeToString(),
     "ClearLoadTarget": pb.ClearLoadTargetRequest(budget="lasting", name="peak").SerializeToString(),
     "ClearBudget": pb.ClearBudgetRequest(name="hall").SerializeToString(),
+    "SetPricePolicy": pb.SetPricePolicyRequest(
+        policy=pb.PricePolicy(name="cheap", jobs=[JOB], signal="day.csv", deadline_s=CHEAP.deadline_s, iterations=9)
+    ).SerializeToString(),
+    "ClearPricePolicy": pb.ClearPricePolicyRequest(name="cheap").SerializeToString(),
     "CreateToken": pb.CreateTokenRequest(name="made", role="view").SerializeToString(),
     "ListTokens": b"",
     "RevokeToken": pb.RevokeTokenRequest(name="spare").SerializeToString(),
@@ -173,7 +180,9 @@ async def served(folder: Path) -> AsyncIterator[Served]:
     now_s[0] += 60.0
 
     store, worker = Store(None), PlanningWorkers()
-    jobs = Jobs(store, worker, Policy(), Counters())
+    (folder / "day.csv").write_text("timestamp,duration,value\n2026-11-24T00:00:00+00:00,60,0.1\n")
+    jobs = Jobs(store, worker, Policy(), Counters(), folder)
+    await jobs.budgets.set_price(CHEAP)
     for budget in (LASTING, HALL):
         await jobs.budgets.set(budget)
     server = make_server(jobs, RpcGuard(access=access, needs_token=True, counters=jobs.counters))
@@ -256,6 +265,7 @@ def test_every_call_of_every_identity_is_as_documented_and_recorded(tmp_path: Pa
             assert [(record.action, record.job) for record in running.records()][-1:] == [("StartJob", JOB)]
             for who, expected in MATRIX.items():
                 await running.jobs.budgets.set(HALL)
+                await running.jobs.budgets.set_price(CHEAP)
                 async with running.channel(who) as channel:
                     found = {method: await call(channel, method, running.tokens.get(who, "")) for method in METHODS}
                 assert found == expected, who
@@ -322,11 +332,15 @@ def test_a_budget_is_recorded_with_what_was_before(tmp_path: Path) -> None:
             budget = "budget hall: 100000 W for llama-*, total, guard band 0"
             span = "from 2001-09-09T01:46:40+00:00 to 5138-11-16T09:46:40+00:00"
             target = f"load target peak of budget lasting: 50000 W {span}, best effort"
+            deadline = datetime.fromtimestamp(CHEAP.deadline_s, UTC).isoformat()
+            cheap = f"price policy cheap: 9 iterations of {JOB} by {deadline}, signal day.csv"
             assert found == [
                 ("SetBudget", budget, budget),
                 ("SetLoadTarget", "none", target),
                 ("ClearLoadTarget", target, "none"),
                 ("ClearBudget", budget, "none"),
+                ("SetPricePolicy", cheap, cheap),
+                ("ClearPricePolicy", cheap, "none"),
                 ("SetBudget", "", ""),
             ]
 
@@ -363,6 +377,51 @@ def test_a_budget_that_makes_no_sense_is_refused(tmp_path: Path, budget: pb.Budg
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert (refused.value.details() or "").startswith(f"{field}: ")
             assert [state.budget.name for state in running.jobs.budgets.states] == ["hall", "lasting"]
+
+    asyncio.run(test())
+
+
+PRICE: dict[str, Any] = {
+    "name": "a",
+    "jobs": ["x"],
+    "signal": "day.csv",
+    "deadline_s": CHEAP.deadline_s,
+    "iterations": 9,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"name": ""}, "policy.name: "),
+        ({"jobs": []}, "policy.jobs: "),
+        ({"jobs": ["x", "x"]}, "policy.jobs: "),
+        ({"jobs": ["x*"]}, "policy.jobs[0]: "),
+        ({"signal": "../day.csv"}, "policy.signal: "),
+        ({"iterations": 0}, "policy.iterations: "),
+        ({"deadline_s": float("nan")}, "policy.deadline_s: "),
+        ({"deadline_s": 1e9}, "the deadline has passed already"),
+        ({"deadline_s": 9e9}, "the deadline is far away"),
+        (
+            {"signal": "night.csv"},
+            "signal night.csv cannot be read: No such file or directory; there are access.sqlite, ",
+        ),
+        ({"signal": "ca.pem"}, "signal ca.pem cannot be read: saw columns "),
+        ({"jobs": [JOB]}, f"job {JOB} is under the price policy cheap already; clear that one first"),
+    ],
+)
+def test_a_price_policy_that_makes_no_sense_is_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            served(tmp_path) as running,
+            running.channel("operator") as channel,
+        ):
+            request = pb.SetPricePolicyRequest(policy=pb.PricePolicy(**PRICE | changed)).SerializeToString()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await unary(channel, "SetPricePolicy")(request, metadata=authorization("operator"))
+            assert (refused.value.details() or "").startswith(said)
+            assert [state.policy for state in running.jobs.budgets.prices.states] == [CHEAP]
 
     asyncio.run(test())
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 OTHERS, OWN = "other-token-job", "llama"
 TOKEN = "the other job's token"
+SIGNALS = str(Path(__file__).parents[2] / "examples" / "signals")
 
 
 def perseus_dist(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -44,7 +46,9 @@ def status_of(served: Planner, job: str) -> Any:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planner]:
     """A planner with a page, a planned job of this user, and a job that came with a token."""
     with ExitStack() as stack:
-        running = stack.enter_context(planner(tmp_path_factory.mktemp("web"), "--web", "127.0.0.1:0"))
+        running = stack.enter_context(
+            planner(tmp_path_factory.mktemp("web"), "--web", "127.0.0.1:0", "--signals", SIGNALS)
+        )
         stack.enter_context(load_jobs(running.address, OWN))
         stack.enter_context(load_jobs(running.address, OTHERS, token=TOKEN))
         wait_until(lambda: (status := status_of(running, OWN)) is not None and status.phase == "enforcing")
@@ -306,6 +310,9 @@ def test_a_library_that_is_not_installed_is_named_in_one_line(
 def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
     options = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
     assert perseus_dist("policy", "set", "hall", "--watts", "1e6", *options).returncode == 0
+    deadline = (datetime.now(UTC) + timedelta(hours=9)).isoformat()
+    price = ("policy", "price", "cheap", "--signal", "day_ahead.csv", "--deadline", deadline, "--iterations", "12345")
+    assert perseus_dist(*price, "--job", OWN, "--job", OTHERS, *options).returncode == 0
     try:
         with browser(served) as client:
             wait_until(lambda: "<polyline" in client.get("/budgets").text)
@@ -313,8 +320,12 @@ def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
             assert f'<a href="/jobs/{OWN}">{OWN}</a>' in page
             assert "1,000,000 W" in page
             assert "1 more jobs are not yours to see" in page
+            assert "Price policies" in page
+            assert "12,345 iterations a job by " in page
+            assert "at its own target: the signal says nothing of this time" in page
             assert OTHERS not in page
     finally:
+        assert perseus_dist("policy", "clear", "cheap", "--price", *options).returncode == 0
         assert perseus_dist("policy", "clear", "hall", *options).returncode == 0
     with browser(served) as client:
         assert "No power budget covers a job that you may open" in client.get("/budgets").text

@@ -18,6 +18,8 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
 from perseus_dist.planner.lifecycle.lifecycle import restore
 from perseus_dist.planner.runtime.budgets import Budgets
+from perseus_dist.planner.runtime.prices import Prices
+from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.store.state_dir import DATABASE
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planning.schedule.schedule import one_f_one_b
@@ -271,6 +273,36 @@ def test_a_targets_own_pace_is_the_fastest(fleet: VirtualFleet) -> None:
     assert slower.points[0] > own.points[0]
 
 
+def test_a_budget_makes_slower_what_follows_a_price_and_not_faster(fleet: VirtualFleet) -> None:
+    first = job_of(fleet.jobs[0])
+    assert first.plan is not None
+    summary = first.plan.summary
+    slower = summary.time_ps[summary.point_for_straggler(round(1.03 * summary.baseline_time_ps))]
+    fleet.prices = {"job-0": ("cheap", slower / summary.baseline_time_ps)}
+    fleet.evaluate()
+    settle(fleet)
+    assert first.chosen_pace is not None
+    assert (first.chosen_pace.price, first.chosen_pace.budget) == ("cheap", "")
+    asked = first.switch
+    assert asked is not None
+    fleet.governor.take(BudgetSet(name="hall", watts=1.05 * drawn_w(fleet)))
+    settle(fleet)
+    own_w = fleet.governor.states[0].shares[0].power_w
+    assert first.chosen_pace == PaceChosen(slowdown=slower / summary.baseline_time_ps, budget="", price="cheap")
+    fleet.governor.take(BudgetSet(name="hall", watts=0.9 * own_w, jobs=("job-0",)))
+    settle(fleet)
+    assert fleet.governor.states[0].is_met
+    assert first.switch is not None
+    assert first.switch.points[0] > asked.points[0]
+    assert first.chosen_pace.budget == "hall"
+    fleet.governor.drop_budget("hall")
+    settle(fleet)
+    assert first.switch.points == asked.points
+    fleet.prices = {"job-0": ("cheap", 0.0)}
+    settle(fleet)
+    assert first.chosen_pace is None
+
+
 def test_a_job_without_a_plan_counts_at_full_power(profiles: list[str]) -> None:
     with ExitStack() as jobs:
         planned = jobs.enter_context(virtual_job(simulated(0, SHAPES[0], profiles[0]), "a100", quick_plans=True))
@@ -325,7 +357,7 @@ def test_two_callers_who_clear_at_once_find_the_same(tmp_path: Path) -> None:
     async def race() -> None:
         store = Store(tmp_path / DATABASE)
         try:
-            budgets = Budgets(store, {})
+            budgets = Budgets(store, {}, Prices(store, {}, SignalFiles(None)))
             await budgets.set(HALL)
             await budgets.set(PEAK)
             await asyncio.gather(budgets.clear(PEAK), budgets.clear(PEAK))

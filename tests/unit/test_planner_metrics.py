@@ -12,8 +12,10 @@ from test_planner_lifecycle import Fleet
 
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Target
+from perseus_dist.planner.budget.price_follower import PricedJob
+from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, share_budget
-from perseus_dist.planner.job.facts import JobRegistered, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts import JobRegistered, PricePolicySet, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.durations import DurationHistogram
@@ -58,12 +60,14 @@ def samples(*jobs: Job) -> dict[tuple[str, ...], float]:
     return shown(page)
 
 
-def collected(*jobs: Job, budgets: Sequence[BudgetState] = ()) -> dict[tuple[str, ...], float]:
+def collected(
+    *jobs: Job, budgets: Sequence[BudgetState] = (), prices: Sequence[PriceState] = ()
+) -> dict[tuple[str, ...], float]:
     planner = SimpleNamespace(
         counters=Counters(),
         num_streams=0,
         all=lambda: [SimpleNamespace(job=job) for job in jobs],
-        budgets=SimpleNamespace(states=budgets),
+        budgets=SimpleNamespace(states=budgets, prices=SimpleNamespace(states=prices)),
         ownership=SimpleNamespace(num_owned=3, num_takeovers=2, num_losses=1),
     )
     return shown(asyncio.run(collector.collect_page(planner, SimpleNamespace(trouble=""))))  # type: ignore[arg-type]
@@ -205,3 +209,19 @@ def test_a_histogram() -> None:
         histogram.observe(duration_s)
     assert histogram.cumulative() == [("1.0", 2.0), ("2.0", 3.0), ("+Inf", 4.0)]
     assert (histogram.num, histogram.sum_s) == (4, 12.0)
+
+
+def test_series_of_a_price_policy_end_with_the_job() -> None:
+    policy = PricePolicySet(name="cheap", jobs=("a", "b", "c"), signal="s", deadline_s=2e9, iterations=100)
+    following = PricedJob(job_id="a", done=40, left=60, pace=1.1, price_kwh=0.25)
+    over = PricedJob(job_id="b", done=100, left=0, is_over=True)
+    unknown = PricedJob(job_id="c", done=0, left=100, is_known=False)
+    found = collected(prices=[PriceState(policy=policy, trouble="", jobs=(following, over, unknown))])
+    series = {key: value for key, value in found.items() if key[0].startswith("perseus_job_price_")}
+    assert {key[0]: value for key, value in series.items()} == {
+        "perseus_job_price_iterations_left": 60.0,
+        "perseus_job_price_per_kwh": 0.25,
+        "perseus_job_price_slowed": 1.0,
+        "perseus_job_price_on_time": 1.0,
+    }
+    assert all("a" in key for key in series)

@@ -24,6 +24,8 @@ from perseus_dist.planner.job.facts import (
     LoadTargetSet,
     OwnTableMade,
     PaceChosen,
+    PricePolicySet,
+    PriceProgress,
     SamplesReceived,
     SavingCounted,
     ScheduleReceived,
@@ -148,7 +150,7 @@ OF_VERSION_2: tuple[Fact, ...] = (
     JobEnded(reason="every rank's trainer has ended"),
 )
 OF_VERSION_3 = (*OF_VERSION_1[:-1], *OF_VERSION_2, OF_VERSION_1[-1])
-FACTS: tuple[Fact, ...] = (
+OF_VERSION_4: tuple[Fact, ...] = (
     *OF_VERSION_3[:-1],
     SamplesReceived(
         rank=0,
@@ -164,6 +166,11 @@ FACTS: tuple[Fact, ...] = (
     PaceChosen(slowdown=1.0 + 2**-50, budget="hall"),
     OF_VERSION_3[-1],
 )
+FACTS: tuple[Fact, ...] = (
+    *OF_VERSION_4[:-2],
+    PaceChosen(slowdown=1.0 + 2**-50, budget="", price="cheap"),
+    OF_VERSION_4[-1],
+)
 OWN_FACTS: tuple[Fact, ...] = (
     BudgetSet(
         name="hall",
@@ -175,6 +182,8 @@ OWN_FACTS: tuple[Fact, ...] = (
         max_slowdowns=(("*", 1.5),),
     ),
     LoadTargetSet(name="peak", budget="hall", start_s=1.5e9, end_s=1.6e9, watts=5e5, best_effort=True),
+    PricePolicySet(name="cheap", jobs=("llama", "gpt"), signal="day.csv", deadline_s=1.5e9, iterations=10**9),
+    PriceProgress(policy="cheap", job_id="llama", done=2**40, run_id="8c1f", iteration=7),
 )
 VERSION_1 = Path(__file__).parent / "data" / "planner_v1.sql"
 """What a planner of schema version 1 has stored: a job under its plan, and one with a fact of every kind of then."""

@@ -12,7 +12,10 @@ from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
 from perseus_dist.planner.budget.history import PowerHistory
+from perseus_dist.planner.budget.price_follower import PricedJob
+from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import share_budget
+from perseus_dist.planner.job.facts import PricePolicySet
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
@@ -20,7 +23,7 @@ from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
 from perseus_dist.planner.web.fragments import make_templates
 from perseus_dist.planner.web.views import wording
-from perseus_dist.planner.web.views.budgets import budget_document
+from perseus_dist.planner.web.views.budgets import budget_document, price_document
 from perseus_dist.planner.web.views.frontier_chart import target_choices
 from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
 from perseus_dist.planner.web.views.nodes import node_document, nodes_document
@@ -115,6 +118,23 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; power profile max-q; slowed by heat"
     assert (second["findings"], second["num_leased"]) == (["no clockd here"], 0)
     assert (len(unnamed["gpus"]), unnamed["num_leased"], document["num_left_out"]) == (1, 1, 0)
+
+
+def test_a_price_policy_says_why_each_job_is_at_its_pace() -> None:
+    policy = PricePolicySet(name="cheap", jobs=("a", "b", "c"), signal="day.csv", deadline_s=1.8e9, iterations=100)
+    jobs = (
+        PricedJob(job_id="a", done=40, left=60, pace=1.1, finish_s=1.79e9),
+        PricedJob(job_id="b", done=4, left=96, reason="at its own target, to be in time"),
+        PricedJob(job_id="c", done=0, left=100),
+    )
+    document = price_document(PriceState(policy=policy, trouble="", jobs=jobs), {"a", "b"}, {})
+    assert [(job.job_id, *rest) for job, *rest in document["jobs"]] == [
+        ("a", "2026-09-21 14:13 UTC", "slower than its target"),
+        ("b", "", "at its own target, to be in time"),
+    ]
+    assert (document["num_hidden"], document["deadline"]) == (1, "2027-01-15 08:00 UTC")
+    slowed = price_document(PriceState(policy=policy, trouble="", jobs=jobs), {"a"}, {"a": "hall"})
+    assert slowed["jobs"][0][2] == "slowed by the budget hall"
 
 
 def test_a_nodes_findings_are_told_once_failures_first() -> None:

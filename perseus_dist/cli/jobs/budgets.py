@@ -1,4 +1,4 @@
-"""Actions of ``perseus-dist policy`` on a planner's power budgets: ``set``, ``load-target``, ``show`` and ``clear``."""
+"""Actions of ``perseus-dist policy`` at a planner: ``set``, ``load-target``, ``price``, ``show`` and ``clear``."""
 
 import argparse
 import json
@@ -17,8 +17,9 @@ from perseus_dist.cli.jobs.planner_client import (
     node_planner,
     planner_calls,
 )
+from perseus_dist.cli.jobs.price_view import format_prices, price_document
 from perseus_dist.cli.moment_option import moment
-from perseus_dist.cli.number_options import real
+from perseus_dist.cli.number_options import real, whole
 from perseus_dist.errors import PerseusError
 from perseus_dist.number_text import read_real
 
@@ -44,9 +45,22 @@ Between two moments the group of a budget draws no more than so many watts. One 
 refused, unless it is best effort. A file is CSV with the columns name,start,end,watts,best_effort (yes or no).
 """
 _SHOW_EPILOG = "example:\n  perseus-dist policy show --json\n"
-_CLEAR_EPILOG = (
-    "example:\n  perseus-dist policy clear hall-2\n  perseus-dist policy clear fleet --load-target peak-17h\n"
-)
+_CLEAR_EPILOG = """\
+example:
+  perseus-dist policy clear hall-2
+  perseus-dist policy clear fleet --load-target peak-17h
+  perseus-dist policy clear cheap --price
+"""
+_PRICE_EPILOG = """\
+example:
+  perseus-dist policy price cheap --job llama --signal day_ahead.csv --deadline 2026-11-27T08:00:00+01:00 \\
+    --iterations 200000
+
+The planner has each job go slower where energy is dear and faster where it is cheap, never faster than its own target,
+so that it has done so many iterations by the deadline, which wins over prices. Where the signal says nothing of the
+present, or the deadline is near, jobs are at their own targets, and that is said. A power budget may make jobs slower
+still. The exit code is 1 where a deadline cannot be kept. Takes the role operate for these jobs.
+"""
 _PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 
 
@@ -115,11 +129,34 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
     load.add_argument("--start", type=moment, metavar="TIME", help="begin, as 2026-11-24T17:00:00-05:00")
     load.add_argument("--end", type=moment, metavar="TIME", help="end")
     load.add_argument("--best-effort", action="store_true", help="accept it although it is not known to be possible")
-    show = add("show", run_show, "show a planner's power budgets", _SHOW_EPILOG)
-    clear = add("clear", run_clear, "clear a power budget, or a load target of it", _CLEAR_EPILOG)
+    show = add("show", run_show, "show a planner's power budgets and price policies", _SHOW_EPILOG)
+    clear = add("clear", run_clear, "clear a power budget, a load target of it, or a price policy", _CLEAR_EPILOG)
     clear.add_argument("name", type=name, metavar="NAME", help="of the budget")
-    clear.add_argument("--load-target", type=name, metavar="NAME", help="clear this load target alone")
-    for parser in (setting, load, show, clear):
+    part = clear.add_mutually_exclusive_group()
+    part.add_argument("--load-target", type=name, metavar="NAME", help="clear this load target alone")
+    part.add_argument("--price", action="store_true", help="clear the price policy of this name")
+    price = add("price", run_price, "have jobs follow a price, or carbon, to a deadline", _PRICE_EPILOG)
+    price.add_argument("name", type=name, metavar="NAME", help="of the policy; one of that name is replaced")
+    price.add_argument(
+        "--job", dest="jobs", action="append", required=True, type=name, metavar="NAME", help="may be repeated"
+    )
+    price.add_argument(
+        "--signal",
+        required=True,
+        metavar="FILE",
+        help="name of a file in the folder of 'planner --signals'",
+    )
+    price.add_argument(
+        "--deadline", required=True, type=moment, metavar="TIME", help="end, as 2026-11-24T17:00:00-05:00"
+    )
+    price.add_argument(
+        "--iterations",
+        required=True,
+        type=whole(1, 10**12, "a number of iterations"),
+        metavar="N",
+        help="that each of the jobs is to do from now until the deadline",
+    )
+    for parser in (setting, load, show, clear, price):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         add_planner_arguments(parser, NODE_PLANNER)
 
@@ -162,13 +199,29 @@ def run_load_target(args: argparse.Namespace) -> int:
     return _shown(args, status, only=args.budget)
 
 
+def run_price(args: argparse.Namespace) -> int:
+    """Set a price policy."""
+    with planner_calls(args, node_planner(args)) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        policy = pb.PricePolicy(
+            name=args.name,
+            jobs=args.jobs,
+            signal=args.signal,
+            deadline_s=args.deadline.timestamp(),
+            iterations=args.iterations,
+        )
+        status = planner.SetPricePolicy(pb.SetPricePolicyRequest(policy=policy), timeout=TIMEOUT_S, metadata=metadata)
+    return _shown(args, status, price=args.name)
+
+
 def run_show(args: argparse.Namespace) -> int:
     """Show all."""
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
         status = planner.GetPolicy(pb.GetPolicyRequest(), timeout=TIMEOUT_S, metadata=metadata)
-    return _shown(args, status)
+    return _shown(args, status, only=None)
 
 
 def run_clear(args: argparse.Namespace) -> int:
@@ -176,23 +229,30 @@ def run_clear(args: argparse.Namespace) -> int:
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
-        if args.load_target is None:
+        if args.price:
+            of_price = pb.ClearPricePolicyRequest(name=args.name)
+            status = planner.ClearPricePolicy(of_price, timeout=TIMEOUT_S, metadata=metadata)
+        elif args.load_target is None:
             request = pb.ClearBudgetRequest(name=args.name)
             status = planner.ClearBudget(request, timeout=TIMEOUT_S, metadata=metadata)
         else:
             of_target = pb.ClearLoadTargetRequest(budget=args.name, name=args.load_target)
             status = planner.ClearLoadTarget(of_target, timeout=TIMEOUT_S, metadata=metadata)
-    return _shown(args, status)
+    return _shown(args, status, only=None)
 
 
-def _shown(args: argparse.Namespace, status: "pb.PolicyStatus", only: str = "") -> int:
-    """Print budgets; 1 where a cap is not kept."""
-    budgets = [budget for budget in status.budgets if only in ("", budget.budget.name)]
+def _shown(args: argparse.Namespace, status: "pb.PolicyStatus", only: str | None = "", price: str = "") -> int:
+    """Print the budget or the price policy of a name, or all; 1 where a cap or a deadline is not kept."""
+    budgets = [budget for budget in status.budgets if only in (None, budget.budget.name)]
+    prices = [one for one in status.prices if only is None or one.policy.name == price]
     if args.json:
-        print(json.dumps({"budgets": [budget_document(budget) for budget in budgets]}))
+        found = {"budgets": [*map(budget_document, budgets)], "prices": [*map(price_document, prices)]}
+        print(json.dumps(found))
     else:
-        print(format_budgets(budgets), end="")
-    return 0 if all(budget.is_met for budget in budgets) else 1
+        texts = [format_budgets(budgets)] if budgets or not prices else []
+        print("\n".join([*texts, *([format_prices(prices)] if prices else [])]), end="")
+    is_on_time = all(job.is_on_time for one in prices for job in one.jobs)
+    return 0 if is_on_time and all(budget.is_met for budget in budgets) else 1
 
 
 def _load_targets(args: argparse.Namespace) -> list[LoadTargetRow]:

@@ -98,6 +98,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="act: pipelines wait for stragglers that are detected; show: stragglers are detected and told of, and "
         "pipelines wait for reported ones alone (default: %(default)s)",
     )
+    parser.add_argument(
+        "--signals",
+        type=Path,
+        metavar="DIR",
+        help="folder of prices and carbon intensities, in files that 'perseus-dist policy price' names; read again "
+        "when they change",
+    )
     add_log_option(parser)
     parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")
     parser.add_argument(
@@ -143,6 +150,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     from perseus_dist.planner.access.auth import load_operator_token, new_token
     from perseus_dist.planner.access.tls import ServerTls, server_credentials
     from perseus_dist.planner.job.job_policy import Policy
+    from perseus_dist.planner.runtime.signal_files import check_folder
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
     from perseus_dist.rpc.state_folder import default_state_dir
@@ -172,6 +180,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
             )
     if tls is not None:
         server_credentials(tls)  # refused here, before anything is written
+    signals = None if args.signals is None else check_folder(args.signals)
     metrics = metrics_endpoint(args)
     if args.address_file is not None:
         check_writable(args.address_file)
@@ -198,6 +207,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         cache=args.cache,
         job_id=args.job,
         share=None if args.share is None else parse_host(args.share),
+        signals=signals,
         policy=Policy(acts_on_stragglers=args.stragglers == "act"),
     )
 

@@ -1,1 +1,1 @@
-"""Power budgets of groups of jobs: what each job can draw, who draws how much, and the pace that follows from it."""
+"""Power budgets of groups of jobs, and jobs that follow a price: who draws how much, at which pace."""

@@ -20,11 +20,13 @@ class Demand:
 
     Attributes:
         job_id: Its name.
-        points: From the plan that its own target asks for to the slowest; one at full power where it has no choice.
+        points: From the plan that its own target, or a slower price policy, asks for to the slowest; one at full power
+            where it has no choice.
         paces: (num_points) times the profile's iteration at full clocks that each takes; empty without a choice.
         reason: Why it has no choice; empty where it has one.
         pace: That it was last asked for; 0 for none.
         measured_w: [W] of the latest iteration that all its ranks reported; None where that is not known.
+        floor: The pace that a price policy asks for, and no budget; 0 for none.
         is_settled: Whether its latest switch is in effect, as far as ranks have reported.
     """
 
@@ -35,6 +37,7 @@ class Demand:
     pace: float
     measured_w: float | None
     is_settled: bool
+    floor: float = 0.0
 
     def point_at(self, pace: float) -> int:
         """The point that a pace means."""
@@ -55,17 +58,18 @@ def power_degree(job: Job) -> float | None:
     return max(1.0, baseline.energy_j / baseline.time_s / _profiled_power_w(job, job.plan))
 
 
-def demand_of(job: Job, degree: float = 1.0) -> Demand | None:
+def demand_of(job: Job, degree: float = 1.0, floor: float = 0.0) -> Demand | None:
     """A job's demand; None where it is over, or nothing is known of its power.
 
     Args:
         job: As the planner knows it.
         degree: Times the planned power that it draws under its plans.
+        floor: The pace that a price policy asks for; 0 for none.
     """
     if job.spec is None or job.phase is Phase.DONE:
         return None
     measured_w = _measured_w(job)
-    points, paces, reason = _choice(job)
+    points, paces, reason = _choice(job, floor)
     if points is not None:
         points = points.with_power(degree)
     else:
@@ -82,20 +86,21 @@ def demand_of(job: Job, degree: float = 1.0) -> Demand | None:
         pace=job.pace,
         measured_w=measured_w,
         is_settled=job.switch is None or job.switch.effective_iteration <= job.progress.iteration,
+        floor=floor,
     )
 
 
-def _choice(job: Job) -> tuple[OperatingPoints | None, tuple[float, ...], str]:
+def _choice(job: Job, floor: float) -> tuple[OperatingPoints | None, tuple[float, ...], str]:
     """Points and paces of a job that follows a plan; else none, and why."""
     if job.plan is None:
         return None, (), f"it has no plan yet: it is {job.phase}"
     follows = job.switch is not None and NO_POINT not in job.switch.points
     if not follows or job.phase not in (Phase.ENFORCING, Phase.PLANNING):
         return None, (), f"it follows no plan: it is {job.phase}"
-    return *_points(job, job.plan), ""
+    return *_points(job, job.plan, floor), ""
 
 
-def _points(job: Job, plan: JobPlan) -> tuple[OperatingPoints, tuple[float, ...]]:
+def _points(job: Job, plan: JobPlan, floor: float) -> tuple[OperatingPoints, tuple[float, ...]]:
     """The plans from the target's on whose power falls, with what waiting for a straggler makes of them.
 
     Pipelines that wait until T' draw blocking power meanwhile, and follow the plan that is best for it at any pace that
@@ -104,7 +109,7 @@ def _points(job: Job, plan: JobPlan) -> tuple[OperatingPoints, tuple[float, ...]
     assert job.spec is not None
     assert job.switch is not None
     summary, waits_until_ps = plan.summary, round(job.switch.t_prime_s * PS_PER_S)
-    first = own_wish_point(job, summary)
+    first = max(own_wish_point(job, summary), summary.point_for_straggler(round(floor * summary.baseline_time_ps)))
     if waits_until_ps:
         first = max(first, summary.point_for_straggler(waits_until_ps))
     return _operating_points(summary, first, waits_until_ps, job.spec.dp_size)

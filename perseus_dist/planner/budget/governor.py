@@ -1,13 +1,13 @@
 """The governor of all power budgets: from what is set, and what jobs can draw, to the paces that jobs are asked for.
 
-    jobs --> demand --> sharing --> paces, slower ones first
+    paces of price policies, jobs --> demand --> sharing --> paces, slower ones first
 
 It is evaluated again whenever anything may have changed, and asks for nothing where nothing has. Its caller stores
 budgets and load targets; nothing in here does I/O or reads a clock.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from perseus_dist.planner.budget.demand import Demand, demand_of, power_degree
 from perseus_dist.planner.budget.sharing import BudgetState, Share, cap_of, reconcile, share_budget
@@ -15,6 +15,10 @@ from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import PaceSet
 
+AskedPace = tuple[str, float]
+"""Name of the price policy that asks, and the pace; 0 for the job's own target."""
+
+_NO_PACE: AskedPace = ("", 0.0)
 _TURN_S = 120.0  # in which one job may probe where there is no room for several
 _MORE_POWER, _LESS_POWER = 0.01, 0.03  # shares by which a job's power must differ from what counts, to count anew
 _KIND = 10  # characters that tell troubles apart, whatever jobs and watts they name
@@ -74,24 +78,27 @@ class Governor:
 
     def least_w(self, target: LoadTargetSet, jobs: Iterable[Job]) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""
-        demands, _ = self._demands(jobs)
+        demands, _ = self._demands(jobs, {})
         return share_budget(self.budgets[target.budget], (target.watts, target.name), demands).least_w
 
-    def evaluate(self, jobs: Iterable[Job], now_s: float) -> Evaluation:
+    def evaluate(self, jobs: Iterable[Job], now_s: float, prices: Mapping[str, AskedPace] | None = None) -> Evaluation:
         """Look at all budgets again.
 
         Args:
             jobs: All.
             now_s: Unix time.
+            prices: By the names of jobs, what price policies ask for: a budget may ask for a slower pace.
         """
+        prices = prices or {}
         ended = tuple(target for target in self.load_targets.values() if target.end_s <= now_s)
         for target in ended:
             del self.load_targets[target.key]
         if not self.budgets:
             self.states, self._said = (), {}
-            return Evaluation(orders=tuple(_released(job) for job in jobs if _is_asked(job)), ended=ended)
+            orders = (_unbudgeted(job, prices.get(job.job_id)) for job in jobs)
+            return Evaluation(orders=tuple(order for order in orders if order is not None), ended=ended)
         jobs = list(jobs)
-        demands, unknown = self._demands(jobs)
+        demands, unknown = self._demands(jobs, prices)
         targets = self.load_targets.values()
         self.states = tuple(
             reconcile(
@@ -102,9 +109,11 @@ class Governor:
                 int(now_s // _TURN_S),
             )
         )
-        return Evaluation(orders=self._orders(jobs, now_s), ended=ended, sentences=self._sentences())
+        return Evaluation(orders=self._orders(jobs, now_s, prices), ended=ended, sentences=self._sentences())
 
-    def _orders(self, jobs: list[Job], now_s: float) -> tuple[tuple[str, PaceSet], ...]:
+    def _orders(
+        self, jobs: list[Job], now_s: float, prices: Mapping[str, AskedPace]
+    ) -> tuple[tuple[str, PaceSet], ...]:
         asked = {share.demand.job_id: share for state in self.states for share in state.shares}
         slower = [job_id for job_id, share in asked.items() if _pace(share) > share.demand.pace]
         self._slowed_at_s = {
@@ -116,17 +125,17 @@ class Governor:
         for job in jobs:
             share = asked.get(job.job_id)
             if share is None:
-                if _is_asked(job):
-                    orders.append(_released(job))
+                if (order := _unbudgeted(job, prices.get(job.job_id))) is not None:
+                    orders.append(order)
                 continue
             pace = _pace(share)
             if pace < job.pace and self._slowed_at_s:  # what some jobs give, others get once it is given
                 pace = job.pace
             if (pace, share.holds_probes) != (job.pace, job.holds_probes):
-                orders.append((job.job_id, _order(share, pace)))
+                orders.append((job.job_id, _order(share, pace, prices.get(job.job_id))))
         return tuple(orders)
 
-    def _demands(self, jobs: Iterable[Job]) -> tuple[list[Demand], list[str]]:
+    def _demands(self, jobs: Iterable[Job], prices: Mapping[str, AskedPace]) -> tuple[list[Demand], list[str]]:
         """Of jobs that are not over, what is known; and the names of those of which nothing is."""
         demands: list[Demand] = []
         unknown: list[str] = []
@@ -134,7 +143,8 @@ class Governor:
         self._degrees = {}
         for job in jobs:
             degree = self._degrees[job.job_id] = _kept_degree(known.get(job.job_id, 1.0), power_degree(job))
-            demand = demand_of(job, degree)
+            _, floor = prices.get(job.job_id, _NO_PACE)
+            demand = demand_of(job, degree, floor)
             if demand is not None:
                 demands.append(demand)
             elif job.spec is not None and job.phase is not Phase.DONE:
@@ -171,7 +181,9 @@ def _pace(share: Share) -> float:
     return share.pace if share.demand.paces else share.demand.pace
 
 
-def _order(share: Share, pace: float) -> PaceSet:
+def _order(share: Share, pace: float, price: AskedPace | None) -> PaceSet:
+    if price is not None and pace and pace <= price[1]:
+        return replace(_by_price(*price), holds_probes=share.holds_probes)
     return PaceSet(
         slowdown=pace or None,
         budget=share.budget if pace else "",
@@ -180,9 +192,17 @@ def _order(share: Share, pace: float) -> PaceSet:
     )
 
 
-def _is_asked(job: Job) -> bool:
-    return job.spec is not None and (job.chosen_pace is not None or job.holds_probes)
+def _by_price(policy: str, pace: float) -> PaceSet:
+    reason = f"price policy {policy} has the job at {f'{pace:.3f} times full clocks' if pace else 'its own target'}"
+    return PaceSet(slowdown=pace or None, budget="", holds_probes=False, reason=reason, price=policy if pace else "")
 
 
-def _released(job: Job) -> tuple[str, PaceSet]:
-    return job.job_id, PaceSet(slowdown=None, budget="", holds_probes=False, reason="no power budget covers the job")
+def _unbudgeted(job: Job, price: AskedPace | None) -> tuple[str, PaceSet] | None:
+    """The order to a job that no budget covers, where it is another one than before."""
+    policy, pace = price or _NO_PACE
+    before = (job.chosen_pace.price, job.chosen_pace.budget) if job.chosen_pace is not None else ("", "")
+    if job.spec is None or (pace, policy if pace else "", "", False) == (job.pace, *before, job.holds_probes):
+        return None
+    if price is not None:
+        return job.job_id, _by_price(*price)
+    return job.job_id, PaceSet(slowdown=None, budget="", holds_probes=False, reason="no policy covers the job")

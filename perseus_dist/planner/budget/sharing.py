@@ -39,8 +39,8 @@ class Share:
 
     @property
     def pace(self) -> float:
-        """That is asked for: 0 where its own target's plan stays."""
-        return self.demand.paces[self.point] if self.point else 0.0
+        """That is asked for; a price policy's, or 0 for its own target's plan, where the budget asks for no slower."""
+        return self.demand.paces[self.point] if self.point else self.demand.floor
 
     @property
     def power_w(self) -> float:

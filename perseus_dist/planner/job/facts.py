@@ -1,7 +1,7 @@
 """Facts that outlive the planner process. A job is rebuilt from its own, in the order in which they were stored.
 
-A fact replaces the earlier one with the same ``key``; those with different keys are kept side by side. Budgets and load
-targets are facts of the planner itself, and stored in the name of no job.
+A fact replaces the earlier one with the same ``key``; those with different keys are kept side by side. Budgets, load
+targets and price policies are facts of the planner itself, and stored in the name of no job.
 """
 
 from collections.abc import Mapping
@@ -286,15 +286,17 @@ class TargetChosen(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceChosen(_Keyed):
-    """A power budget makes the job take this many times an iteration at all-maximum clocks, or its target's if longer.
+    """A policy makes the job take this many times an iteration at all-maximum clocks, or its target's if longer.
 
     Attributes:
         slowdown: Above 1, or below where the target's plan is faster than all-maximum clocks by the profile.
-        budget: Its name.
+        budget: Name of the power budget; empty where it is a price policy.
+        price: Name of the price policy; empty where it is a power budget.
     """
 
     slowdown: float
     budget: str
+    price: str = ""
 
     KEY = "pace"
 
@@ -370,6 +372,47 @@ class LoadTargetSet(_Keyed):
     KEY = "load/{0.budget}/{0.name}/"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricePolicySet(_Keyed):
+    """Jobs follow a price, or carbon, on the way to a number of iterations that each is to do by a deadline.
+
+    Attributes:
+        name: Of the policy.
+        jobs: Names of jobs.
+        signal: Name of the signal, among the planner's.
+        deadline_s: Unix time.
+        iterations: That each job has to do from when the policy was set.
+    """
+
+    name: str
+    jobs: tuple[str, ...]
+    signal: str
+    deadline_s: float
+    iterations: int
+
+    KEY = "price/{0.name}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceProgress(_Keyed):
+    """Iterations that a job has done under a price policy.
+
+    Attributes:
+        policy: Its name.
+        done: Over all its runs since the policy was set.
+        run_id: The run that was counted last.
+        iteration: Of that run, up to where they are counted; -1 where that was not known yet.
+    """
+
+    policy: str
+    job_id: str
+    done: int
+    run_id: str
+    iteration: int
+
+    KEY = "price/{0.policy}/{0.job_id}/"
+
+
 Fact = (
     JobRegistered
     | FingerprintKnown
@@ -388,4 +431,6 @@ Fact = (
     | JobEnded
     | BudgetSet
     | LoadTargetSet
+    | PricePolicySet
+    | PriceProgress
 )

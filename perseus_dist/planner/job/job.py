@@ -53,7 +53,7 @@ class Job:
     Attributes:
         spec: What its first rank said; None before there was one.
         reason: The sentence that led to ``phase``.
-        chosen_pace: What a power budget asks for, or None.
+        chosen_pace: What a power budget or a price policy asks for, or None.
         holds_probes: Whether a power budget leaves no room for probes at full clocks now.
         plan: The newest table, or None.
         stragglers: By name, those that operators reported and that were found.
@@ -139,7 +139,7 @@ class Job:
 
     @property
     def pace(self) -> float:
-        """Times an iteration at all-maximum clocks that a power budget has one take at least; 0 without a budget."""
+        """Times an iteration at all-maximum clocks that a policy has one take at least; 0 without one."""
         return self.chosen_pace.slowdown if self.chosen_pace else 0.0
 
     @property

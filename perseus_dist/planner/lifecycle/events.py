@@ -95,11 +95,12 @@ class TargetSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceSet:
-    """Power budgets ask for another pace of a registered job.
+    """Power budgets and price policies ask for another pace of a registered job.
 
     Attributes:
         slowdown: Times an iteration at all-maximum clocks that one is to take at least; None for the target's alone.
         budget: Name of the budget that asks for it; empty for none.
+        price: Name of the price policy that does; empty for none, and where a budget asks for a slower one.
         holds_probes: Whether there is no room for a probe at full clocks.
         reason: Why, in a clause.
     """
@@ -108,6 +109,7 @@ class PaceSet:
     budget: str
     holds_probes: bool
     reason: str
+    price: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,21 @@ BUDGET_MEASURED = Family(
 BUDGET_JOBS = Family("perseus_budget_jobs", Kind.GAUGE, "Jobs that it covers.", _of_budget)
 BUDGET_MET = Family("perseus_budget_met", Kind.GAUGE, "1 where the planned power keeps cap and guard band.", _of_budget)
 
+_of_priced = (JOB, "policy")
+PRICE_LEFT = Family(
+    "perseus_job_price_iterations_left",
+    Kind.GAUGE,
+    "Of a job under a price policy, until its deadline.",
+    _of_priced,
+)
+PRICE_KWH = Family("perseus_job_price_per_kwh", Kind.GAUGE, "By the policy's signal now, where it says.", _of_priced)
+PRICE_PACED = Family(
+    "perseus_job_price_slowed", Kind.GAUGE, "1 where the policy has the job slower than its own target.", _of_priced
+)
+PRICE_ON_TIME = Family(
+    "perseus_job_price_on_time", Kind.GAUGE, "1 where the deadline is kept, by what is known now.", _of_priced
+)
+
 INFO = Family("perseus_job", Kind.INFO, "A job that is not over, and what it is; to join with.", _INFO_LABELS)
 PHASE = Family("perseus_job_phase", Kind.GAUGE, "1 for the phase that the job is in.", (JOB, "phase"))
 RANKS = Family("perseus_job_ranks", Kind.GAUGE, "Ranks of the job, attached or not.", _of)

@@ -146,6 +146,15 @@ def _add_planner(page: Page, jobs: Jobs, store: Trouble) -> None:
             page.add(catalogue.BUDGET_MEASURED, state.measured_w, name)
         page.add(catalogue.BUDGET_JOBS, len(state.shares), name)
         page.add(catalogue.BUDGET_MET, float(state.is_met), name)
+    for priced in jobs.budgets.prices.states:
+        for job in priced.jobs:
+            if not job.is_over and job.is_known:
+                labels = job.job_id, priced.policy.name
+                page.add(catalogue.PRICE_LEFT, job.left, *labels)
+                if job.price_kwh is not None:
+                    page.add(catalogue.PRICE_KWH, job.price_kwh, *labels)
+                page.add(catalogue.PRICE_PACED, float(job.pace > 0), *labels)
+                page.add(catalogue.PRICE_ON_TIME, float(job.is_on_time), *labels)
     num_in_phase = Counter(actor.job.phase for actor in jobs.all())
     for phase in Phase:
         page.add(catalogue.JOBS, num_in_phase[phase], phase)

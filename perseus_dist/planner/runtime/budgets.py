@@ -1,4 +1,4 @@
-"""Power budgets of a running planner: kept in the store, looked at again whenever a job changes, told to the jobs."""
+"""Policies of a running planner: kept in the store, looked at again whenever a job changes, told to the jobs."""
 
 import asyncio
 import logging
@@ -9,9 +9,10 @@ from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.governor import Governor
 from perseus_dist.planner.budget.history import PowerHistory
 from perseus_dist.planner.budget.sharing import BudgetState
-from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
+from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.store.store import NO_JOB, Store
 
 _LEAST_PAUSE_S = 0.05
@@ -25,15 +26,18 @@ class Budgets:
 
     Attributes:
         history: Power over time.
+        prices: Price policies, whose paces budgets may make slower.
     """
 
-    def __init__(self, store: Store, actors: Mapping[str, JobActor]) -> None:
+    def __init__(self, store: Store, actors: Mapping[str, JobActor], prices: Prices) -> None:
         """Take up what the store holds.
 
         Args:
             store: Where budgets and load targets become durable.
             actors: Of all jobs, by name; read at each evaluation.
+            prices: Price policies, of the same jobs.
         """
+        self.prices = prices
         self._store = store
         self._actors = actors
         self._governor = Governor(store.load_own())
@@ -44,6 +48,7 @@ class Budgets:
     def take_up(self, facts: Sequence[Fact]) -> None:
         """Begin anew with stored facts: this replica keeps the policies from now on, or with none no more."""
         self._governor = Governor(facts)
+        self.prices.take_up(facts)
         self.evaluate()
 
     @property
@@ -105,14 +110,35 @@ class Budgets:
         self.evaluate()
         await self._commit(drop=gone)
 
+    async def set_price(self, policy: PricePolicySet) -> None:
+        """Put a price policy in force; it is durable when this returns.
+
+        Raises:
+            StoreError: It is in force, and the disk does not take it.
+        """
+        stored = self.prices.set(policy)
+        self.evaluate()
+        await stored
+
+    async def clear_price(self, policy: PricePolicySet) -> None:
+        """Forget a price policy. The second of two callers forgets nothing more.
+
+        Raises:
+            StoreError: It is forgotten until the planner restarts, and the disk does not take that.
+        """
+        stored = self.prices.clear(policy)
+        self.evaluate()
+        await stored
+
     def note_change(self) -> None:
         """Look again soon: something of a job has changed."""
-        if not self._is_scheduled and self._governor.budgets:
+        if not self._is_scheduled and (self._governor.budgets or self.prices.are_set):
             self._is_scheduled = True
             asyncio.get_running_loop().call_later(max(_LEAST_PAUSE_S, _PAUSES * self._took_s), self.evaluate)
 
     def tick(self) -> None:
         """Look again because time has passed, unless that would take more than its share of it."""
+        self.prices.refresh()
         if time.monotonic() >= self._ended_s + _PAUSES * self._took_s:
             self.evaluate()
 
@@ -129,10 +155,10 @@ class Budgets:
     def _evaluate(self) -> None:
         try:
             now_s = time.time()
-            found = self._governor.evaluate(self._jobs(), now_s)
+            found = self._governor.evaluate(self._jobs(), now_s, self.prices.evaluate(now_s))
             self.history.add(self.states, now_s)
         except Exception:  # a defect must stop neither jobs nor the planner
-            _log.exception("power budgets could not be shared: jobs stay at their paces")
+            _log.exception("policies could not be looked at: jobs stay at their paces")
             return
         if found.ended:
             self._store.commit(NO_JOB, (), [target.key for target in found.ended])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
+from pathlib import Path
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
@@ -31,6 +32,8 @@ from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
 from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.prices import Prices
+from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed
 from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.rpc.codec import encode_planner_message
@@ -47,7 +50,7 @@ class Jobs:
 
     Attributes:
         counters: The planner's.
-        budgets: Power budgets of groups of jobs.
+        budgets: Power budgets of groups of jobs, and price policies.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
         ownership: Of one of several replicas: which jobs are here. None for a planner that serves all jobs.
@@ -55,14 +58,16 @@ class Jobs:
 
     ownership: Ownership | None = None
 
-    def __init__(self, store: Store, worker: Worker, policy: Policy, counters: Counters) -> None:
+    def __init__(
+        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: Path | None = None
+    ) -> None:
         """Take up what the store holds: ranks are detached until they come back."""
         self.counters = counters
         self._store = store
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
-        self.budgets = Budgets(store, self._actors)
+        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, SignalFiles(signals)))
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
         self.num_ticks = 0
@@ -216,6 +221,7 @@ class Jobs:
 
     def close(self) -> None:
         """End the planning that is under way."""
+        self.budgets.prices.close()
         for actor in self._actors.values():
             actor.close()
 

@@ -287,8 +287,8 @@ class Ownership:
         for job_id in list(self.epochs):
             if (owner := self._home_elsewhere(job_id)) is not None:
                 released[job_id] = self.epochs.pop(job_id)
-                _log.info("job %s: goes to the replica %s, which keeps the power budgets", job_id, owner)
-                reason = f"{_named(job_id)} at the replica {owner}, which keeps the power budgets"
+                _log.info("job %s: goes to the replica %s, which keeps the policies", job_id, owner)
+                reason = f"{_named(job_id)} at the replica {owner}, which keeps the policies"
                 self._holder.give_up(job_id, Ending(reason=reason, owner=owner))
         await self._release(released)
 
@@ -331,4 +331,4 @@ class Ownership:
 
 
 def _named(job_id: str) -> str:
-    return "the power budgets are" if job_id == NO_JOB else f"job {job_id} is"
+    return "the policies are" if job_id == NO_JOB else f"job {job_id} is"

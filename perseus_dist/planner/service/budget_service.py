@@ -1,23 +1,16 @@
 """Calls on power budgets and load targets: rights, the change itself, and its record."""
 
-import asyncio
-import logging
-import sqlite3
 import time
-from collections.abc import Coroutine
 from datetime import UTC, datetime
-from typing import Any
 
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import not_allowed, not_found, not_now, too_many
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
 from perseus_dist.planner.runtime.jobs import Jobs
-from perseus_dist.planner.runtime.operator_calls import owner_of
-from perseus_dist.planner.service.budget_wire import budget_from_wire, load_target_from_wire, state_to_wire
-from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
-from perseus_dist.planner.store.database import StoreError
-from perseus_dist.planner.store.store import NO_JOB
+from perseus_dist.planner.service.budget_wire import budget_from_wire, load_target_from_wire
+from perseus_dist.planner.service.policy_changes import PolicyChanges, check_rights
+from perseus_dist.planner.service.rpc_guard import Context
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -26,50 +19,46 @@ from perseus_dist.rpc.violations import Checker
 MAX_BUDGETS = 256
 MAX_LOAD_TARGETS = 1024  # of a budget: a week of them, ten minutes each
 
-_log = logging.getLogger(__name__)
-
 
 class BudgetService:
     """Serves ``GetPolicy``, ``SetBudget``, ``ClearBudget``, ``SetLoadTarget`` and ``ClearLoadTarget``."""
 
-    def __init__(self, jobs: Jobs, guard: RpcGuard) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: Jobs, changes: PolicyChanges) -> None:
         self._budgets = jobs.budgets
-        self._guard = guard
-        self._making: set[asyncio.Task[None]] = set()
+        self._changes = changes
 
     async def get_policy(self, data: bytes, context: Context) -> bytes:
         """All budgets that the caller may change, or sees a job of."""
-        caller = await self._called("GetPolicy", context)
+        caller = await self._changes.called("GetPolicy", context)
         parse(pb.GetPolicyRequest, data)
-        return self._status(caller)
+        return self._changes.status(caller)
 
     async def set_budget(self, data: bytes, context: Context) -> bytes:
         """A budget, new or in place of the one of its name."""
-        caller = await self._called("SetBudget", context)
+        caller = await self._changes.called("SetBudget", context)
         check = Checker()
         budget = budget_from_wire(check, parse(pb.SetBudgetRequest, data).budget)
         check.finish()
         before = self._budgets.get(budget.name)
-        _check_rights(caller, budget, *([before] if before else []))
+        check_rights(caller, budget.jobs, *([before.jobs] if before else []))
         if before is None and len(self._budgets.states) >= MAX_BUDGETS:
             raise too_many(f"{MAX_BUDGETS} budgets are set, no more can be")
-        await self._change(caller, "SetBudget", before, budget, self._budgets.set(budget))
-        return self._status(caller)
+        await self._changes.change(caller, "SetBudget", _text(before), _text(budget), self._budgets.set(budget))
+        return self._changes.status(caller)
 
     async def clear_budget(self, data: bytes, context: Context) -> bytes:
         """Jobs are back on their own targets, as far as no other budget covers them."""
-        caller = await self._called("ClearBudget", context)
+        caller = await self._changes.called("ClearBudget", context)
         request, check = parse(pb.ClearBudgetRequest, data), Checker()
         check_job_id(check, "name", request.name)
         check.finish()
         budget = self._found(caller, request.name)
-        await self._change(caller, "ClearBudget", budget, None, self._budgets.clear(budget))
-        return self._status(caller)
+        await self._changes.change(caller, "ClearBudget", _text(budget), _text(None), self._budgets.clear(budget))
+        return self._changes.status(caller)
 
     async def set_load_target(self, data: bytes, context: Context) -> bytes:
         """A load target; one that is firm is refused where it cannot be met by what is known now."""
-        caller = await self._called("SetLoadTarget", context)
+        caller = await self._changes.called("SetLoadTarget", context)
         check = Checker()
         target = load_target_from_wire(check, parse(pb.SetLoadTargetRequest, data).load_target)
         check.finish()
@@ -86,12 +75,12 @@ class BudgetService:
                 f"load target {target.name} cannot be met: the jobs of budget {budget.name} draw {least_w:,.0f} W at "
                 f"least, expected {usable_w:,.0f} W or less; a best-effort one is accepted all the same"
             )
-        await self._change(caller, "SetLoadTarget", before, target, self._budgets.set(target))
-        return self._status(caller)
+        await self._changes.change(caller, "SetLoadTarget", _text(before), _text(target), self._budgets.set(target))
+        return self._changes.status(caller)
 
     async def clear_load_target(self, data: bytes, context: Context) -> bytes:
         """The budget itself, and its other load targets, go on."""
-        caller = await self._called("ClearLoadTarget", context)
+        caller = await self._changes.called("ClearLoadTarget", context)
         request, check = parse(pb.ClearLoadTargetRequest, data), Checker()
         check_job_id(check, "budget", request.budget)
         check_job_id(check, "name", request.name)
@@ -101,46 +90,8 @@ class BudgetService:
         target = next((one for one in known if one.name == request.name), None)
         if target is None:
             raise not_found(f"budget {request.budget} has no load target {request.name}; 'policy show' lists them")
-        await self._change(caller, "ClearLoadTarget", target, None, self._budgets.clear(target))
-        return self._status(caller)
-
-    async def _change(
-        self,
-        caller: Caller,
-        action: str,
-        before: BudgetSet | LoadTargetSet | None,
-        after: BudgetSet | LoadTargetSet | None,
-        changing: Coroutine[Any, Any, None],
-    ) -> None:
-        """Make a change, and record it; a caller who leaves meanwhile changes nothing of that."""
-        making = asyncio.create_task(self._make(caller, action, before, after, changing))
-        self._making.add(making)
-        making.add_done_callback(self._end)
-        await asyncio.shield(making)
-
-    def _end(self, making: "asyncio.Task[None]") -> None:
-        self._making.discard(making)
-        if not making.cancelled():
-            making.exception()  # of a caller who has left: seen
-
-    async def _make(
-        self,
-        caller: Caller,
-        action: str,
-        before: BudgetSet | LoadTargetSet | None,
-        after: BudgetSet | LoadTargetSet | None,
-        changing: Coroutine[Any, Any, None],
-    ) -> None:
-        try:
-            await changing
-        except StoreError as error:
-            raise not_now(f"in force until the planner restarts, not stored: {error}") from error
-        texts = [_text(fact) if fact else "none" for fact in (before, after)]
-        try:
-            self._guard.access.audit.done(caller.identity, caller.peer, action, before=texts[0], after=texts[1])
-        except sqlite3.Error as error:  # the change is in force all the same
-            changed = f"{action} from {texts[0]} to {texts[1]} by {caller.identity} at {caller.peer}"
-            _log.error("the audit record cannot be written (%s): %s", error, changed)
+        await self._changes.change(caller, "ClearLoadTarget", _text(target), _text(None), self._budgets.clear(target))
+        return self._changes.status(caller)
 
     def _found(self, caller: Caller, name: str) -> BudgetSet:
         """A budget that the caller may change."""
@@ -149,35 +100,13 @@ class BudgetService:
             if not caller.may_operate:
                 raise not_allowed(caller, Role.OPERATE)
             raise not_found(f"there is no budget {name}; 'perseus-dist policy show' lists those there are")
-        _check_rights(caller, budget)
+        check_rights(caller, budget.jobs)
         return budget
 
-    def _status(self, caller: Caller) -> bytes:
-        visible = {
-            actor.job.job_id for actor in self._jobs.all() if caller.may(Role.VIEW, actor.job.job_id, owner_of(actor))
-        }
-        return pb.PolicyStatus(
-            budgets=[
-                state_to_wire(state, visible, self._budgets.load_targets(state.budget.name))
-                for state in self._budgets.seen_by(caller, visible)
-            ]
-        ).SerializeToString()
 
-    async def _called(self, method: str, context: Context) -> Caller:
-        self._jobs.counters.calls[method] += 1
-        caller = self._guard.caller(context)
-        if self._jobs.ownership is not None:
-            await self._jobs.ownership.ensure(NO_JOB)
-        return caller
-
-
-def _check_rights(caller: Caller, *budgets: BudgetSet) -> None:
-    for budget in budgets:
-        if not caller.may_limit(budget.jobs):
-            raise not_allowed(caller, Role.OPERATE, ", ".join(budget.jobs) or "*")
-
-
-def _text(fact: BudgetSet | LoadTargetSet) -> str:
+def _text(fact: BudgetSet | LoadTargetSet | None) -> str:
+    if fact is None:
+        return "none"
     if isinstance(fact, LoadTargetSet):
         kind = "best effort" if fact.best_effort else "firm"
         start, end = (datetime.fromtimestamp(time_s, UTC).isoformat() for time_s in (fact.start_s, fact.end_s))

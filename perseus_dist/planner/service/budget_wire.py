@@ -1,10 +1,13 @@
-"""Power budgets and load targets, as protobuf."""
+"""Power budgets, load targets and price policies, as protobuf."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+from perseus_dist.planner.budget.price_follower import PricedJob
+from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, Share
-from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
+from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen, PricePolicySet
+from perseus_dist.planner.runtime.signal_files import NAME
 from perseus_dist.policies.power_budget import Objective
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import check_job_id
@@ -16,6 +19,7 @@ MAX_BUDGET_W = 1e12
 _MAX_WEIGHT = 1e6
 _MAX_GUARD_BAND = 0.99
 _MAX_TIME_S = 2.5e11  # in the year 9892: later times are beyond the calendar
+_MAX_ITERATIONS = 10**12
 _PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 
 
@@ -48,6 +52,65 @@ def load_target_from_wire(check: Checker, wire: pb.LoadTarget) -> LoadTargetSet:
         end_s=check.number("load_target.end_s", wire.end_s, _MAX_TIME_S),
         watts=check.positive("load_target.watts", wire.watts, MAX_BUDGET_W),
         best_effort=wire.best_effort,
+    )
+
+
+def price_policy_from_wire(check: Checker, wire: pb.PricePolicy) -> PricePolicySet:
+    """A checked price policy."""
+    if not 1 <= len(wire.jobs) <= MAX_PATTERNS:
+        check.violated("policy.jobs", f"{len(wire.jobs)} names", f"1 to {MAX_PATTERNS}")
+    if len({*wire.jobs}) < len(wire.jobs):
+        check.violated("policy.jobs", "a name twice", "each once")
+    if NAME.fullmatch(wire.signal) is None:
+        check.violated("policy.signal", wire.signal, "the name of a file, such as day_ahead.csv")
+    return PricePolicySet(
+        name=check_job_id(check, "policy.name", wire.name),
+        jobs=tuple(
+            check_job_id(check, f"policy.jobs[{number}]", job_id)
+            for number, job_id in enumerate(wire.jobs[:MAX_PATTERNS])
+        ),
+        signal=wire.signal,
+        deadline_s=check.number("policy.deadline_s", wire.deadline_s, _MAX_TIME_S),
+        iterations=check.integer("policy.iterations", wire.iterations, 1, _MAX_ITERATIONS),
+    )
+
+
+def price_state_to_wire(
+    state: PriceState, shown: Collection[str], paces: Mapping[str, PaceChosen | None]
+) -> pb.PriceStatus:
+    """A price policy's state.
+
+    Args:
+        state: Of the policy.
+        shown: Names of the jobs that the caller may see.
+        paces: Of jobs, what they are asked for, by name.
+    """
+    policy = state.policy
+    return pb.PriceStatus(
+        policy=pb.PricePolicy(
+            name=policy.name,
+            jobs=[job_id for job_id in policy.jobs if job_id in shown],
+            signal=policy.signal,
+            deadline_s=policy.deadline_s,
+            iterations=policy.iterations,
+        ),
+        trouble=state.trouble,
+        jobs=[_priced_to_wire(job, paces.get(job.job_id)) for job in state.jobs if job.job_id in shown],
+    )
+
+
+def _priced_to_wire(job: PricedJob, asked: PaceChosen | None) -> pb.PricedJob:
+    return pb.PricedJob(
+        job_id=job.job_id,
+        iterations_done=job.done,
+        slowdown=job.slowdown or 0.0,
+        is_paced=job.pace > 0,
+        price_kwh=job.price_kwh,
+        finish_s=job.finish_s or 0.0,
+        is_on_time=job.is_on_time,
+        is_over=job.is_over,
+        reason=job.reason,
+        budget=asked.budget if asked is not None else "",
     )
 
 

@@ -25,6 +25,7 @@ _CHANGES = frozenset(
     {
         *("SetTarget", "ReportStraggler", "ClearStraggler", "CreateToken", "RevokeToken"),
         *("SetBudget", "ClearBudget", "SetLoadTarget", "ClearLoadTarget"),
+        *("SetPricePolicy", "ClearPricePolicy"),
     }
 )
 _RIGHTS = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})

@@ -94,6 +94,7 @@ class ServerConfig:
         share: Host where the ranks of a job on several nodes have met: an embedded planner listens on this node's
             address there, too, on this port. None for a job on one node. Needs ``database``.
         policy: Of every job.
+        signals: Folder of prices and carbon intensities, in files; None for none.
     """
 
     bind: Address
@@ -110,6 +111,7 @@ class ServerConfig:
     share: Address | None = None
     policy: Policy = field(default_factory=Policy)
     rights: Path | None = None
+    signals: Path | None = None
 
 
 async def serve(config: ServerConfig, facts: FactDatabase | None = None, leases: LeaseTable | None = None) -> None:
@@ -134,7 +136,7 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None, leases:
         cleanup.callback(store.close)
         worker = PlanningWorkers()
         cleanup.push_async_callback(worker.close)
-        jobs = Jobs(store, worker, config.policy, Counters())
+        jobs = Jobs(store, worker, config.policy, Counters(), config.signals)
         cleanup.callback(jobs.close)
         if leases is not None:
             await _share_jobs(jobs, store, leases)

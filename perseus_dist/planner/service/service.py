@@ -11,6 +11,8 @@ from perseus_dist.planner.service.attach_service import AttachService
 from perseus_dist.planner.service.budget_service import BudgetService
 from perseus_dist.planner.service.node_service import NodeService
 from perseus_dist.planner.service.operator_service import OperatorService
+from perseus_dist.planner.service.policy_changes import PolicyChanges
+from perseus_dist.planner.service.price_service import PriceService
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
 from perseus_dist.rpc.connection import SERVICE
 
@@ -21,7 +23,8 @@ def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
     """All methods of the service."""
     agents, nodes, operators = AttachService(jobs, guard), NodeService(jobs, guard), OperatorService(jobs, guard)
     administrators = AccessService(guard.access, guard, jobs.counters)
-    budgets = BudgetService(jobs, guard)
+    changes = PolicyChanges(jobs, guard)
+    budgets, prices = BudgetService(jobs, changes), PriceService(jobs, changes)
     answered_once = {
         "ListJobs": operators.list_jobs,
         "GetFrontier": operators.get_frontier,
@@ -34,6 +37,8 @@ def service_handler(jobs: Jobs, guard: RpcGuard) -> grpc.GenericRpcHandler:
         "ClearBudget": budgets.clear_budget,
         "SetLoadTarget": budgets.set_load_target,
         "ClearLoadTarget": budgets.clear_load_target,
+        "SetPricePolicy": prices.set_policy,
+        "ClearPricePolicy": prices.clear_policy,
         "CreateToken": administrators.create_token,
         "ListTokens": administrators.list_tokens,
         "RevokeToken": administrators.revoke_token,

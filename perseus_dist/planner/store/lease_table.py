@@ -42,7 +42,7 @@ class Survey:
         orphans: Some of the jobs that no living replica owns.
         replicas: Addresses of those that live, this one's included, in order.
         policies: Address of the replica that owns the planner's own facts; empty if none does.
-        patterns: Of the jobs of each power budget; an empty one means all jobs.
+        patterns: Of the jobs of each power budget and price policy; an empty one means all jobs.
     """
 
     lost: frozenset[str] = frozenset()

@@ -18,6 +18,7 @@ from perseus_dist.planner.job.facts import (
     JobRegistered,
     LoadTargetSet,
     OwnTableMade,
+    PricePolicySet,
     SwitchDecided,
     TableMade,
 )
@@ -128,7 +129,7 @@ def _rows_in_order(database: sqlite3.Connection, num_bytes: int) -> Iterator[_Ro
 
 
 def _is_whole(facts: list[Fact]) -> bool:
-    return any(isinstance(fact, JobRegistered | BudgetSet | LoadTargetSet) for fact in facts)
+    return any(isinstance(fact, JobRegistered | BudgetSet | LoadTargetSet | PricePolicySet) for fact in facts)
 
 
 def _consistent(facts: list[Fact]) -> list[Fact]:

@@ -83,7 +83,7 @@ class Store:
         return {job_id: facts for job_id, facts in self._loaded.items() if job_id != NO_JOB}
 
     def load_own(self) -> list[Fact]:
-        """The planner's own facts then: budgets and load targets."""
+        """The planner's own facts then: budgets, load targets and price policies."""
         return self._loaded.get(NO_JOB, [])
 
     def commit(self, job_id: str, facts: Sequence[Fact], drop: Sequence[str] = ()) -> "Future[None]":

@@ -28,7 +28,7 @@ from perseus_dist.planner.web.fragments import Fragments
 from perseus_dist.planner.web.protection import Protection
 from perseus_dist.planner.web.streams import Streams
 from perseus_dist.planner.web.targets import chosen_target
-from perseus_dist.planner.web.views.budgets import budget_document
+from perseus_dist.planner.web.views.budgets import budget_document, price_document
 from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.planner.web.views.fleet import MAX_ROWS
 from perseus_dist.planner.web.views.frontier_chart import choices_document
@@ -136,15 +136,18 @@ class Page:
         return self._html("node.html", visitor, host=host, section=section)
 
     async def budgets(self, request: Request) -> Response:
-        """Power budgets of jobs that the caller may see."""
+        """Power budgets and price policies of jobs that the caller may see."""
         visitor = self._known(request)
-        visible = {actor.job.job_id for actor in self._visible(visitor)}
+        jobs = {actor.job.job_id: actor.job for actor in self._visible(visitor)}
+        visible = {*jobs}
         budgets = self._jobs.budgets
         shown = [
             budget_document(state, budgets.history.of(state.budget.name), visible)
             for state in budgets.seen_by(visitor.caller, visible)
         ]
-        return self._html("budgets.html", visitor, at_s=time.time(), budgets=shown)
+        slowing = {job_id: job.chosen_pace.budget for job_id, job in jobs.items() if job.chosen_pace is not None}
+        prices = [price_document(state, visible, slowing) for state in budgets.prices.seen_by(visitor.caller, visible)]
+        return self._html("budgets.html", visitor, at_s=time.time(), budgets=shown, prices=prices)
 
     async def choices(self, request: Request) -> Response:
         """The slider's positions."""

@@ -991,10 +991,12 @@ class GetPolicyRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PolicyStatus(_message.Message):
-    __slots__ = ("budgets",)
+    __slots__ = ("budgets", "prices")
     BUDGETS_FIELD_NUMBER: _ClassVar[int]
+    PRICES_FIELD_NUMBER: _ClassVar[int]
     budgets: _containers.RepeatedCompositeFieldContainer[BudgetStatus]
-    def __init__(self, budgets: _Optional[_Iterable[_Union[BudgetStatus, _Mapping]]] = ...) -> None: ...
+    prices: _containers.RepeatedCompositeFieldContainer[PriceStatus]
+    def __init__(self, budgets: _Optional[_Iterable[_Union[BudgetStatus, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[PriceStatus, _Mapping]]] = ...) -> None: ...
 
 class SetBudgetRequest(_message.Message):
     __slots__ = ("budget",)
@@ -1021,3 +1023,63 @@ class ClearLoadTargetRequest(_message.Message):
     budget: str
     name: str
     def __init__(self, budget: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class PricePolicy(_message.Message):
+    __slots__ = ("name", "jobs", "signal", "deadline_s", "iterations")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    signal: str
+    deadline_s: float
+    iterations: int
+    def __init__(self, name: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., signal: _Optional[str] = ..., deadline_s: _Optional[float] = ..., iterations: _Optional[int] = ...) -> None: ...
+
+class PricedJob(_message.Message):
+    __slots__ = ("job_id", "iterations_done", "slowdown", "is_paced", "price_kwh", "finish_s", "is_on_time", "is_over", "reason", "budget")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_DONE_FIELD_NUMBER: _ClassVar[int]
+    SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    IS_PACED_FIELD_NUMBER: _ClassVar[int]
+    PRICE_KWH_FIELD_NUMBER: _ClassVar[int]
+    FINISH_S_FIELD_NUMBER: _ClassVar[int]
+    IS_ON_TIME_FIELD_NUMBER: _ClassVar[int]
+    IS_OVER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    iterations_done: float
+    slowdown: float
+    is_paced: bool
+    price_kwh: float
+    finish_s: float
+    is_on_time: bool
+    is_over: bool
+    reason: str
+    budget: str
+    def __init__(self, job_id: _Optional[str] = ..., iterations_done: _Optional[float] = ..., slowdown: _Optional[float] = ..., is_paced: bool = ..., price_kwh: _Optional[float] = ..., finish_s: _Optional[float] = ..., is_on_time: bool = ..., is_over: bool = ..., reason: _Optional[str] = ..., budget: _Optional[str] = ...) -> None: ...
+
+class PriceStatus(_message.Message):
+    __slots__ = ("policy", "trouble", "jobs")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    policy: PricePolicy
+    trouble: str
+    jobs: _containers.RepeatedCompositeFieldContainer[PricedJob]
+    def __init__(self, policy: _Optional[_Union[PricePolicy, _Mapping]] = ..., trouble: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[PricedJob, _Mapping]]] = ...) -> None: ...
+
+class SetPricePolicyRequest(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: PricePolicy
+    def __init__(self, policy: _Optional[_Union[PricePolicy, _Mapping]] = ...) -> None: ...
+
+class ClearPricePolicyRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...

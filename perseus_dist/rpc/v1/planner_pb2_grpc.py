@@ -124,6 +124,16 @@ class PlannerStub(object):
                 request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearLoadTargetRequest.SerializeToString,
                 response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
                 _registered_method=True)
+        self.SetPricePolicy = channel.unary_unary(
+                '/perseus.v1.Planner/SetPricePolicy',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetPricePolicyRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
+        self.ClearPricePolicy = channel.unary_unary(
+                '/perseus.v1.Planner/ClearPricePolicy',
+                request_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearPricePolicyRequest.SerializeToString,
+                response_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+                _registered_method=True)
 
 
 class PlannerServicer(object):
@@ -246,6 +256,19 @@ class PlannerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetPricePolicy(self, request, context):
+        """Jobs that follow a price, or carbon. The same rights, of all jobs of the policy.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearPricePolicy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlannerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -337,6 +360,16 @@ def add_PlannerServicer_to_server(servicer, server):
             'ClearLoadTarget': grpc.unary_unary_rpc_method_handler(
                     servicer.ClearLoadTarget,
                     request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearLoadTargetRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
+            ),
+            'SetPricePolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPricePolicy,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetPricePolicyRequest.FromString,
+                    response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
+            ),
+            'ClearPricePolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearPricePolicy,
+                    request_deserializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearPricePolicyRequest.FromString,
                     response_serializer=perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.SerializeToString,
             ),
     }
@@ -825,6 +858,60 @@ class Planner(object):
             target,
             '/perseus.v1.Planner/ClearLoadTarget',
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearLoadTargetRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPricePolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/SetPricePolicy',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.SetPricePolicyRequest.SerializeToString,
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearPricePolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/perseus.v1.Planner/ClearPricePolicy',
+            perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.ClearPricePolicyRequest.SerializeToString,
             perseus__dist_dot_rpc_dot_v1_dot_planner__pb2.PolicyStatus.FromString,
             options,
             channel_credentials,

@@ -24,6 +24,7 @@ class VirtualFleet:
     Attributes:
         jobs: Side by side.
         governor: Of the planner's power budgets.
+        prices: By the names of jobs, the price policy that asks for a pace, and the pace.
         drawn: By job, its iterations.
         sentences: That the planner's log would have of budgets.
     """
@@ -31,6 +32,7 @@ class VirtualFleet:
     def __init__(self, jobs: Sequence[VirtualJob]) -> None:
         self.jobs = jobs
         self.governor = Governor()
+        self.prices: dict[str, tuple[str, float]] = {}
         self.drawn: list[list[DrawnIteration]] = [[] for _ in jobs]
         self.sentences: list[str] = []
 
@@ -48,7 +50,7 @@ class VirtualFleet:
 
     def evaluate(self) -> None:
         """Look at the budgets, as the planner does whenever a job changes."""
-        found = self.governor.evaluate([job.planner.job for job in self.jobs], self.now_s)
+        found = self.governor.evaluate([job.planner.job for job in self.jobs], self.now_s, self.prices)
         self.sentences += found.sentences
         by_name = {job.planner.job.job_id: job for job in self.jobs}
         for job_id, order in found.orders:

@@ -25,6 +25,10 @@ _BASE: Mapping[str, tuple[str, ...]] = {
     "policy load-target": ("hall", "--name", "a", "--watts", "5000", "--start", _MOMENT, "--end", _MOMENT, *_PLANNER),
     "policy show": _PLANNER,
     "policy clear": ("hall", *_PLANNER),
+    "policy price": (
+        *("cheap", "--job", "gpt", "--signal", "day.csv", "--deadline", _MOMENT, "--iterations", "10"),
+        *_PLANNER,
+    ),
     "planner": ("--state-dir", "new"),
     "state backup": ("backup.sqlite", "--state-dir", "state"),
     "state restore": ("backup.sqlite", "--state-dir", "new"),
@@ -255,7 +259,7 @@ class Argument:
 _PROBLEMS = ("plan", "compare", "emulate")
 _SCHEDULES = (*_PROBLEMS, "schedule", "simulate")
 _OF_JOBS = ("watch", "target", "straggler report", "straggler clear", "fetch")
-_BUDGETS = ("policy set", "policy load-target", "policy show", "policy clear")
+_BUDGETS = ("policy set", "policy load-target", "policy price", "policy show", "policy clear")
 _CALLERS = ("jobs", *_OF_JOBS, "token create", "token list", "token revoke", "audit", *_BUDGETS)
 ARGUMENTS = (
     Argument(commands=_PROBLEMS, name="PROFILE.csv", wrong=source, instead_of=0),
@@ -289,7 +293,7 @@ ARGUMENTS = (
     Argument(commands=("policy pace",), name="--iterations", wrong=real(1e-3, 1e12, takes_low=True)),
     Argument(commands=("policy pace",), name="--hours", wrong=real(1e-3, 8784, takes_low=True)),
     Argument(commands=("policy pace",), name="--start", wrong=lambda rng: no_number(rng, "2026-11-24")),
-    Argument(commands=("policy set", "policy clear"), name="NAME", wrong=job, instead_of=0),
+    Argument(commands=("policy set", "policy clear", "policy price"), name="NAME", wrong=job, instead_of=0),
     Argument(commands=("policy load-target",), name="BUDGET", wrong=job, instead_of=0),
     Argument(commands=("policy load-target",), name="--name", wrong=job),
     Argument(commands=("policy clear",), name="--load-target", wrong=job),
@@ -302,6 +306,10 @@ ARGUMENTS = (
     Argument(commands=("policy load-target",), name="--start", wrong=lambda rng: no_number(rng, "2026-11-24")),
     Argument(commands=("policy load-target",), name="--end", wrong=lambda rng: no_number(rng, "2026-11-24")),
     Argument(commands=("policy load-target",), name="--file", wrong=source),
+    Argument(commands=("policy price",), name="--job", wrong=job),
+    Argument(commands=("policy price",), name="--deadline", wrong=lambda rng: no_number(rng, "2026-11-24")),
+    Argument(commands=("policy price",), name="--iterations", wrong=whole(1, 10**12)),
+    Argument(commands=("planner",), name="--signals", wrong=source),
     Argument(commands=("planner",), name="--bind", wrong=address),
     Argument(commands=("planner",), name="--metrics", wrong=address),
     Argument(

@@ -1,4 +1,4 @@
-"""The pace that power budgets ask of a job: a bound below which its iterations are not to last, whatever its target."""
+"""The pace that policies ask of a job: a bound below which its iterations are not to last, whatever its target."""
 
 from perseus_dist.planner.job.facts import PaceChosen
 from perseus_dist.planner.job.job import Job
@@ -7,10 +7,12 @@ from perseus_dist.planner.lifecycle.events import Effect, PaceSet, Persist
 
 
 def set_pace(job: Job, event: PaceSet, now_s: float) -> list[Effect]:
-    """Follow another pace. Clocks that were released stay so: the guard, and no budget, says when they do not."""
+    """Follow another pace. Clocks that were released stay so: the guard, and no policy, says when they do not."""
     job.holds_probes = event.holds_probes
     before = job.chosen_pace
-    job.chosen_pace = None if event.slowdown is None else PaceChosen(slowdown=event.slowdown, budget=event.budget)
+    job.chosen_pace = None
+    if event.slowdown is not None:
+        job.chosen_pace = PaceChosen(slowdown=event.slowdown, budget=event.budget, price=event.price)
     if job.chosen_pace == before:
         return []
     job.detection.keeps_switch = False

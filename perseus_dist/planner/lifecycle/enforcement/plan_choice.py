@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import OwnTableMade
+from perseus_dist.planner.job.facts import OwnTableMade, PaceChosen
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE
@@ -65,7 +65,7 @@ def choose(job: Job) -> Choice:
             points.append(max(at_target, summary.point_for_straggler(within_ps)))
         else:
             points.append(at_target)
-    wish = f"budget {job.chosen_pace.budget}" if job.chosen_pace and is_paced(job) else target_text(job.target)
+    wish = policy_text(job.chosen_pace) if job.chosen_pace and is_paced(job) else target_text(job.target)
     sentence = f"{wish} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
     if job.stragglers or job.detection.verdicts:
         sentence += f", {selection.sentence}"
@@ -105,9 +105,9 @@ def straggling_pipelines(job: Job) -> list[int]:
 
 
 def target_point(job: Job, summary: FrontierSummary) -> int:
-    """The plan that the job's target asks for, or the slower one that a power budget does.
+    """The plan that the job's target asks for, or the slower one that a power budget or a price policy does.
 
-    What a budget wants is the least power within the time, and not the least energy: that may be slower than T*.
+    What these want is the least power within the time, and not the least energy: that may be slower than T*.
     """
     return max(own_wish_point(job, summary), summary.point_for_straggler(pace_ps(job, summary)))
 
@@ -118,12 +118,12 @@ def own_wish_point(job: Job, summary: FrontierSummary) -> int:
 
 
 def pace_ps(job: Job, summary: FrontierSummary) -> int:
-    """[ps] that an iteration is to take at least for a power budget's sake; 0 without one."""
+    """[ps] that an iteration is to take at least for a policy's sake; 0 without one."""
     return round(job.pace * summary.baseline_time_ps)
 
 
 def is_paced(job: Job) -> bool:
-    """Whether a power budget makes a job with a plan slower than its target."""
+    """Whether a policy makes a job with a plan slower than its target."""
     if not job.pace or job.plan is None:
         return False
     summary = job.plan.summary
@@ -144,6 +144,11 @@ def target_text(target: Target) -> str:
     if target.slowdown is not None:
         return f"{target.slowdown:g} times the time at all-maximum clocks"
     return "the time at all-maximum clocks"
+
+
+def policy_text(pace: PaceChosen) -> str:
+    """The policy that asks for a pace, in words."""
+    return f"budget {pace.budget}" if pace.budget else f"price policy {pace.price}"
 
 
 def own_target_point(job: Job, own: OwnTableMade) -> int:

@@ -8,7 +8,7 @@ it reads are all that the owner before has stored, and will ever store.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from perseus_dist.planner.job.facts import BudgetSet, Fact
+from perseus_dist.planner.job.facts import BudgetSet, PricePolicySet, Fact
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
@@ -198,8 +198,8 @@ class ReplicaLeases:
             f"SELECT address FROM {POSTGRES_SCHEMA}.leases JOIN {POSTGRES_SCHEMA}.planners ON number = planner "
             "WHERE job = '' AND alive_until > now()"
         ).fetchone()
-        budgets = opened.execute(
-            f"SELECT key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = '' AND kind = 'BudgetSet'",
+        policies = opened.execute(
+            f"SELECT key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = '' AND kind IN ('BudgetSet', 'PricePolicySet')",
             binary=True,
         ).fetchall()
         return Survey(
@@ -207,7 +207,7 @@ class ReplicaLeases:
             orphans=orphans,
             replicas=[address for (address,) in replicas],
             policies="" if owner is None else owner[0],
-            patterns=_patterns(budgets),
+            patterns=_patterns(policies),
         )
 
     def _claim(self, opened: Opened, jobs: list[str], *, known_only: bool) -> "dict[str, Claimed | str]":
@@ -267,6 +267,6 @@ def _patterns(rows: Sequence[Sequence[object]]) -> list[tuple[str, ...]]:
             fact = fact_of_row(FactRow(*row))  # type: ignore[arg-type]
         except ValueError:  # the replica that holds the policies says so
             continue
-        if isinstance(fact, BudgetSet):
+        if isinstance(fact, (BudgetSet, PricePolicySet)):
             patterns.append(tuple(fact.jobs))
     return patterns

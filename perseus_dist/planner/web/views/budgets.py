@@ -1,9 +1,12 @@
-"""Power budgets: each with its power over time against the cap, and the jobs that share it."""
+"""Policies: budgets, with their power over time against the cap and the jobs that share it; and price policies."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from perseus_dist.planner.budget.history import PowerSample
+from perseus_dist.planner.budget.price_follower import PricedJob
+from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState
 from perseus_dist.planner.web.views.frontier_chart import ticks
 
@@ -34,6 +37,37 @@ def budget_document(state: BudgetState, samples: Sequence[PowerSample], visible:
         "num_hidden": len(hidden),
         "chart": _chart(samples),
     }
+
+
+def price_document(state: PriceState, visible: Collection[str], budgets: Mapping[str, str]) -> dict[str, Any]:
+    """A price policy, for the template.
+
+    Args:
+        state: Of the policy.
+        visible: Names of the jobs that the caller may see.
+        budgets: By the names of jobs, the power budget that makes them slower than prices ask for.
+    """
+    jobs = [job for job in state.jobs if job.job_id in visible]
+    return {
+        "name": state.policy.name,
+        "signal": state.policy.signal,
+        "deadline": _minute(state.policy.deadline_s),
+        "iterations": state.policy.iterations,
+        "trouble": state.trouble,
+        "jobs": [
+            (job, _minute(job.finish_s) if job.finish_s else "", _why(job, budgets.get(job.job_id, ""))) for job in jobs
+        ],
+        "num_hidden": len(state.jobs) - len(jobs),
+    }
+
+
+def _minute(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _why(job: PricedJob, budget: str) -> str:
+    own = "slower than its target" if job.pace else "at its own target"
+    return f"slowed by the budget {budget}" if budget else job.reason or own
 
 
 def _chart(samples: Sequence[PowerSample]) -> dict[str, Any] | None:

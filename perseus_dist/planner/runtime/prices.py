@@ -1,0 +1,119 @@
+"""Price policies of a running planner: kept in the store, with signals that are read beside the event loop."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.budget.price_follower import Signal
+from perseus_dist.planner.budget.price_policies import PricePolicies, PriceState
+from perseus_dist.planner.job.facts import Fact, PricePolicySet
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.store.store import NO_JOB, Store
+
+_log = logging.getLogger(__name__)
+
+
+class Prices:
+    """The policies, their facts on the disk, and their signals. Everything runs on the event loop but reading files."""
+
+    def __init__(self, store: Store, actors: Mapping[str, JobActor], files: SignalFiles) -> None:
+        """Take up what the store holds, and read the signals: jobs go on as they were.
+
+        Args:
+            store: Where policies and progress become durable.
+            actors: Of all jobs, by name; read at each evaluation.
+            files: Of the signals.
+        """
+        self._store = store
+        self._actors = actors
+        self._files = files
+        self._policies = PricePolicies(store.load_own())
+        self._reading = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
+        files.refresh(self._policies.signals)
+
+    def take_up(self, facts: Sequence[Fact]) -> None:
+        """Begin anew with stored facts; signals are read at the next evaluation."""
+        self._policies = PricePolicies(facts)
+
+    @property
+    def states(self) -> tuple[PriceState, ...]:
+        """Of all policies, as of the latest evaluation."""
+        return self._policies.states
+
+    @property
+    def are_set(self) -> bool:
+        """Whether there is one."""
+        return bool(self._policies.policies)
+
+    def seen_by(self, caller: Caller, visible: Collection[str]) -> list[PriceState]:
+        """The states that a caller may see: of policies that it may change, or that have a job which it may see.
+
+        Args:
+            caller: Who looks.
+            visible: Names of the jobs that it may see.
+        """
+        return [
+            state
+            for state in self.states
+            if caller.may_limit(state.policy.jobs) or not set(visible).isdisjoint(state.policy.jobs)
+        ]
+
+    def get(self, name: str) -> PricePolicySet | None:
+        """A policy, if there is one."""
+        return self._policies.policies.get(name)
+
+    def of_job(self, job_id: str) -> PricePolicySet | None:
+        """The policy that a job is under."""
+        return self._policies.of_job(job_id)
+
+    async def read(self, name: str) -> Signal:
+        """A signal, as its file is now."""
+        async with self._reading:
+            await asyncio.to_thread(self._files.refresh, self._policies.signals | {name})
+            return self._files.signals[name]
+
+    def set(self, policy: PricePolicySet) -> "asyncio.Future[None]":
+        """Put a policy in force; done once it is durable, with ``StoreError`` where the disk does not take it."""
+        progress = self._policies.set(policy, self._jobs())
+        return asyncio.wrap_future(self._store.commit(NO_JOB, (policy, *progress), (policy.key,)))
+
+    def clear(self, policy: PricePolicySet) -> "asyncio.Future[None]":
+        """Forget one, likewise. The second of two callers forgets nothing more."""
+        return asyncio.wrap_future(self._store.commit(NO_JOB, (), self._policies.drop(policy.name)))
+
+    def evaluate(self, now_s: float) -> Mapping[str, tuple[str, float]]:
+        """Look at all policies: by the names of jobs, which policy asks for which pace.
+
+        Args:
+            now_s: Unix time; tariffs are taken to be in the planner's own time zone.
+        """
+        found = self._policies.evaluate(self._jobs(), datetime.fromtimestamp(now_s).astimezone(), self._files.signals)
+        for policy in found.ended:
+            _log.info("price policy %s is over", policy.name)
+        for sentence in found.sentences:
+            _log.info("%s", sentence)
+        if found.facts or found.ended:
+            self._store.commit(NO_JOB, found.facts, [policy.key for policy in found.ended])
+        return found.paces
+
+    def refresh(self) -> None:
+        """Begin to read what has changed, unless that is under way."""
+        if self.are_set and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    def close(self) -> None:
+        """End the reading that is under way."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    async def _refresh(self) -> None:
+        async with self._reading:
+            await asyncio.to_thread(self._files.refresh, self._policies.signals)
+
+    def _jobs(self) -> dict[str, Job]:
+        return {job_id: actor.job for job_id, actor in self._actors.items()}

@@ -1,0 +1,102 @@
+"""Signals of prices and carbon: files of a folder that the planner is given, by name, read again when they change."""
+
+import logging
+import re
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from perseus_dist.errors import PerseusError
+from perseus_dist.planner.budget.price_follower import Signal
+from perseus_dist.policies.signals import read_signal
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""Of a signal: its file's name in the folder, and never a path."""
+_MAX_LISTED = 8
+
+_log = logging.getLogger(__name__)
+
+
+class SignalsFolderError(PerseusError):
+    """A folder of signals that cannot be read."""
+
+
+class SignalFiles:
+    """A folder of signals. ``refresh`` reads files, and may be called on any one thread; the rest never blocks.
+
+    Attributes:
+        signals: By name, as they were last read.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Begin without any.
+
+        Args:
+            folder: That holds the files; None where the planner was given none.
+        """
+        self._folder = folder
+        self._read: dict[str, tuple[int, int, int]] = {}
+        self._version = 0
+        self.signals: dict[str, Signal] = {}
+
+    def refresh(self, names: Collection[str]) -> None:
+        """Read what has changed since it was last read.
+
+        Args:
+            names: Of the signals that are wanted; others are forgotten.
+        """
+        signals = {}
+        for name in names:
+            signal, known = self._refreshed(name), self.signals.get(name)
+            if signal.trouble and (known is None or known.trouble != signal.trouble):
+                _log.warning("%s", signal.trouble)
+            signals[name] = signal
+        self.signals = signals
+        self._read = {name: read for name, read in self._read.items() if name in signals}
+
+    def _refreshed(self, name: str) -> Signal:
+        if self._folder is None:
+            return Signal(content=None, trouble="the planner was started without --signals DIR")
+        if NAME.fullmatch(name) is None:
+            return Signal(content=None, trouble=f"signal {name}: saw another name than a file's, such as day_ahead.csv")
+        path = self._folder / name
+        try:
+            found = path.stat()
+        except (OSError, ValueError) as error:
+            listed = f"; there are {', '.join(self._names()) or 'none'}" if isinstance(error, FileNotFoundError) else ""
+            reason = getattr(error, "strerror", None) or error
+            return Signal(content=None, trouble=f"signal {name} cannot be read: {reason}{listed}")
+        if not stat.S_ISREG(found.st_mode):
+            return Signal(content=None, trouble=f"signal {name} cannot be read: it is no file")
+        read = found.st_mtime_ns, found.st_size, found.st_ino
+        if self._read.get(name) == read:
+            return self.signals[name]
+        self._version += 1
+        try:
+            signal = Signal(content=read_signal(path), version=self._version)
+        except PerseusError as error:
+            reason = str(error).removeprefix(f"{path}: ")
+            signal = Signal(content=None, trouble=f"signal {name} cannot be read: {reason}", version=self._version)
+        self._read[name] = read
+        return signal
+
+    def _names(self) -> list[str]:
+        assert self._folder is not None
+        try:
+            names = sorted(path.name for path in self._folder.iterdir() if NAME.fullmatch(path.name))
+        except OSError:
+            return []
+        return [*names[:_MAX_LISTED], *(["more"] if len(names) > _MAX_LISTED else [])]
+
+
+def check_folder(folder: Path) -> Path:
+    """The folder, made absolute.
+
+    Raises:
+        SignalsFolderError: It is none, or cannot be read.
+    """
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise SignalsFolderError(f"--signals {folder}: {error.strerror or error}") from None
+    return folder.absolute()
