@@ -3,17 +3,20 @@
 import argparse
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.cli.jobs.call_troubles import connection_trouble
 from perseus_dist.cli.jobs.planner_client import (
+    Endpoint,
     PlannerCallError,
     add_planner_arguments,
     client_tls,
+    embedded_planners,
     named_planner,
     planner_calls,
 )
@@ -22,6 +25,9 @@ from perseus_dist.device.node_metrics import node_metrics
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable, write_output
 
+if TYPE_CHECKING:
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+
 _EPILOG = """\
 example:
   perseus-dist doctor
@@ -29,8 +35,9 @@ example:
   perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
 Looks at packages, driver, GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps,
-and the planner. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps
-perseus-dist from working.
+and the planner with the troubles of its jobs; without --planner, at those of jobs on this node that embed theirs. Asks
+clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps perseus-dist from
+working.
 """
 
 _READABLE_BY_ALL = 0o644  # node_exporter is another user
@@ -74,8 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics is not None:
         return _write_metrics(args)
     findings = [*_inspect_packages(), *inspect_device(os.environ)]
-    if args.planner is not None:
-        findings.append(_inspect_planner(args))
+    findings += _inspect_embedded(args) if args.planner is None else _inspect_planner(args)
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:
@@ -114,17 +120,44 @@ def _inspect_packages() -> Iterator[Finding]:
     yield Finding(level=Level.OK, subject="packages", what=", ".join(found))
 
 
-def _inspect_planner(args: argparse.Namespace) -> Finding:
-    """Whether it can be reached, serves, and takes the token."""
+def _inspect_planner(args: argparse.Namespace) -> Iterator[Finding]:
+    """Whether it can be reached, serves, and takes the token; and what troubles its jobs."""
     address: str = args.planner
     if (trouble := connection_trouble(address, client_tls(args))) is not None:
-        return Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
+        yield Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
+        return
     try:
-        with planner_calls(args, named_planner(args, address)) as (planner, metadata):
-            from perseus_dist.rpc.v1 import planner_pb2 as pb
-
-            jobs = planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata).jobs
+        jobs = _jobs_of(args, named_planner(args, address))
     except PlannerCallError as error:
         what, _, remedy = str(error).partition("; ")
-        return Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
-    return Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")
+        yield Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
+        return
+    yield Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")
+    yield from job_findings(jobs, f" --planner {address}")
+
+
+def _inspect_embedded(args: argparse.Namespace) -> Iterator[Finding]:
+    """Troubles of the jobs on this node that embed their planner; a job that ends meanwhile has no more."""
+    for endpoint in embedded_planners():
+        with suppress(PlannerCallError):
+            yield from job_findings(_jobs_of(args, endpoint))
+
+
+def _jobs_of(args: argparse.Namespace, endpoint: Endpoint) -> "list[pb.JobStatus]":
+    with planner_calls(args, endpoint) as (planner, metadata):
+        from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+        return list(planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata).jobs)
+
+
+def job_findings(jobs: "Iterable[pb.JobStatus]", options: str = "") -> Iterator[Finding]:
+    """A warning for each trouble of a job, in the planner's words: iterations that are not as predicted among them.
+
+    Args:
+        jobs: As their planner lists them.
+        options: By which ``watch`` finds the planner, after a space.
+    """
+    for job in jobs:
+        for trouble in job.troubles:
+            remedy = f"perseus-dist watch {job.job_id}{options}"
+            yield Finding(level=Level.WARN, subject=f"job {job.job_id}", what=trouble, remedy=remedy)
