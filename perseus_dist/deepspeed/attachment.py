@@ -13,7 +13,7 @@ from typing import Any
 
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.deepspeed.engine_place import place_of
-from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule, sent_by
+from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule, transfer_of
 from perseus_dist.deepspeed.engine_workload import workload_of
 from perseus_dist.deepspeed.monitor import write_status
 from perseus_dist.planning.schedule.instruction import Kind
@@ -145,9 +145,9 @@ class Attachment:
 
     def _told(self, command: type, function: Callable[..., Any]) -> Callable[..., Any]:
         name = command.__name__
-        kind = sent_by(name)
-        if kind is not None:
-            return self._sending(kind, function)
+        transfer = transfer_of(name, self._counter.stage)
+        if transfer is not None:
+            return self._transferring(*transfer, function)
         if not is_instruction(name):
             return function
 
@@ -166,12 +166,15 @@ class Attachment:
 
         return run
 
-    def _sending(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _transferring(self, kind: str, sender: int, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A slow link takes its time once the tensor is there: it holds both sides from when both have come to it."""
+
         @functools.wraps(function)
         def run(engine: Any, *args: Any, **kwargs: Any) -> Any:
+            result = function(engine, *args, **kwargs)
             if self._is_training:
-                self._safely(lambda member: member.send(kind, self._counter.stage))
-            return function(engine, *args, **kwargs)
+                self._safely(lambda member: member.send(kind, sender))
+            return result
 
         return run
 

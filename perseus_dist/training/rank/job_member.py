@@ -174,7 +174,7 @@ class JobMember:
             self.send(instruction.kind, instruction.stage)
 
     def send(self, kind: str, stage: int) -> None:
-        """A result of such an instruction leaves for another rank."""
+        """A result of such an instruction of a stage leaves for another rank, or has come from one."""
         if self._device is not None:
             self._device.send(kind, stage)
 
