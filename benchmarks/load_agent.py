@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
@@ -73,6 +74,7 @@ class LoadAgent:
         ratio: Its computations' time over the profile's.
         pipeline_ratio: Its pipeline's time over the usual.
         token: Of its job; empty for this user's.
+        host, findings: As it says them of its node.
     """
 
     job: LoadJob
@@ -92,6 +94,8 @@ class LoadAgent:
     _sequence: int = 0
     _sample_sequence: int = 0
     _incarnation: int = field(default_factory=lambda: random.getrandbits(64))
+    host: str = ""
+    findings: tuple[Finding, ...] = ()
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _call: "grpc.aio.StreamStreamCall[bytes, bytes] | None" = None
 
@@ -166,6 +170,8 @@ class LoadAgent:
             incarnation=self._incarnation,
             iteration=self._iteration - 1,
             table_revision=self.table_revision,
+            host=self.host,
+            findings=self.findings,
         )
 
     async def _take(self, message: PlannerMessage) -> None:

@@ -5,8 +5,8 @@ Neither Megatron nor torch is imported here, and hardly anything else: this runs
 
 from types import ModuleType
 
-from perseus_dist.megatron.requested import request_options
-from perseus_dist.training.disabled import is_disabled
+from perseus_dist.megatron.requested import request_options, requested_options
+from perseus_dist.training.disabled import is_disabled, is_enabled
 from perseus_dist.training.post_import import when_imported
 
 TYPE_CHECKING = False
@@ -21,8 +21,9 @@ def install(options: "PerseusOptions | None" = None) -> None:
 
     Args:
         options: What Perseus is asked for; options on Megatron's command line come before them. None: nothing is asked
-            for unless that command line has ``--enable-perseus``. A program whose own loop runs megatron-core has no
-            such command line and gives options, of which ``PerseusOptions()`` has the defaults.
+            for unless that command line has ``--enable-perseus``, or ``PERSEUS_ENABLE`` is 1. A program whose own
+            loop runs megatron-core has no such command line and gives options, of which ``PerseusOptions()`` has the
+            defaults.
     """
     activate()
     if options is not None:
@@ -30,7 +31,7 @@ def install(options: "PerseusOptions | None" = None) -> None:
 
 
 def activate() -> None:
-    """Hook into Megatron's parser and schedules once they are imported. A second call changes nothing."""
+    """Hook into Megatron's parser, schedules and loops once they are imported. A second call changes nothing."""
     global _is_active  # noqa: PLW0603 - as there is one of each module, so there is one of this
     if _is_active:
         return
@@ -41,6 +42,11 @@ def activate() -> None:
         when_imported("megatron.core.pipeline_parallel.combined_1f1b", _patch_pairs)
         when_imported("megatron.core.full_cuda_graph", _patch_graphs)
         when_imported("megatron.training.training", _patch_training)
+        when_imported("megatron.bridge.training.train", _patch_bridge)
+    if is_enabled() and requested_options() is None:
+        from perseus_dist.training.options import PerseusOptions
+
+        request_options(PerseusOptions())
 
 
 def start() -> None:
@@ -76,3 +82,9 @@ def _patch_training(module: ModuleType) -> None:
     from perseus_dist.megatron.adapter import patch_training
 
     patch_training(module)
+
+
+def _patch_bridge(module: ModuleType) -> None:
+    from perseus_dist.megatron.adapter import patch_bridge
+
+    patch_bridge(module)

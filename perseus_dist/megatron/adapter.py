@@ -13,6 +13,7 @@ from typing import Any
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.megatron import requested
 from perseus_dist.megatron.attachment import Attachment
+from perseus_dist.megatron.loops.bridge_loop import BridgeLoop
 from perseus_dist.megatron.model_schedule import SCHEDULE_FUNCTIONS
 from perseus_dist.megatron.refusals import reason_against_module
 
@@ -27,6 +28,12 @@ _TENSORS = ("f_model", "b_model", "current_microbatch", "input_tensor", "b_outpu
 _TRAINING: dict[str, tuple[str, ...]] = {
     "train_step": ("optimizer",),
     "training_log": ("iteration",),
+    "save_checkpoint_and_time": (),
+}
+_BRIDGE: dict[str, tuple[str, ...]] = {
+    "train": (),
+    "train_step": ("optimizer", "global_state"),
+    "training_log": ("global_state",),
     "save_checkpoint_and_time": (),
 }
 _IS_OURS = "_perseus_is_ours"  # of a function in the place of Megatron's
@@ -78,6 +85,26 @@ def patch_training(module: ModuleType) -> None:
         "save_checkpoint_and_time": _wrap_save_checkpoint,
     }
     _patch(module, _TRAINING, wrappers)
+
+
+def patch_bridge(module: ModuleType) -> None:
+    """Hook into the same of Megatron-Bridge. A second call changes nothing.
+
+    Args:
+        module: ``megatron.bridge.training.train``; another Bridge than the known ones is refused.
+    """
+    wrappers = {
+        "train": _wrap_bridge_train,
+        "train_step": _wrap_bridge_step,
+        "training_log": _wrap_bridge_log,
+        "save_checkpoint_and_time": _wrap_save_checkpoint,
+    }
+    _patch(module, _BRIDGE, wrappers)
+
+
+def mark(phase: str) -> None:
+    """As ``Attachment.mark``, of this process."""
+    _attachment.mark(phase)
 
 
 def patch_graphs(module: ModuleType) -> None:
@@ -218,6 +245,42 @@ def _wrap_training_log(function: _Function) -> _Function:
         return result
 
     return training_log
+
+
+def _wrap_bridge_step(function: _Function) -> _Function:
+    find_optimizer, find_state = _finder(function, "optimizer"), _finder(function, "global_state")
+
+    @functools.wraps(function)
+    def train_step(*args: Any, **kwargs: Any) -> Any:
+        if not _is_wanted():
+            return function(*args, **kwargs)
+        call, loop = functools.partial(function, *args, **kwargs), BridgeLoop(find_state(args, kwargs))
+        return _attachment.run_step(call, find_optimizer(args, kwargs), loop)
+
+    return train_step
+
+
+def _wrap_bridge_log(function: _Function) -> _Function:
+    find_state = _finder(function, "global_state")
+
+    @functools.wraps(function)
+    def training_log(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        with suppress(Exception):
+            _attachment.write_status(int(find_state(args, kwargs).train_state.step))
+        return result
+
+    return training_log
+
+
+def _wrap_bridge_train(function: _Function) -> _Function:
+    @functools.wraps(function)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        _attachment.mark(Mark.CHECKPOINT)  # the last one follows, and evaluation
+        return result
+
+    return train
 
 
 def _wrap_save_checkpoint(function: _Function) -> _Function:

@@ -14,17 +14,18 @@ from typing import Any
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.errors import ScheduleError
 from perseus_dist.fingerprint import Workload
-from perseus_dist.megatron.final_report import make_report_at_exit
 from perseus_dist.megatron.input_wait import InputWait
+from perseus_dist.megatron.loops.training_loop import MegatronLoop, TrainingLoop
+from perseus_dist.megatron.loops.writers import shows_job, write_status
 from perseus_dist.megatron.model_schedule import TrainingIteration, chunks_of, read_iteration, read_schedule
 from perseus_dist.megatron.model_workload import workload_of
 from perseus_dist.megatron.output_tag import instruction_of, tag_output
 from perseus_dist.megatron.place import read_place
 from perseus_dist.megatron.refusals import reason_against
 from perseus_dist.megatron.requested import report_refusal, requested_options
-from perseus_dist.megatron.writers import shows_job, write_status
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.training.final_report import make_report_at_exit
 from perseus_dist.training.options import PerseusOptions, options_from_environment
 from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 from perseus_dist.training.rank.device import Device, open_device
@@ -47,6 +48,7 @@ class Attachment:
 
     def __init__(self) -> None:
         self.knows_pairs = False
+        self._loop: TrainingLoop = MegatronLoop()
         self._member: JobMember | None = None
         self._group: weakref.ref[Any] | None = None  # the default process group that the member is of
         self._iteration: TrainingIteration | None = None  # the newest
@@ -64,10 +66,11 @@ class Attachment:
 
     # ---- what Megatron runs -----------------------------------------------------------------------------------------
 
-    def run_step(self, train_step: Callable[[], Any], optimizer: Any) -> Any:
-        """Run Megatron's ``train_step``, which steps this optimizer."""
+    def run_step(self, train_step: Callable[[], Any], optimizer: Any, loop: TrainingLoop | None = None) -> Any:
+        """Run Megatron's ``train_step``, which steps this optimizer, in a loop that may be another's than its own."""
         if self._is_in_step:
             return train_step()
+        self._loop = loop or self._loop
         put_back = replace_function(optimizer, "step", lambda call: self._run_once(call, STEP))
         self._is_in_step = True
         try:
@@ -211,7 +214,7 @@ class Attachment:
         """Write the agent's figures: Megatron has logged this iteration."""
         hook = None if self._member is None else self._member.hook
         if hook is not None:
-            write_status(hook, iteration)
+            write_status(hook, iteration, self._loop.writers)
 
     def _evaluate(self, schedule: Callable[[], Any]) -> Any:
         self.mark(Mark.EVAL_BEGIN)
@@ -308,12 +311,13 @@ class Attachment:
         reason = reason_against(call, config, knows_graph=self._has_graph, knows_pairs=self.knows_pairs)
         if reason is not None:
             raise ScheduleError(reason)
-        place, options = read_place(), (requested_options() or PerseusOptions()).over(options_from_environment())
+        place = read_place(call.get("pg_collection"))
+        options = (requested_options() or PerseusOptions()).over(options_from_environment())
         framework = Framework(
             read_schedule=self._read_schedule,
             open_device=lambda: _open_device(place, iteration.num_chunks),
             open_store=torch_store,
-            shows_job=shows_job(),
+            shows_job=shows_job(self._loop.writers),
             read_workload=self._read_workload,
         )
         # A launcher's store may outlive the group, and what was said there for the group before is still there.
@@ -331,7 +335,7 @@ class Attachment:
             _log.warning("perseus: shapes change from microbatch to microbatch, and plans are made for their means")
         if options.report is not None and not self._has_report:
             self._has_report = True
-            make_report_at_exit(options.report, self._leave)
+            make_report_at_exit(options.report, self._leave, was_asked_to_end=self._loop.was_asked_to_end)
 
     def _read_schedule(self) -> Schedule:
         assert self._iteration is not None

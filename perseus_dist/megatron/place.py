@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 from perseus_dist.training.rank.job_member import RankIdentity, TopologyError
 
@@ -70,35 +71,46 @@ def place_of(rank: int, num_ranks: int, local_rank: int, groups: Groups) -> Rank
     )
 
 
-def read_place() -> RankIdentity:
+def read_place(collection: Any = None) -> RankIdentity:
     """This rank's coordinates, by the groups of ``megatron.core.parallel_state``.
 
+    Args:
+        collection: The ``ProcessGroupCollection`` of a schedule's call, for a job that has no others.
+
     Raises:
-        TopologyError: As ``place_of``, or these groups were never made.
+        TopologyError: As ``place_of``, or there are no groups.
     """
     import torch.distributed as dist
     from megatron.core import parallel_state as groups
 
-    if not groups.model_parallel_is_initialized():
-        raise TopologyError(
-            "megatron.core.parallel_state has no groups, which arrange ranks; call initialize_model_parallel()"
-        )
-
     def ranks(group: object) -> tuple[int, ...]:
         return () if group is None else tuple(dist.get_process_group_ranks(group))
 
-    return place_of(
-        dist.get_rank(),
-        dist.get_world_size(),
-        int(os.environ.get("LOCAL_RANK", "0")),
-        Groups(
+    def collected(name: str) -> tuple[int, ...]:
+        return ranks(getattr(collection, name, None))
+
+    if groups.model_parallel_is_initialized():
+        found = Groups(
             pipeline=ranks(groups.get_pipeline_model_parallel_group()),
             layers=ranks(groups.get_tensor_and_context_parallel_group()),
             experts=ranks(groups.get_expert_tensor_and_model_parallel_group(check_initialized=False)),
             replicas=ranks(groups.get_data_parallel_group()),
             expert_replicas=ranks(groups.get_expert_data_parallel_group(check_initialized=False)),
-        ),
-    )
+        )
+    else:
+        found = Groups(
+            pipeline=collected("pp"),
+            layers=collected("tp_cp"),
+            experts=collected("tp_ep"),
+            replicas=collected("dp"),
+            expert_replicas=collected("expt_dp"),
+        )
+    if not (found.pipeline and found.layers and found.replicas):
+        raise TopologyError(
+            "neither megatron.core.parallel_state nor the schedule's pg_collection has the groups that arrange ranks; "
+            "call initialize_model_parallel(), or pass a collection with pp, tp_cp and dp"
+        )
+    return place_of(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")), found)
 
 
 def _text(ranks: tuple[int, ...]) -> str:

@@ -1,6 +1,7 @@
 """Runs of Megatron for which no plan is made: one forward or backward cannot be distinguished from the next."""
 
 from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
 from inspect import signature
 from types import ModuleType
 from typing import Any
@@ -50,19 +51,22 @@ def reason_against_module(module: ModuleType, functions: Mapping[str, Collection
     for name, parameters in functions.items():
         function = getattr(module, name, None)
         if function is None:
-            return _unknown_version(f"{module.__name__} has no function {name}")
+            return _unknown_version(module, f" has no function {name}")
         missing = [parameter for parameter in parameters if parameter not in signature(function).parameters]
         if missing:
-            return _unknown_version(f"{module.__name__}.{name} has no parameter {missing[0]}")
+            return _unknown_version(module, f".{name} has no parameter {missing[0]}")
     return None
 
 
-def _unknown_version(finding: str) -> str:
+def _unknown_version(module: ModuleType, finding: str) -> str:
+    package, name, known = "megatron.core", "megatron-core", "0.13 to 0.19"
+    if module.__name__.startswith("megatron.bridge."):
+        package, name, known = "megatron.bridge", "Megatron-Bridge", "0.3"
     try:
-        from megatron.core.package_info import __version__ as version
+        version = import_module(f"{package}.package_info").__version__
     except Exception:
         version = "of an unknown version"
-    return f"megatron-core {version} is not one that Perseus knows ({finding}); 0.13 to 0.19 are supported"
+    return f"{name} {version} is not one that Perseus knows ({module.__name__}{finding}); supported: {known}"
 
 
 def _has_iteration_graph(config: Any) -> bool:
@@ -92,6 +96,8 @@ def _reason_against_groups(call: Mapping[str, Any]) -> str | None:
     import torch.distributed as dist
     from megatron.core import parallel_state
 
+    if not parallel_state.model_parallel_is_initialized():  # the collection's are the only ones
+        return None
     ranks = dist.get_process_group_ranks
     if ranks(pipeline) == ranks(parallel_state.get_pipeline_model_parallel_group()):
         return None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
+from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT, Gpu, Rank, Target
 
 
@@ -15,6 +16,7 @@ class Attach:
             trainer does not say.
         workload: What the trainer knows of it.
         host: Name of the node; empty where it is not known.
+        findings: Troubles of the node and its GPU that the agent found as it started.
     """
 
     rank: Rank
@@ -28,6 +30,7 @@ class Attach:
     run_id: str = ""
     workload: Workload = UNKNOWN_WORKLOAD
     host: str = ""
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,14 @@
 Neither torch nor torchtitan is imported here, and hardly anything else: this runs before the user's program does.
 """
 
-import os
 from types import ModuleType
 
-from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.disabled import is_disabled, is_enabled
 from perseus_dist.training.post_import import when_imported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from perseus_dist.training.options import PerseusOptions
-
-ENABLE_VARIABLE = "PERSEUS_ENABLE"
-"""Asks for Perseus in an enabled environment, as in ``PERSEUS_ENABLE=1``."""
 
 _options: "PerseusOptions | None" = None
 _is_active = False
@@ -37,7 +33,7 @@ def activate(options: "PerseusOptions | None" = None) -> None:
 
 def start() -> None:
     """Run at torch's import in an enabled environment: ``activate``, where the job asks for it."""
-    if os.environ.get(ENABLE_VARIABLE, "0") not in ("", "0"):
+    if is_enabled():
         activate()
 
 

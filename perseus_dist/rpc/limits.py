@@ -20,6 +20,7 @@ MAX_TOKEN_LENGTH = 4096
 MAX_SIZE = 1 << 20  # ranks in any direction
 MAX_CHUNK = 4095
 MAX_VERSIONS = 16  # of a workload
+MAX_FINDINGS = 32  # of an agent that attaches
 MAX_MEMORY_MIB = (1 << 31) - 1
 MAX_CLOCK_MHZ = 20_000
 MAX_CLOCKS = 1024

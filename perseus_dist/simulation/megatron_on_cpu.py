@@ -1,4 +1,4 @@
-"""Real Megatron-LM on a machine without a GPU: its ``cuda`` means the CPU. For demonstrations and tests, with gloo.
+"""Real Megatron-LM and Megatron-Bridge without a GPU: ``cuda`` means the CPU. For demonstrations and tests, with gloo.
 
     torchrun ... -m perseus_dist.simulation.megatron_on_cpu pretrain_gpt.py --distributed-backend gloo ...
     torchrun ... -m perseus_dist.simulation.megatron_on_cpu -m perseus_dist.megatron pretrain_gpt.py ...
@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from perseus_dist.simulation.frameworks.missing_modules import supply_what_bridge_misses
 from perseus_dist.simulation.frameworks.on_cpu import prepare_for_cpu, run_on_cpu
 from perseus_dist.training.post_import import when_imported
 
@@ -42,6 +43,9 @@ def enable() -> None:
     when_imported("megatron.legacy.fused_kernels", _skip_fused_kernels)
     when_imported("megatron.core.full_cuda_graph", _run_instead_of_replay)
     when_imported("megatron.training.training", _allow_no_cuda)
+    supply_what_bridge_misses()
+    when_imported("megatron.bridge.training.initialize", _use_gloo)
+    when_imported("megatron.bridge.training.setup", _allow_no_cuda)
 
 
 # ---- torch ----------------------------------------------------------------------------------------------------------
@@ -224,6 +228,21 @@ def _run_instead_of_replay(module: Any) -> None:
 
 def _allow_no_cuda(module: Any) -> None:
     module.initialize_megatron = functools.partial(module.initialize_megatron, allow_no_cuda=True)
+
+
+def _use_gloo(module: Any) -> None:
+    """Bridge's decentralized process groups are NCCL's, whatever the configuration says."""
+    import torch.distributed
+
+    module.HyperCommGrid = functools.partial(_with_gloo, module.HyperCommGrid)
+    make_groups = torch.distributed.new_subgroups_by_enumeration
+    torch.distributed.new_subgroups_by_enumeration = functools.partial(_with_gloo, make_groups)
+
+
+def _with_gloo(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if kwargs.get("backend") == "nccl":
+        kwargs["backend"] = "gloo"
+    return function(*args, **kwargs)
 
 
 if __name__ == "__main__":

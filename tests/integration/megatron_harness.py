@@ -357,7 +357,7 @@ def rank_main(case: Case) -> dict[str, Any]:
         )
     initialize(case)
     if case["steps"] == ["place"]:
-        return {"place": _place(), "said": sentences.said}
+        return {"place": _place(case), "said": sentences.said}
 
     plain = Job(case)
     for step in case["steps"]:
@@ -386,9 +386,15 @@ def rank_main(case: Case) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _place() -> list[Any]:
+def _place(case: Case) -> list[Any]:
+    collection = None
+    if case.get("decentralized"):  # the same groups, where nothing but a collection has them
+        from megatron.core.process_groups_config import ProcessGroupCollection  # not in 0.13
+
+        collection = ProcessGroupCollection.use_mpu_process_groups()
+        parallel_state.destroy_model_parallel()
     try:
-        place = read_place()
+        place = read_place(collection)
     except Exception as error:
         return [type(error).__name__, str(error)]
     return [place.pp_rank, place.dp_rank, place.tp_rank, place.pp_size, place.dp_size, place.tp_size]

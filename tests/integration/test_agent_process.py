@@ -283,6 +283,19 @@ def test_training_goes_on_without_a_planner(planner: ScriptedPlanner) -> None:
         assert machine.gpus[0].state().num_sets == 0
 
 
+def test_an_agent_tells_what_it_found_as_it_started(planner: ScriptedPlanner) -> None:
+    with SimulatedMachine("a100", count=2) as machine:
+        machine.gpus[0].set_power_limit_w(250.0)
+        with trainer(machine, planner=planner.address):
+            capped = planner.hear(Attach)
+        with trainer(machine, planner=planner.address, gpu=1):
+            sound = planner.hear(Attach)
+    (finding,) = capped.findings
+    assert finding.what == "power cap 250 W, below the default of 500 W"
+    assert finding.remedy
+    assert sound.findings == ()
+
+
 def test_training_goes_on_whatever_happens_to_the_driver(planner: ScriptedPlanner) -> None:
     planner.greeting = ENFORCED
     with SimulatedMachine("a100", count=2) as machine:

@@ -52,10 +52,10 @@ SURFACE = {
     "doctor": f"--json --metrics {PLANNER}",
     "health": "--planner --clockd --timeout-s --json --tls --tls-ca --tls-cert --tls-key --tls-server-name",
     "agent": "",
-    "enable": "framework --shim",
-    "disable": "framework --shim",
+    "enable": "framework --shim --json",
+    "disable": "framework --shim --json",
     "report": "folder --losses --reference-losses --clocks-left-locked --json",
-    "accounting": "--since --until --by --records --csv --json --finish --collect",
+    "accounting": "--since --until --by --records --csv --json --finish --line --collect",
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
     "measure": "--observe --control --seconds --layers --hidden --heads --sequence-length --microbatch-size --pp "
     "--microbatches --out --json",

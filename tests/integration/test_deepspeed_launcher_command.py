@@ -115,7 +115,8 @@ def test_an_enabled_environment(environment: Environment) -> None:
         f"Wrote {pth}: `deepspeed --perseus` works in this environment.",
         "Undo it with: perseus-dist disable deepspeed",
     ]
-    assert environment.perseus("enable", "deepspeed").returncode == 0  # again
+    again = json.loads(environment.perseus("enable", "deepspeed", "--json").stdout)
+    assert (again["written"], again["is_framework_installed"], again["is_first_on_path"]) == (str(pth), True, None)
     ran = environment.run("deepspeed", "--perseus-job", "enabled", *on("probe.py", "--out", "out"))
     assert ran.returncode == 0, ran.stdout
     assert [rank["options"] for rank in environment.ranks()] == [PerseusOptions(job="enabled").to_text()] * 2
@@ -124,6 +125,7 @@ def test_an_enabled_environment(environment: Environment) -> None:
     disabled = environment.perseus("disable", "deepspeed")
     assert disabled.stdout == f"Removed {pth}.\n"
     assert not pth.exists()
+    assert json.loads(environment.perseus("disable", "deepspeed", "--json").stdout)["removed"] is None
     assert environment.perseus("disable", "deepspeed").stdout == f"Nothing to undo in {environment.site}.\n"
 
 

@@ -53,9 +53,12 @@ def is_enforcing(job: Job) -> bool:
 
 
 def end(job: Job) -> None:
+    """End the job; its planner writes the last of the cache as it ends."""
+    planner = job.pid_of_planner()
     for trainer in job.trainers:
         trainer.kill()
     wait_until(lambda: job.told()["ended_at"])
+    wait_until(lambda: not Path(f"/proc/{planner}").exists())
 
 
 def test_each_start_goes_on_where_the_one_before_has_ended(start: Start, tmp_path: Path) -> None:

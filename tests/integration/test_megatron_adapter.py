@@ -489,6 +489,7 @@ def test_a_refusal_is_not_said_where_nobody_asks(harness: Harness) -> None:
         ({"pp": 1, "dp": 4, "ep": 2}, [[0, rank // 2, rank % 2, 1, 2, 2] for rank in range(4)]),
         ({"pp": 1, "tp": 2, "dp": 2, "etp": 1}, [[0, rank // 2, rank % 2, 1, 2, 2] for rank in range(4)]),
         ({"pp": 2, "dp": 2, "order": "tp-cp-ep-pp-dp"}, [[rank % 2, rank // 2, 0, 2, 2, 1] for rank in range(4)]),
+        ({"pp": 2, "tp": 2, "decentralized": True}, [[rank // 2, 0, rank % 2, 2, 1, 2] for rank in range(4)]),
     ],
 )
 def test_places_are_read_from_megatrons_groups(harness: Harness, case: dict[str, Any], places: list[list[int]]) -> None:

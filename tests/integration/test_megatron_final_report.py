@@ -9,13 +9,14 @@ import pytest
 REPORTING = """
 import sys
 from pathlib import Path
-from perseus_dist.megatron.final_report import make_report_at_exit
+from perseus_dist.megatron.loops.training_loop import MegatronLoop
+from perseus_dist.training.final_report import make_report_at_exit
 
 def leave():
     print("left")
     Path(sys.argv[1], "job.json").write_text('{"phase": "done"}')
 
-make_report_at_exit(sys.argv[1], leave)
+make_report_at_exit(sys.argv[1], leave, was_asked_to_end=MegatronLoop().was_asked_to_end)
 print("training", flush=True)
 if sys.argv[2:] == ["fork"]:
     import os

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from megatron_loops import (
     CONSTANTS_S,
+    CONTEXT_PARALLEL,
     NEWER,
     NUM_MICROBATCHES,
     OLDER,
@@ -113,7 +114,7 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
         pytest.param("PP2 x TP2", NEWER, marks=pytest.mark.stress),
         pytest.param("PP4", OLDER, marks=pytest.mark.soak),
         pytest.param("PP4 V2", OLDER, marks=pytest.mark.soak),
-        pytest.param("PP2 x DP2", OLDER, marks=pytest.mark.stress),
+        pytest.param("PP2 x DP2", OLDER, marks=pytest.mark.soak),
     ],
 )
 def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path) -> None:
@@ -122,12 +123,14 @@ def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path)
     check_trained(run, run.train(), least_predicted=4)
 
 
-@pytest.mark.stress
 @pytest.mark.parametrize(
     ("name", "version", "graph", "num_eager"),
     [
-        ("PP2 x TP2", NEWER, ("full_iteration",), 1),
-        ("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60),
+        pytest.param("PP2 x TP2", NEWER, ("full_iteration",), 1, marks=pytest.mark.stress),
+        pytest.param(
+            *("PP2 V2, overlapped", OLDER, ("local", "--cuda-graph-scope", "full_iteration"), 60),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_iterations_run_as_cuda_graphs(
@@ -152,6 +155,18 @@ def test_iterations_run_as_cuda_graphs(
     assert "perseus: clocks stay" not in (run.folder / "training.log").read_text()
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
+
+
+@pytest.mark.soak
+def test_ranks_that_share_sequences_are_one_node(tmp_path: Path) -> None:
+    """Context parallelism, with all-to-alls within each forward and backward."""
+    run = run_in(tmp_path, "PP2 x TP2", num_steps=42)
+    layout = replace(run.layout, tp_size=1, cp_size=2)
+    run = replace(run, script=CONTEXT_PARALLEL, layout=layout, perseus_options=saved_profile(run))
+    check_trained(run, run.train(), least_predicted=4)
+    timelines = dict(read_run(run.folder).timelines)
+    assert {(line.pp_rank, line.dp_rank) for line in timelines.values()} == {(0, 0), (1, 0)}
+    check_tensor_parallel_clocks(timelines)
 
 
 @pytest.mark.soak

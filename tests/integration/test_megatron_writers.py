@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard_events import read_events
 
 from perseus_dist.simulation.frameworks.megatron_run import MegatronLayout, MegatronRun
 
@@ -24,14 +25,16 @@ from types import SimpleNamespace
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.ring import RingReader, RingWriter
 from perseus_dist.hooks import Hook
-from perseus_dist.megatron.writers import shows_job, write_status
+from perseus_dist.megatron.loops import writers
+from perseus_dist.megatron.loops.training_loop import MegatronLoop
 
 folder, project = sys.argv[1:]
 ring = RingWriter()
 agent = RingReader(os.dup(ring.fd))
 hook = Hook(ring, os.eventfd(0, os.EFD_NONBLOCK))
-seen = {"shows_job": [shows_job()]}
-write_status(hook, 1)  # in a program whose own loop runs megatron-core
+loop = MegatronLoop()
+seen = {"shows_job": [writers.shows_job(loop.writers)]}
+writers.write_status(hook, 1, loop.writers)  # in a program whose own loop runs megatron-core
 assert "megatron.training" not in sys.modules
 
 import megatron.training
@@ -42,27 +45,27 @@ args = SimpleNamespace(
     tensorboard_dir="" if project else folder, tensorboard_queue_size=10,
     wandb_project=project, wandb_exp_name="run", wandb_save_dir=folder, wandb_entity="",
 )
-seen["shows_job"].append(shows_job())
-write_status(hook, 2)  # a rank without writers
+seen["shows_job"].append(writers.shows_job(loop.writers))
+writers.write_status(hook, 2, loop.writers)  # a rank without writers
 global_vars.set_args(args)
 global_vars._set_tensorboard_writer(args)
 global_vars._set_wandb_writer(args)
-seen["shows_job"].append(shows_job())
+seen["shows_job"].append(writers.shows_job(loop.writers))
 
-write_status(hook, 2)  # nothing is known yet
+writers.write_status(hook, 2, loop.writers)  # nothing is known yet
 own = AgentStatus(iteration=3, time_s=0.5, energy_j=90.5, clock_mhz=1290)
 agent.set_status(own)
-write_status(hook, 4)
+writers.write_status(hook, 4, loop.writers)
 agent.set_status(replace(
     own, phase="enforcing", job_time_s=0.75, job_energy_j=181.25, predicted_saving=0.125, target="slowdown=1.05",
     num_stragglers=2, straggler_degree=1.25,
 ))
-write_status(hook, 5)
-write_status(hook, 6)
+writers.write_status(hook, 5, loop.writers)
+writers.write_status(hook, 6, loop.writers)
 agent.set_status(AgentStatus(phase="enforcing", job_time_s=0.75, target="deadline_s=2.5"))
-write_status(hook, 8)
+writers.write_status(hook, 8, loop.writers)
 agent.set_status(AgentStatus(phase="stale", job_time_s=0.75, target="t_min"))
-write_status(hook, 10)
+writers.write_status(hook, 10, loop.writers)
 
 if project:
     import wandb
@@ -74,8 +77,8 @@ if project:
 else:
     global_vars.get_tensorboard_writer().close()
     global_vars._GLOBAL_TENSORBOARD_WRITER = object()  # whatever a user has put there
-    write_status(hook, 12)
-    write_status(hook, 14)
+    writers.write_status(hook, 12, loop.writers)
+    writers.write_status(hook, 14, loop.writers)
 print(json.dumps(seen))
 """
 
@@ -85,25 +88,6 @@ def megatron(version: str) -> Path:
     if not (path / "megatron" / "training").is_dir():
         pytest.skip(f"no Megatron-LM {version} in {path}")
     return path
-
-
-def read_events(folder: Path) -> tuple[dict[str, list[tuple[int, float]]], dict[str, list[tuple[int, str]]]]:
-    """Our scalars and texts, as steps and values by the tag's last part."""
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = accumulator.EventAccumulator(str(folder))
-    events.Reload()
-    tags = events.Tags()
-    scalars = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in tags["scalars"]}
-    texts = {
-        tag: [(event.step, event.tensor_proto.string_val[0].decode()) for event in events.Tensors(tag)]
-        for tag in tags["tensors"]
-        if tag.endswith("/text_summary")
-    }
-    prefix = "perseus/"
-    return (
-        {tag.removeprefix(prefix): points for tag, points in scalars.items() if tag.startswith(prefix)},
-        {tag.split("/")[1]: points for tag, points in texts.items() if tag.startswith(prefix)},
-    )
 
 
 def seen_in(version: str, folder: Path, project: str = "") -> dict[str, Any]:

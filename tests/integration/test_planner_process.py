@@ -26,6 +26,7 @@ from waiting import PATIENCE_S, wait_until
 from perseus_dist.cli import main
 from perseus_dist.messages.from_agent import Attach, IterationReport, ProfileSamples, Sample, ScheduleText, Telemetry
 from perseus_dist.messages.terms import Gpu
+from perseus_dist.planner.store.state_dir import DATABASE
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import encode_agent_message
 from perseus_dist.rpc.connection import ATTACH, SERVICE, authorization
@@ -184,6 +185,20 @@ def test_sigterm_drains(tmp_path: Path) -> None:
         assert "attach again" in str(ended.value)
         assert running.process.stderr is not None
         assert "draining" in running.process.stderr.read()
+
+
+def test_sigterm_before_it_tells_its_address(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", "127.0.0.1:0"]
+    command += ["--state-dir", str(tmp_path), "--address-file", str(tmp_path / "address.json")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: (tmp_path / DATABASE).exists() or process.poll() is not None)
+            process.terminate()
+            _, log = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert "draining" in log
 
 
 def never_ending(messages: list[bytes]) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.device.inspection import inspect_device
+from perseus_dist.device.inspection.node import inspect_device
 from perseus_dist.device.trial import why_clocks_stay
 from perseus_dist.simulator import machine as machine_module
 from perseus_dist.simulator.errors import SimulatorError

@@ -46,6 +46,9 @@ def test_a_job_that_asks_for_perseus_runs_under_it_and_is_accounted_for(
     assert record.energy_j
     assert record.saved_j > 0
     assert not list(cluster.opted_in.iterdir())
+    comment = job.comment()
+    assert comment.startswith("perseus: drew ")
+    assert re.search(r"saved .* kWh \(.* %, between .* kWh\), lost .* s$", comment), comment
     shown = cluster.call("perseus-dist", "accounting", "--records", str(cluster.records), "--json")
     (sums,) = json.loads(shown)["sums"]
     assert sums["name"] == "root"

@@ -4,20 +4,23 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from load_jobs import load_jobs
+from load_jobs import FINDING, HOST, load_jobs
 from planner_process import Planner, planner
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from waiting import PATIENCE_S, wait_until
 
+from perseus_dist.rpc.connection import authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 CHROMIUM = shutil.which("chromium")
 OWN, OTHERS, TOKEN = "llama", "other-token-job", "the other job's token"
+NODE = f"node?host={quote(HOST)}"
 PHONE = {"width": 390, "height": 844}
 # Runs in the page before any of its own scripts: notes what the page's policy refuses.
 NOTE_VIOLATIONS = """
@@ -112,8 +115,43 @@ def test_anothers_job_is_refused_until_its_token_is_entered(chromium: Browser, s
         expect(page.get_by_role("heading", name="Not yours")).to_be_visible()
 
 
+def test_a_token_that_may_look_alone_changes_nothing(chromium: Browser, served: Planner) -> None:
+    with ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(served.address))
+        operator = (served.folder / "state" / "operator-token").read_text().strip()
+        request = pb.CreateTokenRequest(name="looker", role="view", jobs=[OTHERS])
+        stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
+        token = stub.CreateToken(request, timeout=PATIENCE_S, metadata=authorization(operator)).token
+        page = stack.enter_context(opened(chromium, served, "login"))
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("link", name=OTHERS, exact=True).click()
+        expect(page.locator("#live")).to_have_text("live")
+        expect(page.get_by_role("slider")).to_have_count(0)
+        before = page.locator("#target-in-force").inner_text()
+        forged = """(path) => fetch(path, {method: "POST", body: new URLSearchParams({
+            csrf: document.querySelector("input[name=csrf]").value, revision: "1", position: "0"})})
+            .then((answer) => answer.status)"""
+        assert page.evaluate(forged, f"/jobs/{OTHERS}/target") == 403
+        expect(page.locator("#target-in-force")).to_have_text(before)
+        page.get_by_role("link", name="Nodes").click()
+        page.get_by_role("link", name=HOST).click()
+        expect(page.locator("#live")).to_have_text("live")
+        expect(page.locator("#node")).to_contain_text(FINDING.remedy)
+
+
+@pytest.fixture(scope="module")
+def budget(served: Planner) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
+        operator = (served.folder / "state" / "operator-token").read_text().strip()
+        hall = pb.Budget(name="hall", watts=1e5, objective="total", guard_band=0.05)
+        stub.SetBudget(pb.SetBudgetRequest(budget=hall), timeout=PATIENCE_S, metadata=authorization(operator))
+
+
+@pytest.mark.usefixtures("budget")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["", "nodes", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
+@pytest.mark.parametrize("path", ["", "nodes", NODE, "budgets", f"jobs/{OWN}", f"jobs/{OTHERS}", "login"])
 def test_axe_finds_no_violation_and_a_phone_scrolls_one_way(
     chromium: Browser, served: Planner, path: str, scheme: str
 ) -> None:

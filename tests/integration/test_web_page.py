@@ -16,7 +16,7 @@ import grpc
 import httpx
 import pytest
 import trustme
-from load_jobs import load_jobs
+from load_jobs import FINDING, HOST, load_jobs
 from planner_process import Planner, planner
 from waiting import PATIENCE_S, wait_for, wait_until
 
@@ -329,3 +329,24 @@ def test_nodes_have_the_gpus_of_the_callers_jobs_alone(served: Planner) -> None:
         assert OTHERS not in page.text
     with browser(served, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         assert OTHERS in client.get("/nodes").text
+
+
+def test_a_nodes_page_is_live_and_has_what_agents_found(served: Planner) -> None:
+    with browser(served) as client:
+        (link,) = re.findall(r'href="(/node[?]host=[^"]+)"', client.get("/nodes").text)
+        page = client.get(link).text
+        assert f"<h1>{HOST}</h1>" in page
+        assert FINDING.what in page
+        assert FINDING.remedy in page
+        assert f'<a href="/jobs/{OWN}">{OWN}</a>' in page
+        assert OTHERS not in page
+        with client.stream("GET", link.replace("/node", "/node/events")) as stream:
+            name, first = next(events(stream.iter_lines()))
+            assert name == "sections"
+            assert FINDING.what in first["sections"]["node"]
+            assert OTHERS not in first["sections"]["node"]
+        elsewhere = client.get("/node", params={"host": "<script>"}).text
+        assert "No rank of a job that you may open is attached there" in elsewhere
+        assert "<h1>&lt;script&gt;</h1>" in elsewhere
+    with browser(served, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        assert OTHERS in client.get(link).text

@@ -12,11 +12,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from load_agent import LoadAgent, LoadJob
 
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 
 PERIOD_S = 0.1
 NUM_ITERATIONS = 4  # in that time
 PP_SIZE = 2
+HOST = "node a/1"
+FINDING = Finding(level=Level.WARN, subject="GPU-0", what="power cap 250 W", remedy="it is left as it is")
 
 
 @contextmanager
@@ -36,6 +39,7 @@ async def _report(address: str, token: str, *job_ids: str) -> None:
     for agent in agents:
         clock_mhz = 1410 - 60 * agent.rank.pp_rank
         agent.gpu = replace(agent.gpu, clock_mhz=clock_mhz, requested_mhz=clock_mhz)
+        agent.host, agent.findings = HOST, (FINDING,)
     running = asyncio.gather(*(agent.run() for agent in agents))
     while not running.done():
         for agent in agents:

@@ -14,6 +14,7 @@ from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
 MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))
 SCRIPT = Path(__file__).parents[2] / "examples" / "megatron_gpt.py"
+CONTEXT_PARALLEL = Path(__file__).with_name("megatron_context_parallel.py")
 OLDER, NEWER = "0.17.1", "0.19.2"
 NUM_MICROBATCHES = 4
 SEQUENCE_LENGTH = 16  # of a run's model

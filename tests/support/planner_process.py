@@ -43,7 +43,7 @@ def planner(folder: Path, *options: str) -> Iterator[Planner]:
     command += ["--state-dir", str(folder / "state"), *options]
     if "--bind" not in options:
         command += ["--bind", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, pipesize=1 << 20)  # logs are read late
     with process:
         try:
             wait_until(lambda: address_file.exists() or process.poll() is not None)

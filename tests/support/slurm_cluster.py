@@ -100,6 +100,11 @@ class SlurmJob:
         path = self._cluster.root / f"out.{self.number}"
         return path.read_text() if path.exists() else ""
 
+    def comment(self) -> str:
+        """The whole of it, which has blanks."""
+        lines = self._cluster.call("scontrol", "show", "job", self.number).splitlines()
+        return next((line.strip()[len("Comment=") :] for line in lines if line.strip().startswith("Comment=")), "")
+
     def _is_over(self) -> bool:
         states = self._cluster.call("sinfo", "--noheader", "--Node", "--format=%T").split()
         return not any(state.startswith(("completing", "allocated", "draining", "mixed")) for state in states)

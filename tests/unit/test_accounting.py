@@ -242,3 +242,20 @@ def test_a_submission_is_read_from_the_environment() -> None:
     assert (found.slurm_job_id, found.project, found.job_name) == ("17", "nlp", "a?b")
     assert submission_of({"PERSEUS_PROJECT": "x", "SLURM_JOB_ACCOUNT": "nlp"}).project == "x"
     assert found.user
+
+
+def test_a_line_for_a_jobs_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_record(tmp_path, replace(RECORD, energy_j=9 * 3.6e6, saved_j=3.6e6, saved_low_j=2.88e6, saved_high_j=4.32e6))
+    assert main(["accounting", "--line", str(tmp_path)]) == 0
+    line = "perseus: drew 9 kWh, saved 1 kWh (10.0 %, between 0.8 and 1.2 kWh), lost 0.5 s"
+    assert capsys.readouterr().out == f"{line}\n"
+    write_record(tmp_path, replace(KILLED, began_at=ENDED, energy_j=3.6e6))
+    assert main(["accounting", "--line", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("perseus: drew 10 kWh, saved 1 kWh (10.0 %")
+    unknown = tmp_path / "unknown"
+    unknown.mkdir()
+    assert main(["accounting", "--line", str(unknown)]) == 2
+    assert "no run has left anything here" in capsys.readouterr().err
+    write_record(unknown, replace(KILLED, energy_j=None))
+    assert main(["accounting", "--line", str(unknown)]) == 0
+    assert capsys.readouterr().out == "perseus: energy not known\n"

@@ -1,4 +1,7 @@
-"""What ranks report, in the guard's terms: which iterations say something, and about what."""
+"""What ranks report, in the guard's terms: which iterations say something, and about what.
+
+Each rank is a pipeline of its own.
+"""
 
 import pytest
 
@@ -23,7 +26,9 @@ def report(watch: GuardWatch, iteration: int, time_s: float, *points: int, kind_
             point=point,
             kind_times=(KindTime(kind="F", time_ratio=ratio, requested_mhz=1000),) if kind_ratio else (),
         )
-        watch.observe(rank, one, is_planned=point != NO_POINT, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
+        watch.observe(
+            rank, rank, one, is_planned=point != NO_POINT, num_attached=NUM_RANKS, allowed=lambda free_s: free_s
+        )
 
 
 def begun(*, planned_s: float = 1.0) -> GuardWatch:
@@ -31,7 +36,7 @@ def begun(*, planned_s: float = 1.0) -> GuardWatch:
     watch = GuardWatch()
     for iteration in range(8):
         report(watch, iteration, 1.0, NO_POINT, NO_POINT)
-    watch.begin_plan(8)
+    watch.begin_plan(8, range(NUM_RANKS))
     for iteration in range(8, 17):
         report(watch, iteration, planned_s, 0, 0)
     return watch
@@ -48,7 +53,7 @@ def test_what_one_rank_alone_does_at_full_clocks_is_judged_with_the_plan() -> No
     watch = GuardWatch()
     for iteration in range(8):
         report(watch, iteration, 1.0, NO_POINT, NO_POINT)
-    watch.begin_plan(8)
+    watch.begin_plan(8, range(NUM_RANKS))
     probed = range(0)
     for iteration in range(8, 40):
         is_probe = iteration in probed
@@ -70,7 +75,7 @@ def test_a_probe_that_has_not_reached_every_rank_is_no_reference() -> None:
 
 def test_iterations_of_the_plan_before_do_not_speak_for_the_next() -> None:
     watch = begun(planned_s=1.1)
-    watch.begin_plan(20)
+    watch.begin_plan(20, range(NUM_RANKS))
     for iteration in range(17, 20):
         report(watch, iteration, 1.1, 0, 0)
     for iteration in range(20, 24):
@@ -115,7 +120,7 @@ def test_a_profile_that_instructions_confirm_is_not_measured_again(kind_ratio: f
     watch = GuardWatch()
     for iteration in range(8):
         report(watch, iteration, 1.0, NO_POINT, NO_POINT)
-    watch.begin_plan(8)
+    watch.begin_plan(8, range(NUM_RANKS))
     for iteration in range(8, 20):
         report(watch, iteration, 1.2, 0, 0, kind_ratio=kind_ratio)
     watch.fall_from_plan(20)
@@ -127,7 +132,7 @@ def test_a_profile_that_iterations_at_full_clocks_refute_is_measured_again_whate
     watch = GuardWatch()
     for iteration in range(8):
         report(watch, iteration, 1.0, NO_POINT, NO_POINT)
-    watch.begin_plan(8)
+    watch.begin_plan(8, range(NUM_RANKS))
     for iteration in range(8, 20):
         report(watch, iteration, 1.04, 0, 0, kind_ratio=1.0)
     watch.fall_from_plan(20)
@@ -152,7 +157,7 @@ def test_a_rank_that_is_waited_for_and_takes_what_the_profile_says_is_suspicious
 ) -> None:
     """Its peers run at other clocks, so that nothing else contradicts the verdict."""
     watch = begun()
-    watch.begin_plan(17)
+    watch.begin_plan(17, range(NUM_RANKS))
     for iteration in range(17, 22):
         one = IterationReport(
             iteration=iteration,
@@ -166,6 +171,7 @@ def test_a_rank_that_is_waited_for_and_takes_what_the_profile_says_is_suspicious
         for rank in range(NUM_RANKS):
             watch.observe(
                 rank,
+                rank,
                 one,
                 is_planned=True,
                 num_attached=NUM_RANKS,
@@ -178,13 +184,13 @@ def test_a_rank_that_is_waited_for_and_takes_what_the_profile_says_is_suspicious
 def test_iterations_under_the_plan_before_a_late_switch_are_not_the_new_plans() -> None:
     """A planner that was stopped orders a switch from an iteration on that is past: reports of others come after it."""
     watch = begun()
-    watch.begin_plan(17)
+    watch.begin_plan(17, range(NUM_RANKS))
     for iteration in range(17, 30):
         for rank in range(NUM_RANKS):
             one = IterationReport(
                 iteration=iteration, time_s=1.5, pipeline_time_s=1.5, energy_j=1.0, table_revision=1, point=5 * rank
             )
-            watch.observe(rank, one, is_planned=rank == 0, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
+            watch.observe(rank, rank, one, is_planned=rank == 0, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
     assert watch.guard.wanted_probe(30, Waiting.NONE) == ""
     for iteration in range(30, 39):
         report(watch, iteration, 1.0, 0, 0)
@@ -193,3 +199,44 @@ def test_iterations_under_the_plan_before_a_late_switch_are_not_the_new_plans() 
         report(watch, iteration, 1.0, NO_POINT, NO_POINT)
     assert watch.guard.breach is None
     assert watch.figures.lost_s == 0
+
+
+@pytest.mark.parametrize(("moved", "lost_s"), [([1], 0.0), ([0], 5.0), ([0, 1], 5.0)])
+def test_a_backlog_of_a_pipeline_that_a_late_switch_left_unmoved_does_not_show_that_others_follow_it(
+    moved: list[int], lost_s: float
+) -> None:
+    """Each rank's backlog comes at once: that of rank 0, whose order may be the same as before, comes first."""
+    watch = begun()
+    watch.begin_plan(17, moved)
+    for rank, is_planned in ((0, True), (1, False)):
+        for iteration in range(17, 30):
+            one = IterationReport(
+                iteration=iteration, time_s=1.5, pipeline_time_s=1.5, energy_j=1.0, table_revision=1, point=5 * rank
+            )
+            watch.observe(rank, rank, one, is_planned=is_planned, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
+    for iteration in range(30, 39):
+        report(watch, iteration, 1.0, 0, 0)
+    for iteration in watch.guard.order_probe(39):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    assert watch.figures.lost_s == pytest.approx(lost_s, abs=0.6)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "num_probes", "is_misstated"),
+    [(0.9, 1, True), (1.1, 1, False), (1.1, 2, True), (0.99, 2, False), (1.01, 2, False)],
+)
+def test_one_probe_shows_that_a_rank_takes_less_than_profiled_and_two_that_it_takes_more(
+    ratio: float,
+    num_probes: int,
+    is_misstated: bool,  # noqa: FBT001
+) -> None:
+    watch = begun()
+    report(watch, 17, 1.0, NO_POINT, NO_POINT, kind_ratio=0.5)  # no probe
+    for first in range(18, 18 + 10 * num_probes, 10):
+        first_of_probe, *later = watch.guard.order_probe(first)
+        report(watch, first_of_probe, 1.0, NO_POINT, NO_POINT)
+        for iteration in later:
+            report(watch, iteration, 1.0, NO_POINT, NO_POINT, kind_ratio=ratio)
+    assert watch.misstated == ({1: pytest.approx(ratio - 1)} if is_misstated else {})
+    watch.begin_plan(40, [0])
+    assert watch.misstated == {}

@@ -51,6 +51,7 @@ from perseus_dist.planner.lifecycle.events import (
     Persist,
     PlanExpected,
     PlanFailed,
+    PlannerEnds,
     PlanReady,
     RankAttached,
     RankDetached,
@@ -115,9 +116,10 @@ class Fleet:
         requests: What the planning worker was asked.
         energy_j: [J] of any computation, by clock.
         reached_mhz: Clocks that GPUs run at when told to; nothing is measured at others.
-        seen_mhz, trouble: As telemetry tells them.
+        seen_mhz, event_reasons, trouble: As telemetry tells them.
         free_s, planned_s: [s] an iteration at full clocks, and under a plan.
         time_ratios: By rank, what its instructions take under a plan over the profile's; empty where nothing is told.
+        free_ratios: The same at full clocks.
         run_id: Of the trainers that attach from now on.
     """
 
@@ -142,10 +144,11 @@ class Fleet:
         self.reported_steps: set[tuple[int, int, int]] = set()
         self.energy_j: Callable[[int], float] = lambda clock_mhz: clock_mhz / 100  # falls to the lowest clock
         self.reached_mhz = range(10_000)
-        self.seen_mhz = 0
+        self.seen_mhz = self.event_reasons = 0
         self.trouble = ""
         self.free_s, self.planned_s = 1.0, 1.0
         self.time_ratios: dict[int, float] = {}
+        self.free_ratios: dict[int, float] = {}
 
     def tell(self, event: JobEvent) -> list[Effect]:
         """One event; its effects take place."""
@@ -218,8 +221,7 @@ class Fleet:
             self.now_s += time_s
             for rank, stream in list(self.stream_of.items()):
                 revision, point = orders[rank]
-                ratio = self.time_ratios.get(rank, 1.0)
-                has_times = bool(self.time_ratios) and point != NO_POINT
+                ratios = self.free_ratios if point == NO_POINT else self.time_ratios
                 report = IterationReport(
                     iteration=self.iteration,
                     time_s=time_s,
@@ -227,14 +229,16 @@ class Fleet:
                     energy_j=energy_j,
                     table_revision=revision,
                     point=point,
-                    kind_times=tuple(KindTime(kind=kind, time_ratio=ratio, requested_mhz=1400) for kind in "FB")
-                    if has_times
+                    kind_times=tuple(
+                        KindTime(kind=kind, time_ratio=ratios.get(rank, 1.0), requested_mhz=1400) for kind in "FB"
+                    )
+                    if ratios
                     else (),
                 )
                 telemetry = Telemetry(
                     sequence=self.iteration + 1,
                     iterations=(report,),
-                    gpu=GpuSample(clock_mhz=self.seen_mhz),
+                    gpu=GpuSample(clock_mhz=self.seen_mhz, event_reasons=self.event_reasons),
                     control=self._control,
                     trouble=self.trouble,
                 )
@@ -1273,6 +1277,58 @@ def test_a_profile_of_a_sweep_that_gpus_were_slow_in_is_measured_again_twice_at_
     assert even_fleet.phase() is Phase.ENFORCING
 
 
+def swept_after_probe(fleet: Fleet) -> str:
+    """Iterations that meet a probe; why a sweep follows, and a new plan; empty where none does."""
+    why = ""
+    for _ in range(60):
+        fleet.iterate()
+        if fleet.phase() is Phase.REPROFILING:
+            why = fleet.job.reason
+        elif fleet.phase() is Phase.PLANNING:
+            fleet.plan_ready()
+            break
+    assert fleet.phase() is Phase.ENFORCING
+    return why
+
+
+def test_a_stage_that_takes_less_in_probes_than_by_the_profile_is_measured_again_twice_at_most() -> None:
+    """It has time to spare, so that the plan is on time: a power cap is over that stood as it was swept."""
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.free_ratios = {0: 0.9, 2: 0.95}  # both replicas of pp_rank 0
+    why = "computations of pp_rank 0 take up to 10.0 % less at full clocks than by the profile: sweeping it again"
+    assert [swept_after_probe(fleet) for _ in range(3)] == [why, why, ""]
+    ordered = fleet.job.profiling.sweeps[fleet.job.profiling.sweep_id]
+    assert {*ordered.ranks, *ordered.first_only} == {0, 2}
+
+
+def test_a_stage_that_becomes_slow_for_long_is_measured_again_once() -> None:
+    """There is no peer that could tell that it straggles."""
+    fleet = Fleet().to_enforcing()
+    fleet.free_ratios = {0: 1.04}
+    assert "pp_rank 0 take up to 4.0 % more at full clocks than by the profile" in swept_after_probe(fleet)
+    assert swept_after_probe(fleet) == ""
+
+
+@pytest.mark.parametrize(
+    "ratios", [{0: 0.9}, {0: 0.9, 2: 0.985}, {0: 0.99, 2: 0.99}, {0: 0.9, 3: 0.9}], ids=["one", "hardly", "less", "two"]
+)
+def test_a_replica_that_takes_less_than_by_the_profile_is_no_reason_to_sweep(ratios: dict[int, float]) -> None:
+    fleet = Fleet(dp=2).to_enforcing()
+    fleet.free_ratios = ratios
+    assert swept_after_probe(fleet) == ""
+
+
+def test_a_stage_that_heat_keeps_from_the_highest_clock_is_measured_at_the_highest_that_it_reaches() -> None:
+    """Plans knew the clocks of the first round alone, of which the highest below the cap was 2 % slower."""
+    fleet = Fleet(dp=2, policy=replace(_adaptive(2), num_first_clocks=3))
+    fleet.reached_mhz, fleet.seen_mhz, fleet.event_reasons = range(1310), 1305, 0x20
+    fleet.to_planning()
+    measured = [{s.clock_mhz for s in c.samples} for c in fleet.requests[0].contributions]
+    assert [max(clocks) for clocks in measured] == [1300] * 4
+    ordered_mhz = [sweep.clocks_mhz for sweep in fleet.job.profiling.sweeps.values()]
+    assert ordered_mhz[:2] == [(1400, 1100, 800), (1400, 1300)]
+
+
 def test_what_a_sweep_measured_can_be_planned_with() -> None:
     fleet = Fleet().to_planning()
     fleet.tell(PlanReady(result=build_plan(fleet.requests[0], encode=lambda _message: b"table")))
@@ -1326,6 +1382,18 @@ def end_of(fleet: Fleet) -> None:
         fleet.say(fleet.stream_of[rank], Goodbye(reason="finished"))
         fleet.detach(rank)
     assert fleet.phase() is Phase.DONE
+
+
+def test_a_planner_that_ends_stores_what_was_saved_since_the_last_time() -> None:
+    fleet = Fleet(policy=replace(POLICY, saving_period_s=3600.0)).to_enforcing()
+    fleet.iterate(10, energy_j=40.0)
+    saved_j = fleet.job.measured.saving.saved_j
+    assert saved_j > 0
+    assert "saved" not in fleet.facts
+    assert fleet.tell(PlannerEnds()) != []
+    assert fleet.tell(PlannerEnds()) == [], "there is nothing new"
+    fleet.restart()
+    assert job_status(fleet.job).saved_j == saved_j
 
 
 def test_a_job_that_is_done_stays_done_with_what_it_saved_when_the_planner_restarts() -> None:

@@ -23,7 +23,7 @@ class Clock:
 def test_nothing_is_told_before_plans_are_realised_and_shortly_after() -> None:
     clock = Clock()
     left = clock.of(1)
-    for phase, share, seconds in (("exact frontier", 0.9, 5.0), (REALISING, 0.0, 0.4), (REALISING, 0.5, 2.0)):
+    for phase, share, seconds in (("exact frontier", 0.9, 2.9), (REALISING, 0.0, 0.4), (REALISING, 0.5, 2.0)):
         assert left(phase, share)
         clock.after(seconds)
     assert left(REALISING, 0.01)
@@ -61,3 +61,23 @@ def test_frontiers_that_follow_take_as_long_as_the_one_before_them() -> None:
     clock.after(4.0)
     left("plans by rank", 0.8)
     assert clock.told_s[1:] == pytest.approx([4.0 + 10.0, 1.0])
+
+
+def test_a_large_frontier_says_what_is_left_while_it_is_traced() -> None:
+    clock = Clock()
+    left = clock.of(2)
+    left("frontier", 0.0)
+    clock.after(4.0)
+    left("frontier", 0.1)  # 36 s of tracing, as long to realise, and another frontier like it
+    assert clock.told_s == pytest.approx([36.0 + 40.0 + 80.0])
+    clock.after(36.0)
+    left("frontier", 1.0)
+    left(REALISING, 0.0)
+    clock.after(20.0)
+    left(REALISING, 1.0)
+    assert clock.told_s[1:] == pytest.approx([40.0 + 80.0, 60.0])
+    left.begin_frontier()
+    left("frontier", 0.0)
+    clock.after(10.0)
+    left("frontier", 0.5)
+    assert clock.told_s[3:] == pytest.approx([10.0 + 10.0]), "half as long as tracing, as the frontier before"

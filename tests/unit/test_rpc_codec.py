@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.fingerprint import Workload
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
@@ -65,6 +66,7 @@ RANK = Rank(
     granularity="rank",
 )
 GPU = Gpu(uuid="GPU-1", name="A100", driver_version="570.1", clocks_mhz=(1410, 1395), control="clockd")
+FINDING = Finding(level=Level.WARN, subject="clockd", what="does not answer", remedy="restart clockd")
 ATTACH = Attach(rank=RANK, gpu=GPU, incarnation=2**64 - 1)
 SAMPLE = Sample(
     chunk=0,
@@ -131,6 +133,7 @@ AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     ATTACH,
     replace(ATTACH, iteration=12, table_revision=3, target=Target(), version="0.1.0", has_profile=True),
     replace(ATTACH, target=Target(slowdown=1.05)),
+    replace(ATTACH, findings=(FINDING, replace(FINDING, level=Level.FAIL, remedy=""))),
     replace(ATTACH, target=Target(deadline_s=3.2)),
     replace(ATTACH, gpu=replace(GPU, clocks_mhz=(), control="observe", refusal="no rights", energy_period_s=0.02)),
     replace(
@@ -222,6 +225,7 @@ def test_every_kind_of_message_is_tried() -> None:
         (replace(ATTACH, rank=replace(RANK, pp_size=0)), "attach.rank.pp_size"),
         (replace(ATTACH, rank=replace(RANK, schedule_digest="x")), "attach.rank.schedule_digest"),
         (replace(ATTACH, iteration=NO_ITERATION - 1), "attach.iteration"),
+        (replace(ATTACH, findings=(replace(FINDING, level=Level.OK),)), "attach.findings[0].level"),
         (replace(ATTACH, gpu=replace(GPU, clocks_mhz=(1395, 1410))), "attach.gpu.clocks_mhz"),
         (replace(ATTACH, gpu=replace(GPU, clocks_mhz=(1410, 1410))), "attach.gpu.clocks_mhz"),
         (replace(ATTACH, gpu=replace(GPU, clocks_mhz=(1410, 0))), "attach.gpu.clocks_mhz"),

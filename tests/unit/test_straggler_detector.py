@@ -286,6 +286,20 @@ def test_peers_that_wait_do_not_say_that_a_power_cap_is_one_ranks_own() -> None:
     assert found == {70.0: [], 300.0: [Cause.POWER_CAP]}
 
 
+def test_a_power_cap_that_a_hot_gpu_meets_as_its_peers_do_is_no_heat() -> None:
+    """Heat takes 3 % of the highest clock, which predicts nothing; what computes most runs below that on all GPUs."""
+    warm, at_cap = replace(HOT, observed_mhz=1365), replace(HOT, event_reasons=0x24)
+    hot = replace(HOT, observed_mhz=1250)
+    found = []
+    for readings in ((warm, warm, at_cap), (warm, at_cap, warm), (hot, hot, at_cap), (at_cap, at_cap, at_cap)):
+        job = Job()
+        job.run(30, gpus=dict.fromkeys(range(job.layout.num_ranks), replace(COOL, power_w=70.0)))  # peers wait
+        for at_s, reading in zip((30.0, 30.6, 31.2), readings, strict=True):
+            assert job.detector.observe_gpu(6, reading, at_s) == ""
+        found.append([verdict.cause for verdict in job.detector.judge(31.5).verdicts])
+    assert found == [[], [], [Cause.THERMAL], [Cause.THERMAL]]
+
+
 def test_times_take_over_what_nvml_predicted() -> None:
     job = Job()
     job.run(30)

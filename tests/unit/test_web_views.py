@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from test_planner_budgets import HALL, demand
 
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
 from perseus_dist.planner.budget.history import PowerHistory
@@ -17,11 +18,12 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
+from perseus_dist.planner.web.fragments import make_templates
 from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.budgets import budget_document
 from perseus_dist.planner.web.views.frontier_chart import target_choices
 from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
-from perseus_dist.planner.web.views.nodes import nodes_document
+from perseus_dist.planner.web.views.nodes import node_document, nodes_document
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 MS = 10**9  # [ps]
@@ -113,6 +115,24 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; power profile max-q; slowed by heat"
     assert (second["findings"], second["num_leased"]) == (["no clockd here"], 0)
     assert (len(unnamed["gpus"]), unnamed["num_leased"], document["num_left_out"]) == (1, 1, 0)
+
+
+def test_a_nodes_findings_are_told_once_failures_first() -> None:
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    job.members.ranks = {number: attached(number) for number in range(6)}  # the even ones on node a
+    cap = Finding(level=Level.WARN, subject="GPU-0", what="power cap", remedy="leave it")
+    driver = Finding(level=Level.FAIL, subject="driver", what="does not answer", remedy="look at dmesg")
+    job.members.ranks[0].findings = (cap, driver)
+    job.members.ranks[2].findings = (driver,)
+    job.members.ranks[1].findings = (cap,)
+    job.members.ranks[4].stream, job.members.ranks[4].findings = None, (replace(cap, subject="gone"),)
+    document = node_document([job], "a")
+    assert document["findings"] == [(driver, ["llama rank 0", "llama rank 2"]), (cap, ["llama rank 0"])]
+    assert [gpu["rank"] for gpu in document["gpus"]] == [0, 2]
+    assert [node["num_findings"] for node in nodes_document([job])["nodes"]] == [2, 1]
+    assert node_document([job], "elsewhere")["gpus"] == []
+    section = make_templates().get_template("section_node.html").render(node_document([job], "a"))
+    assert section.index("look at dmesg") < section.index("leave it")
 
 
 def test_a_budget_is_drawn_where_its_power_is_known() -> None:

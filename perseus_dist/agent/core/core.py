@@ -40,6 +40,7 @@ from perseus_dist.agent.measuring.counter import Edge
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.boundaries.record import Event
 from perseus_dist.fingerprint import UNKNOWN_WORKLOAD, Workload
+from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.messages.terms import Gpu, Rank, Target
@@ -66,6 +67,7 @@ class AgentCore:
         settings: Otherwise the usual ones.
         run_id: As in ``RankSpec``.
         workload: As in ``RankSpec``.
+        findings: As in ``Attach``.
 
     Raises:
         ScheduleError: The schedule has no line for this pp_rank, or not in the grammar.
@@ -83,6 +85,7 @@ class AgentCore:
         settings: Settings | None = None,
         run_id: str = "",
         workload: Workload = UNKNOWN_WORKLOAD,
+        findings: tuple[Finding, ...] = (),
     ) -> None:
         self._gpu = gpu
         settings = settings or Settings()
@@ -120,6 +123,7 @@ class AgentCore:
             run_id=run_id,
             workload=workload,
             host=settings.host,
+            findings=findings,
         )
         self._planner = PlannerExchange(
             PlannerSession(attach, saved_profile),

@@ -271,6 +271,7 @@ class AgentProcess:
             settings=settings_from_spec(self._spec),
             run_id=self._spec.run_id,
             workload=self._spec.workload,
+            findings=devices.findings,
         )
         self._waiter.add(self._reader.doorbell_fileno)
         if devices.control.fileno() >= 0:

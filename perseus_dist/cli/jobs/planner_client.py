@@ -240,7 +240,9 @@ def _refusal(
     if code is grpc.StatusCode.NOT_FOUND and job_id is not None:
         names = _names_at(endpoint, planner)
         return PlannerCallError(f"{address}: there is no job {job_id}; jobs there are: {names or 'none'}")
-    if code is grpc.StatusCode.UNIMPLEMENTED:
+    # A server that does not know the method may reset the stream before the client has sent all of its message.
+    was_reset = code is grpc.StatusCode.INTERNAL and "RST_STREAM" in (details or "")
+    if code is grpc.StatusCode.UNIMPLEMENTED or was_reset:
         return PlannerCallError(f"{address}: this is no planner, or an older one ({details}); correct the address")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return PlannerCallError(f"{address}: there is no answer; correct the address, or look at the planner's log")

@@ -20,9 +20,10 @@ from perseus_dist.cli.jobs.planner_client import (
     named_planner,
     planner_calls,
 )
-from perseus_dist.device.inspection import Finding, Level, inspect_device
+from perseus_dist.device.inspection.node import inspect_device
 from perseus_dist.device.node_metrics import node_metrics
 from perseus_dist.errors import PerseusError
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planning.output_file import check_writable, write_output
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """``perseus-dist enable`` and ``disable``: an environment's jobs learn of Perseus, and forget it."""
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -15,13 +16,14 @@ example:
   perseus-dist enable deepspeed
   perseus-dist enable deepspeed --shim ~/bin
   perseus-dist enable megatron
-  perseus-dist enable pipelining
+  perseus-dist enable pipelining --json
 
 Without --shim one file is written into this environment's site-packages. Afterwards `deepspeed --perseus train.py`
 works, `deepspeed --help` shows the options, and a "perseus" block in a DeepSpeed config is heeded; for megatron,
-`torchrun ... pretrain_gpt.py --enable-perseus` works, and the script's --help shows the options; for pipelining,
-jobs that use torch.distributed.pipelining, as torchtitan does, run under Perseus where the environment variable
-PERSEUS_ENABLE is 1. Jobs that ask for nothing run as before.
+`torchrun ... pretrain_gpt.py --enable-perseus` works, and the script's --help shows the options; where the environment
+variable PERSEUS_ENABLE is 1, jobs without Megatron's parser, as Megatron-Bridge's, run under Perseus too; for
+pipelining, with the same variable, those that use torch.distributed.pipelining, as torchtitan does. Jobs that ask for
+nothing run as before.
 
 Where you may not write there, --shim writes a wrapper of deepspeed into a folder. `perseus-deepspeed`,
 `torchrun ... -m perseus_dist.megatron pretrain_gpt.py --enable-perseus` and
@@ -66,6 +68,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         )
         parser.add_argument("framework", choices=tuple(FRAMEWORKS), help="whose jobs")
         parser.add_argument("--shim", type=Path, metavar="DIR", help="a wrapper of DeepSpeed's launcher in DIR")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.set_defaults(run=run)
 
 
@@ -74,15 +77,32 @@ def _enable(args: argparse.Namespace) -> int:
     from perseus_dist.training.opt_in import write_pth
 
     framework, folder = args.framework, _shim_folder(args)
+    written = (
+        write_pth(framework, instead=_INSTEAD[framework]) if folder is None else write_shim(folder, sys.executable)
+    )
+    # Megatron is often but a folder on PYTHONPATH.
+    misses_framework = framework == "deepspeed" and find_spec("deepspeed") is None
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "framework": framework,
+                    "written": str(written),
+                    "is_first_on_path": None if folder is None else _is_first_on_path(folder),
+                    "is_framework_installed": not misses_framework if framework == "deepspeed" else None,
+                }
+            )
+        )
+        return 0
     if folder is None:
-        print(f"Wrote {write_pth(framework, instead=_INSTEAD[framework])}: {_WORKS[framework]}.")
+        print(f"Wrote {written}: {_WORKS[framework]}.")
         print(f"Undo it with: perseus-dist disable {framework}")
     else:
-        print(f"Wrote {write_shim(folder, sys.executable)}: it knows --perseus.")
+        print(f"Wrote {written}: it knows --perseus.")
         print(f"Undo it with: perseus-dist disable deepspeed --shim {shlex.quote(str(folder))}")
         if not _is_first_on_path(folder):
             print(f'Put it first on PATH: export PATH={shlex.quote(str(folder))}:"$PATH"')
-    if framework == "deepspeed" and find_spec("deepspeed") is None:  # Megatron is often but a folder on PYTHONPATH
+    if misses_framework:
         print(f"DeepSpeed itself is not installed yet: {shlex.quote(sys.executable)} -m pip install deepspeed")
     return 0
 
@@ -96,7 +116,10 @@ def _disable(args: argparse.Namespace) -> int:
         removed, place = remove_pth(args.framework), pth_file(args.framework).parent
     else:
         removed, place = remove_shim(folder), folder
-    print(f"Nothing to undo in {place}." if removed is None else f"Removed {removed}.")
+    if args.json:
+        print(json.dumps({"framework": args.framework, "removed": None if removed is None else str(removed)}))
+    else:
+        print(f"Nothing to undo in {place}." if removed is None else f"Removed {removed}.")
     return 0
 
 

@@ -1,7 +1,7 @@
 """The guard of one job: what ranks report, in the guard's terms, and how often its plans have failed."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
@@ -12,6 +12,8 @@ from perseus_dist.planner.job.guard import Guard, Mode
 
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
+_MIN_AT_FULL, _NUM_AT_FULL = 2, 4  # iterations, of one probe and of two
+_MISSTATED = 0.02
 _FASTER = 0.98
 _AS_PROFILED = 0.01
 _CLEARLY_SLOWER = 0.005
@@ -30,6 +32,7 @@ class _Part:
     time_s: float = 0.0
     is_free: bool = True
     is_of_other: bool = False
+    is_proven: bool = False
 
 
 @dataclass(slots=True)
@@ -58,6 +61,8 @@ class GuardWatch:
         was_steady: Iterations at full clocks took the same time in the newest hold.
         num_since_sweep: Plans given up since all ranks were swept again, as long as none is trusted; None before that.
         swept_until: Iteration before which clocks may have been those of a sweep.
+        misstated: By rank whose instructions took another time in probes since the newest switch than by the profile,
+            by what share.
     """
 
     guard: Guard = field(default_factory=Guard)
@@ -73,9 +78,14 @@ class GuardWatch:
     was_steady: bool = True
     num_since_sweep: int | None = None
     swept_until: int = 0
+    misstated: dict[int, float] = field(default_factory=dict)
+    _num_switches: int = 0
+    _moved_by: dict[int, int] = field(default_factory=dict)  # by dp_rank, the newest switch that changed its order
+    _newest_move: int = 0
     _parts: dict[int, _Part] = field(default_factory=dict)
     _newest: int = -1
     _speeds: dict[int, _Speed] = field(default_factory=dict)
+    _at_full: dict[int, deque[float]] = field(default_factory=dict)  # by rank, in probes since the newest switch
 
     @property
     def figures(self) -> GuardFigures:
@@ -99,14 +109,25 @@ class GuardWatch:
         clear = max(_CLEARLY_SLOWER, 4 * self.guard.noise)
         return {rank: excess for rank, excess in excesses.items() if excess > clear}
 
-    def begin_plan(self, first_iteration: int) -> None:
-        """Another plan is in force from this iteration on."""
+    def begin_plan(self, first_iteration: int, moved: Collection[int]) -> None:
+        """Another plan is in force from this iteration on.
+
+        Args:
+            first_iteration: As ordered.
+            moved: The dp_ranks whose order is another one than before.
+        """
         self.guard.begin_plan(first_iteration)
+        self._num_switches += 1
+        self._moved_by |= dict.fromkeys(moved, self._num_switches)
+        self._newest_move = max(self._moved_by.values(), default=0)
         self._speeds.clear()
+        self._at_full.clear()
+        self.misstated.clear()
 
     def observe(
         self,
         rank: int,
+        dp_rank: int,
         report: IterationReport,
         *,
         is_planned: bool,
@@ -120,14 +141,19 @@ class GuardWatch:
 
         Args:
             rank: Global.
+            dp_rank: Its pipeline.
             report: Its own.
             is_planned: It followed the switch in force.
             is_held_slow: Others wait because this rank is held to be slow.
             num_attached: Ranks that can be expected to report.
             allowed: [s] at full clocks -> [s] that the target allows.
         """
-        if is_planned and report.kind_times:
-            self._note_speed(rank, fmean([one.time_ratio for one in report.kind_times]), is_held_slow=is_held_slow)
+        if report.kind_times:
+            ratio = fmean([one.time_ratio for one in report.kind_times])
+            if is_planned:
+                self._note_speed(rank, ratio, is_held_slow=is_held_slow)
+            elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
+                self._note_at_full(rank, ratio)
         if report.iteration <= self._newest and report.iteration not in self._parts:
             return False
         part = self._parts.setdefault(report.iteration, _Part())
@@ -135,6 +161,7 @@ class GuardWatch:
         part.time_s = max(part.time_s, report.time_s)
         part.is_free &= report.point == NO_POINT
         part.is_of_other |= report.point != NO_POINT and not is_planned
+        part.is_proven |= is_planned and self._moved_by.get(dp_rank, 0) == self._newest_move
         is_known = False
         # With most reports the oldest iteration is not whole yet.
         oldest = min(self._parts)
@@ -146,7 +173,8 @@ class GuardWatch:
             del self._parts[number]
             self._newest = number
             if known.time_s > 0:
-                self.guard.take(number, known.time_s, self._mode(number, known), allowed)
+                mode = self._mode(number, known, is_whole=known.num_ranks >= num_attached)
+                self.guard.take(number, known.time_s, mode, allowed)
                 is_known = True
         if self.guard.is_trusting:
             self.num_wait_falls = self.num_plan_falls = 0
@@ -230,12 +258,27 @@ class GuardWatch:
         excesses = [abs(median(speed.newest) - 1) for speed in self._speeds.values() if speed.newest]
         return bool(excesses) and max(excesses) <= doubt
 
-    def _mode(self, number: int, part: _Part) -> Mode:
+    def _mode(self, number: int, part: _Part, *, is_whole: bool) -> Mode:
         if number < self.swept_until or (self.guard.is_probed(number) and not part.is_free):
             return Mode.MIXED
-        if part.is_of_other and number < self.guard.first_iteration + _MAX_LATE:
-            return Mode.MIXED  # the switch came too late for it, as a planner's that was stopped
-        return Mode.FREE if part.is_free else Mode.PLANNED
+        if part.is_free:
+            return Mode.FREE
+        # The switch may have come too late for it, as a planner's that was stopped: a pipeline that it has not moved
+        # does not show that others follow it.
+        may_be_of_other = part.is_of_other or not (part.is_proven or is_whole)
+        return Mode.MIXED if may_be_of_other and number < self.guard.first_iteration + _MAX_LATE else Mode.PLANNED
+
+    def _note_at_full(self, rank: int, ratio: float) -> None:
+        """One probe shows that a rank was slow as it was profiled, which is over; two, that it has become slow."""
+        ratios = self._at_full.setdefault(rank, deque(maxlen=_NUM_AT_FULL))
+        ratios.append(ratio)
+        least = _MISSTATED + 3 * self.guard.noise
+        is_faster = len(ratios) >= _MIN_AT_FULL and median(ratios) < 1 - least
+        is_slower = len(ratios) == _NUM_AT_FULL and min(ratios) > 1 + least
+        if is_faster or is_slower:
+            self.misstated[rank] = median(ratios) - 1
+        else:
+            self.misstated.pop(rank, None)
 
     def _note_speed(self, rank: int, ratio: float, *, is_held_slow: bool) -> None:
         """A rank that is faster than it was may end what others wait for, or what a profile took for its usual."""

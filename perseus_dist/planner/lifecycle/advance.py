@@ -29,7 +29,7 @@ from perseus_dist.planner.lifecycle.plan import (
     request_frontier,
     start_planning,
 )
-from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, step_in_sweep
+from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, misstated, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
@@ -222,6 +222,12 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
     elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
         effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
+    elif shares := misstated(job):
+        job.profiling.num_misstated_sweeps += 1
+        most = max(shares.values(), key=abs)
+        excess = f"up to {abs(100 * most):.1f} % {'more' if most > 0 else 'less'} at full clocks than by the profile"
+        why = f"computations of pp_rank {_listed(shares)} take {excess}: sweeping it again"
+        effects += _measure_again(job, shares, now_s, why)
     else:
         effects += _answer_drift(job, now_s)
     if job.phase is Phase.ENFORCING and (why := why_measured_again(job)):

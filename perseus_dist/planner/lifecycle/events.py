@@ -135,6 +135,11 @@ class Tick:
     """Time has passed; wanted about once a second."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerEnds:
+    """The planner ends: counts that become durable from time to time are made durable now."""
+
+
 JobEvent = (
     RankAttached
     | RankDetached
@@ -147,6 +152,7 @@ JobEvent = (
     | StragglerReported
     | StragglerCleared
     | Tick
+    | PlannerEnds
 )
 
 # ---- effects ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from perseus_dist.planner.lifecycle.events import (
     Persist,
     PlanExpected,
     PlanFailed,
+    PlannerEnds,
     PlanReady,
     RankAttached,
     RankDetached,
@@ -96,7 +97,7 @@ def step(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             return _finished(job, phase, reason, effects)
     phase, reason = job.phase, job.reason
     effects = _take(job, event, now_s)
-    if job.spec is None:
+    if job.spec is None or isinstance(event, PlannerEnds):
         return effects
     effects += advance(job, now_s)
     return _finished(job, phase, reason, effects)
@@ -125,6 +126,8 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
         case Tick():
             told = [*judge(job, now_s), *compare_prediction(job, now_s)]
             return [*told, *store_saving(job, now_s), *end_of_job(job, now_s)]
+        case PlannerEnds():
+            return store_saving(job, now_s, at_once=True)
         case _ if job.spec is None:
             return [Answer(accepted=False, reason=f"no rank of job {job.job_id} has attached yet"), Forget()]
         case TargetSet():

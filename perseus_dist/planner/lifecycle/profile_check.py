@@ -20,6 +20,7 @@ from perseus_dist.units import PS_PER_S, UJ_PER_J
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
 _MAX_STEP_SWEEPS = 2
+_MAX_MISSTATED_SWEEPS = 2
 _MIN_PLANNED = 12
 """Iterations under the plan in force, before they are compared: a straggler is found within fewer, and a plan that a
 profile has misled lasts for more before the guard drops it."""
@@ -78,6 +79,30 @@ def step_in_sweep(job: Job) -> str:
         f"computations of stage {step.stage} at {step.clock_mhz} MHz take {100 * abs(step.share):.1f} % {direction} "
         "than they can beside the clock above: GPUs were slow for a part of the sweep; sweeping all ranks again"
     )
+
+
+def misstated(job: Job) -> dict[int, float]:
+    """By pp_rank to be measured again, the largest share by which computations in probes are off the profile's times.
+
+    All its replicas say so: they were slow as they were swept, as by a power cap that is over, or have become slow for
+    long, and none is known to straggle. Where a stage has time to spare, plans of such a profile may be on time. Where
+    that happens again GPUs come and go, and the profile is taken as it is.
+    """
+    shares, num_before = job.enforcement.guard.misstated, job.profiling.num_misstated_sweeps
+    if not shares or num_before >= _MAX_MISSTATED_SWEEPS or job.spec is None:
+        return {}
+    of_stages: defaultdict[int, list[float]] = defaultdict(list)
+    for rank, share in shares.items():
+        place = job.members.places[rank]
+        if job.straggler_plan_in_force(place.dp_rank) is None:  # else it is not compared with the profile
+            of_stages[place.pp_rank].append(share)
+    may_be_slow = not (num_before or job.detection.verdicts or job.stragglers)
+    return {
+        pp_rank: max(of_stage, key=abs)
+        for pp_rank, of_stage in of_stages.items()
+        if len(of_stage) == job.num_ranks // job.spec.pp_size
+        and (max(of_stage) < 0 or (min(of_stage) > 0 and may_be_slow))
+    }
 
 
 def is_too_slow(job: Job) -> bool:

@@ -196,6 +196,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
             has_profile=attach.has_profile,
             version=attach.version,
             host=attach.host,
+            findings=attach.findings,
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )

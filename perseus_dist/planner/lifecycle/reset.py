@@ -24,7 +24,8 @@ def reset_run(job: Job) -> None:
     _reset_outcome(job)
     job.members.begin_run()
     job.progress = job.progress.of_next_run()
-    job.profiling.reprofiled_at_s, job.profiling.num_step_sweeps = None, 0
+    job.profiling.reprofiled_at_s = None
+    job.profiling.num_step_sweeps = job.profiling.num_misstated_sweeps = 0
 
 
 def reset_plan(job: Job) -> None:

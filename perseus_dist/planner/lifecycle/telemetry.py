@@ -13,6 +13,7 @@ from perseus_dist.planner.job.state.progress import MIXED, Iteration
 from perseus_dist.planner.lifecycle.baseline import count_iteration
 from perseus_dist.planner.lifecycle.enforcement.promise import guard_iteration
 from perseus_dist.planner.lifecycle.stragglers.stragglers import observe
+from perseus_dist.planner.lifecycle.sweeping.rounds import note_reading
 
 NUM_UNFINISHED = 128  # iterations that are kept for ranks that have not reported them
 
@@ -33,6 +34,7 @@ def handle_telemetry(job: Job, state: RankState, message: Telemetry, now_s: floa
     state.gpu_sample = message.gpu
     if message.gpu.clock_mhz:
         state.gpu_reading = message.gpu
+        note_reading(job.profiling, state.rank.rank, message.gpu)
     if (message.lost_boundaries, message.missed_clocks) != (state.lost_boundaries, state.missed_clocks):
         state.lost_boundaries, state.missed_clocks = message.lost_boundaries, message.missed_clocks
         job.num_changes += 1

@@ -14,7 +14,16 @@ from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import check_rights, not_allowed, too_many
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.lifecycle.events import RankAttached, RankDetached, RankMessage, Refuse, Send, SendTable, Tick
+from perseus_dist.planner.lifecycle.events import (
+    PlannerEnds,
+    RankAttached,
+    RankDetached,
+    RankMessage,
+    Refuse,
+    Send,
+    SendTable,
+    Tick,
+)
 from perseus_dist.planner.lifecycle.lifecycle import new_job, restore
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.budgets import Budgets
@@ -164,19 +173,23 @@ class Jobs:
             due = max(due + TICK_S, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
             self.counters.loop_lag_s = time.monotonic() - due
-            self._tick_all(list(self._actors.values()))
+            self._tell_all(list(self._actors.values()), Tick())
             self.budgets.tick()
             self.num_ticks += 1
+
+    def store_savings(self) -> None:
+        """Put what the jobs have saved so far into the store's queue; the planner ends."""
+        self._tell_all(list(self._actors.values()), PlannerEnds())
 
     def close(self) -> None:
         """End the planning that is under way."""
         for actor in self._actors.values():
             actor.close()
 
-    def _tick_all(self, actors: Iterable[JobActor]) -> None:
+    def _tell_all(self, actors: Iterable[JobActor], event: Tick | PlannerEnds) -> None:
         for actor in actors:
             try:
-                actor.tell(Tick())
+                actor.tell(event)
             except Exception:  # one job's defect must not stop the others
                 self.counters.tick_failures += 1
                 _log.exception("job %s: tick failed", actor.job.job_id)

@@ -121,6 +121,7 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
     """
     parent = os.getppid()
+    asked = _heed_signals()  # before anybody can know the address, and ask for the end of what is there
     _raise_file_limit()
     async with AsyncExitStack() as cleanup:
         cache = None if config.cache is None else JobCache(config.cache, config.job_id)
@@ -156,7 +157,7 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None
         if is_service:
             watchdog = asyncio.create_task(systemd.keep_watchdog_quiet(lambda: jobs.num_ticks))
             systemd.notify(f"READY=1\nSTATUS=listening on {address}")
-        is_orphan = await _until_asked_to_end(parent if config.embedded else None, store)
+        is_orphan = await _until_asked_to_end(asked, parent if config.embedded else None, store)
 
         if is_service:
             systemd.notify("STOPPING=1\nSTATUS=draining")
@@ -169,6 +170,7 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None) -> None
         await asyncio.sleep(0)  # first no new streams, then an end to those there are
         jobs.end_streams(Ending(reason="the planner restarts; attach again"))
         await stopping
+        jobs.store_savings()
     if store.lost.done():
         raise StoreError(store.lost.result())
     if is_orphan:
@@ -258,13 +260,18 @@ def _tell_address(
         write_private(config.address_file, json.dumps(told) + "\n")
 
 
-async def _until_asked_to_end(parent: int | None, store: Store) -> bool:
-    """Until a signal, another planner's taking over, or the end of the parent; whether it was the latter."""
+def _heed_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set from now on."""
     asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    return asked
+
+
+async def _until_asked_to_end(asked: asyncio.Event, parent: int | None, store: Store) -> bool:
+    """Until a signal, another planner's taking over, or the end of the parent; whether it was the latter."""
     loop = asyncio.get_running_loop()
     store.lost.add_done_callback(lambda _: loop.call_soon_threadsafe(asked.set))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
     if parent is None:
         await asked.wait()
         return False

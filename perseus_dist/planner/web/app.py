@@ -80,6 +80,8 @@ class Page:
         routes = [
             Route("/", self._guarded(self.fleet)),
             Route("/nodes", self._guarded(self.nodes)),
+            Route("/node", self._guarded(self.node)),
+            Route("/node/events", self._guarded(self.node_events)),
             Route("/budgets", self._guarded(self.budgets)),
             Route("/jobs/{job_id}", self._guarded(self.job)),
             Route("/jobs/{job_id}/choices", self._guarded(self.choices)),
@@ -126,6 +128,13 @@ class Page:
         jobs = [actor.job for actor in self._visible(visitor)]
         return self._html("nodes.html", visitor, at_s=time.time(), **nodes_document(jobs))
 
+    async def node(self, request: Request) -> Response:
+        """One node, as far as jobs that the caller may see are on it."""
+        visitor = self._known(request)
+        host = request.query_params.get("host", "")
+        section = self._fragments.node([actor.job for actor in self._visible(visitor)], host)
+        return self._html("node.html", visitor, host=host, section=section)
+
     async def budgets(self, request: Request) -> Response:
         """Power budgets of jobs that the caller may see."""
         visitor = self._known(request)
@@ -144,12 +153,13 @@ class Page:
     async def fleet_events(self, request: Request) -> Response:
         """Rows as they change."""
         visitor = self._known(request)
+        return self._streams.fleet(visitor.caller.owner, lambda: self._visible_now(request))
 
-        def visible() -> list[JobActor] | None:
-            now = self._now(request)
-            return None if now is None or not now.is_known else self._visible(now)
-
-        return self._streams.fleet(visitor.caller.owner, visible)
+    async def node_events(self, request: Request) -> Response:
+        """A node's section as it changes."""
+        visitor = self._known(request)
+        host = request.query_params.get("host", "")
+        return self._streams.node(visitor.caller.owner, host, lambda: self._visible_now(request))
 
     async def job_events(self, request: Request) -> Response:
         """Sections as they change."""
@@ -238,6 +248,11 @@ class Page:
         """Jobs that the caller may see, those that are over last."""
         actors = [actor for actor in self._jobs.all() if may_view(visitor.caller, actor)]
         return sorted(actors, key=lambda actor: actor.job.phase == "done")
+
+    def _visible_now(self, request: Request) -> list[JobActor] | None:
+        """Jobs that the caller of a stream may see by now; None once the caller is not logged in any more."""
+        now = self._now(request)
+        return None if now is None or not now.is_known else self._visible(now)
 
     def _viewed(self, visitor: Visitor, request: Request) -> JobActor:
         return self._operators.opened(visitor.caller, Role.VIEW, request.path_params["job_id"])

@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import jinja2
 
+from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.web.views import wording
@@ -15,6 +17,7 @@ from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.planner.web.views.fleet import fleet_row
 from perseus_dist.planner.web.views.heat_map import PlanKey, Planned, plan_rows, planned_clocks
 from perseus_dist.planner.web.views.job import SECTIONS, job_document
+from perseus_dist.planner.web.views.nodes import node_document
 
 MIN_AGE_S = 0.5
 _AGE_OF_A_RANK_S = 2e-4  # a status counts all ranks: looking costs the planner some percent of a core at most
@@ -73,6 +76,7 @@ class Fragments:
     def __init__(self, templates: jinja2.Environment, diary: Diary) -> None:
         self._row = templates.get_template("row.html")
         self._sections = {name: templates.get_template(f"section_{name}.html") for name in SECTIONS}
+        self._node = templates.get_template("section_node.html")
         self._diary = diary
         self._made: WeakKeyDictionary[JobActor, _Made] = WeakKeyDictionary()
 
@@ -83,6 +87,10 @@ class Fragments:
             made.row_changes, made.row_at_s = job.num_changes, now_s
             made.row = self._row.render(fleet_row(job, job_status(job)))
         return made.row_changes, made.row
+
+    def node(self, jobs: Iterable[Job], host: str) -> str:
+        """A node's section, as far as these jobs are on it."""
+        return self._node.render(node_document(jobs, host))
 
     async def sections(self, actor: JobActor, *, at_once: bool = False) -> dict[str, str]:
         """A job's sections by name.

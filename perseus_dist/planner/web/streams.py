@@ -61,6 +61,14 @@ class Streams:
         """
         return self._bounded(owner, self._sections(job_id, visible))
 
+    def node(self, owner: str, host: str, visible: Visible) -> Response:
+        """The section of a node's page whenever it has changed.
+
+        Raises:
+            RefusalError: Too many streams are open.
+        """
+        return self._bounded(owner, self._node(host, visible))
+
     def _bounded(self, owner: str, events: AsyncGenerator[bytes, None]) -> Response:
         if self.num_open >= MAX_STREAMS:
             raise too_many(f"{MAX_STREAMS} pages are open already; close one")
@@ -97,6 +105,26 @@ class Streams:
             if rows or gone:
                 silent_s = 0.0
                 yield _event("rows", {"rows": rows, "gone": gone, "num_jobs": len(actors)})
+            elif silent_s >= SIGN_OF_LIFE_S:
+                silent_s = 0.0
+                yield b":\n\n"
+            await asyncio.sleep(pause_s)
+            silent_s += pause_s
+        yield _event("end", {"why": "restart" if self._jobs.is_ending else "login"})
+
+    async def _node(self, host: str, visible: Visible) -> AsyncGenerator[bytes, None]:
+        sent = ""
+        silent_s = 0.0
+        while not self._jobs.is_ending:
+            began_s = time.perf_counter()
+            actors = visible()
+            if actors is None:
+                break
+            section = self._fragments.node([actor.job for actor in actors], host)
+            pause_s = max(WATCH_INTERVAL_S, (time.perf_counter() - began_s) * self.num_open / _SHARE)
+            if section != sent:
+                sent, silent_s = section, 0.0
+                yield _event("sections", {"sections": {"node": section}})
             elif silent_s >= SIGN_OF_LIFE_S:
                 silent_s = 0.0
                 yield b":\n\n"

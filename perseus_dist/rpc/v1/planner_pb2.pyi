@@ -101,7 +101,7 @@ class Workload(_message.Message):
     def __init__(self, framework: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ..., microbatch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., stage_parameters: _Optional[_Iterable[int]] = ..., tp_size: _Optional[int] = ..., cp_size: _Optional[int] = ..., ep_size: _Optional[int] = ..., stage_layers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Attach(_message.Message):
-    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload", "host")
+    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload", "host", "findings")
     RANK_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,7 @@ class Attach(_message.Message):
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
     rank: Rank
     gpu: Gpu
     incarnation: int
@@ -124,7 +125,20 @@ class Attach(_message.Message):
     run_id: str
     workload: Workload
     host: str
-    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., host: _Optional[str] = ...) -> None: ...
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., host: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
+
+class Finding(_message.Message):
+    __slots__ = ("level", "subject", "what", "remedy")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    REMEDY_FIELD_NUMBER: _ClassVar[int]
+    level: str
+    subject: str
+    what: str
+    remedy: str
+    def __init__(self, level: _Optional[str] = ..., subject: _Optional[str] = ..., what: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class ScheduleText(_message.Message):
     __slots__ = ("text",)

@@ -1,6 +1,6 @@
 """Sums of energy records by user, project or job."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -56,6 +56,11 @@ def sum_up(records: Iterable[EnergyRecord], group: Group) -> list[EnergySums]:
     return [_sums(name, by_name[name]) for name in sorted(by_name)]
 
 
+def sum_all(records: Sequence[EnergyRecord]) -> EnergySums:
+    """The sums of all, without a name."""
+    return _sums("", records)
+
+
 def is_within(record: EnergyRecord, since: datetime | None, until: datetime | None) -> bool:
     """Whether the run ended at ``since`` or later, and before ``until``; one of unknown end is within no bound."""
     ended = moment(record.ended_at)
@@ -74,7 +79,7 @@ def _name(record: EnergyRecord, group: Group) -> str:
             return record.submission.slurm_job_id or record.job_id
 
 
-def _sums(name: str, records: list[EnergyRecord]) -> EnergySums:
+def _sums(name: str, records: Sequence[EnergyRecord]) -> EnergySums:
     complete = [record for record in records if record.is_complete]
     baseline_j = sum(record.baseline_j for record in complete if record.baseline_j is not None)
     saved_known_j = sum(record.saved_j for record in complete if record.baseline_j is not None)

@@ -35,7 +35,7 @@ class MegatronLayout:
     """How a job is spread over its ranks.
 
     Attributes:
-        pp_size, dp_size, tp_size: How many ranks pipeline, data and tensor parallelism have.
+        pp_size, dp_size, tp_size, cp_size: How many ranks pipeline, data, tensor and context parallelism have.
         ep_size: How many of the data-parallel ranks share experts, with a forward and a backward run as one; 1: the
             model has none.
         num_chunks: Virtual stages on each rank; more than one is the interleaved schedule.
@@ -46,6 +46,7 @@ class MegatronLayout:
     pp_size: int
     dp_size: int = 1
     tp_size: int = 1
+    cp_size: int = 1
     ep_size: int = 1
     num_chunks: int = 1
     num_microbatches: int = 8
@@ -54,7 +55,7 @@ class MegatronLayout:
     @property
     def num_ranks(self) -> int:
         """One GPU each."""
-        return self.pp_size * self.dp_size * self.tp_size
+        return self.pp_size * self.dp_size * self.tp_size * self.cp_size
 
     @property
     def arguments(self) -> list[str]:
@@ -66,6 +67,8 @@ class MegatronLayout:
         if self.num_chunks > 1:
             arguments += ["--num-virtual-stages-per-pipeline-rank", str(self.num_chunks)]
             arguments += [] if self.is_p2p_overlapped else ["--no-overlap-p2p-communication"]
+        if self.cp_size > 1:
+            arguments += ["--context-parallel-size", str(self.cp_size)]
         if self.ep_size > 1:
             arguments += ["--expert-model-parallel-size", str(self.ep_size), *_EXPERTS]
         if self.dp_size > 1:

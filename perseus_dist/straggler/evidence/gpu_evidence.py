@@ -3,9 +3,12 @@
 A power cap that all GPUs of a stage share is how this job runs, not a straggler: what counts is the loss of clock
 beyond that of the peers. A reading meets the cap or not, by what the GPU computes and is asked for at that instant, so
 that a cap is held against the clocks that the peers have been seen to reach lately, at the cap or without. A peer that
-waits draws too little to meet a cap, whatever its clock: that says nothing. Where few peers say something, a power cap
+waits draws too little to meet a cap, whatever its clock: that says nothing. A hot GPU that meets the cap all share is
+as slow as they are there: its heat is what it loses where it does not. Where few peers say something, a power cap
 predicts nothing, since the profile was measured under it: times must say that it is a lower one.
 """
+
+import math
 
 import numpy as np
 
@@ -55,6 +58,8 @@ class GpuEvidence:
         self._at_s, self._told_at_s = np.full((2, num_ranks), -np.inf)
         self._num_throttled, self._num_free = np.zeros((2, num_ranks), dtype=np.intp)
         self._throttled_clocks = np.zeros((num_ranks, policy.min_gpu_samples))
+        # [log] requested over observed clock of the last throttled readings; NaN at the power cap.
+        self._heat_losses = np.full((num_ranks, policy.min_gpu_samples), np.nan)
         self._throttled_reasons = np.zeros((num_ranks, policy.min_gpu_samples), dtype=np.int64)
         self.throttled_mhz = np.zeros(num_ranks)
         self.since_iteration, self.free_iteration = np.full((2, num_ranks), -1, dtype=np.int64)
@@ -94,12 +99,15 @@ class GpuEvidence:
                 self._take_free(rank, seen.iteration)
 
     def _take_throttled(self, rank: int, seen: GpuObservation, reasons: int, now_s: float) -> None:
-        clocks, joined = self._throttled_clocks[rank], self._throttled_reasons[rank]
+        clocks, joined, losses = self._throttled_clocks[rank], self._throttled_reasons[rank], self._heat_losses[rank]
         if self._num_throttled[rank] == 0:
             self.since_s[rank], self.since_iteration[rank] = now_s, seen.iteration
-            clocks[:], joined[:] = seen.observed_mhz, reasons
+            clocks[:], joined[:], losses[:] = seen.observed_mhz, reasons, np.nan
         clocks[:-1], clocks[-1] = clocks[1:].copy(), seen.observed_mhz
         joined[:-1], joined[-1] = joined[1:].copy(), reasons
+        is_heat = seen.requested_mhz and not reasons & REASON_POWER_CAP
+        losses[:-1] = losses[1:].copy()
+        losses[-1] = math.log(seen.requested_mhz / seen.observed_mhz) if is_heat else np.nan
         self.throttled_mhz[rank] = np.median(clocks)
         self.reasons[rank] = np.bitwise_or.reduce(joined)
         self._num_free[rank] = 0
@@ -137,7 +145,11 @@ class GpuEvidence:
         free, num_free = median_of_others(np.where(is_requested, np.nan, observed), groups)
         free = np.where(num_free >= self._policy.min_peers, free, observed)
         loss = np.where(is_requested, own - usual, free - observed)
-        loss = np.where(self._is_beyond_power, loss, np.minimum(loss, self._reached_by_peers() - observed))
+        is_capped = self._throttled_reasons[:, -1] & REASON_POWER_CAP != 0
+        by_heat = np.fmax.reduce(self._heat_losses, axis=1) - usual
+        beyond_peers = np.minimum(loss, self._reached_by_peers() - observed)
+        beyond_peers[np.isinf(self._reached_by_peers()) & ~np.isnan(by_heat)] = 0.0
+        loss = np.where(is_capped, np.fmax(beyond_peers, by_heat), loss)
         return np.where(is_known & (self._num_throttled > 0), np.maximum(np.nan_to_num(loss), 0.0), 0.0)
 
     def supports(self, loss: FloatArray) -> BoolArray:

@@ -14,6 +14,7 @@ example:
   perseus-dist accounting --since 2026-11-01 --until 2026-12-01 --by project --csv
   perseus-dist accounting --records perseus-report --by job
   perseus-dist accounting --finish perseus-report
+  perseus-dist accounting --line perseus-report
 
 Each run of a job that was given a report folder leaves its energy record there, energy-BEGIN.json; Slurm's epilog, as
 in launch/slurm, collects them in one folder. Energy is in kWh in the table, in joules in CSV and JSON. The interval of
@@ -22,7 +23,8 @@ a saving is that of its measurement, added up without cancelling. Runs that were
 
 --finish writes the record of a run that has ended, where its agents could not, and prints all of the folder, one a
 line; --collect reads them from standard input into the folder of --records, under the job's user, account and number
-that Slurm's epilog knows.
+that Slurm's epilog knows. --line is for the comment of a job in Slurm: it waits up to 3 s for the last word of all
+ranks.
 """
 _RECORDS = "/var/lib/perseus-dist/records"
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -53,6 +55,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     actions.add_argument("--csv", action="store_true", help="print CSV, in joules and seconds")
     actions.add_argument("--json", action="store_true", help="print one JSON object, with all records")
     actions.add_argument("--finish", type=Path, metavar="DIR", help="write the record of a run that is over")
+    actions.add_argument("--line", type=Path, metavar="DIR", help="print what a report's runs did, in one line")
     actions.add_argument("--collect", action="store_true", help="add the records on standard input to --records")
     parser.set_defaults(run=run)
 
@@ -64,6 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.finish is not None:
         print(files.finish(args.finish))
+        return 0
+    if args.line is not None:
+        print(view.line_text(files.of_report(args.line)))
         return 0
     root: Path = args.records or Path(os.environ.get("PERSEUS_RECORDS") or _RECORDS)
     if args.collect:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perseus_dist.cli.jobs.accounting.errors import AccountingError
-from perseus_dist.runlog.accounting.finish import finish_record
+from perseus_dist.runlog.accounting.finish import finish_if_possible, finish_record
 from perseus_dist.runlog.accounting.record import EnergyRecord, record_from
 from perseus_dist.runlog.accounting.record_files import MAX_BYTES, may_be_read, records_in, run_folders, write_record
 from perseus_dist.runlog.accounting.run_record import record_of_run
@@ -18,6 +18,7 @@ from perseus_dist.runlog.job import RunFilesError
 from perseus_dist.runlog.json_fields import FieldsError, read_json
 from perseus_dist.runlog.submission import plain
 
+_LAST_WORD_S = 3.0
 _MAX_COLLECTED_BYTES = 64 * MAX_BYTES
 
 
@@ -62,6 +63,19 @@ def finish(folder: Path) -> str:
         )
     others = (other for other in records_in(folder) if other.began_at != record.began_at)
     return "\n".join(json.dumps(asdict(one)) for one in (*others, record))
+
+
+def of_report(folder: Path) -> list[EnergyRecord]:
+    """Records of all runs in a report's folder, once all ranks of the last one have had their last word, or 3 s later.
+
+    Raises:
+        AccountingError: There is no such folder, or no run in it.
+    """
+    finish_if_possible(folder, is_final=False, patience_s=_LAST_WORD_S)
+    records = find(folder, None, None)
+    if not records:
+        raise AccountingError(f"{folder}: no run has left anything here that may be read; name a report's folder")
+    return records
 
 
 def collect(root: Path, environ: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 
 from perseus_dist.library.tables import Column, format_table
 from perseus_dist.runlog.accounting.record import EnergyRecord
-from perseus_dist.runlog.accounting.sums import EnergySums, Group, sum_up
+from perseus_dist.runlog.accounting.sums import EnergySums, Group, sum_all, sum_up
 
 _J_PER_KWH = 3.6e6
 _S_PER_H = 3600.0
@@ -38,6 +38,17 @@ def table_text(records: Sequence[EnergyRecord], by: str) -> str:
         if not one.is_complete
     )
     return "".join([format_table(columns, map(_row, sums), is_plain=True), *incomplete])
+
+
+def line_text(records: Sequence[EnergyRecord]) -> str:
+    """All records in one line, for a job's comment; ASCII, and without quotation marks."""
+    sums = sum_all(records)
+    if sums.num_unknown == sums.num_runs:
+        return "perseus: energy not known"
+    percent = "" if sums.saved_percent is None else f"{sums.saved_percent:.1f} %, "
+    saved = f"{_kwh(sums.saved_j)} kWh ({percent}between {_kwh(sums.saved_low_j)} and {_kwh(sums.saved_high_j)} kWh)"
+    line = f"perseus: drew {_kwh(sums.energy_j)} kWh, saved {saved}, lost {sums.lost_s:.4g} s"
+    return f"{line}; {sums.num_incomplete} of {sums.num_runs} runs incomplete" if sums.num_incomplete else line
 
 
 def csv_text(records: Sequence[EnergyRecord], by: str) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Gpu, Rank
 from perseus_dist.planner.job.facts import FingerprintKnown
@@ -22,7 +23,7 @@ class RankState:
 
     Attributes:
         stream: The one it is attached by, or None.
-        run_id, host: As it says.
+        run_id, host, findings: As it says.
         control: As its latest telemetry says.
         said_goodbye: Its trainer has ended.
         telemetry_sequence: Of its latest telemetry; 0 before the first.
@@ -41,6 +42,7 @@ class RankState:
     control: str
     run_id: str = ""
     host: str = ""
+    findings: tuple[Finding, ...] = ()
     trouble: str = ""
     said_goodbye: bool = False
     telemetry_sequence: int = 0

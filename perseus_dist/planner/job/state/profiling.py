@@ -80,6 +80,7 @@ class Profiling:
         sweeps: By id, all whose samples are still of interest.
         ended_series: Those that no sample is awaited from.
         samples: By series, by rank, in the order of arrival.
+        reached_mhz: By rank that heat keeps from the newest series' highest clock, the clock [MHz] that it reaches.
         acked_samples: By (rank, incarnation), the highest sequence ever accepted.
         is_unplannable: Whether the ranks as they are have measured nothing that a plan can be made of.
         held_back_s: [s] that iterations took in the latest sweep, where no rank could measure blocking power because
@@ -87,6 +88,7 @@ class Profiling:
         reprofiled_at_s: [s] when a sweep beside a plan was last begun, or None.
         is_unchecked: A sweep has ended whose profile has not been looked at for steps.
         num_step_sweeps: Sweeps that steps gave cause to.
+        num_misstated_sweeps: Sweeps of stages whose computations took another time in probes than the profile says.
         cost: Of the newest series, until a plan is made of it.
         stages: Of earlier shapes of the job.
         has_tried_stages: Whether they were looked at for the present shape.
@@ -97,12 +99,14 @@ class Profiling:
     sweeps: dict[int, SweepBegun] = field(default_factory=dict)
     ended_series: set[int] = field(default_factory=set)
     samples: dict[int, dict[int, list[TakenSamples]]] = field(default_factory=dict)
+    reached_mhz: dict[int, int] = field(default_factory=dict)
     acked_samples: dict[tuple[int, int], int] = field(default_factory=dict)
     is_unplannable: bool = False
     held_back_s: float = 0.0
     reprofiled_at_s: float | None = None
     is_unchecked: bool = False
     num_step_sweeps: int = 0
+    num_misstated_sweeps: int = 0
     cost: SweepCost | None = None
     stages: tuple[MeasuredStage, ...] = ()
     has_tried_stages: bool = False

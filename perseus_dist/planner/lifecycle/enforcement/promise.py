@@ -35,6 +35,7 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
         job.enforcement.guard.swept_until = effective_iteration(job, now_s) + 1
     return job.enforcement.guard.observe(
         state.rank.rank,
+        state.rank.dp_rank,
         report,
         is_planned=is_planned and report.point != NO_POINT,
         num_attached=job.num_attached,

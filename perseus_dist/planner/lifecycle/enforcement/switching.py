@@ -177,7 +177,7 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
     effective = effective_iteration(job, now_s)
     decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
     job.enforcement.switch = decided
-    job.enforcement.guard.begin_plan(effective)
+    job.enforcement.guard.begin_plan(effective, _moved(before, decided))
     job.measured.saving.plans.begin(effective, decided.directives, followed_plan(job))
     job.measured.enforced.clear()
     job.num_changes += 1
@@ -208,6 +208,12 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
             for stream, rank in job.members.rank_of_stream.items()
         ),
     ]
+
+
+def _moved(before: SwitchDecided | None, decided: SwitchDecided) -> list[int]:
+    """The dp_ranks whose order is another one than before."""
+    orders = before.directives if before is not None else {}
+    return [dp_rank for dp_rank, order in decided.directives.items() if orders.get(dp_rank) != order]
 
 
 def own_tables(members: Membership, own: OwnTableMade) -> list[Effect]:

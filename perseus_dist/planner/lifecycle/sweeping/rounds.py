@@ -5,11 +5,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, median
 
+from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
 from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
 from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, curves, of_newest_state, witnesses
 from perseus_dist.planning.profile.between_clocks import slow_points
+from perseus_dist.straggler.evidence.gpu_evidence import THROTTLE_REASONS
 
 Steps = dict[int, tuple[int, ...]]
 """By rank, its clock [MHz] in each step, descending."""
@@ -56,7 +59,8 @@ def next_round(job: Job, series: int) -> Steps:
 
     What a replica measured that is not believed, or left out, is measured again by others; so are clocks at which a
     single measurement was disturbed, or has missed a computation. All begin with the maximum clock, which shows whether
-    they are what they were.
+    they are what they were. A stage all of whose GPUs heat keeps from that clock is measured at the highest that they
+    reach: plans that know no clock so high would be slow.
 
     Args:
         job: With all the samples that were asked for.
@@ -83,15 +87,33 @@ def next_round(job: Job, series: int) -> Steps:
     )
     lowest_mhz = max((min(seen[pp_rank]) for pp_rank in replicas if pp_rank in seen), default=0)
     asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
+    highest_mhz = max(ordered_mhz)
+    held_mhz = {
+        pp_rank: _held_back_to(job, of_stage)
+        for pp_rank, of_stage in replicas.items()
+        if highest_mhz not in seen.get(pp_rank, {})
+    }
     wanted = {
-        pp_rank: {clock for clock in asked_mhz if clock not in seen.get(pp_rank, {})}
+        pp_rank: {clock for clock in _up_to(held_mhz.get(pp_rank, 0), asked_mhz) if clock not in seen.get(pp_rank, {})}
         | _disturbed_once(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}))
         for pp_rank in replicas
     }
-    highest_mhz = max(ordered_mhz)
     steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
     is_unseen = [rank for rank in setters if highest_mhz in wanted.get(places[rank].pp_rank, ()) and rank in believed]
     return {rank: (highest_mhz, *steps.get(rank, ())) for rank in sorted({*steps, *is_unseen})}
+
+
+def note_reading(profiling: Profiling, rank: int, reading: GpuSample) -> None:
+    """Note which clock a rank reaches at full clocks of the sweep under way, where heat keeps it below."""
+    if profiling.sweep is None:
+        return
+    highest_mhz = profiling.sweep.ordered.clocks_mhz[0]
+    if 0 < reading.requested_mhz < highest_mhz:
+        return
+    if reading.clock_mhz < highest_mhz and reading.event_reasons & THROTTLE_REASONS:
+        profiling.reached_mhz[rank] = reading.clock_mhz
+    else:
+        profiling.reached_mhz.pop(rank, None)
 
 
 def _replicas(job: Job, ranks: Iterable[int]) -> dict[int, dict[int, list[int]]]:
@@ -113,6 +135,22 @@ def _shared(
         for dp_rank, own in shares(clocks_mhz[pp_rank], sorted(of_stage), seen.get(pp_rank, {})).items():
             steps |= dict.fromkeys(of_stage[dp_rank], own)
     return steps
+
+
+def _held_back_to(job: Job, of_stage: Mapping[int, Sequence[int]]) -> int:
+    """[MHz] the highest clock that a replica of a stage reaches, if heat keeps all from the maximum; else 0."""
+    reached_mhz, reached = [], job.profiling.reached_mhz
+    for ranks in of_stage.values():
+        least_mhz = min(reached.get(rank, math.inf) for rank in ranks)
+        if least_mhz == math.inf:
+            return 0
+        reached_mhz.append(max((clock for clock in settable_clocks_mhz(job, ranks) if clock <= least_mhz), default=0))
+    return max(reached_mhz, default=0)
+
+
+def _up_to(held_mhz: int, clocks_mhz: Collection[int]) -> set[int]:
+    """Those clocks that a stage reaches, and the highest of all [MHz] that it does; 0 where it is not held back."""
+    return {clock for clock in clocks_mhz if clock <= held_mhz} | {held_mhz} if held_mhz else set(clocks_mhz)
 
 
 def _disturbed_once(of_stage: Iterable[MeasuredCurve], seen: Mapping[int, Counter[int]]) -> set[int]:

@@ -56,6 +56,7 @@ def begin_series(
         now_s: [s] monotonic.
         is_profile: Whether a profile is wanted, or blocking power and latency alone.
     """
+    job.profiling.reached_mhz.clear()
     steps = first_round(job, clocks_mhz, ranks) | dict.fromkeys(first_only, tuple(clocks_mhz[:1]))
     first_iteration = effective_iteration(job, now_s)
     series = job.profiling.sweep_id + 1

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.straggler.evidence.gpu_evidence import (
@@ -15,7 +16,8 @@ from perseus_dist.straggler.evidence.gpu_evidence import (
 )
 
 MAX_GPUS = 1024
-_UNKNOWN_HOST = "not named"
+MAX_FINDINGS = 256
+UNKNOWN_HOST = "not named"
 _REASONS = (
     (REASON_HW_THERMAL | REASON_SW_THERMAL, "slowed by heat"),
     (REASON_POWER_BRAKE, "slowed by the power supply"),
@@ -27,6 +29,7 @@ _REASONS = (
 def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
     """Nodes by name, the GPUs of each by job and rank, for the template; at most ``MAX_GPUS`` of them."""
     gpus: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    found: defaultdict[str, set[Finding]] = defaultdict(set)
     shown = left_out = 0
     for job in jobs:
         for rank, state in sorted(job.members.ranks.items()):
@@ -36,17 +39,39 @@ def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
                 left_out += 1
                 continue
             shown += 1
-            gpus[state.host or _UNKNOWN_HOST].append(_gpu(job.job_id, rank, state))
+            host = state.host or UNKNOWN_HOST
+            gpus[host].append(_gpu(job.job_id, rank, state))
+            found[host].update(state.findings)
     nodes = [
         {
             "host": host,
             "gpus": of_host,
             "num_leased": sum(gpu["is_leased"] for gpu in of_host),
+            "num_findings": len(found[host]),
             "findings": list(dict.fromkeys(gpu["refusal"] for gpu in of_host if gpu["refusal"])),
         }
         for host, of_host in sorted(gpus.items())
     ]
     return {"nodes": nodes, "num_left_out": left_out}
+
+
+def node_document(jobs: Iterable[Job], host: str) -> dict[str, Any]:
+    """One node: its GPUs by job and rank, and what agents found wrong as they started, each finding once."""
+    gpus: list[dict[str, Any]] = []
+    findings: dict[Finding, list[str]] = {}
+    left_out = 0
+    for job in jobs:
+        for rank, state in sorted(job.members.ranks.items()):
+            if state.stream is None or (state.host or UNKNOWN_HOST) != host:
+                continue
+            if len(gpus) == MAX_GPUS:
+                left_out += 1
+                continue
+            gpus.append(_gpu(job.job_id, rank, state))
+            for finding in state.findings:
+                findings.setdefault(finding, []).append(f"{job.job_id} rank {rank}")
+    ordered = sorted(findings.items(), key=lambda found: (found[0].level is not Level.FAIL, found[0].subject))
+    return {"host": host, "gpus": gpus, "num_left_out": left_out, "findings": ordered[:MAX_FINDINGS]}
 
 
 def _gpu(job_id: str, rank: int, state: RankState) -> dict[str, Any]:

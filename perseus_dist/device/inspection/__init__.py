@@ -1,0 +1,1 @@
+"""Checks of a node for setting clocks and reading energy."""
