@@ -1,7 +1,7 @@
 """What ``doctor`` says of running jobs."""
 
 from perseus_dist.cli.node.doctor import job_findings
-from perseus_dist.device.inspection import Finding, Level
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 
