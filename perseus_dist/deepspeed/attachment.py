@@ -13,7 +13,7 @@ from typing import Any
 
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.deepspeed.engine_place import place_of
-from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule
+from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule, transfer_of
 from perseus_dist.deepspeed.engine_workload import workload_of
 from perseus_dist.deepspeed.monitor import write_status
 from perseus_dist.planning.schedule.instruction import Kind
@@ -145,6 +145,9 @@ class Attachment:
 
     def _told(self, command: type, function: Callable[..., Any]) -> Callable[..., Any]:
         name = command.__name__
+        transfer = transfer_of(name, self._counter.stage)
+        if transfer is not None:
+            return self._transferring(*transfer, function)
         if not is_instruction(name):
             return function
 
@@ -156,9 +159,21 @@ class Attachment:
                 return function(engine, *args, **kwargs)
             self._safely(lambda member: member.begin(instruction))
             result = function(engine, *args, **kwargs)
-            self._safely(lambda member: member.end(instruction))
+            self._safely(lambda member: member.end(instruction, is_sent=False))
             if instruction.kind == Kind.FORWARD:
                 self._tokens.add(_input_of(engine, kwargs.get("buffer_id")))
+            return result
+
+        return run
+
+    def _transferring(self, kind: str, sender: int, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A slow link takes its time once the tensor is there: it holds both sides from when both have come to it."""
+
+        @functools.wraps(function)
+        def run(engine: Any, *args: Any, **kwargs: Any) -> Any:
+            result = function(engine, *args, **kwargs)
+            if self._is_training:
+                self._safely(lambda member: member.send(kind, sender))
             return result
 
         return run

@@ -22,8 +22,13 @@ _KINDS: Final[dict[str, str]] = {
     "OptimizerStep": STEP,
 }
 _ONCE_AN_ITERATION = frozenset({TIED, REDUCE, STEP})
-_SENT_BY: Final[dict[str, str]] = {"SendActivation": Kind.FORWARD, "SendGrad": Kind.BACKWARD}
-_WAITING = frozenset({*_SENT_BY, "RecvActivation", "RecvGrad"})
+_TRANSFERS: Final[dict[str, tuple[str, int]]] = {  # what they send or receive, and how many stages on its sender is
+    "SendActivation": (Kind.FORWARD, 0),
+    "RecvActivation": (Kind.FORWARD, -1),
+    "SendGrad": (Kind.BACKWARD, 0),
+    "RecvGrad": (Kind.BACKWARD, 1),
+}
+_WAITING = frozenset(_TRANSFERS)
 _UNPLANNED = {
     # A send leaves with the next batch of exchanges, and that may be behind another instruction. Plans that do not know
     # that slow its iterations down by 1 to 4 %: replayed on the profile of GPT-3 175B on A100, 4 ranks.
@@ -63,9 +68,12 @@ def is_instruction(command: str) -> bool:
     return command in _KINDS
 
 
-def sent_by(command: str) -> str | None:
-    """The kind of instruction whose result a command of this class sends; None for one that sends nothing."""
-    return _SENT_BY.get(command)
+def transfer_of(command: str, stage: int) -> tuple[str, int] | None:
+    """The kind and the stage of the instruction whose result a command of this class, on a stage, sends or receives."""
+    if command not in _TRANSFERS:
+        return None
+    kind, distance = _TRANSFERS[command]
+    return kind, stage + distance
 
 
 def read_schedule(engine: Any) -> Schedule:

@@ -8,7 +8,8 @@ clock decides how long it takes::
 
 So host work that is shorter than its kernel does not show. ``perseus-dist sim --forward-ms 35 --backward-ms 65 --
 COMMAND`` tells every process of COMMAND how long instructions take. A transfer holds its sender up before the framework
-sends: the receiver gets it so much later, as from a slow link in 1F1B.
+sends: the receiver gets it so much later, as from a slow link in 1F1B. DeepSpeed's holds both sides up in their own
+commands, one transfer after the other.
 """
 
 import json

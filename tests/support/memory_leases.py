@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from perseus_dist.planner.job.facts import BudgetSet, PricePolicySet, Fact
+from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
 
@@ -84,7 +84,9 @@ class MemoryLeases:
             orphans=sorted(orphans, key=lambda job: crc32(f"{job}{self.number}".encode())),
             replicas=sorted(one.address for number, one in database.replicas.items() if database.lives(number)),
             policies=database.replicas[keeper].address if database.lives(keeper) else "",
-            patterns=[fact.jobs for fact in database.facts.get("", ()) if isinstance(fact, (BudgetSet, PricePolicySet))],
+            patterns=[
+                fact.jobs for fact in database.facts.get("", ()) if isinstance(fact, (BudgetSet, PricePolicySet))
+            ],
         )
 
     def claim(self, jobs: Collection[str], *, known_only: bool = False) -> "dict[str, Claimed | str]":

@@ -120,9 +120,13 @@ def find_planners(args: argparse.Namespace) -> list[Endpoint]:
     named = args.planner or os.environ.get(PLANNER_VARIABLE)
     if named or client_tls(args):
         return [named_planner(args, named)]
+    return [named_planner(args, None), *embedded_planners()]
+
+
+def embedded_planners() -> list[Endpoint]:
+    """Those of this user's jobs on this node that embed their planner."""
     found = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
-    embedded = [Endpoint(address=planner.address, token=planner.token, is_embedded=True) for planner in found]
-    return [named_planner(args, None), *embedded]
+    return [Endpoint(address=planner.address, token=planner.token, is_embedded=True) for planner in found]
 
 
 @contextmanager

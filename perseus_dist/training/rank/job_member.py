@@ -159,14 +159,24 @@ class JobMember:
         if self._device is not None:
             self._device.end()
 
-    def end(self, instruction: Instruction) -> None:
-        """The instruction ends."""
+    def end(self, instruction: Instruction, *, is_sent: bool = True) -> None:
+        """The instruction ends.
+
+        Args:
+            instruction: The one that began last.
+            is_sent: Whether its result leaves at once; otherwise ``send`` says when it does.
+        """
         if self._device is not None:
             self._device.end()
         if self._boundaries is not None and self._granularity == Granularity.INSTRUCTION:
             self._boundaries.end(instruction)
+        if is_sent:
+            self.send(instruction.kind, instruction.stage)
+
+    def send(self, kind: str, stage: int) -> None:
+        """A result of such an instruction of a stage leaves for another rank, or has come from one."""
         if self._device is not None:
-            self._device.send(instruction.kind, instruction.stage)
+            self._device.send(kind, stage)
 
     def end_iteration(self, tokens: int = 0, input_wait_ns: int | None = None) -> None:
         """The iteration is over.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perseus_dist.cli.jobs.planner_client import add_planner_arguments
 from perseus_dist.cli.node.doctor.certificates import inspect_certificates
+from perseus_dist.cli.node.doctor.jobs import inspect_embedded
 from perseus_dist.cli.node.doctor.packages import inspect_packages
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
 from perseus_dist.cli.node.doctor.settings import inspect_settings
@@ -27,8 +28,9 @@ example:
   perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
 Looks at packages, settings files, certificates, driver, GPUs, the right to set clocks, clock daemons, other jobs,
-operators' locks and power caps, Slurm's settings, the node relay, and the planner with its tokens. Asks clockd for a
-lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps perseus-dist from working.
+operators' locks and power caps, Slurm's settings, the node relay, and the planner with its tokens and the troubles of
+its jobs; without --planner, at those of jobs on this node that embed theirs. Asks clockd for a lease of each GPU and
+gives it back; sets nothing. Exits with 1 if something keeps perseus-dist from working.
 """
 
 _READABLE_BY_ALL = 0o644  # node_exporter is another user
@@ -73,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
     of_settings, settings = inspect_settings(os.environ)
     findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_device(os.environ)]
     findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ)]
-    if args.planner is not None:
+    if args.planner is None:
+        findings += inspect_embedded(args)
+    else:
         for address in args.planner.split(","):
             findings += inspect_planner(args, address)
     if args.json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perseus_dist.cli.jobs.call_troubles import certificate_end_s, connection_trouble
 from perseus_dist.cli.jobs.planner_client import PlannerCallError, client_tls, named_planner, planner_calls
 from perseus_dist.cli.node.doctor.certificates import SOON_S, day_of
+from perseus_dist.cli.node.doctor.jobs import job_findings
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.rpc.relay_contract import RELAY_VARIABLE
 
@@ -21,7 +22,7 @@ _RELAY_TIMEOUT_S = 1.0
 
 
 def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]:
-    """Whether this planner of ``--planner`` can be reached, serves, and takes the token; and which tokens end soon."""
+    """Whether this planner of ``--planner`` can be reached, serves, and takes the token; what troubles its jobs, and which tokens end soon."""
     if (trouble := connection_trouble(address, client_tls(args))) is not None:
         yield Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
         return
@@ -36,6 +37,7 @@ def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]
         yield Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
         return
     yield Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")
+    yield from job_findings(jobs, f" --planner {address}")
     now_s, tls = time.time(), client_tls(args)
     end_s = None if tls is None else certificate_end_s(address, tls)
     if end_s is not None and end_s <= now_s + SOON_S:

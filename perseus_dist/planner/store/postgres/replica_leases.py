@@ -8,7 +8,7 @@ it reads are all that the owner before has stored, and will ever store.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from perseus_dist.planner.job.facts import BudgetSet, PricePolicySet, Fact
+from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
