@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perseus_dist.cli.jobs.budgets import add_budget_actions
+from perseus_dist.cli.jobs.policies.budgets import add_budget_actions
 from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of

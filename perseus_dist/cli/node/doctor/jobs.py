@@ -1,4 +1,4 @@
-"""What troubles running jobs, as their planners say it."""
+"""Troubles of running jobs, in the words of their planners."""
 
 import argparse
 from collections.abc import Iterable, Iterator

@@ -22,7 +22,7 @@ _RELAY_TIMEOUT_S = 1.0
 
 
 def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]:
-    """Whether this planner of ``--planner`` can be reached, serves, and takes the token; what troubles its jobs, and which tokens end soon."""
+    """Whether this planner serves and takes the token; its jobs' troubles, and tokens that end soon."""
     if (trouble := connection_trouble(address, client_tls(args))) is not None:
         yield Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
         return

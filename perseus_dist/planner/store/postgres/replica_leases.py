@@ -199,7 +199,8 @@ class ReplicaLeases:
             "WHERE job = '' AND alive_until > now()"
         ).fetchone()
         policies = opened.execute(
-            f"SELECT key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = '' AND kind IN ('BudgetSet', 'PricePolicySet')",
+            f"SELECT key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts "
+            "WHERE job = '' AND kind IN ('BudgetSet', 'PricePolicySet')",
             binary=True,
         ).fetchall()
         return Survey(

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseus_dist.cli.jobs.budget_view import budget_document, format_budgets
 from perseus_dist.cli.jobs.job_arguments import name
-from perseus_dist.cli.jobs.load_target_file import MAX_WATTS, LoadTargetRow, read_load_targets
 from perseus_dist.cli.jobs.planner_client import (
     NODE_PLANNER,
     TIMEOUT_S,
@@ -17,7 +15,9 @@ from perseus_dist.cli.jobs.planner_client import (
     node_planner,
     planner_calls,
 )
-from perseus_dist.cli.jobs.price_view import format_prices, price_document
+from perseus_dist.cli.jobs.policies.budget_view import budget_document, format_budgets
+from perseus_dist.cli.jobs.policies.load_target_file import MAX_WATTS, LoadTargetRow, read_load_targets
+from perseus_dist.cli.jobs.policies.price_view import format_prices, price_document
 from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real, whole
 from perseus_dist.errors import PerseusError
