@@ -1326,7 +1326,22 @@ def test_a_stage_that_heat_keeps_from_the_highest_clock_is_measured_at_the_highe
     measured = [{s.clock_mhz for s in c.samples} for c in fleet.requests[0].contributions]
     assert [max(clocks) for clocks in measured] == [1300] * 4
     ordered_mhz = [sweep.clocks_mhz for sweep in fleet.job.profiling.sweeps.values()]
-    assert ordered_mhz[:2] == [(1400, 1100, 800), (1400, 1300)]
+    assert ordered_mhz[:3] == [(1400, 1100, 800), (1400, 1300), (1400,)]
+
+
+def test_heat_that_ends_within_a_sweep_leaves_the_highest_clock_measured() -> None:
+    """The profile knew nothing above what heat had left, and another sweep began beside its plan."""
+    fleet = Fleet(dp=2, policy=replace(_adaptive(2), num_first_clocks=3))
+    fleet.reached_mhz, fleet.seen_mhz, fleet.event_reasons = range(1310), 1305, 0x20
+    fleet.to_profiling()
+    for _ in range(50):
+        if len(fleet.job.profiling.sweeps) == 3:
+            fleet.reached_mhz, fleet.seen_mhz, fleet.event_reasons = range(10_000), 1400, 0
+        if fleet.requests:
+            break
+        fleet.iterate()
+    measured = [{s.clock_mhz for s in c.samples} for c in fleet.requests[0].contributions]
+    assert [max(clocks) for clocks in measured] == [1400] * 4
 
 
 def test_what_a_sweep_measured_can_be_planned_with() -> None:

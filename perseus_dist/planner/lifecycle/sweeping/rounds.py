@@ -19,6 +19,7 @@ Steps = dict[int, tuple[int, ...]]
 
 _UNSTEADY_SHARE = 0.003  # of a time, as its standard error
 _UNSTEADY_TIMES = 3.0
+_NUM_HELD_ROUNDS = 3  # in which heat keeps a stage from the maximum clock, before it is taken to last
 
 
 def settable_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
@@ -60,7 +61,8 @@ def next_round(job: Job, series: int) -> Steps:
     What a replica measured that is not believed, or left out, is measured again by others; so are clocks at which a
     single measurement was disturbed, or has missed a computation. All begin with the maximum clock, which shows whether
     they are what they were. A stage all of whose GPUs heat keeps from that clock is measured at the highest that they
-    reach: plans that know no clock so high would be slow.
+    reach: plans that know no clock so high would be slow. Heat may be over by the third round, which asks for the
+    maximum clock once more.
 
     Args:
         job: With all the samples that were asked for.
@@ -88,6 +90,7 @@ def next_round(job: Job, series: int) -> Steps:
     lowest_mhz = max((min(seen[pp_rank]) for pp_rank in replicas if pp_rank in seen), default=0)
     asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
     highest_mhz = max(ordered_mhz)
+    num_round = max(ordered.num_round for ordered in of_series)
     held_mhz = {
         pp_rank: _held_back_to(job, of_stage)
         for pp_rank, of_stage in replicas.items()
@@ -96,6 +99,7 @@ def next_round(job: Job, series: int) -> Steps:
     wanted = {
         pp_rank: {clock for clock in _up_to(held_mhz.get(pp_rank, 0), asked_mhz) if clock not in seen.get(pp_rank, {})}
         | _disturbed_once(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}))
+        | ({highest_mhz} if held_mhz.get(pp_rank) and num_round < _NUM_HELD_ROUNDS else set())
         for pp_rank in replicas
     }
     steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
