@@ -5,6 +5,7 @@ import math
 from io import StringIO
 
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.detection import OwnRequest
 from perseus_dist.planning.schedule.instruction import Kind, kind_from_profile_name
 from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
 from perseus_dist.simulation.chaos.world.world import ProfileRow
@@ -27,7 +28,8 @@ def undisturbed_profile(job: ScenarioJob) -> str:
 def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[ProfileRow, ...]:
     """The computations that a job's plans are made from, each beside its truth; none without a plan.
 
-    Where every pipeline follows a plan of its own, that is the profile times how slow a stage's best replica is.
+    Where every pipeline follows a plan of its own, or has one made beside a new table, that is the profile times how
+    slow a stage's best replica is.
 
     Args:
         job: Of the planner.
@@ -38,7 +40,7 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
         return ()
     factors = dict.fromkeys(range(job.spec.pp_size), math.inf)
     for dp_rank in range(job.spec.dp_size):
-        own = job.straggler_plan_in_force(dp_rank)
+        own = job.straggler_plan_in_force(dp_rank) or _asked_for(job, dp_rank)
         slow = {one.pp_rank: one.factor for one in own.slow_ranks if not one.cap_mhz} if own else {}
         factors = {pp_rank: min(factor, slow.get(pp_rank, 1.0)) for pp_rank, factor in factors.items()}
     preset = find_preset(gpu)
@@ -66,3 +68,11 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
             )
         )
     return tuple(rows)
+
+
+def _asked_for(job: Job, dp_rank: int) -> OwnRequest | None:
+    """The plan of a pipeline alone that is being made beside the newest table of all."""
+    asked = job.detection.own_requests.get(dp_rank)
+    if asked is None or asked.request_id is None or job.plan is None:
+        return None
+    return asked if asked.base_revision == job.plan.revision else None
