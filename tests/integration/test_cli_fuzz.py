@@ -154,6 +154,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str) -> 
     for effect in ("perseus_dist.deepspeed.launcher.shim.write", *EFFECTS):
         monkeypatch.setattr(effect, reach)
     monkeypatch.setattr("perseus_dist.cli.node.doctor.command.inspect_device", lambda _environ: ())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     return tmp_path
 
 
