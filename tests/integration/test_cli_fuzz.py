@@ -153,7 +153,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planner: str) -> 
     # The launcher's first: it binds the one of opt_in, which is replaced after it.
     for effect in ("perseus_dist.deepspeed.launcher.shim.write", *EFFECTS):
         monkeypatch.setattr(effect, reach)
-    monkeypatch.setattr("perseus_dist.cli.node.doctor.inspect_device", lambda _environ: ())
+    monkeypatch.setattr("perseus_dist.cli.node.doctor.command.inspect_device", lambda _environ: ())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     return tmp_path
 
 

@@ -73,9 +73,10 @@ def test_each_start_goes_on_where_the_one_before_has_ended(start: Start, tmp_pat
     second = start(1)
     wait_until(second.are_locked)
     wait_until(lambda: second.told()["phase"] == "enforcing" and second.told()["baseline"]["num_iterations"] >= 2)
-    told = phases(second)
-    assert not {"profiling", "planning"} & set(told[: told.index("enforcing")])
-    assert "re-profiling" not in told
+    assert not {"profiling", "re-profiling"} & set(phases(second))
+    told = second.told()["phases"][: phases(second).index("enforcing")]
+    # On a busy machine a transfer may seem slower than planned.
+    assert [phase for phase in told if phase["phase"] == "planning" and "transfers" not in phase["reason"]] == []
     end(second)
 
     third = start(2, LONGER)

@@ -5,7 +5,7 @@ costs the same combination of its energies. It is given all points and not their
 shares no code with the package.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,6 @@ from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.problem import concatenated_begin, make_problem
 from perseus_dist.planning.profile.cost_curve import CostCurve, cost_curve
 from perseus_dist.planning.profile.profile import Measurements, read_profile
-from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import j_from_uj, ms_from_ps, s_from_ps, uw_from_w
 
@@ -30,11 +29,10 @@ Edges = Sequence[tuple[int, int]]
 MILLISECOND_PS = 10**9
 
 
-def least_energy(points: Sequence[Points], edges: Edges, deadline: float, lags: Sequence[float] | None = None) -> float:
+def least_energy(points: Sequence[Points], edges: Edges, deadline: float) -> float:
     """Least energy of all instructions together within a deadline; infinite where nothing is in time.
 
-    Variables are the starts of all instructions, and the weights of their points. Any units will do. ``lags`` say how
-    long after the end of the first each edge's second may begin.
+    Variables are the starts of all instructions, and the weights of their points. Any units will do.
     """
     # Here, since each process of a run of the tests imports this module, and one of them runs it.
     from scipy.optimize import linprog  # type: ignore[import-untyped]
@@ -55,7 +53,7 @@ def least_energy(points: Sequence[Points], edges: Edges, deadline: float, lags: 
     solved = linprog(
         np.concatenate((np.zeros(num_instructions), energy)),
         A_ub=hstack([starts, duration[ending]]),
-        b_ub=np.concatenate((-np.array(lags or [0.0] * num_edges), np.full(num_instructions, deadline))),
+        b_ub=np.concatenate((np.zeros(num_edges), np.full(num_instructions, deadline))),
         A_eq=hstack([csr_array((num_instructions, num_instructions)), total_weight]),
         b_eq=np.ones(num_instructions),
         bounds=(0, None),
@@ -241,9 +239,40 @@ def test_published_profiles(shared_data: Path, name: str, blocking_w: float, mic
             assert total_j * (1 - 1e-6) <= expected_j <= total_j * (1 + bound.tolerance + 1e-6)
 
 
+Transfer = tuple[int, str, int]  # stage that sends, kind of its computation, microbatch
+
+
+def transfers_of(*, pp: int, microbatches: int) -> list[Transfer]:
+    forwards = [(stage, "F", microbatch) for stage in range(pp - 1) for microbatch in range(microbatches)]
+    return [*forwards, *((stage + 1, "B", microbatch) for stage, _, microbatch in forwards)]
+
+
+def megatron_1f1b(stage: int, *, pp: int, microbatches: int) -> Iterator[str | tuple[Transfer, ...]]:
+    """Computations of a stage, and the calls between them with the transfers that each waits for.
+
+    As in ``forward_backward_pipelining_without_interleaving``; transfers beyond the ends of the pipeline are named too.
+    """
+    warmup = pp - 1 - stage
+    for microbatch in range(warmup):
+        yield ((stage - 1, "F", microbatch),)
+        yield "F"
+        yield ((stage, "F", microbatch),)
+    yield ((stage - 1, "F", warmup),)
+    for number in range(microbatches - warmup):
+        yield "F"
+        yield ((stage, "F", warmup + number), (stage + 1, "B", number))
+        yield "B"
+        received = [(stage - 1, "F", warmup + number + 1)] if number + 1 < microbatches - warmup else []
+        yield ((stage, "B", number), *received)
+    for microbatch in range(microbatches - warmup, microbatches):
+        yield ((stage + 1, "B", microbatch),)
+        yield "B"
+        yield ((stage, "B", microbatch),)
+
+
 @pytest.mark.parametrize("transfer_ms", [0.1, 5, 200])
 def test_transfers_that_block_their_sender(shared_data: Path, tmp_path: Path, transfer_ms: float) -> None:
-    """The programme knows no transfers as nodes: what comes after a send, on either side, may begin so much later."""
+    """The programme is written from what Megatron-LM calls: a transfer begins once both of its sides have called."""
     text = (shared_data / "sosp24" / "stage_profile" / "gpt3-175b+a100_sxm_bf16.csv").read_text().rstrip("\n")
     send_s = {(stage, kind): (stage + 1) * transfer_ms / 4e3 for stage in range(8) for kind in "FB"}
     send_s[7, "F"] = send_s[0, "B"] = 0.0
@@ -252,15 +281,29 @@ def test_transfers_that_block_their_sender(shared_data: Path, tmp_path: Path, tr
     profile, schedule, blocking_w = read_profile(tmp_path / "profile.csv"), one_f_one_b(pp=8, microbatches=12), 83.64
     problem = make_problem(schedule, profile, blocking_uw_of_rank=[int(uw_from_w(blocking_w))] * 8)
     bound = plan_frontier(problem, num_points=2).bound
-    computations = [instruction for order in schedule.ranks for instruction in order]
-    points = []
-    for instruction in computations:
-        measured = profile.measurements[instruction.stage, instruction.kind]
-        times_s, energies_j = measured.times_s[0], measured.energies_j[0]
-        points.append(list(zip(times_s.tolist(), (energies_j - blocking_w * times_s).tolist(), strict=True)))
-    edges = build_dag(schedule).edges.tolist()
-    lags = [send_s[computations[before].stage, computations[before].kind] for before, _ in edges]
+    points: list[Points] = []
+    edges: list[tuple[int, int]] = []
+
+    def node(choices: Points, *after: int) -> int:
+        points.append(choices)
+        edges.extend((before, len(points) - 1) for before in after)
+        return len(points) - 1
+
+    transfers = {key: node([(send_s[key[0], key[1]], 0.0)]) for key in transfers_of(pp=8, microbatches=12)}
+    for stage in range(8):
+        last: list[int] = []
+        for step in megatron_1f1b(stage, pp=8, microbatches=12):
+            if isinstance(step, str):
+                measured = profile.measurements[stage, step]
+                times_s, energies_j = measured.times_s[0], measured.energies_j[0]
+                choices = list(zip(times_s.tolist(), (energies_j - blocking_w * times_s).tolist(), strict=True))
+                last = [node(choices, *last)]
+            else:
+                called = node([(0.0, 0.0)], *last)
+                moved = [transfers[key] for key in step if key in transfers]
+                edges.extend((called, transfer) for transfer in moved)
+                last = [called, *moved]
     deadlines_ps = np.linspace(bound.time_ps[0], bound.time_ps[-1], 12).astype(np.int64)
     for deadline_s, total_j in zip(s_from_ps(deadlines_ps), j_from_uj(bound.total_uj(deadlines_ps)), strict=True):
-        expected_j = least_energy(points, edges, deadline_s + 1e-10, lags) + 8 * blocking_w * deadline_s
+        expected_j = least_energy(points, edges, deadline_s + 1e-10) + 8 * blocking_w * deadline_s
         assert total_j == pytest.approx(expected_j, rel=1e-6)

@@ -24,6 +24,7 @@ KNOWN_SPAWNS = {
     "boundaries/agent_process.py": 1,
     "cli/simulated/sim.py": 1,  # the user's command
     "deepspeed/rank_main.py": 1,  # the user's program
+    "device/inspection/slurm.py": 1,  # scontrol
     "device/lease/clockd_process.py": 1,
     "device/lease/connectors.py": 1,
     "device/lease/detach.py": 1,  # a fork that goes on as it is
@@ -96,6 +97,7 @@ def test_every_process_that_this_package_starts_of_itself_is_among_them() -> Non
     }
     assert commands.keys() >= KNOWN_SPAWNS.keys() - {
         "cli/simulated/sim.py",
+        "device/inspection/slurm.py",  # scontrol
         "device/lease/detach.py",
         "deepspeed/rank_main.py",
         "simulation/chaos/campaign.py",

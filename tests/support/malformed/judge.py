@@ -97,7 +97,7 @@ def workplace(folder: Path) -> Iterator[dict[str, Generator]]:
         report = report_folder(folder / "run")
         for effect in EFFECTS:
             stack.enter_context(patch(effect, reach))
-        stack.enter_context(patch("perseus_dist.cli.node.doctor.inspect_device", lambda _environ: ()))
+        stack.enter_context(patch("perseus_dist.cli.node.doctor.command.inspect_device", lambda _environ: ()))
         stack.enter_context(patch("perseus_dist.cli.node.clockd.check_usable", lambda _environ: None))
         drawn = {
             **dict.fromkeys(("argument", "one more argument", "another argument"), arguments.bad_argument),
