@@ -11,7 +11,7 @@ import pytest
 from memory_leases import LEASE_S, Database, MemoryLeases
 
 from perseus_dist.planner.access.refusal import RefusalError
-from perseus_dist.planner.job.facts import BudgetSet, Fact, StragglerKnown
+from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet, StragglerKnown
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import BEAT_S, Ownership
 from perseus_dist.planner.store.lease_table import Claimed
@@ -227,7 +227,16 @@ def test_a_replica_that_leaves_hands_everything_over_at_once() -> None:
     played(play)
 
 
-def test_jobs_of_a_budget_go_to_the_replica_that_keeps_the_policies() -> None:
+HALL = BudgetSet(
+    name="hall", watts=1e6, jobs=("llama-*",), objective="total", guard_band=0.0, weights=(), max_slowdowns=()
+)
+CHEAP = PricePolicySet(
+    name="cheap", jobs=("llama-1", "llama-2", "llama-3"), signal="day-ahead", deadline_s=1e9, iterations=1000
+)
+
+
+@pytest.mark.parametrize("policy", [HALL, CHEAP], ids=["budget", "price"])
+def test_jobs_of_a_policy_go_to_the_replica_that_keeps_the_policies(policy: BudgetSet | PricePolicySet) -> None:
     async def play() -> None:
         fleet = Fleet(2)
         keeper, other = fleet.replicas
@@ -239,10 +248,7 @@ def test_jobs_of_a_budget_go_to_the_replica_that_keeps_the_policies() -> None:
         with pytest.raises(RefusalError) as refused:
             await other.ownership.ensure("")
         assert refused.value.owner == "replica-0"
-        budget = BudgetSet(
-            name="hall", watts=1e6, jobs=("llama-*",), objective="total", guard_band=0.0, weights=(), max_slowdowns=()
-        )
-        assert keeper.write("", budget)
+        assert keeper.write("", policy)
         await fleet.pass_time(2 * BEAT_S)
         assert other.endings["llama-1"].owner == "replica-0"
         assert {job_id for job_id in keeper.jobs if job_id} == {"llama-1", "llama-2"}
@@ -252,7 +258,7 @@ def test_jobs_of_a_budget_go_to_the_replica_that_keeps_the_policies() -> None:
         keeper.is_running = False
         await fleet.pass_time(LEASE_S + 3 * BEAT_S)
         assert set(other.jobs) == {"", "gpt", "llama-1", "llama-2", "llama-3"} - {"llama-3"}
-        assert other.jobs[""] == [budget]
+        assert other.jobs[""] == [policy]
 
     played(play)
 
