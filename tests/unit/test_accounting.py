@@ -244,7 +244,10 @@ def test_a_submission_is_read_from_the_environment() -> None:
     assert found.user
 
 
-def test_a_line_for_a_jobs_comment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_for_a_jobs_comment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_dist.cli.jobs.accounting.records._LAST_WORD_S", 0.1)
     write_record(tmp_path, replace(RECORD, energy_j=9 * 3.6e6, saved_j=3.6e6, saved_low_j=2.88e6, saved_high_j=4.32e6))
     assert main(["accounting", "--line", str(tmp_path)]) == 0
     line = "perseus: drew 9 kWh, saved 1 kWh (10.0 %, between 0.8 and 1.2 kWh), lost 0.5 s"
