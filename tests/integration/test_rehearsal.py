@@ -200,7 +200,8 @@ def test_a_token_that_may_not_start_jobs_fails_the_rehearsal_with_the_planners_w
 ) -> None:
     token = Operator(files, served).token("looker", "--role", "view")
     logs = tmp_path / "logs"
-    run = Operator(files, served).rehearse(token, "--pp", "2", "--microbatches", "2", "--log-dir", str(logs))
+    options = ("--pp", "2", "--microbatches", "2", "--iterations", "12", "--log-dir", str(logs))
+    run = Operator(files, served).rehearse(token, *options)
     assert run.returncode == 1, run.stderr
     assert "token looker may not do this" in run.stdout
     assert "0 of 1 jobs passed" in run.stdout

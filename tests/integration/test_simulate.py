@@ -124,7 +124,7 @@ def test_interleaved_with_a_slowdown_target() -> None:
     assert outcome.saving_percent == pytest.approx(outcome.predicted_saving_percent, abs=1)
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_a_planner_that_keeps_dying_loses_nothing_and_stops_nobody(tmp_path: Path) -> None:
     rng = random.Random(7)
     seen: list[pb.JobStatus] = []
