@@ -576,4 +576,5 @@ def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, step
         return
     # The first stage waits for the second, whose clock stays up.
     assert job["enforced"]["energy_j"] < 0.97 * job["baseline"]["energy_j"]
-    assert job["enforced"]["time_s"] < 1.1 * job["baseline"]["time_s"]
+    # 5 % longer than planned at full clocks, where transfers that other processes hold up count too.
+    assert job["enforced"]["time_s"] < 1.2 * job["baseline"]["time_s"]
