@@ -46,7 +46,7 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
         with load_jobs(served.address, "llama-1", "llama-2", token=token):
             command = Command(served, capsys)
             wait_until(lambda: command.phases() == ["enforcing"] * 2)
-            assert command("policy", "show") == (0, "no power budgets\n")
+            assert command("policy", "show") == (0, "no power budgets and no price policies\n")
             free = command.budget("set", "hall", "--watts", "1e6", "--job", "llama-*")
             assert [share["job"] for share in free["shares"]] == ["llama-1", "llama-2"]
             assert not any(share["is_paced"] for share in free["shares"])
@@ -78,7 +78,7 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
                 assert (kept["load_target"], kept["weights"]) == ("grid", {"*-2": 3.0})
                 wait_until(lambda: command.budget("show")["shares"][0]["is_paced"])
                 assert command.budget("clear", "hall", "--load-target", "grid")["cap_w"] == float(cap_w)
-                assert command("policy", "clear", "hall") == (0, "no power budgets\n")
+                assert command("policy", "clear", "hall") == (0, "no power budgets and no price policies\n")
                 code, said = command("policy", "clear", "hall")
                 assert (code, "there is no budget hall" in said) == (2, True)
                 code, said = command("audit", "--json")

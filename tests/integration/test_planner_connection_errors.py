@@ -87,6 +87,17 @@ def test_a_wrong_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the host is not known" in said(capsys, "--planner", "planner.invalid:50151")
 
 
+@pytest.mark.parametrize(
+    "address", ["planner", "planner 1", "planner:99999", ":1", ",", "planner:1,", "dns:///planner:1"]
+)
+def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "--planner", address]) == 2
+    assert "is no address: expected HOST:PORT" in capsys.readouterr().err
+    assert main(["doctor", "--json", "--planner", address]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["level"] for one in findings if one["subject"] == "planner" and "is no address" in one["what"]]
+
+
 def test_encryption_that_only_one_side_wants(
     capsys: pytest.CaptureFixture[str], plain: Planner, encrypted: Planner, mutual: Planner
 ) -> None:

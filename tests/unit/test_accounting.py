@@ -255,6 +255,8 @@ def test_a_line_for_a_jobs_comment(
     write_record(tmp_path, replace(KILLED, began_at=ENDED, energy_j=3.6e6))
     assert main(["accounting", "--line", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("perseus: drew 10 kWh, saved 1 kWh (10.0 %")
+    assert main(["accounting", "--line", str(tmp_path / "none")]) == 2
+    assert "name a report's folder" in capsys.readouterr().err
     unknown = tmp_path / "unknown"
     unknown.mkdir()
     assert main(["accounting", "--line", str(unknown)]) == 2

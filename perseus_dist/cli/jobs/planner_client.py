@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from perseus_dist.cli.jobs.call_troubles import connection_trouble
 from perseus_dist.cli.jobs.replica_calls import ReplicaCalls
 from perseus_dist.errors import PerseusError
+from perseus_dist.planner.access.address import parse_address
 from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, authorization, channel_credentials, read_token
 from perseus_dist.rpc.node_jobs import running_jobs
@@ -184,9 +185,10 @@ def named_planner(args: argparse.Namespace, named: str | None) -> Endpoint:
     """The planner at an address, and the token for it; without an address the node's.
 
     Raises:
+        AddressError: One of the addresses is none.
         ConnectionFileError: The token cannot be read.
     """
-    address = named or DEFAULT_PLANNER
+    address = ",".join(str(parse_address(one.strip())) for one in (named or DEFAULT_PLANNER).split(","))
     if args.token_file is None and named is not None:
         planners = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
         for planner in planners:

@@ -72,7 +72,7 @@ def of_report(folder: Path) -> list[EnergyRecord]:
         AccountingError: There is no such folder, or no run in it.
     """
     finish_if_possible(folder, is_final=False, patience_s=_LAST_WORD_S)
-    records = find(folder, None, None)
+    records = find(folder, None, None) if folder.is_dir() else []
     if not records:
         raise AccountingError(f"{folder}: no run has left anything here that may be read; name a report's folder")
     return records

@@ -54,8 +54,6 @@ def format_budgets(budgets: "Sequence[pb.BudgetStatus]") -> str:
     """All, for people; ends in a line break."""
     from perseus_dist.library.tables import format_table
 
-    if not budgets:
-        return "no power budgets\n"
     texts = []
     for status in budgets:
         text = f"{_head(status)}\n"

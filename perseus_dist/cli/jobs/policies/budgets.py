@@ -249,8 +249,8 @@ def _shown(args: argparse.Namespace, status: "pb.PolicyStatus", only: str | None
         found = {"budgets": [*map(budget_document, budgets)], "prices": [*map(price_document, prices)]}
         print(json.dumps(found))
     else:
-        texts = [format_budgets(budgets)] if budgets or not prices else []
-        print("\n".join([*texts, *([format_prices(prices)] if prices else [])]), end="")
+        texts = [*([format_budgets(budgets)] if budgets else []), *([format_prices(prices)] if prices else [])]
+        print("\n".join(texts) or "no power budgets and no price policies\n", end="")
     is_on_time = all(job.is_on_time for one in prices for job in one.jobs)
     return 0 if is_on_time and all(budget.is_met for budget in budgets) else 1
 

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         findings += inspect_embedded(args)
     else:
         for address in args.planner.split(","):
-            findings += inspect_planner(args, address)
+            findings += inspect_planner(args, address.strip())
     if args.json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

@@ -11,6 +11,7 @@ from perseus_dist.cli.jobs.planner_client import PlannerCallError, client_tls, n
 from perseus_dist.cli.node.doctor.certificates import SOON_S, day_of
 from perseus_dist.cli.node.doctor.jobs import job_findings
 from perseus_dist.messages.finding import Finding, Level
+from perseus_dist.planner.access.address import AddressError, parse_address
 from perseus_dist.rpc.relay_contract import RELAY_VARIABLE
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ _RELAY_TIMEOUT_S = 1.0
 
 def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]:
     """Whether this planner serves and takes the token; its jobs' troubles, and tokens that end soon."""
+    try:
+        parse_address(address)
+    except AddressError as error:
+        yield Finding(level=Level.FAIL, subject="planner", what=str(error), remedy="correct the address")
+        return
     if (trouble := connection_trouble(address, client_tls(args))) is not None:
         yield Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
         return
