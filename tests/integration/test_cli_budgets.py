@@ -57,7 +57,7 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
             assert any(share["is_paced"] for share in tight["shares"])
             code, said = command("policy", "show")
             assert (code, said.startswith("hall (llama-*): ")) == (0, True)
-            assert "slower than its target" in said
+            assert "  slowed by the budget" in said
 
             end = datetime.now(UTC) + timedelta(hours=1)
             span = ("--start", "2026-11-24T00:00:00+00:00", "--end", end.isoformat())

@@ -97,7 +97,7 @@ def _share(share: "pb.BudgetShare") -> dict[str, Any]:
 
 
 def _row(share: "pb.BudgetShare") -> dict[str, Any]:
-    own = "slower than its target" if share.is_paced else "at its own target"
+    own = "slowed by the budget" if share.is_paced else "not slowed by the budget"
     return {
         "job": share.job_id,
         "slowdown_percent": 100 * share.slowdown,
