@@ -1860,6 +1860,20 @@ def test_a_drift_is_measured_again_where_it_lasts_or_nothing_keeps_the_promise()
     until(fleet, Phase.REPROFILING, at_most=7)
 
 
+def test_a_stage_that_takes_far_less_than_by_its_new_profile_is_measured_again_at_once_twice_at_most() -> None:
+    """No disturbance makes GPUs faster: they were slow as the profile was measured."""
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(60)
+    for phase in (Phase.REPROFILING, Phase.REPROFILING, Phase.RELEASED):
+        fleet.say(fleet.stream_of[0], replace(DRIFT, measured_time_s=0.085, num_iterations=5))
+        until(fleet, phase, at_most=7)
+        if phase is Phase.REPROFILING:
+            until(fleet, Phase.PLANNING, at_most=30)
+            fleet.plan_ready()
+            fleet.iterate(12)
+            assert fleet.phase() is Phase.ENFORCING
+
+
 def test_clocks_that_were_released_stay_so_whatever_is_found_out_meanwhile() -> None:
     fleet = to_released(Fleet().to_enforcing())
     assert fleet.job.switch is not None

@@ -29,7 +29,7 @@ from perseus_dist.planner.lifecycle.plan import (
     request_frontier,
     start_planning,
 )
-from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, misstated, step_in_sweep
+from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, may_be_misstated, misstated, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
@@ -244,7 +244,7 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
         return []
     policy, is_settled = job.policy, now_s >= job.enforcement.drift_since_s + job.policy.drift_settle_s
     straggling = _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
-    far = {rank for rank, share in job.enforcement.drifts.items() if share > policy.far_drift} - straggling
+    far = {rank for rank, share in job.enforcement.drifts.items() if abs(share) > policy.far_drift} - straggling
     wrong = _agreed(job.members, far)
     num_witnesses = sum(job.members.ranks[rank].rank.pp_rank in wrong for rank in far)
     is_far = bool(wrong) and (is_settled or num_witnesses > 1)
@@ -257,6 +257,10 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
     )
     if is_far:
         is_held = has_just_measured or (job.enforcement.guard.is_passing and not _lasting(job, wrong))
+        # GPUs may be slow for a while; those that are faster than their profile were slow when that was measured.
+        if is_held and may_be_misstated(job) and all(job.enforcement.drifts[rank] < 0 for rank in far):
+            job.profiling.num_misstated_sweeps += 1
+            is_held = False
         return _drop_plan(job, wrong, straggling, now_s, is_held=is_held)
     drifted = _agreed(job.members, job.enforcement.drifts)
     if has_just_measured or not drifted:
@@ -295,7 +299,7 @@ def _drop_plan(
         is_held: It is not measured again yet: the guard says when the next sweep is due.
     """
     ranks = [rank for rank in job.enforcement.drifts if job.members.ranks[rank].rank.pp_rank in pp_ranks]
-    most = max(job.enforcement.drifts[rank] for rank in ranks)
+    most = max(abs(job.enforcement.drifts[rank]) for rank in ranks)
     why = (
         f"times of pp_rank {_listed(pp_ranks)} have left the profile by {100 * most:.0f} % on {len(ranks)} ranks: the "
         "plan is dropped"

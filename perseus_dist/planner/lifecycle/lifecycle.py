@@ -159,8 +159,9 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
         case Drift() as drift:
             if not job.enforcement.drifts:
                 job.enforcement.drift_since_s = now_s
-            share = abs(drift.measured_time_s / drift.profile_time_s - 1)
-            job.enforcement.drifts[state.rank.rank] = max(share, job.enforcement.drifts.get(state.rank.rank, 0.0))
+            share = drift.measured_time_s / drift.profile_time_s - 1
+            earlier = job.enforcement.drifts.get(state.rank.rank, 0.0)
+            job.enforcement.drifts[state.rank.rank] = max(share, earlier, key=abs)
             if not 0 < drift.num_iterations < job.policy.lasting_drift_iterations:
                 job.enforcement.lasting_drifts.add(state.rank.rank)
             return [

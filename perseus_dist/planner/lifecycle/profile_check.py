@@ -89,7 +89,7 @@ def misstated(job: Job) -> dict[int, float]:
     that happens again GPUs come and go, and the profile is taken as it is.
     """
     shares, num_before = job.enforcement.guard.misstated, job.profiling.num_misstated_sweeps
-    if not shares or num_before >= _MAX_MISSTATED_SWEEPS or job.spec is None:
+    if not shares or not may_be_misstated(job) or job.spec is None:
         return {}
     of_stages: defaultdict[int, list[float]] = defaultdict(list)
     for rank, share in shares.items():
@@ -103,6 +103,11 @@ def misstated(job: Job) -> dict[int, float]:
         if len(of_stage) == job.num_ranks // job.spec.pp_size
         and (max(of_stage) < 0 or (min(of_stage) > 0 and may_be_slow))
     }
+
+
+def may_be_misstated(job: Job) -> bool:
+    """Whether stages may be swept again because the profile, however new it is, was measured while they were slow."""
+    return job.profiling.num_misstated_sweeps < _MAX_MISSTATED_SWEEPS
 
 
 def is_too_slow(job: Job) -> bool:

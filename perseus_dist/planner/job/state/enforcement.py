@@ -13,7 +13,8 @@ class Enforcement:
     Attributes:
         switch: In force, or None.
         guard: Whether the plan keeps the promise, and what has come of it.
-        drifts: By rank whose instructions' times have left the profile, by what share at most.
+        drifts: By rank whose instructions' times have left the profile, the largest share by which: below 0 where they
+            take less.
         drift_since_s: [s] since when there are any.
         lasting_drifts: Ranks of which that has lasted for long.
         overrun: Share by which a plan of the table in force takes longer than a slower target allows, as measured; a
