@@ -7,7 +7,7 @@ from perseus_dist.planner.job.saving.followed import Followed
 from perseus_dist.planner.job.saving.full_clocks import Beside, FullClocks
 
 _ALIKE_STRETCH = 0.015
-_GUESS_STRETCH = 0.05  # where the profile alone says what they save, and a window is beside them
+_GUESS_STRETCH = 0.05  # where their state is a guess, and a window is beside them
 _ALIKE_TIME = 0.005
 _AS_PLANNED = 0.01  # of what a plan draws by the profile
 _Z = 4.0
@@ -58,6 +58,11 @@ class Level:
         return self.state is None or self.state.guess_share >= PROFILE_SHARE
 
     @property
+    def is_guess(self) -> bool:
+        """Whether no iteration at full clocks in their state was measured."""
+        return self.state is None or not self.state.weight
+
+    @property
     def saved_j(self) -> float:
         """[J] that all of them save that are not settled."""
         if self.state is None:
@@ -91,9 +96,8 @@ class Level:
         Only the profile does, a deadline hides them, or pipelines wait in a state that was guessed before they did, of
         which the profile says something else.
         """
-        is_guess = self.state is not None and not self.state.weight
         is_contradicted = abs(self.rate_j - self.plan.rate_j) > GUESS_SHARE * abs(self.rate_j)
-        is_in_question = self.plan.is_waiting and is_guess and is_contradicted
+        is_in_question = self.plan.is_waiting and self.is_guess and is_contradicted
         return self.is_by_profile or is_in_question or not (self.plan.stretch or self.is_shown)
 
     def is_held_back(self, time_noise: float) -> bool:
@@ -135,9 +139,9 @@ class Level:
         Args:
             state: In question.
             time_noise: Standard deviation of one iteration's time, as a share of it.
-            is_beside: Iterations in that state are beside these, and known better than what the profile says.
+            is_beside: Iterations in that state are beside these, and known better than a guess.
         """
-        doubt = max(_GUESS_STRETCH if is_beside and self.is_by_profile else _ALIKE_STRETCH, _Z * time_noise)
+        doubt = max(_GUESS_STRETCH if is_beside and self.is_guess else _ALIKE_STRETCH, _Z * time_noise)
         most_s = max(1.0, self.plan.stretch) * state.time_s if self.plan.stretch else math.inf
         return not self.is_shorter_than(state, time_noise) and self.time_s <= (1 + doubt) * most_s
 
