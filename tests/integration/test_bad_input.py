@@ -218,7 +218,7 @@ def test_lookup_options(workplace: Path, command_line: CommandLine, frontier_npz
     (workplace / "good.npz").write_bytes(data)
     (workplace / "truncated.npz").write_bytes(data[: len(data) // 2])
     with np.load(frontier_npz) as archive:
-        header = json.loads(archive["header"].tobytes()) | {"schema_version": 7}
+        header = json.loads(archive["header"].tobytes()) | {"schema_version": 8}
     np.savez(workplace / "newer.npz", header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
     arguments, expected = LOOKUP_OPTIONS[name]
     command_line.check_refused(["lookup", *arguments], *expected)
