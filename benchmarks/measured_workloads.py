@@ -10,6 +10,8 @@ Each DIR holds one workload: for every frequency plan N that was run, ``N.prof.j
   power). Energies of a plan are predicted by powers that were fitted without that plan;
 - *transfers*: one constant for every edge and both directions, so that the first two plans, the two lowest numbers,
   last as long as they did. Iteration times say no more than that;
+- *following*: beside it the errors where each plan's constant is the one that explains the two plans before it, so
+  that it follows what changes from run to run: the iteration time that a constant gives is interpolated between a few;
 - *replay* of every plan, against the median of its measured iterations, the first of which is a warm-up;
 - *saving* of the fastest plan that is not all-maximum, predicted with an interval and measured, and of all others how
   many lie in theirs. An interval is ``saving_intervals``', by how much the plans' mean times of an instruction differ
@@ -51,6 +53,7 @@ COLUMNS = (
     "plans",
     "a transfer [ms]",
     "time error, median and worst [%]",
+    "by the two plans before [%]",
     "energy error, median and worst [%]",
     "saving predicted [%]",
     "measured [%]",
@@ -95,6 +98,7 @@ def row(one: dict[str, Any]) -> tuple[str, ...]:
         str(one["plans"]),
         f"{one['transfer_ms']:.3g}",
         f"{one['time_error_median_percent']:.2f}, {one['time_error_worst_percent']:.2f}",
+        f"{one['time_error_following_median_percent']:.2f}, {one['time_error_following_worst_percent']:.2f}",
         f"{one['energy_error_median_percent']:.2f}, {one['energy_error_worst_percent']:.2f}",
         f"{one['saving_predicted_percent']:.1f} ({low:.1f} to {high:.1f})",
         f"{one['saving_measured_percent']:.1f}",
@@ -123,6 +127,8 @@ def figures(workload: Workload) -> dict[str, Any]:
     measured_j = np.array([np.median(energies) for energies in workload.iteration_j])
     time_error, energy_error = times_s / measured_s - 1, energies_j / measured_j - 1
 
+    own_s, following = followed(workload, schedule, powers, transfer_s, measured_s)
+
     first = 0
     slower = [plan for plan in range(len(times_s)) if not workload.is_all_max(plan)]
     if not slower:
@@ -141,6 +147,9 @@ def figures(workload: Workload) -> dict[str, Any]:
         "blocking_power_w": powers.blocking_w,
         "time_error_median_percent": _percent(np.median(np.abs(time_error))),
         "time_error_worst_percent": _percent(np.max(np.abs(time_error))),
+        "transfer_of_plan_ms": {str(n): 1e3 * float(own) for n, own in zip(workload.numbers, own_s, strict=True)},
+        "time_error_following_median_percent": _percent(np.median(following)),
+        "time_error_following_worst_percent": _percent(np.max(following)),
         "energy_error_median_percent": _percent(np.median(np.abs(energy_error))),
         "energy_error_worst_percent": _percent(np.max(np.abs(energy_error))),
         "plan": workload.numbers[chosen],
@@ -281,6 +290,36 @@ def learnt_transfer_s(workload: Workload, schedule: Schedule, powers: Powers) ->
         middle = (low + high) / 2
         low, high = (middle, high) if error(middle) < 0 else (low, middle)
     return (low + high) / 2
+
+
+def followed(
+    workload: Workload, schedule: Schedule, powers: Powers, transfer_s: float, measured_s: Array
+) -> tuple[Array, Array]:
+    """Each plan's own constant, and how far off plans are by that of the two before them.
+
+    Args:
+        workload: What was measured.
+        schedule: Its schedule.
+        powers: Any; times do not depend on them.
+        transfer_s: The constant that the first two plans give.
+        measured_s: (num_plans) of an iteration.
+
+    Returns:
+        (num_plans) [s], within what is tried; (num_plans - 2, or 1) errors as shares, without a sign.
+    """
+    tried_s = np.array([0, 0.25, 0.5, 0.75, 1, 1.5]) * max(transfer_s, 1e-3)
+    plans = range(len(measured_s))
+    times_s = np.empty((len(tried_s), len(plans)))
+    for row, constant_s in enumerate(tried_s.tolist()):
+        problem = problem_of_workload(workload, schedule, powers, constant_s)
+        played = [replay(problem, plan_indices(problem, workload, plan)).time_ps for plan in plans]
+        times_s[row] = s_from_ps(np.array(played))
+    own_s = np.array([np.interp(measured_s[plan], times_s[:, plan], tried_s) for plan in plans])
+    errors = [
+        abs(float(np.interp(own_s[plan - 2 : plan].mean(), tried_s, times_s[:, plan])) / measured_s[plan] - 1)
+        for plan in plans[2:]
+    ]
+    return own_s, np.array(errors or [0.0])
 
 
 def replayed_j(workload: Workload, schedule: Schedule, transfer_s: float, plan: int, powers: Powers) -> float:

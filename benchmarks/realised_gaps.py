@@ -1,6 +1,6 @@
 """Gaps of realised plans to the exact bound, and the processor time of planning, on smooth and rough profiles.
 
-    python benchmarks/realised_gaps.py [--against SOLVER] [--only TEXT] [--seeds 2] [--record]
+    python benchmarks/realised_gaps.py [--against SOLVER] [--only TEXT] [--seeds 2] [--record [NAME]]
 
 Profiles:
 
@@ -98,7 +98,9 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="SOLVER", help="another build of the native solver")
     parser.add_argument("--only", default="", help="cases with this text in 'profile, schedule, noise, latency'")
     parser.add_argument("--seeds", type=int, default=2, help="drawn profiles for each case with noise")
-    parser.add_argument("--record", action="store_true", help="write benchmarks/results/realised_gaps.json")
+    parser.add_argument(
+        "--record", nargs="?", const="realised_gaps", metavar="NAME", help="write benchmarks/results/NAME.json"
+    )
     parser.add_argument(
         "--measure", nargs=4, metavar=("PROFILE", "SCHEDULE", "MS", "PERCENT"), help="print one as JSON"
     )
@@ -123,8 +125,10 @@ def main() -> None:
     if args.record:
         against = " --against SOLVER" if args.against else ""
         only = f" --only '{args.only}'" if args.only else ""
-        command = f"python benchmarks/realised_gaps.py --seeds {args.seeds}{only}{against} --record"
-        record_result("realised_gaps", command=command, columns=COLUMNS, rows=rows)
+        name = "" if args.record == "realised_gaps" else f" {args.record}"
+        command = f"python benchmarks/realised_gaps.py --seeds {args.seeds}{only}{against} --record{name}"
+        columns = COLUMNS if args.against else COLUMNS[:9]
+        record_result(args.record, command=command, columns=columns, rows=[row[: len(columns)] for row in rows])
 
 
 def profiles() -> dict[str, tuple[Profile, float]]:

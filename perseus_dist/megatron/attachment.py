@@ -253,11 +253,14 @@ class Attachment:
         if self._is_iterating:
             return None
         try:
+            from megatron.core.package_info import MAJOR, MINOR
             from megatron.core.utils import get_model_config
 
             chunks = chunks_of(call)
             config = get_model_config(chunks[0])
-            self._iteration = read_iteration(function, call, config, has_step=self._is_in_step)
+            self._iteration = read_iteration(
+                function, call, config, core_version=(MAJOR, MINOR), has_step=self._is_in_step
+            )
             self._workload_of_call = partial(workload_of, call, config)
             self._attach(call, config, self._iteration)
         except Exception as error:

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b, overlapped
+from perseus_dist.planning.schedule.schedule import (
+    Exchange,
+    Schedule,
+    interleaved,
+    joint_exchanges,
+    one_f_one_b,
+    overlapped,
+)
 from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
 INTERLEAVED: Final = "forward_backward_pipelining_with_interleaving"
@@ -28,6 +35,7 @@ class TrainingIteration:
         num_chunks: Model chunks on each rank.
         group_size: Microbatches that a chunk runs before the next one's turn; None: as many as there are ranks.
         has_joint_exchanges: Interleaved, and activations and gradients are exchanged together.
+        exchange: How ranks exchange them otherwise.
         has_pairs: Whether a forward and a backward of the steady state run as one.
         has_reduction: Whether the schedule ends with the reduction of gradients.
         has_step: Whether the optimizer's step is the iteration's.
@@ -40,19 +48,23 @@ class TrainingIteration:
     num_chunks: int
     group_size: int | None
     has_joint_exchanges: bool
+    exchange: Exchange
     has_pairs: bool
     has_reduction: bool
     has_step: bool
     token_copies: int = 1
 
 
-def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_step: bool) -> TrainingIteration:
+def read_iteration(
+    function: str, call: Mapping[str, Any], config: Any, *, core_version: tuple[int, ...], has_step: bool
+) -> TrainingIteration:
     """The iteration that a call of a schedule function begins.
 
     Args:
         function: Its name.
         call: Its arguments by name.
         config: The model's ``ModelParallelConfig``.
+        core_version: Of megatron-core: major, minor.
         has_step: As in ``TrainingIteration``.
 
     Raises:
@@ -61,17 +73,27 @@ def read_iteration(function: str, call: Mapping[str, Any], config: Any, *, has_s
     if function not in SCHEDULE_FUNCTIONS:
         raise ScheduleError(f"the iteration runs {function or 'a function without a name'}, whose order is not known")
     is_interleaved = function == INTERLEAVED
+    has_pairs = runs_pairs(config) and function in (NO_PIPELINING, INTERLEAVED)
     return TrainingIteration(
         is_interleaved=is_interleaved,
         num_microbatches=int(call["num_microbatches"]),
         num_chunks=len(chunks_of(call)),
         group_size=getattr(config, "microbatch_group_size_per_vp_stage", None),
         has_joint_exchanges=is_interleaved and not config.overlap_p2p_comm,
-        has_pairs=runs_pairs(config) and function in (NO_PIPELINING, INTERLEAVED),
+        exchange=_exchange(config, core_version) if is_interleaved and not has_pairs else Exchange.BATCHED,
+        has_pairs=has_pairs,
         has_reduction=config.finalize_model_grads_func is not None,
         has_step=has_step,
         token_copies=1 if config.sequence_parallel else config.tensor_model_parallel_size,
     )
+
+
+def _exchange(config: Any, core_version: tuple[int, ...]) -> Exchange:
+    """Of the interleaved schedule. Of calls that overlap warm-up and cool-down as well no waits are known."""
+    if not config.overlap_p2p_comm or getattr(config, "overlap_p2p_comm_warmup_flush", False):
+        return Exchange.BATCHED
+    frees_what_is_sent = core_version >= (0, 18) and config.deallocate_pipeline_outputs
+    return Exchange.OVERLAPPED_BACKWARDS if frees_what_is_sent else Exchange.OVERLAPPED
 
 
 def runs_pairs(config: Any) -> bool:
@@ -97,6 +119,7 @@ def read_schedule(iteration: TrainingIteration, pp_size: int) -> Schedule:
     kinds = [REDUCE] * iteration.has_reduction + [STEP] * iteration.has_step
     return replace(
         schedule,
+        exchange=iteration.exchange,
         ranks=tuple(
             (*order, *(Instruction(pp_rank, kind, NO_MICROBATCH) for kind in kinds))
             for pp_rank, order in enumerate(schedule.ranks)

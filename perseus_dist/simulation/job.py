@@ -1,14 +1,14 @@
 """A simulated job: a schedule, replicas of its pipeline, and how long the work of each stage takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import Kind
-from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule
 from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 
 _CONSTANT_S = 0.005
@@ -23,6 +23,11 @@ FULL_STAGE_S: Mapping[str, float] = {
     Kind.FORWARD_BACKWARD: 0.143,
 }
 """[s] what the instructions of a whole stage take at the maximum clock; about those of GPT-3 175B on A100s."""
+
+
+def as_simulated(schedule: Schedule) -> Schedule:
+    """A schedule as stand-in trainers run it: with several stages on a rank, they wait for nothing that they send."""
+    return replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.overlaps else schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

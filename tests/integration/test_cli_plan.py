@@ -21,7 +21,7 @@ from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import Execution, replay
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b
+from perseus_dist.planning.schedule.schedule import Schedule, make_schedule, one_f_one_b
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"
 SCHEDULE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "6")
@@ -186,7 +186,7 @@ def test_interleaved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert main(["plan", str(EXAMPLE), *options]) == 0
     assert "interleaved, 2 pp_ranks with 2 chunks, 5 microbatches\n" in capsys.readouterr().out
     document = json.loads((tmp_path / "plan.json").read_text())
-    schedule = interleaved(pp=2, chunks=2, microbatches=5, microbatch_group_size=3)
+    schedule = make_schedule("interleaved", pp=2, chunks=2, microbatches=5, microbatch_group_size=3)
     assert document["energy_j"] == replayed(document, schedule).total_uj / 1e6
 
 

@@ -62,6 +62,7 @@ def run_iteration(rank: Rank) -> None:
         microbatch_group_size_per_vp_stage=case["group"],
         overlap_p2p_comm=case["overlap"],
         batch_p2p_comm=not case["overlap"],
+        deallocate_pipeline_outputs=case["frees_outputs"],
         hidden_size=1,
         pipeline_dtype=torch.float32,
         cuda_graph_scope=[],
@@ -132,6 +133,8 @@ if __name__ == "__main__":
     first, last = (lambda group: group.rank() == 0), (lambda group: group.rank() == group.size() - 1)
     for module in (schedules, p2p_communication):
         module.__dict__.update(is_pp_first_stage=first, is_pp_last_stage=last)
-    schedules.__dict__.update(forward_step=forward_step, backward_step=backward_step)
+    schedules.__dict__.update(
+        forward_step=forward_step, backward_step=backward_step, deallocate_output_tensor=lambda *_: None
+    )
     cases: list[Case] = json.load(sys.stdin)
     json.dump([moments_of(case, run_iteration) for case in cases], sys.stdout)

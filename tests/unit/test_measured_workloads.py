@@ -144,6 +144,9 @@ def test_the_shared_workloads(shared_data: Path) -> None:
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["workloads"]
     assert found["time_error_median_percent"] <= 0.3
+    assert found["time_error_following_median_percent"] <= 0.3
+    own_ms = list(found["transfer_of_plan_ms"].values())
+    assert sum(own_ms[:2]) / 2 == pytest.approx(found["transfer_ms"], rel=0.02)
     assert found["time_error_worst_percent"] <= 1
     assert found["energy_error_median_percent"] <= 0.5
     assert found["energy_error_worst_percent"] <= 2

@@ -7,7 +7,14 @@ from perseus_dist.agent.following.rank_program import schedule_digest
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dry_run import check_schedule
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule, one_f_one_b
+from perseus_dist.planning.schedule.schedule import (
+    Exchange,
+    Schedule,
+    format_schedule,
+    joint_exchanges,
+    make_schedule,
+    one_f_one_b,
+)
 from perseus_dist.planning.schedule.schedule_text import parse_schedule, read_schedule
 
 
@@ -166,5 +173,14 @@ def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
     assert parse_schedule("  #exchange:serial\n" + format_schedule(usual)) == serial
     assert parse_schedule(format_schedule(usual) + "# exchange rates\n") == usual
     assert serial.digest() == usual.digest() == schedule_digest(text), "orders alone, which older versions know"
-    with pytest.raises(ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, sender"):
+    overlapped = make_schedule("interleaved", pp=2, microbatches=4, chunks=2)
+    assert overlapped.exchange == Exchange.OVERLAPPED
+    assert parse_schedule(format_schedule(overlapped)) == overlapped
+    with pytest.raises(ScheduleError, match="exchange: overlapped: Megatron's interleaved schedule alone"):
+        parse_schedule(format_schedule(usual) + "# exchange: overlapped\n")
+    with pytest.raises(ScheduleError, match="exchange: overlapped-backwards: Megatron's interleaved schedule alone"):
+        parse_schedule(format_schedule(joint_exchanges(overlapped)).replace("overlapped", "overlapped-backwards"))
+    with pytest.raises(
+        ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, overlapped, "
+    ):
         parse_schedule(format_schedule(usual) + "# exchange: parallel\n")

@@ -251,6 +251,27 @@ def test_a_file_from_before_is_replayed_as_it_was_planned(tmp_path: Path) -> Non
     assert load_frontier(tmp_path / "now.npz").problem.dag.schedule == replanned.dag.schedule
 
 
+@pytest.mark.parametrize("exchange", [Exchange.OVERLAPPED, Exchange.OVERLAPPED_BACKWARDS])
+@pytest.mark.parametrize("transfer_ms", [0, 16])
+def test_a_file_from_before_overlap_was_known(tmp_path: Path, exchange: Exchange, transfer_ms: int) -> None:
+    """Those of before do not say how exchanges overlap, and stay what they were; newer ones say so by their schema."""
+    before = interleaved(pp=3, microbatches=6, chunks=2)
+    transfers = all_transfers(6, transfer_ms) if transfer_ms else ""
+    old = plan_frontier(problem(tmp_path, before, transfers))
+    new = plan_frontier(problem(tmp_path, replace(before, exchange=exchange), transfers))
+    assert old.baseline.time_ps < new.baseline.time_ps or not transfer_ms
+    for frontier, version in (
+        (old, frontier_file.EXCHANGE_VERSION if transfer_ms else frontier_file.SCHEMA_VERSION),
+        (new, frontier_file.OVERLAP_VERSION),
+    ):
+        save_frontier(frontier, tmp_path / "frontier.npz")
+        with np.load(tmp_path / "frontier.npz") as archive:
+            assert json.loads(archive["header"].tobytes())["schema_version"] == version
+        again = load_frontier(tmp_path / "frontier.npz")
+        assert again.problem.dag.schedule == frontier.problem.dag.schedule
+        assert again.baseline.time_ps == frontier.baseline.time_ps
+
+
 def test_no_transfer_in_the_profile_changes_nothing(tmp_path: Path) -> None:
     schedule = one_f_one_b(pp=3, microbatches=4)
     one = problem(tmp_path, schedule)

@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def _as_json(schedule: Schedule) -> dict[str, object]:
     return {
         "ranks": [order.split() for order in format_schedule(schedule).splitlines()[: schedule.num_ranks]],
+        "exchange": schedule.exchange,
         "num_stages": schedule.num_stages,
         "num_microbatches": schedule.num_microbatches,
         "digest": schedule.digest(),

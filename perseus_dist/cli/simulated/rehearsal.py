@@ -78,7 +78,7 @@ def run_rehearsal_command(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: Options that do not fit together, or a planner that cannot be called.
     """
-    from perseus_dist.simulation.job import SimulatedJob
+    from perseus_dist.simulation.job import SimulatedJob, as_simulated
     from perseus_dist.simulation.rehearsal import Rehearsal, rehearsal_passed, run_rehearsal
 
     for name in ("scenario", "chaos", "virtual_time", "profile"):
@@ -91,7 +91,7 @@ def run_rehearsal_command(args: argparse.Namespace) -> int:
         raise RehearsalOptionsError(
             f"--job {name}: expected at most 100 letters, digits, dots, dashes and underscores, a letter or digit first"
         )
-    schedule = _schedule(args)
+    schedule = as_simulated(_schedule(args))
     rehearsal = Rehearsal(
         jobs=tuple(
             SimulatedJob(

@@ -122,11 +122,11 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from perseus_dist.agent.process.startup import parse_target
     from perseus_dist.planning.profile.profile import read_profile
-    from perseus_dist.simulation.job import SimulatedJob
+    from perseus_dist.simulation.job import SimulatedJob, as_simulated
 
     if args.schedule is None and args.schedule_file is None:
         raise ScheduleError("one of --schedule, --schedule-file, --scenario, --chaos and --planner is needed; add one")
-    schedule = schedule_from_args(args)
+    schedule = as_simulated(schedule_from_args(args))
     if args.target is not None:  # what agents would only write into their logs
         parse_target(args.target)
     granularity = Granularity(args.granularity)

@@ -5,22 +5,26 @@ that a schedule may also run itself. How it stands in the way depends on the sch
 
     Schedule.sends_block     0F0 | 0SEND_F0 | 0F1    begins when both sides have come to it, by ``blocking_calls``, and
                                                      both go on when it is over
+    Exchange.overlaps        0F0 | 0F1 | 0F2         by ``overlapped_calls``: warm-up and cool-down block, and a pp_rank
+                                 | 0SEND_F0 |        waits for a send when it has begun the next
     otherwise                0F0 | 0F1 | 0F2         the sender goes on at once; from stage to stage a link carries one
                                  | 0SEND_F0 |        transfer after the other in each direction
     Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist.planning.schedule.blocking_calls import inputs_by_calls
+from perseus_dist.planning.schedule.blocking_calls import blocking_programs
+from perseus_dist.planning.schedule.calls import Program, inputs_of_programs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.overlapped_calls import overlapped_programs
 from perseus_dist.planning.schedule.results import Timed, ends_with_of, needs_of, transfers_of, waits_for
-from perseus_dist.planning.schedule.schedule import Exchange, Schedule
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -34,8 +38,9 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     They are those of ``needs_of``, and in place of an ``OVERLAP_F`` the ``FB`` that runs its forward. Where a schedule
     has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
     be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
-    what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time,
-    ``blocking_calls`` says how pp_ranks exchange. Transfers that take time come last, as in ``transfers_of``.
+    what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time, or
+    exchanges overlap, ``blocking_calls`` or ``overlapped_calls`` says how pp_ranks exchange. Transfers that take time
+    come last, as in ``transfers_of``.
     """
     needs = needs_of(schedule)
     transfers = transfers_of(schedule, timed)
@@ -44,10 +49,10 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
         _add_exchanges(inputs, schedule, transfers)
         return inputs
     blocks = schedule.sends_block
-    if transfers and blocks and schedule.exchange != Exchange.SENDER:
-        blocking = inputs_by_calls(schedule, needs, transfers)
-        if blocking is not None:
-            return blocking
+    programs = _programs(schedule, needs, transfers)
+    by_calls = inputs_of_programs(schedule, programs, needs, transfers) if programs else None
+    if by_calls is not None:
+        return by_calls
     ends_with = ends_with_of(schedule)
     inputs = {}
     for instruction, needed in needs.items():
@@ -61,6 +66,18 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
         inputs[transfer] = [ends_with.get(result, result), *before]
         before_on_link[transfer[:2]] = [transfer]
     return inputs
+
+
+def _programs(
+    schedule: Schedule, needs: Mapping[Instruction, Sequence[Instruction]], transfers: Collection[Instruction]
+) -> list[Program] | None:
+    """Instructions and calls of each pp_rank, where calls are known and hold something up."""
+    if schedule.exchange.overlaps:
+        group = interleaved_group(schedule)
+        return None if group is None else overlapped_programs(schedule, group)
+    if transfers and schedule.sends_block and schedule.exchange != Exchange.SENDER:
+        return blocking_programs(schedule, needs)
+    return None
 
 
 def _single(kind: str) -> str:

@@ -7,11 +7,11 @@ from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dag import inputs_of, joint_runs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.results import waits_for
-from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved_group
 
 
 def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -> None:
-    """Refuse a schedule that forgets or repeats an instruction, joins what cannot exchange jointly, or deadlocks.
+    """Refuse a schedule that forgets or repeats an instruction, exchanges as it cannot, or deadlocks.
 
     Args:
         schedule: Any schedule.
@@ -25,6 +25,11 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
     _check_complete(schedule, rank_of, places)
     _check_pairs(schedule, places)
     _check_joint(schedule, rank_of, places)
+    if schedule.exchange.overlaps and (schedule.joint or interleaved_group(schedule) is None):
+        raise ScheduleError(
+            f"exchange: {schedule.exchange}: Megatron's interleaved schedule alone overlaps so, without joint "
+            "exchanges, and the order is another: leave the exchange out"
+        )
     dry_run(schedule, places=places)
 
 

@@ -1,6 +1,6 @@
 """Results: which instruction makes them, which need them, and which transfer takes them to another pp_rank.
 
-``dag`` says when instructions begin, and ``blocking_calls`` how pp_ranks that wait for their transfers exchange.
+``dag`` says when instructions begin, and ``calls`` how pp_ranks that wait for their transfers exchange.
 """
 
 from collections.abc import Container, Iterator

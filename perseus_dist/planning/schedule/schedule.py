@@ -28,9 +28,22 @@ class Exchange(StrEnum):
     SERIAL = "serial"
     """The same, one tensor after the other, as DeepSpeed's engine: the sender of a forward's result receives first."""
 
+    OVERLAPPED = "overlapped"
+    """Interleaved 1F1B as Megatron-LM runs it with ``overlap_p2p_comm``: calls of warm-up and cool-down block; in the
+    steady state a pp_rank waits for a send when it has begun the next one the same way."""
+
+    OVERLAPPED_BACKWARDS = "overlapped-backwards"
+    """The same, and a forward's result has been sent before the pp_rank goes on: Megatron-LM from 0.18 on, where it
+    frees what it has sent (``deallocate_pipeline_outputs``)."""
+
     SENDER = "sender"
     """The sender goes on when the transfer is over, whether or not it has been asked for: how frontiers were planned
     that were saved before the others were known."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether it is Megatron-LM's interleaved schedule's alone, with ``overlap_p2p_comm``."""
+        return self in {Exchange.OVERLAPPED, Exchange.OVERLAPPED_BACKWARDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +121,8 @@ def make_schedule(
     microbatch_group_size: int | None = None,
     overlap_p2p: bool = True,
 ) -> Schedule:
-    """A schedule by its name, with ``joint_exchanges`` if point-to-point calls do not overlap.
+    """A schedule by its name. The interleaved one is Megatron-LM's: ``Exchange.OVERLAPPED``, or ``joint_exchanges`` if
+    point-to-point calls do not overlap.
 
     Messages name arguments as in ``pp=4``, or ``pp=`` without a value.
 
@@ -127,7 +141,7 @@ def make_schedule(
         schedule = interleaved(
             pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=microbatch_group_size
         )
-        return schedule if overlap_p2p else joint_exchanges(schedule)
+        return replace(schedule, exchange=Exchange.OVERLAPPED) if overlap_p2p else joint_exchanges(schedule)
     for option, is_given, reason in (
         (f"chunks={chunks}", chunks != 1, "has one chunk per pp_rank"),
         (f"microbatch_group_size={microbatch_group_size}", microbatch_group_size is not None, "has no groups"),
@@ -160,7 +174,7 @@ def one_f_one_b(*, pp: int, microbatches: int) -> Schedule:
 
 
 def interleaved(*, pp: int, microbatches: int, chunks: int, microbatch_group_size: int | None = None) -> Schedule:
-    """Interleaved 1F1B as Megatron-LM runs it: stage ``chunk * pp + pp_rank``, microbatches in groups, chunk by chunk.
+    """The order of Megatron-LM's interleaved 1F1B: stage ``chunk * pp + pp_rank``, microbatches in groups by chunk.
 
     Source: ``get_schedule_table``, ``get_pp_rank_microbatches`` and the checks of
     ``forward_backward_pipelining_with_interleaving`` in megatron-core 0.16.1.
@@ -189,7 +203,7 @@ def interleaved(*, pp: int, microbatches: int, chunks: int, microbatch_group_siz
         backwards = [
             Instruction((chunks - 1 - chunk) * pp + pp_rank, Kind.BACKWARD, microbatch) for chunk, microbatch in table
         ]
-        ranks.append(_alternate(forwards, backwards, _interleaved_warm_up(pp, pp_rank, chunks, group)))
+        ranks.append(_alternate(forwards, backwards, interleaved_warm_up(pp, pp_rank, chunks, group)))
     return Schedule(ranks=tuple(ranks))
 
 
@@ -206,23 +220,17 @@ def joint_exchanges(schedule: Schedule) -> Schedule:
     Raises:
         ScheduleError: The order is another.
     """
-    pp, chunks = schedule.num_ranks, schedule.num_stages // schedule.num_ranks
-    # Order alone does not tell a single pair from all forwards and then all backwards; the sizes do.
-    group = next((i for i, instruction in enumerate(schedule.ranks[0]) if instruction.stage), 0)
-    microbatches = schedule.num_microbatches
-    try:
-        known = interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=group).ranks
-    except ScheduleError:
-        known = ()
-    if tuple(order[: 2 * microbatches * chunks] for order in schedule.ranks) != known:
+    group = interleaved_group(schedule)
+    if group is None:
         raise ScheduleError(
             "joint exchanges are Megatron's interleaved schedule's alone, and the order is another: give one of "
             "schedule=interleaved, or leave overlap_p2p=False out"
         )
+    pp, chunks = schedule.num_ranks, schedule.num_stages // schedule.num_ranks
     joint = (
         instruction
-        for pp_rank, order in enumerate(known)
-        for instruction in order[_interleaved_warm_up(pp, pp_rank, chunks, group) :]
+        for pp_rank, order in enumerate(schedule.ranks)
+        for instruction in order[interleaved_warm_up(pp, pp_rank, chunks, group) :]
         if instruction.kind == Kind.FORWARD
     )
     return replace(schedule, joint=frozenset(joint))
@@ -251,7 +259,24 @@ def overlapped(schedule: Schedule) -> Schedule:
     return replace(schedule, ranks=tuple(ranks), joint=frozenset(joint.intersection(chain.from_iterable(ranks))))
 
 
-def _interleaved_warm_up(pp: int, pp_rank: int, chunks: int, group: int) -> int:
+def interleaved_group(schedule: Schedule) -> int | None:
+    """The microbatch group size of a schedule of ``interleaved``, None of any other.
+
+    Constants may come after the last backward of a pp_rank. Order alone does not tell a single pair of the steady state
+    from all forwards and then all backwards; the sizes do.
+    """
+    pp, chunks = schedule.num_ranks, schedule.num_stages // schedule.num_ranks
+    group = next((i for i, instruction in enumerate(schedule.ranks[0]) if instruction.stage), 0)
+    microbatches = schedule.num_microbatches
+    try:
+        known = interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=group).ranks
+    except ScheduleError:
+        return None
+    return group if tuple(order[: 2 * microbatches * chunks] for order in schedule.ranks) == known else None
+
+
+def interleaved_warm_up(pp: int, pp_rank: int, chunks: int, group: int) -> int:
+    """Forwards of a pp_rank before the steady state of ``interleaved``, if it has so many."""
     return 2 * (pp - pp_rank - 1) + (chunks - 1) * group
 
 

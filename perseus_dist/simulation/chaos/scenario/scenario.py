@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
+from perseus_dist.simulation.job import as_simulated
 
 SWEEP, SAVED = "sweep", "saved"
 """Where the profile comes from: the job's own sweep, or measured beforehand on the undisturbed machine."""
@@ -57,12 +58,14 @@ class ScenarioJob:
         return tuple(each + (stage < more) for stage in range(self.pp * self.chunks)) if self.layers else ()
 
     def make_schedule(self) -> Schedule:
-        """The schedule itself.
+        """The schedule itself, as simulated ranks run it.
 
         Raises:
             ScheduleError: None of this name has these sizes.
         """
-        return make_schedule(self.schedule, pp=self.pp, microbatches=self.microbatches, chunks=self.chunks)
+        return as_simulated(
+            make_schedule(self.schedule, pp=self.pp, microbatches=self.microbatches, chunks=self.chunks)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
