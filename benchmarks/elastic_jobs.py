@@ -43,7 +43,7 @@ def main() -> int:
     for name, make in JOBS.items():
         if args.only not in (None, name.lower()):
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # agents may still write
             os.environ["XDG_STATE_HOME"] = folder
             run_folder = Path(folder) / "run"
             run_folder.mkdir()
@@ -62,9 +62,12 @@ def main() -> int:
                     str(attempt.first_planned - attempt.first_seen),
                 )
             )
+            print(*rows[-1], file=sys.stderr, flush=True)
     print_table(COLUMNS, rows)
     if args.record:
-        record_result("elastic_jobs", command="python benchmarks/elastic_jobs.py --record", columns=COLUMNS, rows=rows)
+        only = "" if args.only is None else f"--only {args.only} "
+        command = f"python benchmarks/elastic_jobs.py {only}--record"
+        record_result("elastic_jobs", command=command, columns=COLUMNS, rows=rows)
     return 0 if is_met else 1
 
 
