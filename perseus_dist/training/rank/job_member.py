@@ -318,9 +318,8 @@ class JobMember:
                 "with --stragglers"
             )
         tracer = open_tracer()
-        if tracer is not None and not is_first_to_say(
-            store, f"{key}/{identity.run_id}/traces"
-        ):  # one rank's spans are the whole job's
+        # One rank's spans are the whole job's.
+        if tracer is not None and not is_first_to_say(store, f"{key}/{identity.run_id}/traces"):
             tracer = None
         is_observing = not self._device.has_clock or not (identity.is_within_reach or planner is not None)
         spec = RankSpec(
