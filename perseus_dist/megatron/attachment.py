@@ -323,12 +323,10 @@ class Attachment:
             shows_job=shows_job(self._loop.writers),
             read_workload=self._read_workload,
         )
-        # A launcher's store may outlive the group, and what was said there for the group before is still there.
-        number = torch_store().add(f"perseus/attached/{place.rank}", 1) - 1
         self._group = weakref.ref(group.WORLD)
         self._pp_rank, self._pp_size, self._tp_size = place.pp_rank, place.pp_size, place.tp_size
         self._stages = {}
-        self._member = JobMember(place, options, framework, number=number)
+        self._member = JobMember(place, options, framework)
         if place.rank == 0:
             self._begin_job(config, options)
 

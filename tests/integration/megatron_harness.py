@@ -7,6 +7,7 @@ A rank first does the case's steps plainly and then under Perseus, whose agent i
 ``train_step``; where a case wants one, this file's stands for that of ``megatron.training``, which others test.
 """
 
+import functools
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ import tempfile
 import time
 import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from inspect import signature
 from itertools import count, cycle
@@ -31,7 +32,7 @@ from megatron.core.enums import ModelType
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-from megatron.core.pipeline_parallel import schedules
+from megatron.core.pipeline_parallel import get_forward_backward_func, schedules
 from megatron.core.rerun_state_machine import RerunDataIterator
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.moe import moe_utils
@@ -196,10 +197,7 @@ class Job:
         return FullCudaGraphWrapper(function, cuda_graph_warmup_steps=self.case["graph_after"])
 
     def run_schedule(self, **options: Any) -> Any:
-        for chunk in self.model:
-            if self.case.get("ddp"):
-                chunk.zero_grad_buffer()
-        self.optimizer.zero_grad()
+        self.zero_gradients()
         is_interleaved = "vp" in self.case
         return self.schedule()(
             forward_step_func=forward_step,
@@ -210,6 +208,12 @@ class Job:
             micro_batch_size=1,
             **{"forward_only": False, **options},
         )
+
+    def zero_gradients(self) -> None:
+        for chunk in self.model:
+            if self.case.get("ddp"):
+                chunk.zero_grad_buffer()
+        self.optimizer.zero_grad()
 
     def data(self) -> Any:
         """As the case's loader gives it."""
@@ -251,6 +255,62 @@ class Job:
         """An iteration of ``megatron.training``."""
         self.note(training.train_step(self, self.optimizer, num_passes=int(num_passes)))
         training.training_log({}, iteration=self.iteration)
+
+    def do_verl(self, num_updates: str = "1") -> None:
+        """A step of verl's: log-probabilities of all data, then an update for each mini-batch."""
+        self.note_lists(self.verl_pass(forward_only=True))
+        for _ in range(int(num_updates)):
+            self.zero_gradients()
+            self.note_lists(self.verl_pass(forward_only=False))
+            self.optimizer.step()
+            self.iteration += 1
+        self.zero_gradients()
+
+    def verl_pass(self, *, forward_only: bool) -> Any:
+        """As verl calls megatron-core: sizes are left to what stages send each other, and chunks are always a list."""
+        batches = list(self.batches())
+        return get_forward_backward_func()(
+            forward_step_func=functools.partial(reinforcing_step, forward_only=forward_only),
+            data_iterator=[iter(batches) for _ in self.model] if len(self.model) > 1 else iter(batches),
+            model=self.model,
+            num_microbatches=len(batches),
+            seq_length=1,
+            micro_batch_size=1,
+            forward_only=forward_only,
+        )
+
+    def do_slime(self, sizes_text: str) -> None:
+        """A rollout of slime's: log-probabilities, then steps of so many microbatches."""
+        sizes = [int(size) for size in sizes_text.split(",")]
+        for forward_only in (True, False):
+            for chunk in self.model:
+                chunk.train(not forward_only)
+            for self.num_microbatches in sizes:
+                if forward_only:
+                    self.note_lists(self.slime_pass(forward_only=True))
+                    continue
+                self.zero_gradients()
+                self.note_lists(self.slime_pass(forward_only=False))
+                self.optimizer.step()
+                self.zero_gradients()
+                self.iteration += 1
+
+    def slime_pass(self, *, forward_only: bool) -> Any:
+        """As slime calls megatron-core: with loaders of its own, and a loss for each token."""
+        return get_forward_backward_func()(
+            forward_step_func=functools.partial(per_token_step, forward_only=forward_only),
+            data_iterator=[KeyedLoader(self.batches()) for _ in self.model],
+            model=self.model,
+            num_microbatches=self.num_microbatches,
+            seq_length=LENGTH,
+            micro_batch_size=1,
+            decoder_seq_length=None,
+            forward_only=forward_only,
+        )
+
+    def note_lists(self, results: Any) -> None:
+        """What the last stage's losses leave."""
+        self.losses += [float(result["loss"]).hex() for result in results]
 
     def do_eval(self) -> None:
         self.note(self.run_schedule(forward_only=True))
@@ -319,6 +379,45 @@ class OwnLoader:
 
     def __next__(self) -> Any:
         return next(self._batches)
+
+
+class KeyedLoader:
+    """As slime's: no iterator."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+
+    def get_next(self, keys: Sequence[str]) -> dict[str, Any]:
+        return dict.fromkeys(keys, next(self._batches))
+
+
+def run_model(model: Any, tokens: Any) -> Any:
+    length = tokens.shape[1]
+    mask = torch.tril(torch.ones(1, 1, length, length)) < 0.5
+    return model(tokens, torch.arange(length).unsqueeze(0), mask, labels=torch.roll(tokens, -1, 1))
+
+
+def reinforcing_step(batches: Any, model: Any, *, forward_only: bool) -> Any:
+    """As verl's: of a loss and figures, and of figures alone where nothing is trained."""
+    tokens = next(batches)
+
+    def loss_of(output: Any, *, data: Any) -> Any:
+        loss = output.float().mean() / data.shape[1]
+        return (torch.tensor(1.0), {"loss": loss}) if forward_only else (loss, {"loss": loss.detach()})
+
+    return run_model(model, tokens), functools.partial(loss_of, data=tokens)
+
+
+def per_token_step(data: Any, model: Any, return_schedule_plan: bool = False, *, forward_only: bool) -> Any:  # noqa: FBT001, FBT002
+    """As slime's: of a sum, how many tokens it is of, and figures."""
+    assert not return_schedule_plan
+    tokens = data.get_next(["tokens", "loss_masks"])["tokens"]
+
+    def loss_of(output: Any) -> Any:
+        total, num_tokens = output.float().sum(), torch.tensor(output.numel(), dtype=torch.int)
+        return (torch.tensor(1.0), {"loss": total}) if forward_only else (total, num_tokens, {"loss": total.detach()})
+
+    return run_model(model, tokens), loss_of
 
 
 def forward_step(data: Any, model: Any, return_schedule_plan: bool = False) -> Any:  # noqa: FBT001, FBT002

@@ -54,4 +54,5 @@ def test_the_callback_in_a_job_with_decentralized_groups(tmp_path: Path, monkeyp
 def test_a_script_that_knows_nothing_of_it_is_swept(
     fields: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(run_in(tmp_path, num_steps=75, **fields), monkeypatch, least_predicted=3)
+    # On a machine with 15 runnable processes a core, sweep and planning have taken 78 iterations.
+    check(run_in(tmp_path, num_steps=140, **fields), monkeypatch, least_predicted=3)

@@ -90,8 +90,9 @@ class Harness:
         self._process.stdin.write(json.dumps({"options": {}, **case}) + "\n")
         self._process.stdin.flush()
         seen: list[Seen] = self._answer()
+        failures = [rank["failed"] for rank in seen if "failed" in rank]
+        assert not failures, "\n".join(failures)
         for rank in seen:
-            assert "failed" not in rank, rank["failed"]
             assert rank.get("losses") == rank.get("plain_losses")
             assert rank.get("caught") == rank.get("plain_caught")
             assert rank.get("left_behind", []) == []
@@ -313,6 +314,41 @@ def test_ones_own_loop_has_no_step(harness: Harness) -> None:
     (agent,) = rank["agents"]
     check_agent(agent, range(3))
     assert agent["spec"]["schedule"] == "0F0 0B0 0F1 0B1 0REDUCE\n"
+
+
+REINFORCING = {
+    "pp=2": {"pp": 2, "mb": 4, "ddp": True, "lengths": [16, 8, 12]},
+    "pp=2,vpp=2": {"pp": 2, "mb": 4, "vp": 2, "overlap": True, "ddp": True, "lengths": [16]},
+}  # verl and slime leave all lengths to what stages send each other
+
+
+@pytest.mark.parametrize("name", REINFORCING)
+@pytest.mark.parametrize("loop", ["verl", "slime"])
+def test_loops_of_reinforcement_learning(harness: Harness, loop: str, name: str) -> None:
+    """Log-probabilities are evaluation, each update an iteration that ends with its schedule."""
+    case = REINFORCING[name]
+    for rank in harness.run(**case, steps=[{"verl": "verl=2", "slime": "slime=4,4"}[loop]] * 3):
+        (agent,) = rank["agents"]
+        assert marks(agent).count("eval_begin") >= 2
+        check_agent(agent, range(first_number(agent), 6))
+        promised = {token for token in agent["spec"]["schedule"].split() if token[-1].isalpha()}
+        assert promised == {"0REDUCE", "1REDUCE"}
+        assert rank["losses"] == rank["plain_losses"]
+
+
+def test_a_loop_whose_number_of_microbatches_always_changes_trains_on(harness: Harness) -> None:
+    """Batches of as many tokens, cut anew at each step: there is no iteration that a plan could be for."""
+    for rank in harness.run(**REINFORCING["pp=2"], steps=["slime=4,6"] * 6):
+        assert len(rank["agents"]) <= 4
+        assert all(len(list(iterations(agent))) <= 1 for agent in rank["agents"])
+        assert rank["losses"] == rank["plain_losses"]
+
+
+def test_two_models_that_train_in_turn_are_not_mixed_up(harness: Harness) -> None:
+    """As an actor and a critic in the same processes."""
+    for rank in harness.run(pp=1, mb=2, steps=["loop", "another_model"] * 8):
+        assert all(len(list(iterations(agent))) <= 1 for agent in rank["agents"])
+        assert rank["losses"] == rank["plain_losses"]
 
 
 def test_evaluation_and_checkpoints_are_marked_and_silent(harness: Harness) -> None:

@@ -50,13 +50,14 @@ class TokensProvider(DatasetProvider):  # type: ignore[misc]
 
 
 class Losses(Callback):  # type: ignore[misc] # Any, as all of Bridge
-    """The exact loss of every step, from the last stage."""
+    """The exact loss of every step, from the last rank; it is of the last stage."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def on_train_step_end(self, context: Any) -> None:
-        if context.loss_dict:
+        is_last = torch.distributed.get_rank() == torch.distributed.get_world_size() - 1
+        if context.loss_dict and is_last:
             line = {"step": context.state.train_state.step + 1, "loss": context.loss_dict["lm loss"].item()}
             with self.path.open("a") as file:
                 print(json.dumps(line), file=file)

@@ -55,12 +55,12 @@ class Job:
         self.schedule_error: Exception | None = None
         monkeypatch.setattr(hooks, "start_agent", lambda spec, **_: self.specs.append(spec))
 
-    def member(self, rank: int, options: PerseusOptions | None = None, *, number: int | None = None) -> JobMember:
+    def member(self, rank: int, options: PerseusOptions | None = None) -> JobMember:
         place = RankIdentity(
             rank=rank, pp_rank=rank, dp_rank=0, tp_rank=0, pp_size=2, dp_size=1, tp_size=1, local_rank=rank
         )  # fmt: skip
         framework = Framework(read_schedule=self._read_schedule, open_device=Host, open_store=lambda: self.store)
-        return JobMember(place, options or PerseusOptions(), framework, number=number)
+        return JobMember(place, options or PerseusOptions(), framework)
 
     def members(self, monkeypatch: pytest.MonkeyPatch) -> tuple[JobMember, JobMember]:
         """Each counts its engines in a process of its own."""
@@ -130,15 +130,16 @@ def test_two_engines_are_two_jobs(job: Job) -> None:
         member.close()
 
 
-def test_a_number_that_is_given_names_the_job_in_the_store(job: Job) -> None:
-    later, first, second = job.member(0, number=1), job.member(0, number=0), job.member(1, number=1)
-    assert job.run(later)
-    assert job.run(first)
-    assert job.run(second)
-    assert [spec.rank for spec in job.specs] == [0, 0, 1]
-    assert job.specs[2].job_id == job.specs[0].job_id != job.specs[1].job_id
-    for member in (later, first, second):
-        member.close()
+def test_words_of_an_earlier_attempt_are_not_believed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun starts all ranks again, on a store that it has kept."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    for _ in range(2):
+        first, second = job.members(monkeypatch)
+        assert [job.run(member) for member in (second, first, second)] == [False, True, True]
+        first.close()
+        second.close()
+    runs = [(spec.job_id, spec.run_id) for spec in job.specs]
+    assert runs[0] == runs[1] != runs[2] == runs[3]
 
 
 def test_a_batch_that_keeps_changing_is_waited_for_longer_and_longer(job: Job) -> None:
@@ -294,6 +295,24 @@ def test_another_host_waits_until_rank_0_says_where_its_planner_is(
     assert "several hosts" not in caplog.text
     first.close()
     second.close()
+
+
+@pytest.mark.usefixtures("several_hosts")
+def test_the_planner_of_an_earlier_attempt_is_not_asked(
+    job: Job, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = job.members(monkeypatch)
+    assert job.run(first)
+    listens(job, shared={"address": "10.0.0.1:2", "certificate": "PEM"})
+    assert job.run(first)
+    first.close()
+    second.close()
+    again, other = job.members(monkeypatch)
+    assert job.run(again)
+    on_another_host(monkeypatch, tmp_path)
+    assert not job.run(other)
+    again.close()
+    other.close()
 
 
 @pytest.mark.usefixtures("several_hosts")

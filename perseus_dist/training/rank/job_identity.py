@@ -2,7 +2,8 @@
 
 Rank 0 leaves its word in the job's own key-value store and the others look there. No rank waits: in a framework whose
 iterations every rank takes part in, rank 0 had begun an iteration, and so had left its word, before anybody else ended
-that iteration. A rank that looks too early looks again at its next iteration.
+that iteration. A rank that looks too early looks again at its next iteration. torchrun may keep the store when it
+starts the ranks again; then a word that is found in the first iteration may be an earlier attempt's.
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 import secrets
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -123,6 +125,11 @@ def announced_planner(store: Store, key: str) -> SharedPlanner | None:
     if not store.check([f"{key}/planner"]):
         return None
     return SharedPlanner(**json.loads(store.get(f"{key}/planner")))
+
+
+def is_store_kept(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether what ranks leave in the store may still be there when their launcher starts them again."""
+    return environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def is_first_to_say(store: Store, key: str) -> bool:

@@ -27,6 +27,7 @@ from perseus_dist.training.rank.job_identity import (
     announced_planner,
     find_identity,
     is_first_to_say,
+    is_store_kept,
     leave_identity,
     leave_refusal,
     make_identity,
@@ -90,19 +91,16 @@ class JobMember:
         place: Who the rank is.
         options: What was asked for.
         framework: How the framework answers.
-        number: Of the job among those of the store, the same on all its ranks; counted in this process unless given.
 
     Attributes:
         hook: The rank's, while it takes part.
     """
 
-    def __init__(
-        self, place: RankIdentity, options: PerseusOptions, framework: Framework, *, number: int | None = None
-    ) -> None:
+    def __init__(self, place: RankIdentity, options: PerseusOptions, framework: Framework) -> None:
         self._place = place
         self._options = options
         self._framework = framework
-        self._number = next(_numbers) if number is None else number
+        self._number = next(_numbers)
         self._job = options.job
         self._device: Device | None = None
         self._boundaries: OrderedBoundaries | None = None
@@ -243,7 +241,7 @@ class JobMember:
         store = self._framework.open_store()
         if self._place.rank == 0:
             self._join_first(store, key)
-        else:
+        elif self._iteration > due or not is_store_kept():  # else the word may be an earlier attempt's
             self._join_others(store, key)
 
     def _join_first(self, store: Store, key: str) -> None:
@@ -265,7 +263,7 @@ class JobMember:
         self._job = identity.job
         leave_identity(store, key, identity)
         if identity.is_shared:
-            self._announcement = _PlannerAnnouncement(store, key, identity)
+            self._announcement = _PlannerAnnouncement(store, f"{key}/{identity.run_id}", identity)
 
     def _share(self) -> str | None:
         """Where other nodes are to reach the planner that rank 0 embeds; None where there are none."""
@@ -281,12 +279,12 @@ class JobMember:
             self.close()
             return
         if identity is not None:
-            planner = None
+            planner, own_key = None, f"{key}/{identity.run_id}"
             if not identity.is_within_reach and identity.is_shared:
-                planner = announced_planner(store, key)
+                planner = announced_planner(store, own_key)
                 if planner is None:  # rank 0's is still starting
                     return
-            elif not identity.is_within_reach and is_first_to_say(store, key):
+            elif not identity.is_within_reach and is_first_to_say(store, own_key):
                 _log.warning(
                     "perseus: the job spans several hosts, and rank 0 knows no address where the others reach the "
                     "planner that it embeds: clocks stay as they are; name an address of rank 0's host with "
@@ -320,7 +318,8 @@ class JobMember:
                 "with --stragglers"
             )
         tracer = open_tracer()
-        if tracer is not None and not is_first_to_say(store, f"{key}/traces"):  # one rank's spans are the whole job's
+        # One rank's spans are the whole job's.
+        if tracer is not None and not is_first_to_say(store, f"{key}/{identity.run_id}/traces"):
             tracer = None
         is_observing = not self._device.has_clock or not (identity.is_within_reach or planner is not None)
         spec = RankSpec(
@@ -364,7 +363,7 @@ class _PlannerAnnouncement:
 
     Args:
         store: Where they look.
-        key: Of the job there.
+        key: Of the job there, in this attempt.
         identity: The job's.
     """
 
