@@ -20,6 +20,7 @@ from perseus_dist.messages.from_agent import (
     IterationReport,
     KindTime,
     ProfileSamples,
+    RunTimes,
     Sample,
     ScheduleText,
     SwitchSeen,
@@ -35,6 +36,7 @@ CLOCKS_MHZ = tuple(range(1410, 1110, -15))
 ITERATION_S = 0.5
 _AT_MAXIMUM = GpuSample(power_w=300.0, clock_mhz=CLOCKS_MHZ[0], requested_mhz=CLOCKS_MHZ[0], temperature_c=60.0)
 
+_TIMED_STEP = 16
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 1.5
 
 
@@ -78,6 +80,7 @@ class LoadAgent:
         pipeline_ratio: Its pipeline's time over the usual.
         token: Of its job; empty for this user's.
         host, findings: As it says them of its node.
+        wants_timelines: The planner wants times of iterations under a plan.
     """
 
     job: LoadJob
@@ -92,6 +95,7 @@ class LoadAgent:
     ratio: float = 1.0
     pipeline_ratio: float = 1.0
     token: str = ""
+    wants_timelines: bool = False
     _switch: Switch | None = None
     _iteration: int = 0
     _sequence: int = 0
@@ -144,6 +148,26 @@ class LoadAgent:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the stream has ended, as ``run`` will see
             await self._send(message)
             self.num_telemetry += 1
+            timed = self._iteration - self._iteration % _TIMED_STEP
+            if first < timed and (times := self._run_times(timed)):
+                await self._send(times)
+
+    def _run_times(self, number: int) -> RunTimes | None:
+        """Of an iteration that is said to have been under the plan: what a pipeline without bubbles would do."""
+        switch = self._switch
+        if not self.wants_timelines or switch is None or switch.point == NO_POINT:
+            return None
+        order = self.job.schedule.ranks[self.rank.pp_rank]
+        run_ns = round(ITERATION_S * 1e9) // (len(order) + self.rank.pp_size)
+        begins_ns = tuple(run_ns * (self.rank.pp_rank + at) for at in range(len(order)))
+        return RunTimes(
+            iteration=number,
+            begins_ns=begins_ns,
+            ends_ns=tuple(begin_ns + run_ns for begin_ns in begins_ns),
+            clocks_mhz=tuple(CLOCKS_MHZ[at % len(CLOCKS_MHZ)] for at in range(len(order))),
+            table_revision=switch.table_revision,
+            point=switch.point,
+        )
 
     def _iteration_report(self, number: int) -> IterationReport:
         planned = self._switch
@@ -190,6 +214,7 @@ class LoadAgent:
             case Attached():
                 self.attached_at_s = time.monotonic()
                 self.attached.set()
+                self.wants_timelines = message.wants_timelines
             case ScheduleWanted():
                 await self._send(ScheduleText(text=format_schedule(self.job.schedule)))
             case Sweep():

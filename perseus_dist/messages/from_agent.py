@@ -183,16 +183,21 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """When the computations of one iteration at full clocks began and ended.
+    """When the computations of one iteration began and ended, at full clocks or under a plan.
 
     Attributes:
         iteration: Its number.
         begins_ns, ends_ns: (num_computations) [ns] by the host's monotonic clock, in the order of the rank's schedule.
+        clocks_mhz: (num_computations) [MHz] as they were read, else as requested; empty at full clocks.
+        table_revision, point: Of the plan that was followed.
     """
 
     iteration: int
     begins_ns: tuple[int, ...]
     ends_ns: tuple[int, ...]
+    clocks_mhz: tuple[int, ...] = ()
+    table_revision: int = 0
+    point: int = NO_POINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

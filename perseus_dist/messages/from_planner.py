@@ -5,11 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
-    """The answer to ``Attach``."""
+    """The answer to ``Attach``.
+
+    Attributes:
+        wants_timelines: ``RunTimes`` of iterations under a plan are of use, too.
+    """
 
     phase: str
     table_revision: int
     acked_samples: int
+    wants_timelines: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

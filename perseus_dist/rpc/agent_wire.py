@@ -14,7 +14,7 @@ from perseus_dist.messages.from_agent import (
     SwitchSeen,
     Telemetry,
 )
-from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.messages.terms import NO_POINT, Gpu, Rank
 from perseus_dist.planning.schedule.instruction import SENDS
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import (
@@ -357,6 +357,9 @@ def _run_times_to_wire(message: RunTimes) -> pb.RunTimes:
         first_ns=first_ns,
         begins_ns=[begin_ns - first_ns for begin_ns in message.begins_ns],
         ends_ns=[end_ns - first_ns for end_ns in message.ends_ns],
+        clocks_mhz=message.clocks_mhz,
+        table_revision=message.table_revision,
+        point=message.point if message.clocks_mhz else 0,
     )
 
 
@@ -376,8 +379,17 @@ def _run_times_from_wire(check: Checker, wire: pb.RunTimes) -> RunTimes:
             check.violated(
                 f"run_times.{name}", f"{min(times_ns)} to {max(times_ns)}", f"at most {longest_ns} either way"
             )
+    if wire.clocks_mhz:
+        if len(wire.clocks_mhz) != num_begins:
+            check.violated("run_times.clocks_mhz", f"{len(wire.clocks_mhz)} clocks", f"none, or {num_begins}")
+        check.integer("run_times.clocks_mhz", min(wire.clocks_mhz), 0, limits.MAX_CLOCK_MHZ)
+        check.integer("run_times.clocks_mhz", max(wire.clocks_mhz), 0, limits.MAX_CLOCK_MHZ)
+    point = check.integer("run_times.point", wire.point, NO_POINT, limits.MAX_POINTS)
     return RunTimes(
         iteration=check.integer("run_times.iteration", wire.iteration, 0, limits.MAX_ITERATION),
         begins_ns=tuple(first_ns + begin_ns for begin_ns in wire.begins_ns),
         ends_ns=tuple(first_ns + end_ns for end_ns in wire.ends_ns),
+        clocks_mhz=tuple(wire.clocks_mhz),
+        table_revision=check_count(check, "run_times.table_revision", wire.table_revision),
+        point=point if wire.clocks_mhz else NO_POINT,
     )

@@ -33,7 +33,10 @@ def planner_message_to_wire(message: PlannerMessage) -> pb.PlannerMessage:
         case Attached():
             return pb.PlannerMessage(
                 attached=pb.Attached(
-                    phase=message.phase, table_revision=message.table_revision, acked_samples=message.acked_samples
+                    phase=message.phase,
+                    table_revision=message.table_revision,
+                    acked_samples=message.acked_samples,
+                    wants_timelines=message.wants_timelines,
                 )
             )
         case ScheduleWanted():
@@ -83,6 +86,7 @@ def planner_message_from_wire(check: Checker, wire: pb.PlannerMessage) -> Planne
                 phase=check.text("attached.phase", wire.attached.phase, limits.MAX_NAME_LENGTH),
                 table_revision=check_count(check, "attached.table_revision", wire.attached.table_revision),
                 acked_samples=check_count(check, "attached.acked_samples", wire.attached.acked_samples),
+                wants_timelines=wire.attached.wants_timelines,
             )
         case "schedule_wanted":
             return ScheduleWanted()

@@ -54,6 +54,25 @@ def test_a_planner_that_serves_and_one_that_has_ended(
     assert "does not serve: no planner answers (Connection refused)" in capsys.readouterr().err
 
 
+def test_of_replicas_one_that_serves_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with planner_process.planner(tmp_path) as planner, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        other = f"127.0.0.1:{silent.getsockname()[1]}"
+        both = f"{other}, {planner.address}"
+        assert main(["health", "--planner", both]) == 0
+        told = capsys.readouterr()
+        assert told.out == f"planner at {planner.address} serves\n"
+        assert told.err.startswith(f"planner at {other} does not serve: no planner answers")
+        assert main(["health", "--json", "--planner", both]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert (document["serves"], document["fault"]) == (True, "")
+        assert [one["serves"] for one in document["replicas"]] == [False, True]
+        planner.end()
+        assert main(["health", "--json", "--planner", both]) == 1
+        assert json.loads(capsys.readouterr().out)["fault"] == "no replica serves"
+    assert main(["health", "--planner", f"{both},"]) == 2
+
+
 def test_tls_with_the_authority_and_the_name_of_the_certificate(tmp_path: Path) -> None:
     ca = trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")

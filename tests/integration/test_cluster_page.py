@@ -1,7 +1,9 @@
 """An operator's first hour: the steps of docs/cluster.md in their order, on simulated GPUs and without systemd.
 
-Paths of the machine become folders of the test, ``planner.example`` becomes localhost, ports become free ones. What
-systemd would start is started as its units say; what only installs packages is left out.
+Paths of the machine become folders of the test, ``planner.example`` becomes localhost, ports become free ones. Users,
+groups, folders and links are made below those, and units enabled; what systemd would start is started as they say. The
+soak tier runs the page as it is printed, in a root file system and a network of its own, pip included; only ``--now``
+needs a machine that systemd has booted.
 """
 
 import json
@@ -27,14 +29,18 @@ from perseus_dist.simulator.machine import SimulatedMachine
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/cluster.md").read_text()
-MISSING = [name for name in ("openssl", "htpasswd", "promtool", "prometheus") if shutil.which(name) is None]
-LEFT_OUT = re.compile(
-    r"apt-get |python3 -m venv|/opt/perseus-dist/bin/pip|ln -s|systemd-|groupadd |systemctl daemon-reload"
-)
+NEEDED = ("openssl", "htpasswd", "promtool", "prometheus", "systemd-sysusers", "systemd-tmpfiles", "systemctl")
+MISSING = [name for name in NEEDED if shutil.which(name) is None]
+LEFT_OUT = re.compile(r"apt-get |/opt/perseus-dist/bin/pip|systemctl daemon-reload")
+BELOW = {  # commands that work on the machine, and how they work below a folder instead
+    "systemd-sysusers": "systemd-sysusers --root={root}",
+    "systemd-tmpfiles": "systemd-tmpfiles --root={root}",
+    "groupadd": "groupadd --prefix {root}",
+    "systemctl enable --now": "systemctl --root={root} enable",
+}
 PASSWORD = "shown to scrapers"
 
 pytestmark = [
-    pytest.mark.stress,
     pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
     pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed"),
 ]
@@ -53,21 +59,24 @@ class Hosts:
         self.told: dict[str, str] = {}
         self.nodes: list[dict[str, str]] = []
         self.outputs: list[str] = []
-        for name in ("etc/systemd/system", "etc/prometheus"):
+        for name in ("etc/systemd/system", "etc/prometheus", "usr/local/bin"):
             (folder / name).mkdir(parents=True)
+        (folder / "etc/group").touch()  # of a machine that has users
 
     @property
     def settings(self) -> Path:
         return self.folder / "etc/perseus-dist/perseus.toml"
 
     def environ(self) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{self.folder}/usr/local/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "HOME": str(self.folder), "PERSEUS_CONFIG": str(self.settings)}
 
     def here(self, text: str) -> str:
         """A line of the page with this test's folders, host and ports."""
-        for place in ("/etc/", "/var/lib/"):
-            text = text.replace(place, f"{self.folder}{place}")
+        text = re.sub(r"(?<![\w.])/(?=(etc|var/lib|opt|usr/local)/)", f"{self.folder}/", text)
+        for command, below in BELOW.items():
+            if text.startswith(command):
+                text = below.format(root=self.folder) + text.removeprefix(command)
         for port, name in (("50151", "address"), ("50152", "web_url"), ("9464", "metrics_address")):
             if name in self.told:
                 text = text.replace(f"planner.example:{port}", f"localhost:{port_in(self.told[name])}")
@@ -75,24 +84,34 @@ class Hosts:
 
     def run(self, line: str, environ: dict[str, str] | None = None) -> str:
         """Run a command of the page, or what takes its place."""
+        if "/bin/pip install" in line:
+            command = self.folder / "opt/perseus-dist/bin/perseus-dist"
+            command.symlink_to(Path(sys.executable).parent / "perseus-dist")
         if LEFT_OUT.match(line):
             return ""
         if line.startswith("export "):
             self.exported |= dict(word.split("=", 1) for word in self.here(line).split()[1:])
             return ""
         if line.startswith("systemctl enable --now "):
+            self._do(self.here(line))
             for unit in line.split()[3:]:
+                name = unit if "." in unit else f"{unit}.service"
+                assert name in {one.name for one in (self.folder / "etc/systemd/system").glob("*.wants/*")}, (
+                    "not enabled"
+                )
                 self.start(unit)
             return ""
         words = self.here(line)
         fed = None
         if line.startswith("htpasswd "):
             words, fed = words.replace("htpasswd ", "htpasswd -i "), PASSWORD
-        settings = self.environ() | self.exported | (environ or {})
+        return self._do(words, self.environ() | self.exported | (environ or {}), fed)
+
+    def _do(self, words: str, environ: dict[str, str] | None = None, fed: str | None = None) -> str:
         done = subprocess.run(
             ["bash", "-c", words],
             cwd=self.checkout,
-            env=settings,
+            env=environ or self.environ(),
             input=fed,
             capture_output=True,
             text=True,
@@ -172,6 +191,7 @@ def two_nodes(folder: Path) -> Iterator[list[dict[str, str]]]:
         yield nodes
 
 
+@pytest.mark.stress
 def test_the_page_leads_from_an_empty_machine_to_a_job_that_is_seen(tmp_path: Path) -> None:
     with ExitStack() as stack:
         hosts = Hosts(tmp_path, stack)
@@ -192,6 +212,69 @@ def test_the_page_leads_from_an_empty_machine_to_a_job_that_is_seen(tmp_path: Pa
         check_prometheus(hosts)
         listed = hosts.run("perseus-dist audit --json")
         assert {"CreateToken", "StartJob"} <= {json.loads(line)["action"] for line in listed.splitlines()}
+
+
+IN_A_ROOT_OF_ITS_OWN = """
+mount -t tmpfs t "$1"
+mkdir "$1"/{u,w,m}
+mount -t overlay o -o "lowerdir=/,upperdir=$1/u,workdir=$1/w" "$1/m"
+cd "$1/m"
+mount -t proc p proc
+mount --rbind /dev dev
+mount -t tmpfs t run
+mount -t tmpfs t tmp
+mount --rbind "$2" mnt
+echo "127.0.0.1 planner.example localhost" > etc/hosts
+chroot . bash /mnt/packages
+unshare --net chroot . bash -c "ip link set lo up; exec bash /mnt/script"
+exit  # process 1 stays outside, by which systemctl knows that it is not to start anything
+"""
+TAKES_PLACE = {  # of systemd, which starts nothing there, and of who types a password; GPUs there are none
+    r"systemctl enable --now (perseus-release .*)": r"systemctl enable \1",
+    r"systemctl enable --now (perseus-planner)$": r"""systemctl enable \1
+        runuser -u perseus-dist -- perseus-dist planner --state-dir /var/lib/perseus-dist 2> /tmp/planner.log &
+        until grep -q listening /tmp/planner.log || ! kill -0 $!; do sleep 0.2; done""",
+    r"htpasswd .*": rf"printf '{PASSWORD}\n{PASSWORD}\n' | \g<0>",
+    r"perseus-dist doctor$": r"\g<0> || [ $? = 1 ]",
+}
+
+
+def printed(language: str, lines: list[str]) -> str:
+    """A block of the page as it is printed, for one host that is planner and node."""
+    if language == "text":
+        return "\n".join(["cat > /etc/perseus-dist/perseus.toml <<'END'", *lines, "END"])
+    text = "\n".join(lines).replace(".[agent]", ".[agent,planner,web]")
+    for pattern, instead in TAKES_PLACE.items():
+        text = re.sub(pattern, instead, text, flags=re.MULTILINE)
+    return text
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a root file system of its own: as root")
+def test_every_command_of_the_page_works_as_it_is_printed(tmp_path: Path) -> None:
+    """In an overlay of this machine's root, and behind the first step without a network."""
+    (tmp_path / "root").mkdir()
+    packed = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout
+    (tmp_path / "checkout").mkdir()
+    subprocess.run(["tar", "-x", "-C", tmp_path / "checkout"], input=packed, check=True)
+    begin = "set -euxo pipefail; cd /mnt/checkout; mkdir -p /etc/prometheus"
+    blocks = [printed(language, lines) for language, lines in steps()]
+    (tmp_path / "packages").write_text("\n".join([begin, blocks[0]]))
+    (tmp_path / "script").write_text("\n".join([begin, *blocks[1:]]))
+    environ = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    environ |= {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+    command = ["unshare", "--mount", "--pid", "--ipc", "--fork", "bash", "-euc", IN_A_ROOT_OF_ITS_OWN, "-"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "root"), str(tmp_path)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    assert "llama-team" in done.stdout
+    assert "perseus-planner.service" in done.stderr, "enabled"
 
 
 def variables() -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 from node_relay import RelayedRank, node_relay
 from planner_process import Planner, planner, wait_until
@@ -34,9 +35,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def replica(folder: Path, url: str, address: str) -> Iterator[Planner]:
+def replica(folder: Path, url: str, address: str, *options: str) -> Iterator[Planner]:
     folder.mkdir(exist_ok=True)
-    with planner(folder, "--store", url, "--bind", address, "--advertise", address) as running:
+    with planner(folder, "--store", url, "--bind", address, "--advertise", address, *options) as running:
         yield running
 
 
@@ -107,6 +108,32 @@ def test_jobs_of_a_killed_replica_go_on_at_the_other(
 
     with replica(tmp_path / "first", url, first) as dying, replica(tmp_path / "second", url, second):
         asyncio.run(play(dying))
+
+
+def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: Path) -> None:
+    url = postgres.url(postgres.fresh_database())
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+
+    async def play(page: str) -> None:
+        running = [asyncio.create_task(agent.run()) for agent in started("job-0", second)]
+        try:
+            await until(lambda: bool(owners(postgres)))
+            async with httpx.AsyncClient(base_url=page, headers={"Accept": "text/html"}, timeout=PATIENCE_S) as client:
+                until_s = time.monotonic() + PATIENCE_S
+                while f"others have theirs: {second}" not in (fleet := (await client.get("/")).text):
+                    assert time.monotonic() < until_s, fleet
+                assert f"This replica, {first}," in fleet
+                moved = await client.get("/jobs/job-0")
+                assert moved.status_code == 409
+                assert f"at the replica {second}" in moved.text
+                assert (await client.get("/jobs/no-such-job")).status_code == 404
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=10)
+
+    with replica(tmp_path / "first", url, first, "--web", "127.0.0.1:0") as one, replica(tmp_path / "two", url, second):
+        asyncio.run(play(one.told["web_url"]))
 
 
 def test_ranks_and_their_relay_are_sent_on_and_a_replica_that_ends_hands_over(

@@ -1,5 +1,6 @@
 """The page in Chromium: a target set and in force, another's job refused, accessibility, a phone, the keyboard."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,7 +10,7 @@ from urllib.parse import quote
 import grpc
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from load_jobs import FINDING, HOST, load_jobs
+from load_jobs import FINDING, HOST, PP_SIZE, load_jobs
 from planner_process import Planner, planner
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from waiting import PATIENCE_S, wait_until
@@ -138,6 +139,21 @@ def test_a_token_that_may_look_alone_changes_nothing(chromium: Browser, served: 
         page.get_by_role("link", name=HOST).click()
         expect(page.locator("#live")).to_have_text("live")
         expect(page.locator("#node")).to_contain_text(FINDING.remedy)
+
+
+def test_a_measured_iteration_stands_beside_its_plan_and_has_figures(chromium: Browser, served: Planner) -> None:
+    with opened(chromium, served, f"jobs/{OWN}") as page:
+        timeline = page.locator("#timeline")
+        expect(timeline.get_by_role("img")).to_have_accessible_name(
+            re.compile("Planned, table .* Pipeline 1, measured")
+        )
+        assert timeline.locator(".lane:not(.axis)").count() == 3 * PP_SIZE
+        timeline.get_by_text("As a table").click()
+        figures = timeline.get_by_role("region", name="Timeline in figures")
+        expect(figures).to_contain_text("Pipeline 0, measured in iteration")
+        before = figures.inner_text()
+        expect(figures).not_to_have_text(before)  # live, and still open
+        expect(figures).to_be_visible()
 
 
 @pytest.fixture(scope="module")

@@ -1985,6 +1985,22 @@ def test_times_of_a_part_of_the_ranks_or_of_another_schedule_say_nothing() -> No
     assert len(fleet.requests) == 1
 
 
+def test_times_under_a_plan_are_asked_for_by_a_planner_with_a_page_alone_and_say_nothing_of_transfers() -> None:
+    asked = {}
+    for shows in (True, False):
+        fleet = Fleet(dp=6, policy=replace(POLICY, shows_timelines=shows)).to_enforcing()
+        asked[shows] = [fleet.sent(rank)[0].wants_timelines for rank in range(12)]  # type: ignore[union-attr]
+        num_changes = fleet.job.num_changes
+        for rank in (0, 1):
+            times = RunTimes(iteration=16, begins_ns=(1, 2, 3, 4), ends_ns=(2, 3, 4, 5), clocks_mhz=(900,) * 4, point=1)
+            fleet.say(fleet.stream_of[rank], times)
+        assert fleet.job.measured.timelines.whole.keys() == {0}
+        assert fleet.job.num_changes > num_changes, "whoever looks sees it"
+        assert not fleet.job.measured.run_times
+        assert not fleet.job.measured.snapshots
+    assert asked == {True: [True] * 8 + [False] * 4, False: [False] * 12}
+
+
 def test_a_link_that_is_well_before_the_plan_that_knows_it_is_no_reason_to_sweep() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(40)

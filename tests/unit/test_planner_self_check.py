@@ -7,7 +7,7 @@ import pytest
 from metrics_text import page_samples
 from test_planner_lifecycle import Fleet
 
-from perseus_dist.agent.following import full_clock_runs
+from perseus_dist.agent.following import timed_runs
 from perseus_dist.cli.jobs.job_view import format_troubles
 from perseus_dist.planner.job.predicted_saving import saving_interval, saving_shown
 from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
@@ -173,7 +173,7 @@ def test_transfers_are_known_where_they_were_measured() -> None:
 
 
 def test_transfers_that_the_profile_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(full_clock_runs, "MAX_RUNS", 0)  # as of agents that do not tell times
+    monkeypatch.setattr(timed_runs, "MAX_RUNS", 0)  # as of agents that do not tell times
     job = trained(replace(SIMULATED, num_iterations=60), transfer_s=0.02)
     check, status = job.planner.job.measured.self_check, job.status
     assert check.is_logged

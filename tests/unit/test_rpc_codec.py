@@ -130,6 +130,7 @@ AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     RUN_TIMES,
     replace(RUN_TIMES, begins_ns=(), ends_ns=()),
     replace(RUN_TIMES, begins_ns=(10**15, 10**15 - 7)),  # a host's clock that was set
+    replace(RUN_TIMES, clocks_mhz=(1410, 0), table_revision=3, point=0),
     ATTACH,
     replace(ATTACH, iteration=12, table_revision=3, target=Target(), version="0.1.0", has_profile=True),
     replace(ATTACH, target=Target(slowdown=1.05)),

@@ -57,6 +57,11 @@ AGENT_SEEDS = (
         drift=pb.Drift(sequence=1, kind="F", clock_mhz=1410, profile_time_s=0.1, measured_time_s=0.2, num_runs=3)
     ),
     pb.AgentMessage(run_times=pb.RunTimes(iteration=12, first_ns=10**15, begins_ns=[0, 70], ends_ns=[50, 90])),
+    pb.AgentMessage(
+        run_times=pb.RunTimes(
+            iteration=32, begins_ns=[0, 70], ends_ns=[50, 90], clocks_mhz=[1410, 1200], table_revision=2, point=7
+        )
+    ),
 )
 PLANNER_SEEDS = (
     pb.PlannerMessage(sweep=pb.Sweep(sweep_id=1, first_iteration=9, iterations_per_clock=1, clocks_mhz=[1410, 1200])),

@@ -3,10 +3,11 @@
 from perseus_dist.agent.core.actions import Action, LogDebug, LogWarning, Send
 from perseus_dist.agent.following.absence_guard import AbsenceGuard
 from perseus_dist.agent.following.plan_view import RELEASED, PlanView, Row
+from perseus_dist.agent.following.timed_runs import is_regular
 from perseus_dist.agent.measuring.sweep import Sweeper
 from perseus_dist.messages.from_agent import SwitchSeen
 from perseus_dist.messages.from_planner import PlanTable, Probe, StopSweep, Sweep, Switch
-from perseus_dist.messages.terms import Gpu, Rank
+from perseus_dist.messages.terms import NO_POINT, Gpu, Rank
 
 Order = Sweep | StopSweep | Probe | PlanTable | Switch
 
@@ -18,10 +19,12 @@ class ClockDirectives:
         plan: Tables and switches.
         sweeper: The sweep, and what it measures.
         num_instructions: Of the rank's program.
+        wants_timelines: Whether the planner has asked for times of iterations under a plan.
     """
 
     def __init__(self, *, rank: Rank, gpu: Gpu, num_instructions: int) -> None:
         self.num_instructions = num_instructions
+        self.wants_timelines = False
         self.plan = PlanView(
             num_instructions=num_instructions, schedule_digest=rank.schedule_digest, clocks_mhz=gpu.clocks_mhz
         )
@@ -41,9 +44,11 @@ class ClockDirectives:
         """Whether it runs at full clocks."""
         return self.row(iteration) == RELEASED
 
-    def is_last_probed(self, iteration: int) -> bool:
-        """Whether it is the last one of a probe."""
-        return bool(self._probed) and iteration == self._probed[-1]
+    def is_timed(self, iteration: int) -> bool:
+        """Whether the planner wants its times: the last of a probe, and some under a plan where it asks for them."""
+        is_last_probed = bool(self._probed) and iteration == self._probed[-1]
+        is_planned = self.wants_timelines and self.row(iteration).point != NO_POINT
+        return is_last_probed or (is_planned and is_regular(iteration))
 
     def is_at_full_clocks(self, iteration: int) -> bool:
         """Whether a probe, and no sweep, has brought all clocks to their highest before it begins."""

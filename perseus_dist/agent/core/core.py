@@ -346,6 +346,6 @@ class AgentCore:
         if timeline is not None and (iterations := timeline.take(now_ns, is_last=is_last)):
             self._actions.append(KeepTimeline(iterations, self._clock.latency_s))
         self._actions += self._planner.tell_telemetry()
-        runs = self._tracker.full_clock_runs
+        runs = self._tracker.timed_runs
         if runs is not None and (times := runs.take(has_device_times=self._reporter.kind_times.has_device_times)):
             self._actions += self._planner.tell_run_times(times)

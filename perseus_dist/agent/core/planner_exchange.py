@@ -81,6 +81,7 @@ class PlannerExchange:
             case Attached():
                 self._is_planner_missed = False
                 self._directives.find_planner(self._position.iteration)
+                self._directives.wants_timelines = message.wants_timelines
                 return self._session.attached(message, self._reporter.unresolved)
             case ScheduleWanted():
                 return self._session.say(ScheduleText(text=self._schedule))
@@ -132,7 +133,7 @@ class PlannerExchange:
         return actions
 
     def tell_run_times(self, times: RunTimes) -> list[Action]:
-        """An iteration at full clocks, once the planner has accepted the stream."""
+        """A chosen iteration, once the planner has accepted the stream."""
         return self._session.say(times) if self._session.is_attached else []
 
     def tell_samples(self, samples: ProfileSamples) -> list[Action]:

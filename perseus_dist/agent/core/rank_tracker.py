@@ -14,9 +14,9 @@ from perseus_dist.agent.core.pilot import Pilot
 from perseus_dist.agent.core.reporter import Reporter
 from perseus_dist.agent.core.run_durations import RunDurations
 from perseus_dist.agent.core.timeline import Timeline
-from perseus_dist.agent.following.full_clock_runs import FullClockRuns
 from perseus_dist.agent.following.position import BoundaryEffect, Position, Stamp
 from perseus_dist.agent.following.rank_program import Work
+from perseus_dist.agent.following.timed_runs import TimedRuns
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.agent.measuring.profiler import OUTSIDE
 from perseus_dist.boundaries.record import Event, Mark
@@ -39,7 +39,7 @@ class RankTracker:
     Attributes:
         durations: Of the instructions that ran.
         timeline: Of whole iterations; None where none is kept.
-        full_clock_runs: Of iterations at full clocks; None without other pp_ranks.
+        timed_runs: Of chosen iterations; None without other pp_ranks.
     """
 
     def __init__(
@@ -67,10 +67,17 @@ class RankTracker:
         self.timeline = (
             Timeline(program, position=position, directives=directives, clock=clock) if keeps_timeline else None
         )
-        self.full_clock_runs: FullClockRuns | None = None
-        if is_pipeline:
-            is_free, is_wanted = directives.is_free, directives.is_last_probed
-            self.full_clock_runs = FullClockRuns(program, position=position, is_free=is_free, is_wanted=is_wanted)
+        self.timed_runs = (
+            TimedRuns(
+                program,
+                position=position,
+                row=directives.row,
+                is_wanted=directives.is_timed,
+                clock_mhz=lambda: clock.observed_mhz or clock.requested_mhz or 0,
+            )
+            if is_pipeline
+            else None
+        )
         self._outside_since: Stamp | None = None  # the last instruction ended, and the next iteration has not begun
 
     def follow(self, timed: "TimedBoundary", now_ns: int, looked_ns: int | None) -> BoundaryEffect:
@@ -79,8 +86,8 @@ class RankTracker:
         effect = self._position.step(boundary, time_ns)
         if self.timeline is not None:
             self.timeline.follow(boundary, effect, time_ns)
-        if self.full_clock_runs is not None:
-            self.full_clock_runs.follow(boundary, effect)
+        if self.timed_runs is not None:
+            self.timed_runs.follow(boundary, effect)
         if effect is BoundaryEffect.BEGAN or effect is BoundaryEffect.ENDED:  # almost always
             if effect is BoundaryEffect.ENDED:
                 self._end_run()

@@ -17,10 +17,13 @@ example:
   perseus-dist health
   perseus-dist health --planner planner.example:50151 --tls-ca ca.pem
   perseus-dist health --planner 127.0.0.1:50151 --tls-ca ca.pem --tls-server-name planner.example
+  perseus-dist health --planner planner-0.example:50151,planner-1.example:50151 --tls
   perseus-dist health --clockd /run/perseus-dist/clockd.sock
 
 Asks a planner by the standard gRPC health protocol, which needs no token, or the lease daemon at a socket, of which it
 takes no lease. For exec probes of Kubernetes, whose own gRPC probes speak no TLS, and for load balancers and monitors.
+
+Replicas of one planner, with commas between, are asked one by one: the planner serves if one of them does.
 
 The exit code is 0 if it serves; 1 if it does not, or cannot be reached; 2 if the arguments cannot be used.
 """
@@ -40,7 +43,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--planner", metavar="HOST:PORT", help=f"default: ${_PLANNER_VARIABLE}, else {_DEFAULT_PLANNER}")
+    which.add_argument(
+        "--planner", metavar="HOST:PORT[,...]", help=f"default: ${_PLANNER_VARIABLE}, else {_DEFAULT_PLANNER}"
+    )
     which.add_argument("--clockd", metavar="SOCKET", help="ask the lease daemon that listens there")
     parser.add_argument(
         "--timeout-s",
@@ -83,8 +88,11 @@ def run(args: argparse.Namespace) -> int:
 
         subject, fault = f"clockd at {args.clockd}", find_clockd_fault(args.clockd, args.timeout_s)
     else:
-        address = args.planner or os.environ.get(_PLANNER_VARIABLE) or _DEFAULT_PLANNER
-        subject, fault = f"planner at {address}", _find_planner_fault(address, args, speaks_tls=speaks_tls)
+        addresses = args.planner or os.environ.get(_PLANNER_VARIABLE) or _DEFAULT_PLANNER
+        if "," in addresses:
+            return _ask_replicas([one.strip() for one in addresses.split(",")], args, speaks_tls=speaks_tls)
+        subject = f"planner at {addresses}"
+        fault = _find_planner_fault(addresses, args, speaks_tls=speaks_tls)
     if args.json:
         print(json.dumps({"subject": subject, "serves": not fault, "fault": fault}))
     elif fault:
@@ -92,6 +100,38 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{subject} serves")
     return 1 if fault else 0
+
+
+def _ask_replicas(addresses: list[str], args: argparse.Namespace, *, speaks_tls: bool) -> int:
+    """Ask each replica; jobs are served as long as one of them serves."""
+    for address in addresses:
+        _check_address(address)
+    faults = {address: _find_planner_fault(address, args, speaks_tls=speaks_tls) for address in addresses}
+    serves = not all(faults.values())
+    if args.json:
+        replicas = [
+            {"subject": f"planner at {address}", "serves": not fault, "fault": fault}
+            for address, fault in faults.items()
+        ]
+        fault = "" if serves else "no replica serves"
+        print(
+            json.dumps(
+                {"subject": f"planner at {','.join(faults)}", "serves": serves, "fault": fault, "replicas": replicas}
+            )
+        )
+    else:
+        for address, fault in faults.items():
+            if fault:
+                print(f"planner at {address} does not serve: {fault}", file=sys.stderr)
+            else:
+                print(f"planner at {address} serves")
+    return 0 if serves else 1
+
+
+def _check_address(address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise HealthOptionsError(f"--planner {address}: expected HOST:PORT, as in {_DEFAULT_PLANNER}")
 
 
 def _find_planner_fault(address: str, args: argparse.Namespace, *, speaks_tls: bool) -> str:
@@ -102,9 +142,7 @@ def _find_planner_fault(address: str, args: argparse.Namespace, *, speaks_tls: b
     from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, channel_credentials
     from perseus_dist.rpc.health import find_service_fault
 
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise HealthOptionsError(f"--planner {address}: expected HOST:PORT, as in {_DEFAULT_PLANNER}")
+    _check_address(address)
     options = [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)]  # whether the planner serves, not a proxy on the way
     tls = ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key) if speaks_tls else None
     if tls is None:

@@ -44,6 +44,7 @@ class Policy:
         gone_s: A job none of whose ranks is attached is over after this.
         keep_done_s: A job that is over is forgotten after this.
         acts_on_stragglers: Whether plans follow the straggler detector, too, and not operators' reports alone.
+        shows_timelines: Whether ranks are asked for times of iterations under a plan, too.
         own_plan_interval_s: Between two requests for a plan of a pipeline with a slow rank.
         own_plan_cap_share: Such a plan is made again where the clock that the rank is held to has moved by this share.
         own_plan_factor_step: The same, where how slow it is has moved by this.
@@ -85,6 +86,7 @@ class Policy:
     gone_s: float = 900.0
     keep_done_s: float = 86_400.0
     acts_on_stragglers: bool = True
+    shows_timelines: bool = False
     own_plan_interval_s: float = 5.0
     own_plan_cap_share: float = 0.02
     own_plan_factor_step: float = 0.01

@@ -72,12 +72,16 @@ class _Links(NamedTuple):
     Attributes:
         num_computations: (num_ranks) of each.
         sends_block: As of ``Schedule``.
+        rank_of_stage: pp_rank of each stage.
         ways: By sending stage; forward, and backward from the stage after it.
+        has_own_transfers: The schedule names its transfers itself, or runs forwards and backwards as one.
     """
 
     num_computations: tuple[int, ...]
     sends_block: bool
+    rank_of_stage: tuple[int, ...]
     ways: dict[int, tuple[_Way, _Way]]
+    has_own_transfers: bool
 
 
 def num_computations(schedule_text: str, pp_rank: int) -> int:
@@ -96,8 +100,9 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
         Of links that something waited for in both directions, where the answer makes sense.
     """
     links = _links(schedule_text)
-    begins_ns = np.concatenate([np.array(one.begins_ns, dtype=np.int64) for one in times])
-    ends_ns = np.concatenate([np.array(one.ends_ns, dtype=np.int64) for one in times])
+    if links.has_own_transfers:
+        return ()
+    begins_ns, ends_ns = _joined(times)
     pauses_ns = np.append(np.maximum(begins_ns[1:] - ends_ns[:-1], 0), _NEVER_NS)
     pauses_ns[np.cumsum(links.num_computations) - 1] = _NEVER_NS  # a rank's last one
     has_waited = np.append(True, pauses_ns[:-1] > _LEAST_WAIT_NS)
@@ -120,6 +125,30 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
             there_ns, back_ns = _blocking(both_ns, *most_ns)
         found += [(stage, SEND_FORWARD, there_ns / 1e9), (stage + 1, SEND_BACKWARD, back_ns / 1e9)]
     return tuple(found)
+
+
+def clocks_ahead_ns(schedule_text: str, times: Sequence[RunTimes]) -> tuple[int, ...]:
+    """Time that each rank's clock is ahead of the first one's: as little as leaves no result before it was made.
+
+    Args:
+        schedule_text: The order of all ranks.
+        times: (pp_size) of the ranks of one pipeline.
+
+    Returns:
+        (pp_size) [ns]; 0 where nothing speaks against it, as on one host.
+    """
+    links = _links(schedule_text)
+    begins_ns, ends_ns = _joined(times)
+    ahead_ns = {links.rank_of_stage[0]: 0} if links.rank_of_stage else {}
+    for stage, (there, back) in sorted(links.ways.items()):
+        sender, receiver = links.rank_of_stage[stage], links.rank_of_stage[stage + 1]
+        if receiver in ahead_ns or sender not in ahead_ns or not (len(there.sent) and len(back.sent)):
+            continue
+        before_ns = ahead_ns[sender]
+        there_ns = int(np.min(begins_ns[there.received] - ends_ns[there.sent])) + before_ns
+        back_ns = int(np.min(begins_ns[back.received] - ends_ns[back.sent])) - before_ns
+        ahead_ns[receiver] = 0 if min(there_ns, back_ns) >= 0 else (there_ns - back_ns) // 2
+    return tuple(ahead_ns.get(rank, 0) for rank in range(len(times)))
 
 
 def slowest(pipelines: Iterable[Transfers]) -> TransferTimes:
@@ -177,8 +206,16 @@ def _links(schedule_text: str) -> _Links:
     return _Links(
         num_computations=tuple(map(len, orders)),
         sends_block=schedule.sends_block,
-        ways={} if is_named else _ways(schedule, place),
+        rank_of_stage=tuple(schedule.rank_of_stage),
+        ways=_ways(schedule, place),
+        has_own_transfers=is_named,
     )
+
+
+def _joined(times: Sequence[RunTimes]) -> tuple[Int64Array, Int64Array]:
+    """Begins and ends [ns] of all ranks, one after the other."""
+    begins_ns = np.concatenate([np.array(one.begins_ns, dtype=np.int64) for one in times])
+    return begins_ns, np.concatenate([np.array(one.ends_ns, dtype=np.int64) for one in times])
 
 
 def _ways(schedule: Schedule, place: dict[Instruction, int]) -> dict[int, tuple[_Way, _Way]]:

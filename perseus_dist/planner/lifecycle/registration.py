@@ -10,6 +10,7 @@ from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankCoords, RankState
 from perseus_dist.planner.job.state.progress import Pipeline
+from perseus_dist.planner.job.timelines import MAX_PIPELINES, Timelines
 from perseus_dist.planner.lifecycle.carry import keep_stages, stages_of_job
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
@@ -54,7 +55,12 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     if job.phase is Phase.DONE:
         job.enter(Phase.REGISTERING, f"rank {attach.rank.rank} has attached again")
         effects.append(Persist(facts=(), drop=("over",)))
-    attached = Attached(phase=job.phase, table_revision=revision, acked_samples=acked)
+    attached = Attached(
+        phase=job.phase,
+        table_revision=revision,
+        acked_samples=acked,
+        wants_timelines=job.policy.shows_timelines and not attach.rank.tp_rank and attach.rank.dp_rank < MAX_PIPELINES,
+    )
     if acked:
         effects.append(Persist())  # it acknowledges samples, and not all of them may be durable yet
     effects.append(Send(stream=event.stream, message=attached))
@@ -228,6 +234,7 @@ def _follow_iteration(job: Job, attach: Attach, now_s: float, *, may_go_back: bo
         if behind:
             job.enforcement.guard.go_back(attach.iteration)
             job.measured.run_times.clear()
+            job.measured.timelines = Timelines()
             job.progress.unfinished.clear()
             for pipeline in job.progress.pipelines:
                 pipeline.unfinished.clear()

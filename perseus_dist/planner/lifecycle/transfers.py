@@ -27,12 +27,20 @@ _MAX_PLANNED = 3  # snapshots that a plan is on time with
 
 
 def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
-    """Take note of a rank's times; one GPU of a tensor-parallel group speaks for all."""
+    """Take note of a rank's times; one GPU of a tensor-parallel group speaks for all.
+
+    Those under a plan are shown alone: transfers are measured at full clocks.
+    """
     rank = state.rank
     if rank.tp_rank or not job.schedule_text:
         return
     if len(message.begins_ns) != num_computations(job.schedule_text, rank.pp_rank):
         return  # of a schedule that is not the job's any more
+    is_planned = bool(message.clocks_mhz)
+    if is_planned or job.switch is None:
+        job.num_changes += job.measured.timelines.take(rank.dp_rank, rank.pp_rank, rank.pp_size, message)
+    if is_planned:
+        return
     open_iterations = job.measured.run_times
     times = open_iterations.setdefault(message.iteration, {})
     times[rank.dp_rank, rank.pp_rank] = message

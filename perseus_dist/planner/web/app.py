@@ -26,6 +26,7 @@ from perseus_dist.planner.web.access import Visitor, WebAccess, may_change, may_
 from perseus_dist.planner.web.assets import Asset
 from perseus_dist.planner.web.fragments import Fragments
 from perseus_dist.planner.web.protection import Protection
+from perseus_dist.planner.web.replicas import other_replicas, page_at
 from perseus_dist.planner.web.streams import Streams
 from perseus_dist.planner.web.targets import chosen_target
 from perseus_dist.planner.web.views.budgets import budget_document, price_document
@@ -64,14 +65,16 @@ class Page:
         templates: jinja2.Environment,
         assets: dict[str, Asset],
         diary: Diary,
+        origin: tuple[str, int],
     ) -> None:
-        """Begin; ``application`` serves them."""
+        """Begin; ``application`` serves them. ``origin`` is scheme and port."""
         self._jobs = jobs
         self._operators = operators
         self._access = access
         self._templates = templates
         self._assets = assets
         self._diary = diary
+        self._scheme, self._port = origin
         self._fragments = Fragments(templates, diary)
         self._streams = Streams(jobs, self._fragments)
 
@@ -106,11 +109,22 @@ class Page:
             rows.append((actor.job.job_id, self._fragments.row(actor)[1]))
             if len(rows) % _ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # agents first
-        return self._html("fleet.html", visitor, rows=rows, num_jobs=len(actors), max_rows=MAX_ROWS)
+        ownership = self._jobs.ownership
+        return self._html(
+            "fleet.html",
+            visitor,
+            rows=rows,
+            num_jobs=len(actors),
+            max_rows=MAX_ROWS,
+            own_address=ownership.address if ownership is not None else "",
+            others=other_replicas(ownership, scheme=self._scheme, port=self._port),
+        )
 
     async def job(self, request: Request) -> Response:
-        """One job."""
+        """One job, or the replica that has it."""
         visitor = self._known(request)
+        if self._jobs.get(request.path_params["job_id"]) is None:
+            await self._operators.locate(request.path_params["job_id"])
         actor = self._viewed(visitor, request)
         sections = await self._fragments.sections(actor)
         return self._html(
@@ -288,7 +302,7 @@ class Page:
             status = _STATUSES.get(refusal.code, 503)
             if status == 401 and request.method == "GET" and not _wants_json(request):
                 return RedirectResponse("/login", 303)
-            return self._refused(request, status, refusal.reason)
+            return self._refused(request, status, refusal.reason, owner=refusal.owner)
 
         return guarded
 
@@ -304,11 +318,15 @@ class Page:
         status = error.status_code if isinstance(error, HTTPException) else 500
         return self._refused(request, status, "there is nothing at this address" if status == 404 else "not allowed")
 
-    def _refused(self, request: Request, status: int, sentence: str) -> Response:
+    def _refused(self, request: Request, status: int, sentence: str, *, owner: str = "") -> Response:
         if _wants_json(request):
             return JSONResponse({"accepted": False, "sentence": sentence}, status)
         visitor = self._now(request) or self._access.without_token(request)
-        return self._html("refused.html", visitor, status=status, code=status, sentence=sentence)
+        ownership, page = self._jobs.ownership, ""
+        if owner and ownership is not None:
+            page = page_at(owner, ownership.address, scheme=self._scheme, port=self._port)
+        elsewhere = f"{page}{request.url.path.removeprefix('/')}" if page else ""
+        return self._html("refused.html", visitor, status=status, code=status, sentence=sentence, elsewhere=elsewhere)
 
 
 def _wants_json(request: Request) -> bool:

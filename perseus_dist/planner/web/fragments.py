@@ -18,6 +18,7 @@ from perseus_dist.planner.web.views.fleet import fleet_row
 from perseus_dist.planner.web.views.heat_map import PlanKey, Planned, plan_rows, planned_clocks
 from perseus_dist.planner.web.views.job import SECTIONS, job_document
 from perseus_dist.planner.web.views.nodes import node_document
+from perseus_dist.planner.web.views.timeline import TimelineSource, timeline_document, timeline_source
 
 MIN_AGE_S = 0.5
 _AGE_OF_A_RANK_S = 2e-4  # a status counts all ranks: looking costs the planner some percent of a core at most
@@ -67,6 +68,8 @@ class _Made:
     page_at_s: float = -1e9
     plan_key: PlanKey | None = None
     planned: Planned = field(default_factory=dict)
+    timeline_source: TimelineSource | None = None
+    timeline: dict[str, Any] | None = None
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -110,7 +113,18 @@ class Fragments:
                 made.plan_key, made.planned = None, {}
             elif rows.key != made.plan_key:
                 made.plan_key, made.planned = rows.key, await asyncio.to_thread(planned_clocks, rows)
-            document = job_document(job, job_status(job), made.planned, self._diary.entries(actor))
+            source = timeline_source(job)
+            if source is None:
+                made.timeline_source, made.timeline = None, None
+            elif not source.is_of(made.timeline_source):
+                made.timeline_source, made.timeline = source, await asyncio.to_thread(timeline_document, source)
+            document = job_document(
+                job,
+                job_status(job),
+                self._diary.entries(actor),
+                planned=made.planned,
+                timeline=made.timeline,
+            )
             sections: dict[str, str] = {}
             for name, template in self._sections.items():
                 sections[name] = template.render(document)

@@ -94,6 +94,7 @@ class WebServer:
             templates=make_templates(asset_revision=revision_of(assets)),
             assets=assets,
             diary=self._diary,
+            origin=("http" if config.tls is None else "https", self.address.port),
         )
         self._config = uvicorn.Config(
             page.application(is_loopback=is_loopback),

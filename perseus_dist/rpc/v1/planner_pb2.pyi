@@ -285,16 +285,22 @@ class Drift(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., profile_time_s: _Optional[float] = ..., measured_time_s: _Optional[float] = ..., num_runs: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
 
 class RunTimes(_message.Message):
-    __slots__ = ("iteration", "first_ns", "begins_ns", "ends_ns")
+    __slots__ = ("iteration", "first_ns", "begins_ns", "ends_ns", "clocks_mhz", "table_revision", "point")
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_NS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_NS_FIELD_NUMBER: _ClassVar[int]
     ENDS_NS_FIELD_NUMBER: _ClassVar[int]
+    CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
+    TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    POINT_FIELD_NUMBER: _ClassVar[int]
     iteration: int
     first_ns: int
     begins_ns: _containers.RepeatedScalarFieldContainer[int]
     ends_ns: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, iteration: _Optional[int] = ..., first_ns: _Optional[int] = ..., begins_ns: _Optional[_Iterable[int]] = ..., ends_ns: _Optional[_Iterable[int]] = ...) -> None: ...
+    clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
+    table_revision: int
+    point: int
+    def __init__(self, iteration: _Optional[int] = ..., first_ns: _Optional[int] = ..., begins_ns: _Optional[_Iterable[int]] = ..., ends_ns: _Optional[_Iterable[int]] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ...) -> None: ...
 
 class SwitchSeen(_message.Message):
     __slots__ = ("table_revision", "switch_revision")
@@ -335,14 +341,16 @@ class PlannerMessage(_message.Message):
     def __init__(self, attached: _Optional[_Union[Attached, _Mapping]] = ..., schedule_wanted: _Optional[_Union[ScheduleWanted, _Mapping]] = ..., sweep: _Optional[_Union[Sweep, _Mapping]] = ..., stop_sweep: _Optional[_Union[StopSweep, _Mapping]] = ..., table: _Optional[_Union[PlanTable, _Mapping]] = ..., switch: _Optional[_Union[Switch, _Mapping]] = ..., profile_ack: _Optional[_Union[ProfileAck, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ...) -> None: ...
 
 class Attached(_message.Message):
-    __slots__ = ("phase", "table_revision", "acked_samples")
+    __slots__ = ("phase", "table_revision", "acked_samples", "wants_timelines")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
     ACKED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    WANTS_TIMELINES_FIELD_NUMBER: _ClassVar[int]
     phase: str
     table_revision: int
     acked_samples: int
-    def __init__(self, phase: _Optional[str] = ..., table_revision: _Optional[int] = ..., acked_samples: _Optional[int] = ...) -> None: ...
+    wants_timelines: bool
+    def __init__(self, phase: _Optional[str] = ..., table_revision: _Optional[int] = ..., acked_samples: _Optional[int] = ..., wants_timelines: bool = ...) -> None: ...
 
 class ScheduleWanted(_message.Message):
     __slots__ = ()

@@ -10,6 +10,7 @@ from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planner.job.saving.saving import Saving
 from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.progress import Iteration
+from perseus_dist.planner.job.timelines import Timelines
 
 NUM_PROBED = 5  # iterations of probes behind a baseline
 NUM_ENFORCED = 64  # iterations behind the figures of the plan in force
@@ -29,6 +30,7 @@ class Measured:
         saving: What plans have saved in this run, by measurement.
         self_check: What the profile predicts of iterations under the table in force, beside what they take.
         run_times: Times of computations by iteration and (dp_rank, pp_rank), until all ranks have reported them.
+        timelines: The same of the newest iteration of some pipelines, for those who watch.
         snapshots: Of transfers in such iterations, the newest last.
         snapshot_iteration: The newest one's.
         num_agreeing: Snapshots in a row without a transfer, before plans do without it: more where it has come back.
@@ -43,6 +45,7 @@ class Measured:
     saving: Saving = field(default_factory=Saving)
     self_check: SelfCheckWatch = field(default_factory=SelfCheckWatch)
     run_times: dict[int, dict[tuple[int, int], RunTimes]] = field(default_factory=dict)
+    timelines: Timelines = field(default_factory=Timelines)
     snapshots: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=NUM_SNAPSHOTS))
     snapshot_iteration: int = NO_ITERATION
     num_agreeing: int = NUM_AGREEING

@@ -37,7 +37,8 @@ export function update(old, now) {
     if (old.nodeValue !== now.nodeValue) old.nodeValue = now.nodeValue;
     return;
   }
-  for (const { name } of [...old.attributes]) if (!now.hasAttribute(name)) old.removeAttribute(name);
+  const kept = old.nodeName === "DETAILS" ? "open" : ""; // who reads it has opened it
+  for (const { name } of [...old.attributes]) if (!now.hasAttribute(name) && name !== kept) old.removeAttribute(name);
   for (const { name, value } of now.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   morph(old, now);
 }

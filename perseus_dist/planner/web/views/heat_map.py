@@ -63,15 +63,19 @@ def planned_clocks(rows: PlanRows) -> Planned:
     return clocks_mhz
 
 
-def _mean_clock_mhz(encoded: bytes, point: int) -> float | None:
-    """Of the instructions of a row that have a clock of their own; None where none has."""
+def clocks_of_row(encoded: bytes, point: int) -> "array[int]":
+    """(num_instructions) [MHz] of a row of an encoded table, 0 for what changes no clock; empty without that row."""
     table = pb.PlannerMessage.FromString(encoded).table
     length = 2 * table.num_instructions
-    if not 0 <= point < table.num_points or not length:
-        return None
+    if not 0 <= point < table.num_points:
+        return array("H")
     begin = point * length
-    clocks = array("H", zlib.decompressobj().decompress(table.clocks_mhz, begin + length)[begin:])
-    chosen = [clock for clock in clocks if clock]
+    return array("H", zlib.decompressobj().decompress(table.clocks_mhz, begin + length)[begin:])
+
+
+def _mean_clock_mhz(encoded: bytes, point: int) -> float | None:
+    """Of the instructions of a row that have a clock of their own; None where none has."""
+    chosen = [clock for clock in clocks_of_row(encoded, point) if clock]
     return fmean(chosen) if chosen else None
 
 

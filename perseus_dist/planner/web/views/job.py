@@ -11,11 +11,13 @@ from perseus_dist.planner.web.views.fleet import iteration_time_s
 from perseus_dist.planner.web.views.frontier_chart import frontier_chart
 from perseus_dist.planner.web.views.heat_map import MAX_PIPELINES, Planned, heat_maps
 
-SECTIONS = ("head", "figures", "frontier", "heat", "pipelines", "stragglers", "events")
+SECTIONS = ("head", "figures", "frontier", "heat", "timeline", "pipelines", "stragglers", "events")
 MAX_EVENTS = 40
 
 
-def job_document(job: Job, status: JobStatus, planned: Planned, entries: tuple[Entry, ...]) -> dict[str, Any]:
+def job_document(
+    job: Job, status: JobStatus, entries: tuple[Entry, ...], *, planned: Planned, timeline: dict[str, Any] | None
+) -> dict[str, Any]:
     """A job's page, for the templates of its sections."""
     time_s = iteration_time_s(status)
     return {
@@ -27,6 +29,7 @@ def job_document(job: Job, status: JobStatus, planned: Planned, entries: tuple[E
         "against_baseline": time_s / status.baseline.time_s - 1 if time_s and status.baseline.time_s else None,
         "chart": frontier_chart(job),
         "heat": heat_maps(job, planned),
+        "timeline": timeline,
         "pipelines": status.pipelines[:MAX_PIPELINES],
         "pipelines_left_out": max(0, len(status.pipelines) - MAX_PIPELINES),
         "refusals": _refusals(job),
