@@ -54,6 +54,7 @@ LONGEST_LIFE_S = 2.0
 REPORT_EVERY_S = 0.05
 OPERATE_EVERY_S = 0.02
 CALL_TIMEOUT_S = 5.0
+ON_THE_WAY_S = 20.0
 
 
 @dataclass(slots=True)
@@ -237,8 +238,13 @@ async def operate(stub: PlannerStub, job: LivingJob, chance: random.Random, hist
 
 
 async def check(stub: PlannerStub, jobs: list[LivingJob], history: History) -> None:
-    """Ask what the planner holds after a restart."""
-    listed = {job.job_id: job for job in (await stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)).jobs}
+    """Ask what the planner holds after a restart; jobs may be on their way between replicas, which is not gone."""
+    known, until_s = {job.load.job_id for job in jobs if job.is_known}, time.monotonic() + ON_THE_WAY_S
+    while True:
+        listed = {job.job_id: job for job in (await stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)).jobs}
+        if known <= listed.keys() or time.monotonic() > until_s:
+            break
+        await asyncio.sleep(0.1)
     for job in jobs:
         name = job.load.job_id
         status = listed.get(name)
