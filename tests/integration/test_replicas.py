@@ -216,7 +216,9 @@ def test_jobs_of_a_price_policy_go_to_the_replica_that_keeps_policies_and_on_fro
 @pytest.mark.usefixtures("postgres")
 def test_owners_of_random_jobs_are_killed_and_stopped() -> None:
     script = Path(__file__).parents[1] / "stress" / "replica_kills.py"
-    done = subprocess.run([sys.executable, str(script), "--kills", "4"], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(script), "--strikes", "5", "--move-clocks"], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
