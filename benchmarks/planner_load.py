@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -43,8 +43,9 @@ LARGE_JOB_ID = "large"
 class PlannerProcess:
     """``perseus-dist planner`` with a state folder of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._variables = {**os.environ, **(variables or {})}
         self._options = options
         self._address_file = folder / "address.json"
         self._process: asyncio.subprocess.Process | None = None
@@ -58,7 +59,7 @@ class PlannerProcess:
         command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self.address, "--metrics-port", "0"]
         command += ["--state-dir", str(self._folder), "--address-file", str(self._address_file), *self._options]
         with (self._folder / "planner.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(*command, stderr=log)
+            self._process = await asyncio.create_subprocess_exec(*command, stderr=log, env=self._variables)
         deadline = time.monotonic() + PATIENCE_S
         while not self._address_file.exists():
             if self._process.returncode is not None or time.monotonic() > deadline:

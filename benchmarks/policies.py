@@ -5,17 +5,26 @@
 *Pace*: a job has so many hours for as many iterations as it would do at 1.05 and 1.1 times its full-clock time. Carbon
 and price are compared with the constant pace that finishes at the same time, known ahead and by the signal's forecasts
 (as far as there are any; else by yesterday's value at the same hour). *Chase's rule* takes in each slot the point of
-least eta x carbon x energy + (1 - eta) x full power x mean carbon x time, with the eta that finishes in time.
+least eta x carbon x energy + (1 - eta) x full power x mean carbon x time, with the eta that finishes in time. *The
+planner* is its price policies' own code, told the signal ahead, in virtual time: whole plans, no pace for less than
+20 s, a reserve before the deadline; it is compared with the constant pace that finishes when it does.
 *Budget*: sixteen jobs of four shapes under a cap, against every job at one common slowdown, and the bound.
 """
 
 import argparse
+import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from measuring import print_table, record_result
 
+from perseus_dist.planner.budget.demand import Demand
+from perseus_dist.planner.budget.price_follower import PriceFollower, Signal
+from perseus_dist.planner.job.facts import PricePolicySet
+from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.lifecycle.lifecycle import new_job
 from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.profile.profile import read_profile
@@ -36,6 +45,8 @@ PROFILES = (  # name, file, blocking power [W] of one GPU
 SIGNALS = ("miso_carbon_2022-10.csv", "carbon_history_file1.json", "price_virginia.json", "price_ann_arbor.json")
 TARIFF_START, TARIFF_S = datetime(2026, 1, 5, tzinfo=UTC), 7 * 86400.0
 SLOWDOWNS = (1.05, 1.1)
+TICK_S = 30.0  # between looks of the planner, which looks once a second
+LEAST_GAIN = 1e-3  # of the cost, for a share of it to mean something
 CUTS = (0.1, 0.25)  # of the power at full speed under plans
 
 
@@ -53,7 +64,8 @@ def main() -> None:
         for signal in SIGNALS
         for row in pace_rows(name, points, signal, pieces_of(args.data / "signals" / signal))
     ]
-    pace_columns = ("job", "signal", "time", "constant [%]", "known ahead [%]", "by forecasts [%]", "Chase's rule [%]")
+    compared = ("known ahead [%]", "by forecasts [%]", "Chase's rule [%]", "the planner [%]", "its share of the gain")
+    pace_columns = ("job", "signal", "time", "constant [%]", *compared)
     print("Cost against full speed under plans for T_min (constant pace), and against the constant pace (all others):")
     print_table(pace_columns, paces)
     budgets = [budget_row(list(jobs.values()), cut) for cut in CUTS]
@@ -97,6 +109,9 @@ def pace_rows(name: str, points: OperatingPoints, signal: str, pieces: Sequence[
         rolled = rolling_pace(points, slots, iterations, lambda first: expected(pieces, first))
         chase = chase_pace(points, slots, iterations)
         against = (100 * (way.cost / constant.cost - 1) for way in (best, rolled, chase))
+        planned = planner_pace(points, pieces, iterations)
+        same_finish = constant_pace(points, slots, iterations, planned.finish_s)
+        gain = constant.cost - best.cost
         rows.append(
             (
                 name,
@@ -104,6 +119,8 @@ def pace_rows(name: str, points: OperatingPoints, signal: str, pieces: Sequence[
                 f"{slowdown:g}x",
                 f"{100 * (constant.cost / fast.cost - 1):+.2f}",
                 *(f"{one:+.3f}" for one in against),
+                f"{100 * (planned.cost / same_finish.cost - 1):+.3f}",
+                f"{(constant.cost - planned.cost) / gain:.3f}" if gain > LEAST_GAIN * constant.cost else "none to have",
             )
         )
     return rows
@@ -120,6 +137,33 @@ def expected(pieces: Sequence[Piece], first: int) -> list[float]:
             forecast if forecast is not None else pieces[before].value if before >= 0 else pieces[first].value
         )
     return [price / JOULES_PER_KWH for price in prices]
+
+
+def planner_pace(points: OperatingPoints, pieces: Sequence[Piece], iterations: float) -> Pace:
+    """The way of a job under a planner's price policy that knows the signal."""
+    begin, horizon_s = pieces[0].start, sum(piece.duration_s for piece in pieces)
+    signal = Signal(content=tuple(replace(piece, forecast=None) for piece in pieces), version=1)
+    deadline_s, count = begin.timestamp() + horizon_s, math.floor(iterations)
+    policy = PricePolicySet(name="cheap", jobs=("job",), signal="signal", deadline_s=deadline_s, iterations=count)
+    job, follower = new_job("job", Policy()), PriceFollower(policy, "job")
+    follower.begin_at(None)
+    paces = tuple(time_s / points.times_s[0] for time_s in points.times_s)
+    slots: list[Slot] = []
+    stretches: list[tuple[Stretch, ...]] = []
+    done = asked = 0.0
+    for piece in pieces:
+        for tick in range(round(piece.duration_s / TICK_S)):
+            job.progress.iteration = int(done)
+            follower.count(job)
+            demand = Demand(
+                job_id="job", points=points, paces=paces, reason="", pace=asked, measured_w=None, is_settled=True
+            )
+            asked = follower.step(piece.start + timedelta(seconds=tick * TICK_S), demand, signal).pace
+            point = demand.point_at(asked)
+            done += TICK_S / points.times_s[point]
+            slots.append(Slot(duration_s=TICK_S, price=piece.value / JOULES_PER_KWH))
+            stretches.append((Stretch(duration_s=TICK_S, point=point),))
+    return follow(points, slots, stretches, iterations)
 
 
 def chase_pace(points: OperatingPoints, slots: Sequence[Slot], iterations: float) -> Pace:

@@ -61,6 +61,38 @@ def test_a_job_follows_a_price(frontier: str, signal: str, capsys: pytest.Captur
     assert "27,000 iterations can be done in 1 hours" in capsys.readouterr().out
 
 
+def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    targets = tmp_path / "targets.csv"
+    moments = "2026-11-23T03:00:00+00:00,2026-11-23T05:00:00+00:00"
+    targets.write_text(f"name,start,end,watts,best_effort\npeak,{moments},14000,no\n")
+    jobs = (f"{frontier},pipelines=8,name=a", f"{frontier},pipelines=8,name=b")
+    argv = ("policy", "simulate", *jobs, "--iterations", "25000", "--hours", "12", "--signal", signal)
+    free = shown(capsys, *argv)
+    capped = shown(capsys, *argv, "--load-targets", str(targets), "--watts", "15600", "--forecast")
+    paced = shown(capsys, "policy", "pace", jobs[0], *argv[4:])
+    ways = {row["way"]: row for row in free["ways"]}  # type: ignore[attr-defined]
+    alone = {row["pace"]: row["cost"] for row in paced["paces"]}  # type: ignore[attr-defined]
+    assert ways["policies"]["cost"] == pytest.approx(2 * alone["cheapest"], rel=1e-6)
+    assert ways["constant"]["cost"] == pytest.approx(2 * alone["constant"], rel=1e-6)
+    assert ways["policies"]["cost"] < ways["constant"]["cost"] < ways["always T_min"]["cost"]
+    limited = {row["way"]: row for row in capped["ways"]}  # type: ignore[attr-defined]
+    assert capped["is_kept"] is True
+    assert limited["always T_min"]["hours_over_cap"] > 0 == limited["policies"]["hours_over_cap"]
+    assert main([*argv, "--watts", "100"]) == 1
+    said = capsys.readouterr().out
+    assert "the caps cannot be kept for 12.00 hours: jobs are at their slowest then" in said
+    assert "iterations are done in 12 hours" in said
+    plain = shown(capsys, *argv[:-2], "--load-targets", str(targets))
+    assert all(row["cost"] is None for row in plain["ways"])  # type: ignore[attr-defined]
+    for wrong in (
+        argv[:-2],
+        (*argv[:-2], "--watts", "1", "--forecast"),
+        (*argv, "--start", "2026-11-24T00:00:00+00:00"),
+    ):
+        assert main([*wrong]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "bad",
     ["x.npz,pipelines=0", "x.npz,weight=-1", "x.npz,slowdown=0.9", "x.npz,weight=1,weight=2", "x.npz,hue=3", ",name=a"],

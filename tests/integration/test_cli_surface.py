@@ -26,6 +26,9 @@ SURFACE = {
     "emulate": f"{PROBLEM} --pipelines --straggler --json",
     "policy share": "jobs --watts --objective --guard-band --json",
     "policy pace": "job --signal --iterations --hours --start --forecast --json",
+    "policy simulate": (
+        "jobs --iterations --hours --signal --forecast --watts --load-targets --guard-band --start --json"
+    ),
     "policy set": f"name --watts --job --objective --guard-band --weight --max-slowdown --json {PLANNER}",
     "policy load-target": f"budget --file --name --watts --start --end --best-effort --json {PLANNER}",
     "policy show": f"--json {PLANNER}",

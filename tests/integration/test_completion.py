@@ -114,6 +114,7 @@ def test_every_command_has_a_page(pages: list[Path]) -> None:
         "perseus-dist-straggler-report.1",
         "perseus-dist-policy-share.1",
         "perseus-dist-policy-pace.1",
+        "perseus-dist-policy-simulate.1",
         "perseus-dist-policy-set.1",
         "perseus-dist-policy-load-target.1",
         "perseus-dist-policy-show.1",

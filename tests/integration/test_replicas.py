@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from load_agent import LoadAgent, LoadJob
 
 from perseus_dist.cli.main import main
+from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 
 PATIENCE_S = 60.0
@@ -159,10 +161,91 @@ def test_ranks_and_their_relay_are_sent_on_and_a_replica_that_ends_hands_over(
 
 
 @pytest.mark.stress
+def test_jobs_of_a_price_policy_go_to_the_replica_that_keeps_policies_and_on_from_there(
+    postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres.url(postgres.fresh_database())
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    signals = tmp_path / "signals"
+    signals.mkdir()
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    rows = (f"{(begin + timedelta(hours=hour)).isoformat()},60,{0.3 - hour / 100}" for hour in range(24))
+    (signals / "falling.csv").write_text("\n".join(("timestamp,duration,value", *rows)) + "\n")
+    tokens = [tmp_path / name / "state" / "operator-token" for name in ("first", "second")]
+    for token in tokens:  # the same for all, as docs/operations.md says
+        token.parent.mkdir(mode=0o700, parents=True)
+        write_private(token, "the-same-for-all-replicas-of-this-test\n")
+
+    def run(*words: str) -> str:
+        assert main([*words, "--planner", f"{second},{first}", "--token-file", str(tokens[0])]) == 0
+        return capsys.readouterr().out
+
+    def shown() -> dict[str, tuple[bool, int]]:
+        policies = json.loads(run("policy", "show", "--json"))["prices"]
+        return {job["job"]: (job["is_paced"], job["iterations_done"]) for one in policies for job in one["jobs"]}
+
+    def keeper() -> str:
+        statement = "SELECT address FROM perseus_dist.leases JOIN perseus_dist.planners ON number = planner"
+        rows = postgres.execute(f"{statement} WHERE job = '' AND alive_until > now()", "fresh")
+        return str(rows[0][0]) if rows else ""
+
+    async def report(agents: list[LoadAgent]) -> None:
+        while True:
+            for agent in agents:
+                if agent.attached.is_set():
+                    await agent.report(num_iterations=2)
+            await asyncio.sleep(0.2)
+
+    async def all_paced(agents: list[LoadAgent]) -> dict[str, int]:
+        """Iterations done, once both jobs are under way again and slowed by the policy."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            found = await asyncio.to_thread(shown)
+            if sorted(job for job, (is_paced, _) in found.items() if is_paced) == ["dear", "other"]:
+                assert all(agent.attached.is_set() for agent in agents)
+                return {job: done for job, (_, done) in found.items()}
+            await asyncio.sleep(0.3)
+        raise AssertionError(found)
+
+    async def play(replicas: dict[str, Planner]) -> None:
+        agents = started("dear", f"{first},{second}") + started("other", f"{second},{first}")
+        running = [asyncio.create_task(agent.run()) for agent in agents]
+        running.append(asyncio.create_task(report(agents)))
+        try:
+            await until(lambda: all(agent.attached.is_set() for agent in agents))
+            assert {job: address for job, (address, _) in owners(postgres).items()} == {"dear": first, "other": second}
+            deadline = (datetime.now(UTC) + timedelta(hours=20)).isoformat()
+            asked = ("--signal", "falling.csv", "--deadline", deadline, "--iterations", "50000")
+            await asyncio.to_thread(run, "policy", "price", "cheap", "--job", "dear", "--job", "other", *asked)
+            keeping = keeper()
+            await until(lambda: {address for address, _ in owners(postgres).values()} == {keeping})
+            done = await all_paced(agents)
+            replicas[keeping].end(signal.SIGKILL)
+            (remaining,) = replicas.keys() - {keeping}
+            await until(lambda: keeper() == remaining)
+            await until(lambda: [address for address, _ in owners(postgres).values()] == [remaining] * 2)
+            after = await all_paced(agents)
+            assert all(after[job] >= done[job] for job in done)
+        finally:
+            for task in running:
+                task.cancel()
+            with suppress(TimeoutError):
+                await asyncio.wait(running, timeout=10)
+
+    with (
+        replica(tmp_path / "first", url, first, "--signals", str(signals)) as one,
+        replica(tmp_path / "second", url, second, "--signals", str(signals)) as other,
+    ):
+        asyncio.run(play({first: one, second: other}))
+
+
+@pytest.mark.stress
 @pytest.mark.usefixtures("postgres")
 def test_owners_of_random_jobs_are_killed_and_stopped() -> None:
     script = Path(__file__).parents[1] / "stress" / "replica_kills.py"
-    done = subprocess.run([sys.executable, str(script), "--kills", "4"], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(script), "--strikes", "5", "--move-clocks"], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

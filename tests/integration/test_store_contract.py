@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +13,7 @@ import pytest
 from memory_leases import Database
 from postgres_server import PostgresServer
 from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
+from waiting import wait_until
 
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.planner.job.facts import BudgetSet, Fact, SamplesReceived, StragglerKnown
@@ -366,6 +369,42 @@ def test_a_lapsed_lease_is_taken_over_with_all_that_was_stored(replicas: Replica
     assert first.survey(mine).lost == {"a"}
     assert first.survey(mine).lost == frozenset(), "said once"
     assert second.claim(["b"]) == {"b": "first"}, "it lives again"
+
+
+@pytest.mark.parametrize("server_name", ["postgres", "pooled"])
+@pytest.mark.parametrize("holds", ["claims", "job"])
+def test_locks_of_a_replica_that_is_stopped_within_a_transaction_hold_up_no_takeover(
+    server_name: str, holds: str, request: pytest.FixtureRequest
+) -> None:
+    import psycopg
+
+    from perseus_dist.planner.store.postgres.leases import LABEL, LOCK_HELD
+    from perseus_dist.planner.store.postgres.schema import LOCK
+
+    server = request.getfixturevalue(server_name)
+    shared = InPostgres(server, pooled=server_name == "pooled")
+    first, second = (shared.register(name) for name in ("first", "second"))
+    mine = claimed(first, "a")
+    assert shared.write(first, "a", mine.epoch, numbered(1))
+    ((number,),) = server.execute("SELECT planner FROM perseus_dist.leases", "fresh")
+    held = {"number": number, "jobs": ["a"], "epochs": [mine.epoch]}
+    stopped = psycopg.connect(shared.address.url, autocommit=True, prepare_threshold=None)
+    with suppress(psycopg.Error), stopped.pipeline(), stopped.transaction():
+        stopped.execute(LABEL, held)
+        stopped.execute(LOCK if holds == "claims" else LOCK_HELD, held)
+        locks = "locktype = 'advisory'" if holds == "claims" else "mode = 'RowShareLock'"
+        count = f"SELECT count(*) FROM pg_locks WHERE granted AND {locks}"
+        wait_until(lambda: server.execute(count, "fresh") != [(0,)])
+        shared.lapse()
+        second.survey({})
+        began_s = time.monotonic()
+        theirs = claimed(second, "a")
+        assert time.monotonic() - began_s < 5.0
+        assert theirs.epoch > mine.epoch
+        assert list(theirs.facts) == [numbered(1)]
+    stopped.close()
+    assert shared.write(second, "a", theirs.epoch, numbered(2)), "of replicas that live nothing is ended"
+    shared.close()
 
 
 def test_a_released_lease_is_free_at_once_and_one_without_facts_is_gone(replicas: Replicas) -> None:

@@ -10,7 +10,9 @@ after each restart the planner is asked what it holds:
 - a job, a target or a straggler that was acknowledged is there, unless a later call that changes it was under way;
 - profile samples that were acknowledged to an agent are acknowledged still;
 - the revisions of tables and switches that one agent sees never go back, and one switch revision of a job says the same
-  to an agent each time, and names one effective iteration to all.
+  to an agent each time, and names one effective iteration to all;
+- a switch's bounds for the planner's absence follow from a target and a report that may have stood since the stream's
+  begin.
 
 Prints a table, and exits with 1 if a line of it is a breach.
 """
@@ -22,6 +24,7 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -38,6 +41,7 @@ from load_agent import LoadAgent, LoadJob  # noqa: E402
 from measuring import conditions, print_table  # noqa: E402
 from planner_load import PATIENCE_S, PlannerProcess  # noqa: E402
 
+from perseus_dist.messages.from_agent import Attach  # noqa: E402
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, ProfileAck, Switch  # noqa: E402
 from perseus_dist.planning.schedule.schedule import one_f_one_b  # noqa: E402
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS  # noqa: E402
@@ -50,6 +54,7 @@ LONGEST_LIFE_S = 2.0
 REPORT_EVERY_S = 0.05
 OPERATE_EVERY_S = 0.02
 CALL_TIMEOUT_S = 5.0
+ON_THE_WAY_S = 60.0
 
 
 @dataclass(slots=True)
@@ -70,6 +75,11 @@ class Register:
     """A value that operators write and the planner keeps: what it may be, given acknowledged and unanswered writes."""
 
     possible: set[float]
+    _ended_s: dict[float, float] = field(default_factory=dict)  # [s] monotonic, by value, when it was no more possible
+
+    def possible_since(self, since_s: float) -> set[float]:
+        """Values that it may have had at some moment since then ([s] monotonic)."""
+        return self.possible | {value for value, ended_s in self._ended_s.items() if ended_s >= since_s}
 
     async def write(self, value: float, call: Callable[[], Awaitable[object]]) -> bool:
         """Call; the value may be the new one from here on, and is once the call has returned."""
@@ -78,14 +88,18 @@ class Register:
             await call()
         except grpc.aio.AioRpcError:
             return False
-        self.possible = {value}
+        self._settle(value)
         return True
 
     def read(self, value: float) -> bool:
         """Whether it may be this one, which from here on it is."""
         holds = any(abs(value - one) < 1e-9 for one in self.possible)
-        self.possible = {value}
+        self._settle(value)
         return holds
+
+    def _settle(self, value: float) -> None:
+        self._ended_s |= dict.fromkeys(self.possible - {value}, time.monotonic())
+        self.possible = {value}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,10 +108,22 @@ class RecordingAgent(LoadAgent):
 
     history: History
     effective: dict[int, int]  # by switch revision, shared by the job's agents
+    slowdown: Register
+    degree: Register
+    _attach_s: float = 0.0  # monotonic
     _told: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     _newest_table: int = 0
     _newest_switch: int = 0
     _acked: int = 0
+
+    def _attach(self) -> Attach:
+        self._attach_s = time.monotonic()
+        return LoadAgent._attach(self)
+
+    def _has_possible_bounds(self, switch: Switch) -> bool:
+        slowdowns, degrees = (one.possible_since(self._attach_s) for one in (self.slowdown, self.degree))
+        bounds = (max(1.0, slowdown, degree) for slowdown in slowdowns for degree in degrees)
+        return switch.deadline_s == 0 and any(abs(switch.max_slowdown - bound) < 1e-9 for bound in bounds)
 
     async def _take(self, message: PlannerMessage) -> None:
         history, name = self.history, f"{self.rank.job_id}, rank {self.rank.rank}"
@@ -123,6 +149,8 @@ class RecordingAgent(LoadAgent):
                 revision = message.switch_revision
                 if revision < self._newest_switch:
                     history.breaches.append(f"{name}: switch {revision} after {self._newest_switch}")
+                if not self._has_possible_bounds(message):
+                    history.breaches.append(f"{name}: switch {revision} has bounds of no target or report: {message}")
                 # Bounds for the planner's absence follow targets and reports that change no point, and no revision.
                 said = (message.table_revision, message.point, message.effective_iteration)
                 if self._told.setdefault(revision, said) != said:
@@ -144,8 +172,8 @@ class LivingJob:
     load: LoadJob
     agents: list[RecordingAgent]
     tasks: list[asyncio.Task[None]]
-    slowdown: Register = field(default_factory=lambda: Register({0.0}))  # 0: t_min, which nobody asked for
-    degree: Register = field(default_factory=lambda: Register({0.0}))  # 0: no report stands
+    slowdown: Register
+    degree: Register
     is_known: bool = False
 
     @classmethod
@@ -153,13 +181,22 @@ class LivingJob:
         """Its agents attach as soon as the planner is there, and report from then on."""
         load = LoadJob(job_id=name, schedule=one_f_one_b(pp=4, microbatches=4), dp_size=2)
         effective: dict[int, int] = {}
+        slowdown, degree = Register({0.0}), Register({0.0})  # 0: t_min without a request, and no report that stands
         agents = [
-            RecordingAgent(job=load, rank=rank, address=address, history=history, effective=effective)
+            RecordingAgent(
+                job=load,
+                rank=rank,
+                address=address,
+                history=history,
+                effective=effective,
+                slowdown=slowdown,
+                degree=degree,
+            )
             for rank in load.ranks()
         ]
         tasks = [asyncio.create_task(agent.run()) for agent in agents]
         tasks += [asyncio.create_task(_report(agent)) for agent in agents]
-        return cls(load, agents, tasks)
+        return cls(load, agents, tasks, slowdown, degree)
 
     async def end(self) -> None:
         """Leave without a word."""
@@ -201,8 +238,13 @@ async def operate(stub: PlannerStub, job: LivingJob, chance: random.Random, hist
 
 
 async def check(stub: PlannerStub, jobs: list[LivingJob], history: History) -> None:
-    """Ask what the planner holds after a restart."""
-    listed = {job.job_id: job for job in (await stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)).jobs}
+    """Ask what the planner holds after a restart; jobs may be on their way between replicas, which is not gone."""
+    known, until_s = {job.load.job_id for job in jobs if job.is_known}, time.monotonic() + ON_THE_WAY_S
+    while True:
+        listed = {job.job_id: job for job in (await stub.ListJobs(pb.ListJobsRequest(), timeout=PATIENCE_S)).jobs}
+        if known <= listed.keys() or time.monotonic() > until_s:
+            break
+        await asyncio.sleep(0.1)
     for job in jobs:
         name = job.load.job_id
         status = listed.get(name)

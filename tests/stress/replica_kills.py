@@ -1,14 +1,22 @@
-"""Replicas on one PostgreSQL database are killed under jobs spread over them; what they acknowledged is checked.
+"""Replicas on one PostgreSQL database are struck under jobs spread over them; what they acknowledged is checked.
 
-    python tests/stress/replica_kills.py [--kills 200] [--seed 0]
+    python tests/stress/replica_kills.py [--strikes 200] [--seed 0] [--only KIND] [--move-clocks]
 
-Three ``perseus-dist planner --advertise`` share a database of its own server, with flushed commits. Each time the owner
-of a random job gets SIGKILL at a random moment, or one time in three SIGSTOP; it is started again, or goes on, once the
-others have its jobs. Jobs, operators and
-what is checked of their acknowledgements are those of ``planner_kills.py``. Besides, from the database:
+Three ``perseus-dist planner --advertise`` share a database of its own server, with flushed commits. Each time something
+happens to the owner of a random job, at a random moment:
 
-- a job's epochs only grow, and each epoch has one owner;
-- how long it takes from then until each job of the killed replica has another owner.
+- kill: SIGKILL; it is started again once the others have its jobs;
+- stop: SIGSTOP; it goes on once the others have its jobs;
+- database: a network between it and the database loses all, until the others have its jobs, and a little longer;
+- agents: a network between it and all agents and operators loses all, for a few seconds; it keeps its jobs.
+
+Jobs, operators and what is checked of their acknowledgements are those of ``planner_kills.py``. Besides:
+
+- a job's epochs, in the database, only grow, and each epoch has one owner;
+- how long it takes from a strike until each job of that replica has another owner;
+- all ranks of the jobs that have not left are attached in the end.
+
+With ``--move-clocks`` the wall clocks of all replicas jump by two days, forth and back, every 2 s.
 
 Prints a table, and exits with 1 if a line of it is a breach.
 """
@@ -24,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,8 +40,9 @@ import grpc
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
+from forwarder import Forwarder  # noqa: E402
 from planner_kills import KILLS_PER_JOB, History, LivingJob, check, operate  # noqa: E402
-from postgres_server import PostgresServer, running_server  # noqa: E402
+from postgres_server import PORT, PostgresServer, running_server  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -47,7 +56,16 @@ from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub  # noqa: E402
 NUM_REPLICAS = 3
 NUM_JOBS = 4
 LONGEST_LIFE_S = 1.0
+LONGEST_CUT_S = 4.0
 PATIENCE_S = 60.0
+KINDS = {"kill": 4, "stop": 2, "database": 2, "agents": 1}  # how often, against each other
+COUNTED = {
+    "kill": "owners killed (SIGKILL)",
+    "stop": "owners stopped (SIGSTOP), which go on after the takeover",
+    "database": "owners cut off from the database, until after the takeover",
+    "agents": "owners cut off from agents and operators",
+}
+MOVED_CLOCK = {"PYTHONPATH": str(Path(__file__).parents[1] / "support" / "moved_clock")}
 _POLL_S = 0.02
 _MAX_REDIRECTS = 4
 
@@ -101,19 +119,62 @@ class ReplicaStub:
 class Replicas:
     """The processes, and what the database says of them."""
 
-    def __init__(self, folder: Path, server: PostgresServer, history: History) -> None:
+    def __init__(
+        self, folder: Path, server: PostgresServer, history: History, cleanup: AsyncExitStack, *, move_clocks: bool
+    ) -> None:
         self._server = server
         self._history = history
         self._owner_of: dict[tuple[str, int], int] = {}
         self._newest: dict[str, int] = {}
         self.processes: dict[str, PlannerProcess] = {}
+        self.links: dict[str, dict[str, Forwarder]] = {}
         for number in range(NUM_REPLICAS):
             own = folder / f"replica-{number}"
             own.mkdir()
-            address = f"127.0.0.1:{_free_port()}"
-            process = PlannerProcess(own, "--store", server.url("fresh"), "--advertise", address)
-            process.address = address
+            address, bound = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+            name = f".s.PGSQL.{PORT}"
+            self.links[address] = {
+                "agents": Forwarder(address, bound),
+                "database": Forwarder(str(own / name), str(server.folder / name)),
+            }
+            for link in self.links[address].values():
+                cleanup.callback(link.close)
+            url = server.url("fresh").replace(str(server.folder), str(own))
+            variables = MOVED_CLOCK if move_clocks else None
+            process = PlannerProcess(own, "--store", url, "--advertise", address, variables=variables)
+            process.address = bound
             self.processes[address] = process
+            cleanup.push_async_callback(self._end, process)
+
+    @staticmethod
+    async def _end(process: PlannerProcess) -> None:
+        with suppress(AssertionError):  # it has not begun
+            await process.end(signal.SIGKILL)
+
+    async def strike(
+        self, kind: str, address: str, orphans: set[str], dead: int, chance: random.Random
+    ) -> float | None:
+        """Strike, wait for what must come of it, and let the replica go on; how long the takeover took [s]."""
+        process, took_s = self.processes[address], None
+        match kind:
+            case "kill":
+                await process.end(signal.SIGKILL)
+                return await self.await_owners(orphans, dead)
+            case "stop":
+                os.kill(process.pid(), signal.SIGSTOP)
+                took_s = await self.await_owners(orphans, dead)
+                os.kill(process.pid(), signal.SIGCONT)
+            case "database":
+                self.links[address][kind].cut()
+                took_s = await self.await_owners(orphans, dead)
+                await asyncio.sleep(chance.uniform(0.0, LONGEST_CUT_S))
+                self.links[address][kind].heal()
+            case _:
+                self.links[address][kind].cut()
+                await asyncio.sleep(chance.uniform(0.0, LONGEST_CUT_S))
+                self.links[address][kind].heal()
+        await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))  # agents and operators are still there
+        return took_s
 
     async def leases(self) -> Leases:
         """The leases now, checked against those before."""
@@ -149,7 +210,7 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-async def campaign(num_kills: int, seed: int) -> bool:
+async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_clocks: bool) -> bool:
     """Run it and print the table; whether everything held."""
     told, chance, history = conditions(), random.Random(seed), History()
     jobs: list[LivingJob] = []
@@ -158,14 +219,14 @@ async def campaign(num_kills: int, seed: int) -> bool:
     num_started = num_said = 0
     with tempfile.TemporaryDirectory() as folder, running_server(fsync=True) as server:
         server.fresh_database()
-        replicas = Replicas(Path(folder), server, history)
-        addresses = list(replicas.processes)
-        for process in replicas.processes.values():
-            await process.start()
         async with AsyncExitStack() as cleanup:
+            replicas = Replicas(Path(folder), server, history, cleanup, move_clocks=move_clocks)
+            addresses = list(replicas.processes)
+            for process in replicas.processes.values():
+                await process.start()
             stub = cast("PlannerStub", ReplicaStub(addresses, cleanup))
-            for kill in range(num_kills):
-                while len(jobs) < NUM_JOBS or (kill % KILLS_PER_JOB == 0 and len(jobs) == NUM_JOBS):
+            for strike in range(num_strikes):
+                while len(jobs) < NUM_JOBS or (strike % KILLS_PER_JOB == 0 and len(jobs) == NUM_JOBS):
                     chance.shuffle(addresses)
                     jobs.append(LivingJob.start(f"job-{num_started}", ",".join(addresses), history))
                     num_started += 1
@@ -179,53 +240,65 @@ async def campaign(num_kills: int, seed: int) -> bool:
                 living = {job: lease for job, lease in leases.items() if lease[2]}
                 if living:
                     dead, _, address = living[chance.choice(sorted(living))]
-                    is_killed = chance.random() < 2 / 3
-                    if is_killed:
-                        await replicas.processes[address].end(signal.SIGKILL)
-                    else:
-                        os.kill(replicas.processes[address].pid(), signal.SIGSTOP)
-                        history.counts["owners stopped (SIGSTOP), which go on after the takeover"] += 1
+                    (kind,) = chance.choices(kinds, [KINDS[one] for one in kinds])
+                    history.counts[COUNTED[kind]] += 1
                     orphans = {job for job, (owner, _, _) in leases.items() if owner == dead}
-                    takeovers_s += [await replicas.await_owners(orphans, dead)]
-                    history.counts["jobs taken over"] += len(orphans)
-                    if not is_killed:  # operators and agents are still there when it wakes up
-                        os.kill(replicas.processes[address].pid(), signal.SIGCONT)
-                        await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))
+                    took_s = await replicas.strike(kind, address, orphans, dead, chance)
+                    if took_s is not None:
+                        takeovers_s.append(took_s)
+                        history.counts["jobs taken over"] += len(orphans)
                 for operator in operators:
                     operator.cancel()
                 for result in await asyncio.gather(*operators, return_exceptions=True):
                     if isinstance(result, Exception):
                         raise result
-                if living and is_killed:
+                if living and kind == "kill":
                     await replicas.processes[address].start()
-                if len(history.breaches) > num_said or (kill + 1) % 20 == 0:
-                    print(f"{kill + 1}/{num_kills} kills, {len(history.breaches)} breaches", flush=True)
+                if len(history.breaches) > num_said or (strike + 1) % 20 == 0:
+                    print(f"{strike + 1}/{num_strikes} strikes, {len(history.breaches)} breaches", flush=True)
                     for breach in history.breaches[num_said:]:
                         print(breach, flush=True)
                     num_said = len(history.breaches)
             await check(stub, gone + jobs, history)
-        for job in jobs:
-            await job.end()
-        for process in replicas.processes.values():
-            await process.end(signal.SIGTERM)
-            if "Traceback" in (log := process.log()):
-                history.breaches.append("a log has a traceback: " + log[log.index("Traceback") :][:2000])
+            await _await_ranks(jobs, history)
+            for job in jobs:
+                await job.end()
+            for process in replicas.processes.values():
+                await process.end(signal.SIGTERM)
+                if "Traceback" in (log := process.log()):
+                    history.breaches.append("a log has a traceback: " + log[log.index("Traceback") :][:2000])
     print(told)
-    rows = [["owners killed (SIGKILL) or stopped", str(len(takeovers_s))], ["jobs", str(num_started)]]
-    rows += [[name, f"{number:,}"] for name, number in sorted(history.counts.items())]
-    rows += [["until all its jobs have an owner, median", f"{statistics.median(takeovers_s):.2f} s"]]
-    rows += [["99th percentile", f"{sorted(takeovers_s)[int(0.99 * (len(takeovers_s) - 1))]:.2f} s"]]
+    rows = [["jobs", str(num_started)], *([name, f"{number:,}"] for name, number in sorted(history.counts.items()))]
+    if takeovers_s:
+        rows += [["until all its jobs have an owner, median", f"{statistics.median(takeovers_s):.2f} s"]]
+        rows += [["99th percentile", f"{sorted(takeovers_s)[int(0.99 * (len(takeovers_s) - 1))]:.2f} s"]]
+        rows += [["the longest", f"{max(takeovers_s):.2f} s"]]
     print_table(("what", "number"), [*rows, ["acknowledgements that did not hold", str(len(history.breaches))]])
+    for breach in history.breaches[num_said:]:
+        print(breach)
     return not history.breaches
+
+
+async def _await_ranks(jobs: Sequence[LivingJob], history: History) -> None:
+    """Until all are attached; those that are not after a while are breaches."""
+    until_s = time.monotonic() + PATIENCE_S
+    while away := [agent.rank for job in jobs for agent in job.agents if not agent.attached.is_set()]:
+        if time.monotonic() > until_s:
+            history.breaches += [f"{rank.job_id}, rank {rank.rank} does not come back" for rank in away]
+            return
+        await asyncio.sleep(0.1)
 
 
 def main() -> int:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--strikes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=tuple(KINDS), action="append", help="strikes of this kind; may be repeated")
+    parser.add_argument("--move-clocks", action="store_true", help="replicas' wall clocks jump")
     args = parser.parse_args()
-    return 0 if asyncio.run(campaign(args.kills, args.seed)) else 1
+    kinds = args.only or list(KINDS)
+    return 0 if asyncio.run(campaign(args.strikes, args.seed, kinds, move_clocks=args.move_clocks)) else 1
 
 
 if __name__ == "__main__":

@@ -122,6 +122,16 @@ def test_with_prices_known_ahead_it_costs_hardly_more_than_the_optimum() -> None
             assert len({*zip(run.paces, run.paces[1:], strict=False)}) < 90, "a few switches an hour"
 
 
+@pytest.mark.parametrize("share", [0.65, 0.98])
+def test_where_prices_say_nothing_it_is_hardly_worse_than_the_constant_pace_of_the_same_finish(share: float) -> None:
+    iterations = int(share * 86_400 / TIMES_S[0])
+    run = Run(iterations, signal_of(lambda _: 0.1), tick_s=30.0).run()
+    slots = [Slot(duration_s=3600.0, price=0.1 / JOULES_PER_KWH)] * 24
+    constant = constant_pace(POINTS, slots, iterations, run.finish_s - BEGIN.timestamp())
+    assert run.finish_s <= DEADLINE_S
+    assert run.cost(lambda _: 0.1) <= 1.002 * constant.cost
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_a_deadline_that_could_be_kept_is(seed: int) -> None:
     rng = random.Random(seed)

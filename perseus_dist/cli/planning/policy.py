@@ -10,6 +10,7 @@ from perseus_dist.cli.jobs.policies.budgets import add_budget_actions
 from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
+from perseus_dist.cli.planning.policy_simulate import MAX_HOURS, MAX_ITERATIONS, add_simulate
 from perseus_dist.errors import PlanningError
 from perseus_dist.library.tables import format_table
 from perseus_dist.policies.pace import Pace, Slot, constant_pace, pace
@@ -35,8 +36,6 @@ slot by the forecasts of the file, and what it then cost is shown as well. A sig
 and forecast or hist; minutes, per kWh), or the JSON of Electricity Maps, UK Carbon Intensity or OpenEI's tariffs.
 """
 _MAX_WATTS = 1e12
-_MAX_HOURS = 24 * 366
-_MAX_ITERATIONS = 1e12
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -84,14 +83,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     paced.add_argument("--signal", type=Path, required=True, metavar="FILE", help="prices or carbon intensities")
     paced.add_argument(
         "--iterations",
-        type=real(1e-3, _MAX_ITERATIONS, "a number of iterations"),
+        type=real(1e-3, MAX_ITERATIONS, "a number of iterations"),
         required=True,
         metavar="N",
         help="to be done",
     )
     paced.add_argument(
         "--hours",
-        type=real(1e-3, _MAX_HOURS, f"hours, at most {_MAX_HOURS}"),
+        type=real(1e-3, MAX_HOURS, f"hours, at most {MAX_HOURS}"),
         required=True,
         metavar="H",
         help="in which",
@@ -102,6 +101,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     paced.add_argument("--forecast", action="store_true", help="also go by the signal's forecasts")
     paced.add_argument("--json", action="store_true", help="print one JSON object")
     paced.set_defaults(run=_run_pace)
+    add_simulate(actions)
     add_budget_actions(actions)
 
 

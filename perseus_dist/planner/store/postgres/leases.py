@@ -35,6 +35,22 @@ FOR SHARE OF leases
 """
 """The jobs whose leases are as the writer knows them, which no planner takes over before the transaction has ended."""
 
+LABEL = "SELECT set_config('application_name', 'perseus-dist planner ' || %(number)s::bigint, true)"
+"""For one transaction: its connection names the planner's registration, as ``END_LAPSED`` wants it."""
+END_LAPSED = f"""
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'perseus-dist planner %'
+    AND NOT EXISTS (
+        SELECT 1 FROM {POSTGRES_SCHEMA}.planners
+        WHERE application_name = 'perseus-dist planner ' || number AND alive_until > now()
+    )
+"""
+"""Ends transactions of planners whose registrations have lapsed, and so their locks.
+
+A planner that is stopped, or cut off, between the statements of a pipelined transaction keeps its locks: the server
+waits for the next statement, which no timeout of PostgreSQL 15 limits. What is lost was not acknowledged.
+"""
+
 RELEASE = f"DELETE FROM {POSTGRES_SCHEMA}.leases WHERE job = ANY(%(jobs)b::text[]) AND epoch = %(number)s"
 """Leases of jobs that are forgotten."""
 
@@ -78,6 +94,7 @@ def register_for_all(opened: Opened, state_id: str, place: str) -> "int | Other"
         row = opened.execute(f"SELECT nextval('{POSTGRES_SCHEMA}.epochs')").fetchone()
         assert row is not None
         number = int(row[0])
+        opened.execute(END_LAPSED)
         opened.execute(f"DELETE FROM {POSTGRES_SCHEMA}.planners")
         opened.execute(
             f"INSERT INTO {POSTGRES_SCHEMA}.planners VALUES (%s, %s, %s, now() + make_interval(secs => %s))",

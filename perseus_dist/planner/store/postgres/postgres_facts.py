@@ -28,6 +28,7 @@ from perseus_dist.planner.store.postgres.connection import (
 )
 from perseus_dist.planner.store.postgres.leases import (
     HOLD,
+    LABEL,
     LEASE_S,
     LOCK_HELD,
     OPENING_LEASE_S,
@@ -279,6 +280,7 @@ class PostgresFacts:
         try:
             with opened.pipeline(), opened.transaction():
                 opened.execute(_LIMITS)
+                opened.execute(LABEL, jobs)
                 if not is_replica:
                     opened.execute(HOLD, jobs)
                 locked = opened.execute(LOCK_HELD, jobs)

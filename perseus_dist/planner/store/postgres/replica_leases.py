@@ -2,11 +2,14 @@
 
 Claims and registrations take one advisory lock, one after the other: a job's lease is looked at and taken in one step.
 A claim changes the lease's row, for which it waits until a write under the epoch before has ended; so the facts that
-it reads are all that the owner before has stored, and will ever store.
+it reads are all that the owner before has stored, and will ever store. Where that takes longer than a moment, the
+transactions of replicas whose registrations have lapsed are ended: they may have been stopped within them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
+
+from psycopg import errors, pq
 
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
@@ -15,7 +18,7 @@ from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
 from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
-from perseus_dist.planner.store.postgres.leases import Other
+from perseus_dist.planner.store.postgres.leases import END_LAPSED, LABEL, Other
 from perseus_dist.planner.store.postgres.schema import LOCK
 from perseus_dist.planner.store.salvaged_facts import consistent_jobs
 
@@ -50,9 +53,10 @@ ON CONFLICT (job) DO UPDATE SET planner = excluded.planner, epoch = excluded.epo
 RETURNING job, epoch
 """
 _LIMITS = """
-SELECT set_config('lock_timeout', '10s', true), set_config('idle_in_transaction_session_timeout', '1s', true)
+SELECT set_config('lock_timeout', %(lock_timeout)s, true), set_config('idle_in_transaction_session_timeout', '1s', true)
 """
-"""For one transaction: a process that is stopped in the middle of it holds up others' claims no longer than that."""
+"""For one transaction: a process that is stopped between its round trips holds up others no longer than that."""
+_MOMENT, _LONG = {"lock_timeout": "300ms"}, {"lock_timeout": "10s"}
 _KNOWN = f"SELECT job FROM {POSTGRES_SCHEMA}.leases WHERE job = ANY(%(jobs)b::text[])"
 _OWNERS = f"""
 SELECT leases.job, planners.address
@@ -89,7 +93,7 @@ def register_replica(opened: Opened, state_id: str, place: str, address: str) ->
         The replica's number; or a planner that lives and serves all jobs.
     """
     with opened.transaction():
-        opened.execute(_LIMITS)
+        opened.execute(_LIMITS, _LONG)
         opened.execute(LOCK)
         row = opened.execute(
             f"SELECT place, extract(epoch FROM alive_until - now())::float8 FROM {POSTGRES_SCHEMA}.planners "
@@ -154,7 +158,8 @@ class ReplicaLeases:
 
         def run(opened: Opened) -> None:
             with opened.pipeline(), opened.transaction():
-                opened.execute(_LIMITS)
+                opened.execute(_LIMITS, _LONG)
+                opened.execute(LABEL, parameters)
                 opened.execute(_DELETE, parameters)
                 opened.execute(_RELEASE, parameters)
 
@@ -213,22 +218,19 @@ class ReplicaLeases:
 
     def _claim(self, opened: Opened, jobs: list[str], *, known_only: bool) -> "dict[str, Claimed | str]":
         found: dict[str, Claimed | str] = {}
-        number, named = {"number": self._number}, {"jobs": sorted(jobs)}
-        found.update(opened.execute(_OWNERS, {**number, **named}).fetchall())
+        wanted = {"number": self._number, "jobs": sorted(jobs), "known_only": known_only}
+        found.update(opened.execute(_OWNERS, wanted).fetchall())
         if len(found) == len(jobs):
             return found  # without the lock: ranks of thousands of jobs may come here
-        with opened.pipeline(), opened.transaction():
-            opened.execute(_LIMITS)
-            opened.execute(LOCK)
-            before = opened.execute(_KNOWN, named)
-            taken = opened.execute(_CLAIM, {**number, **named, "known_only": known_only})
-            owners = opened.execute(_OWNERS, {**number, **named})
-            registered = opened.execute(f"SELECT 1 FROM {POSTGRES_SCHEMA}.planners WHERE number = %(number)s", number)
-        if registered.fetchone() is None:
+        try:
+            taking = self._take(opened, {**wanted, **_MOMENT})
+        except errors.LockNotAvailable:
+            opened.execute(END_LAPSED)
+            taking = self._take(opened, {**wanted, **_LONG})
+        if taking is None:
             raise self._gone(jobs)
-        known = {job for (job,) in before}
-        epochs: dict[str, int] = dict(taken.fetchall())
-        found.update(owners.fetchall())
+        known, epochs, owners = taking
+        found.update(owners)
         # From here on the owner before can store nothing more; a process that is stopped here holds no lock.
         rows: dict[str, list[FactRow]] = {job: [] for job in epochs}
         for job, *row in opened.execute(_FACTS, {"jobs": list(epochs)}, binary=True):
@@ -241,6 +243,29 @@ class ReplicaLeases:
         if missing := [job for job in jobs if job not in found and (job in known or not known_only)]:
             raise LeaseError(f"{self._connection.place}: the lease of {missing[0]!r} cannot be taken at the moment")
         return found
+
+    def _take(
+        self, opened: Opened, wanted: Mapping[str, object]
+    ) -> "tuple[frozenset[str], dict[str, int], dict[str, str]] | None":
+        """Change leases: jobs that had one before, epochs of those taken, owners of others; None if unregistered."""
+        try:
+            with opened.pipeline(), opened.transaction():
+                opened.execute(_LIMITS, wanted)
+                opened.execute(LABEL, wanted)
+                opened.execute(LOCK)
+                before = opened.execute(_KNOWN, wanted)
+                taken = opened.execute(_CLAIM, wanted)
+                owners = opened.execute(_OWNERS, wanted)
+                registered = opened.execute(
+                    f"SELECT 1 FROM {POSTGRES_SCHEMA}.planners WHERE number = %(number)s", wanted
+                )
+        except errors.LockNotAvailable:
+            if opened.info.transaction_status != pq.TransactionStatus.IDLE:
+                opened.rollback()
+            raise
+        if registered.fetchone() is None:
+            return None
+        return frozenset(job for (job,) in before), dict(taken.fetchall()), dict(owners.fetchall())
 
     def _read(self, job: str, rows: Sequence[FactRow]) -> tuple[Sequence[Fact], bool]:
         """The facts of a job, without its plans where rows cannot be read, and whether that is so."""
