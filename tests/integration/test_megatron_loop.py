@@ -132,7 +132,8 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
         check_tensor_parallel_clocks(timelines)
     document = json.loads((run.folder / "report.json").read_text())  # which rank 0 has made as it ended
     assert document["simulated_gpus"] is True
-    assert document["phase"] in {"done", "enforcing"}  # rank 0 does not wait for ever until the others have ended
+    # Rank 0 waits neither for ever until the others have ended, nor for a plan for transfers that are held up.
+    assert document["phase"] in {"done", "enforcing", "planning"}
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
 

@@ -103,7 +103,7 @@ def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
 
 @pytest.mark.stress
 def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
-    run = deepspeed_run_in(tmp_path, num_steps=35)
+    run = deepspeed_run_in(tmp_path, num_steps=40)
     run = replace(run, perseus_options=deepspeed_profile(run))
     with two_nodes() as nodes, deepspeed_on(nodes, run) as launchers:
         check_served(nodes, launchers)
