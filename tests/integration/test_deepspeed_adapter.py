@@ -6,8 +6,6 @@
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from itertools import groupby
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from framework_harness import Harness, Seen
 from waiting import PATIENCE_S
 
 from perseus_dist.agent.following.rank_program import rank_order
@@ -27,7 +26,6 @@ from perseus_dist.simulator.work import work_environment
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
-HARNESS = Path(__file__).with_name("deepspeed_harness.py")
 OLD = os.environ.get("PERSEUS_TEST_DEEPSPEED_OLD")
 KINDS = {
     "LoadMicroBatch": "LOAD",
@@ -42,66 +40,26 @@ FORWARD_S, BACKWARD_S = 0.030, 0.055
 IMBALANCE = 0.4
 BF16 = {"bf16": {"enabled": True}}
 
-Seen = dict[str, Any]
 
-
-class Harness:
-    """A process with DeepSpeed imported."""
+class DeepSpeedHarness(Harness):
+    """A process with DeepSpeed imported, from a folder or as it is installed."""
 
     def __init__(self, folder: str | None) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSEUS_")}
-        environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        environment["PERSEUS_DISABLE"] = "1"  # while it imports DeepSpeed: this environment may have Perseus enabled
+        # Disabled while it imports DeepSpeed: this environment may have Perseus enabled.
+        environment = {"DS_ACCELERATOR": "cpu", "PERSEUS_DISABLE": "1"}
         if folder is not None:
             environment["PYTHONPATH"] = str(Path(folder).resolve())
-        read_fd, write_fd = os.pipe()
-        self._answers = os.fdopen(read_fd)
-        self._process = subprocess.Popen(
-            [sys.executable, str(HARNESS), str(write_fd)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(write_fd,),
-            text=True,
-            env=environment,
-        )
-        os.close(write_fd)
-        self.version = ""
-
-    def start(self) -> None:
-        """Wait until it has imported DeepSpeed."""
-        self.version = self._answer()["version"]
+        super().__init__("deepspeed_harness.py", environment)
 
     def run(self, **case: Any) -> list[Seen]:
         """What each rank saw."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"options": {}, **case}) + "\n")
-        self._process.stdin.flush()
-        seen: list[Seen] = self._answer()
-        for rank in seen:
-            assert "failed" not in rank, rank["failed"]
-        return seen
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._answers.close()
-
-    def _answer(self) -> Any:
-        line = self._answers.readline()
-        assert line, "the harness has ended"
-        return json.loads(line)
+        return super().run(**{"options": {}, **case})
 
 
 @pytest.fixture(scope="module", params=[None, *([OLD] if OLD else [])], ids=lambda folder: "old" if folder else "new")
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    harness = Harness(request.param)
-    try:
-        harness.start()
+    with DeepSpeedHarness(request.param).running() as harness:
         yield harness
-    finally:
-        harness.close()
 
 
 @pytest.fixture

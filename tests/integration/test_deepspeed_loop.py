@@ -9,18 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from deepspeed_loops import WORK, deepspeed_run_in
+from deepspeed_loops import deepspeed_run_in, saved_profile
 
 from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
 from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
 from perseus_dist.simulation.frameworks.training_job import TrainingJob, running_job
-from perseus_dist.simulation.simulated_profile import simulated_profile
-from perseus_dist.simulator.presets import PRESETS
 
 pytestmark = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
-CONSTANTS_S = {"LOAD": 0.0005, "TIED": 0.00002, "REDUCE": 0.004, "STEP": 0.008}
 STARTED_S = 90.0
 """Until a job is under its plan; most of it is `import torch`, on a machine that does other things too."""
 
@@ -29,7 +26,7 @@ STARTED_S = 90.0
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[DeepSpeedRun, int]:
     """A job that ran from its baseline to the plan, and how many clocks it left locked."""
     folder = tmp_path_factory.mktemp("trained")
-    run = replace(deepspeed_run_in(folder, num_steps=85), perseus_options=("--perseus-cache", str(folder / "cache")))
+    run = replace(deepspeed_run_in(folder, num_steps=70), perseus_options=("--perseus-cache", str(folder / "cache")))
     return run, run.train()
 
 
@@ -55,7 +52,7 @@ def test_a_job_goes_from_baseline_to_plan(trained: tuple[DeepSpeedRun, int]) -> 
 def test_the_next_start_of_the_same_script_is_under_the_plan_at_once(
     trained: tuple[DeepSpeedRun, int], tmp_path: Path
 ) -> None:
-    again = replace(trained[0], folder=tmp_path, num_steps=25)
+    again = replace(trained[0], folder=tmp_path, num_steps=15)
     assert again.train() == 0
     report = build_report(tmp_path)
     assert report.is_planned, report.job.reason
@@ -94,10 +91,8 @@ def test_losses_are_those_of_the_job_without(trained: tuple[DeepSpeedRun, int], 
 @pytest.fixture
 def planned_job(tmp_path: Path) -> Iterator[TrainingJob]:
     """A job under a plan, by a profile that spares it the sweep."""
-    profile = tmp_path / "saved.csv"
-    profile.write_text(simulated_profile(PRESETS["a100"], WORK, pp_size=2, constants_s=CONSTANTS_S))
     run = deepspeed_run_in(tmp_path, num_steps=2000)
-    with running_job(replace(run, perseus_options=("--perseus-profile", str(profile)))) as job:
+    with running_job(replace(run, perseus_options=saved_profile(run))) as job:
         job.wait_until(lambda: job.phase() == "enforcing" and len(job.locked()) == 2, STARTED_S)
         yield job
 

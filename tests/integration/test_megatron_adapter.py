@@ -5,21 +5,19 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
+from framework_harness import Harness, Seen
 
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b, overlapped
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.training.rank.constant_kinds import REDUCE, STEP
 
-HARNESS = Path(__file__).with_name("megatron_harness.py")
 MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", Path(__file__).parents[2] / "build" / "megatron"))
 VERSION = "0.16.1"  # the newest that says it runs on Python 3.11
 OTHERS = ("0.13.1", "0.19.2")  # the oldest that is supported and the newest
@@ -54,44 +52,21 @@ PAIRS: dict[str, dict[str, Any]] = {
 CASES |= PAIRS
 WITHOUT_RECORD = (*PAIRS, "pp=2,m=4,dp=2", "pp=2,m=4,vpp=2,dp=1", "pp=2,m=2,ep=2")
 
-Seen = dict[str, Any]
 
-
-class Harness:
+class MegatronHarness(Harness):
     """A process with Megatron imported."""
 
     def __init__(self, version: str) -> None:
         folder = MEGATRON / version
         if not (folder / "megatron" / "core").is_dir():
             pytest.skip(f"megatron-core {version} is not unpacked in {MEGATRON}")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSEUS_")}
-        environment |= {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONPATH": str(folder.resolve())}
-        read_fd, write_fd = os.pipe()
-        self._answers = os.fdopen(read_fd)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "perseus_dist.simulation.megatron_on_cpu", str(HARNESS), str(write_fd)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(write_fd,),
-            text=True,
-            env=environment,
-        )
-        os.close(write_fd)
+        environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONPATH": str(folder.resolve())}
+        super().__init__("megatron_harness.py", environment, runner=["-m", "perseus_dist.simulation.megatron_on_cpu"])
         self._seen: dict[str, list[Seen]] = {}
 
-    def start(self) -> None:
-        """Wait until it has imported Megatron."""
-        self._answer()
-
     def run(self, **case: Any) -> list[Seen]:
-        """What each rank saw."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"options": {}, **case}) + "\n")
-        self._process.stdin.flush()
-        seen: list[Seen] = self._answer()
-        failures = [rank["failed"] for rank in seen if "failed" in rank]
-        assert not failures, "\n".join(failures)
+        """What each rank saw; losses and errors are those of training without."""
+        seen = super().run(**{"options": {}, **case})
         for rank in seen:
             assert rank.get("losses") == rank.get("plain_losses")
             assert rank.get("caught") == rank.get("plain_caught")
@@ -104,35 +79,17 @@ class Harness:
             self._seen[name] = self.run(**CASES[name], steps=["train"] * 3)
         return self._seen[name]
 
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._answers.close()
-
-    def _answer(self) -> Any:
-        line = self._answers.readline()
-        assert line, "the harness has ended"
-        return json.loads(line)
-
-
-def started(version: str) -> Iterator[Harness]:
-    harness = Harness(version)
-    try:
-        harness.start()
-        yield harness
-    finally:
-        harness.close()
-
 
 @pytest.fixture(scope="module")
-def harness() -> Iterator[Harness]:
-    yield from started(VERSION)
+def harness() -> Iterator[MegatronHarness]:
+    with MegatronHarness(VERSION).running() as harness:
+        yield harness
 
 
 @pytest.fixture(scope="module", params=OTHERS)
-def other(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    yield from started(request.param)
+def other(request: pytest.FixtureRequest) -> Iterator[MegatronHarness]:
+    with MegatronHarness(request.param).running() as harness:
+        yield harness
 
 
 def iterations(agent: Seen) -> dict[int, list[Instruction]]:
@@ -192,22 +149,22 @@ def expected_schedule(case: dict[str, Any]) -> Schedule:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_boundaries_are_those_of_megatrons_schedule(harness: Harness, name: str) -> None:
+def test_boundaries_are_those_of_megatrons_schedule(harness: MegatronHarness, name: str) -> None:
     check_case(harness, name)
 
 
 @pytest.mark.parametrize("name", ["pp=4,m=8", "pp=4,m=8,vpp=2", "pp=1,m=4", "pp=2,m=4,vpp=2,dp=1"])
-def test_boundaries_on_other_versions(other: Harness, name: str) -> None:
+def test_boundaries_on_other_versions(other: MegatronHarness, name: str) -> None:
     check_case(other, name)
 
 
 @pytest.mark.parametrize("other", ["0.19.2"], indirect=True)
 @pytest.mark.parametrize("name", PAIRS)
-def test_pairs_that_run_as_one_on_the_newest_version(other: Harness, name: str) -> None:
+def test_pairs_that_run_as_one_on_the_newest_version(other: MegatronHarness, name: str) -> None:
     check_case(other, name)
 
 
-def check_case(harness: Harness, name: str) -> None:
+def check_case(harness: MegatronHarness, name: str) -> None:
     case = CASES[name]
     seen = harness.run_once(name)
     pp, num_peers = case["pp"], case.get("dp", 1) * case.get("tp", 1)
@@ -235,7 +192,9 @@ def check_case(harness: Harness, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in WITHOUT_RECORD])
-def test_orders_are_those_that_were_recorded_by_other_means(harness: Harness, shared_data: Path, name: str) -> None:
+def test_orders_are_those_that_were_recorded_by_other_means(
+    harness: MegatronHarness, shared_data: Path, name: str
+) -> None:
     case = CASES[name]
     recorded = json.loads((shared_data / "megatron_orders.json").read_text())["cases"][name]["ranks"]
     for rank in harness.run_once(name):
@@ -245,7 +204,7 @@ def test_orders_are_those_that_were_recorded_by_other_means(harness: Harness, sh
         assert computed == recorded[str(agent["spec"]["pp_rank"])]["order"]
 
 
-def test_tensor_parallel_ranks_tell_the_same(harness: Harness) -> None:
+def test_tensor_parallel_ranks_tell_the_same(harness: MegatronHarness) -> None:
     seen = harness.run(pp=1, tp=2, mb=2, steps=["train"] * 3)
     first, second = (iterations(rank["agents"][0]) for rank in seen)
     assert first[2] == second[2]
@@ -258,41 +217,41 @@ def work(agent: Seen, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["pp=4,m=2", "pp=4,m=8,vpp=2", "pp=2,m=4,tp=2"])
-def test_every_stage_counts_the_tokens_of_its_microbatches(harness: Harness, name: str) -> None:
+def test_every_stage_counts_the_tokens_of_its_microbatches(harness: MegatronHarness, name: str) -> None:
     check_tokens(harness, name)
 
 
 @pytest.mark.parametrize("name", ["pp=4,m=8", "pp=4,m=8,vpp=2"])
-def test_tokens_on_other_versions(other: Harness, name: str) -> None:
+def test_tokens_on_other_versions(other: MegatronHarness, name: str) -> None:
     check_tokens(other, name)
 
 
-def check_tokens(harness: Harness, name: str) -> None:
+def check_tokens(harness: MegatronHarness, name: str) -> None:
     case = CASES[name]
     for rank in harness.run_once(name):
         assert set(work(rank["agents"][0], "tokens")) == {16 * case["mb"]}
 
 
-def test_tokens_follow_the_sequences_lengths(harness: Harness) -> None:
+def test_tokens_follow_the_sequences_lengths(harness: MegatronHarness) -> None:
     for rank in harness.run(pp=3, mb=4, lengths=[3, 9, 16, 5], steps=["train"] * 3):
         assert set(work(rank["agents"][0], "tokens")) == {33}
 
 
-def test_without_a_pipeline_no_shape_says_the_tokens(harness: Harness) -> None:
+def test_without_a_pipeline_no_shape_says_the_tokens(harness: MegatronHarness) -> None:
     (rank,) = harness.run_once("pp=1,m=4")
     assert set(work(rank["agents"][0], "tokens")) == {0}
 
 
 @pytest.mark.parametrize("loader", ["generator", "replaying", "torch"])
-def test_waiting_for_input_is_told(harness: Harness, loader: str) -> None:
+def test_waiting_for_input_is_told(harness: MegatronHarness, loader: str) -> None:
     check_input_wait(harness, loader)
 
 
-def test_waiting_for_input_is_told_on_other_versions(other: Harness) -> None:
+def test_waiting_for_input_is_told_on_other_versions(other: MegatronHarness) -> None:
     check_input_wait(other, "replaying")
 
 
-def check_input_wait(harness: Harness, loader: str) -> None:
+def check_input_wait(harness: MegatronHarness, loader: str) -> None:
     wait_s = 0.0 if loader == "torch" else 0.03  # its batches are there before the iteration
     for case in ({"pp": 1}, {"pp": 2, "vp": 2}):
         for rank in harness.run(**case, mb=4, loader=loader, wait_s=wait_s, steps=["train"] * 3):
@@ -303,13 +262,13 @@ def check_input_wait(harness: Harness, loader: str) -> None:
 
 
 @pytest.mark.parametrize("loader", ["own", "none"])
-def test_nothing_is_said_of_unknown_loaders_and_of_none(harness: Harness, loader: str) -> None:
+def test_nothing_is_said_of_unknown_loaders_and_of_none(harness: MegatronHarness, loader: str) -> None:
     for rank in harness.run(pp=2, mb=2, loader=loader, wait_s=0.01, steps=["train"] * 3):
         assert warnings(rank) == []
         assert set(work(rank["agents"][0], "wait_ns")) == {-1}
 
 
-def test_ones_own_loop_has_no_step(harness: Harness) -> None:
+def test_ones_own_loop_has_no_step(harness: MegatronHarness) -> None:
     (rank,) = harness.run(pp=1, mb=2, ddp=True, steps=["loop"] * 3)
     (agent,) = rank["agents"]
     check_agent(agent, range(3))
@@ -324,7 +283,7 @@ REINFORCING = {
 
 @pytest.mark.parametrize("name", REINFORCING)
 @pytest.mark.parametrize("loop", ["verl", "slime"])
-def test_loops_of_reinforcement_learning(harness: Harness, loop: str, name: str) -> None:
+def test_loops_of_reinforcement_learning(harness: MegatronHarness, loop: str, name: str) -> None:
     """Log-probabilities are evaluation, each update an iteration that ends with its schedule."""
     case = REINFORCING[name]
     for rank in harness.run(**case, steps=[{"verl": "verl=2", "slime": "slime=4,4"}[loop]] * 3):
@@ -336,7 +295,7 @@ def test_loops_of_reinforcement_learning(harness: Harness, loop: str, name: str)
         assert rank["losses"] == rank["plain_losses"]
 
 
-def test_a_loop_whose_number_of_microbatches_always_changes_trains_on(harness: Harness) -> None:
+def test_a_loop_whose_number_of_microbatches_always_changes_trains_on(harness: MegatronHarness) -> None:
     """Batches of as many tokens, cut anew at each step: there is no iteration that a plan could be for."""
     for rank in harness.run(**REINFORCING["pp=2"], steps=["slime=4,6"] * 6):
         assert len(rank["agents"]) <= 4
@@ -344,14 +303,14 @@ def test_a_loop_whose_number_of_microbatches_always_changes_trains_on(harness: H
         assert rank["losses"] == rank["plain_losses"]
 
 
-def test_two_models_that_train_in_turn_are_not_mixed_up(harness: Harness) -> None:
+def test_two_models_that_train_in_turn_are_not_mixed_up(harness: MegatronHarness) -> None:
     """As an actor and a critic in the same processes."""
     for rank in harness.run(pp=1, mb=2, steps=["loop", "another_model"] * 8):
         assert all(len(list(iterations(agent))) <= 1 for agent in rank["agents"])
         assert rank["losses"] == rank["plain_losses"]
 
 
-def test_evaluation_and_checkpoints_are_marked_and_silent(harness: Harness) -> None:
+def test_evaluation_and_checkpoints_are_marked_and_silent(harness: MegatronHarness) -> None:
     steps = ["train", "train", "eval", "train", "save", "train"]
     for rank in harness.run(pp=2, mb=4, steps=steps):
         (agent,) = rank["agents"]
@@ -359,7 +318,7 @@ def test_evaluation_and_checkpoints_are_marked_and_silent(harness: Harness) -> N
         check_agent(agent, range(first_number(agent), 4))
 
 
-def test_another_number_of_microbatches_is_planned_anew(harness: Harness) -> None:
+def test_another_number_of_microbatches_is_planned_anew(harness: MegatronHarness) -> None:
     steps = ["train"] * 3 + ["microbatches=6"] + ["train"] * 5
     seen = harness.run(pp=2, mb=4, steps=steps)
     for rank in seen:
@@ -373,7 +332,7 @@ def test_another_number_of_microbatches_is_planned_anew(harness: Harness) -> Non
     assert "the batch changed from 4 to 6" in warnings(seen[0])[0]
 
 
-def test_another_model_is_planned_anew(harness: Harness) -> None:
+def test_another_model_is_planned_anew(harness: MegatronHarness) -> None:
     (rank,) = harness.run(pp=1, mb=2, steps=["train", "another_model", "train", "train", "train"])
     before, after = rank["agents"]
     assert list(iterations(before)) == [0]
@@ -381,7 +340,7 @@ def test_another_model_is_planned_anew(harness: Harness) -> None:
     assert "another model is trained" in warnings(rank)[0]
 
 
-def test_a_pass_that_is_run_again_releases_clocks(harness: Harness) -> None:
+def test_a_pass_that_is_run_again_releases_clocks(harness: MegatronHarness) -> None:
     (rank,) = harness.run(pp=1, mb=2, steps=["train", "train=2", "train", "train"])
     (agent,) = rank["agents"]
     assert list(iterations(agent)) == [0, 3]
@@ -390,7 +349,7 @@ def test_a_pass_that_is_run_again_releases_clocks(harness: Harness) -> None:
     assert "saw 0F0, expected 0STEP" in warning
 
 
-def test_a_backward_that_cannot_be_named_releases_clocks(harness: Harness) -> None:
+def test_a_backward_that_cannot_be_named_releases_clocks(harness: MegatronHarness) -> None:
     (rank,) = harness.run(pp=1, mb=2, steps=["train", "lose_tags", "train", "train"])
     (agent,) = rank["agents"]
     assert list(iterations(agent)) == [0]
@@ -399,7 +358,7 @@ def test_a_backward_that_cannot_be_named_releases_clocks(harness: Harness) -> No
     assert "saw 0B, expected 0B0" in warning
 
 
-def test_an_instruction_that_fails(harness: Harness) -> None:
+def test_an_instruction_that_fails(harness: MegatronHarness) -> None:
     (rank,) = harness.run(pp=1, mb=2, fails_at=4, steps=["train", "fail", "train", "train"])
     assert rank["caught"] == ["the layer has failed"]
     (agent,) = rank["agents"]
@@ -408,7 +367,7 @@ def test_an_instruction_that_fails(harness: Harness) -> None:
     assert [boundary[:2] for boundary in failed[-2:]] == [["BEGIN", "F"], ["MARK", "release"]]
 
 
-def test_installed_twice_and_asked_for_later(harness: Harness) -> None:
+def test_installed_twice_and_asked_for_later(harness: MegatronHarness) -> None:
     steps = ["train", "install", "install", "train", "ask", "install", "train", "train"]
     (rank,) = harness.run(pp=1, mb=2, steps=steps)
     assert warnings(rank) == []
@@ -416,7 +375,7 @@ def test_installed_twice_and_asked_for_later(harness: Harness) -> None:
     check_agent(agent, range(2))
 
 
-def test_a_restart_within_the_process_is_a_new_job(harness: Harness) -> None:
+def test_a_restart_within_the_process_is_a_new_job(harness: MegatronHarness) -> None:
     seen = harness.run(pp=2, mb=2, steps=["train", "train", "restart", "train", "train"])
     for rank in seen:
         before, after = rank["agents"]
@@ -427,7 +386,7 @@ def test_a_restart_within_the_process_is_a_new_job(harness: Harness) -> None:
     assert len({rank["agents"][1]["spec"]["job_id"] for rank in seen}) == 1
 
 
-def test_trouble_of_ours_never_reaches_training(harness: Harness) -> None:
+def test_trouble_of_ours_never_reaches_training(harness: MegatronHarness) -> None:
     (rank,) = harness.run(pp=1, mb=2, steps=["train", "break", "train", "train"])
     assert warnings(rank) == ["WARNING: perseus: clocks stay as they are: the hook is broken"]
     (agent,) = rank["agents"]
@@ -435,13 +394,13 @@ def test_trouble_of_ours_never_reaches_training(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("case", [{"options": None}, {"environment": {"PERSEUS_DISABLE": "1"}}])
-def test_not_asked_for_or_disabled(harness: Harness, case: dict[str, Any]) -> None:
+def test_not_asked_for_or_disabled(harness: MegatronHarness, case: dict[str, Any]) -> None:
     (rank,) = harness.run(pp=1, mb=2, steps=["train", "eval", "save", "train"], **case)
     assert rank["agents"] == []
     assert rank["said"] == []
 
 
-def test_all_options_reach_the_agent(harness: Harness) -> None:
+def test_all_options_reach_the_agent(harness: MegatronHarness) -> None:
     options = {"planner": "127.0.0.1:1", "profile": "/profile.csv", "job": "job", "target": "slowdown=1.05"}
     (rank,) = harness.run(pp=1, mb=1, steps=["train"], options=options)
     spec = rank["agents"][0]["spec"]
@@ -457,7 +416,7 @@ def test_all_options_reach_the_agent(harness: Harness) -> None:
     ],
 )
 def test_refused_by_rank_0_in_one_line_and_training_goes_on(
-    harness: Harness, case: dict[str, Any], sentence: str
+    harness: MegatronHarness, case: dict[str, Any], sentence: str
 ) -> None:
     seen = harness.run(**{"pp": 2, "mb": 2, **case}, steps=["train", "train", "eval"])
     assert [len(warnings(rank)) for rank in seen] == [1, 0]
@@ -476,7 +435,7 @@ def check_unseen(agent: Seen, numbers: range) -> None:
 
 
 @pytest.mark.parametrize("case", [{}, {"vp": 2, "overlap": True, "mb": 4}, {"dp": 2, "ddp": True}])
-def test_in_a_graph_of_the_whole_iteration_a_rank_has_one_clock(harness: Harness, case: dict[str, Any]) -> None:
+def test_in_a_graph_of_the_whole_iteration_a_rank_has_one_clock(harness: MegatronHarness, case: dict[str, Any]) -> None:
     case = {"pp": 2, "mb": 2, **case}
     steps = ["train"] * 4 + ["eval"] + ["train"] * 2
     for number, rank in enumerate(harness.run(**case, graph_after=2, steps=steps)):
@@ -491,13 +450,13 @@ def test_in_a_graph_of_the_whole_iteration_a_rank_has_one_clock(harness: Harness
 
 
 @pytest.mark.parametrize("other", ["0.19.2"], indirect=True)
-def test_graphs_of_the_whole_iteration_on_the_newest_version(other: Harness) -> None:
+def test_graphs_of_the_whole_iteration_on_the_newest_version(other: MegatronHarness) -> None:
     for rank in other.run(pp=2, mb=2, graph_after=1, steps=["train"] * 4):
         (agent,) = rank["agents"]
         check_unseen(agent, range(first_number(agent), 3))
 
 
-def test_instructions_are_seen_until_the_graph_is_made(harness: Harness) -> None:
+def test_instructions_are_seen_until_the_graph_is_made(harness: MegatronHarness) -> None:
     seen = harness.run(pp=2, mb=2, graph_after=20, steps=["train"] * 26)
     assert [len(warnings(rank)) for rank in seen] == [1, 0]
     assert "each rank has one clock from now on: clocks are released" in warnings(seen[0])[0]
@@ -510,7 +469,7 @@ def test_instructions_are_seen_until_the_graph_is_made(harness: Harness) -> None
         assert graph["spec"]["schedule"] == eager["spec"]["schedule"]
 
 
-def test_a_refusal_is_not_said_where_nobody_asks(harness: Harness) -> None:
+def test_a_refusal_is_not_said_where_nobody_asks(harness: MegatronHarness) -> None:
     case = {"without": ["forward_step", "current_microbatch"], "options": None}
     (rank,) = harness.run(pp=1, mb=2, steps=["train"], **case)
     assert rank["said"] == []
@@ -528,11 +487,13 @@ def test_a_refusal_is_not_said_where_nobody_asks(harness: Harness) -> None:
         ({"pp": 2, "tp": 2, "decentralized": True}, [[rank // 2, 0, rank % 2, 2, 1, 2] for rank in range(4)]),
     ],
 )
-def test_places_are_read_from_megatrons_groups(harness: Harness, case: dict[str, Any], places: list[list[int]]) -> None:
+def test_places_are_read_from_megatrons_groups(
+    harness: MegatronHarness, case: dict[str, Any], places: list[list[int]]
+) -> None:
     assert [rank["place"] for rank in harness.run(**case, mb=1, steps=["place"])] == places
 
 
-def test_groups_that_cross_are_refused_on_every_rank(harness: Harness) -> None:
+def test_groups_that_cross_are_refused_on_every_rank(harness: MegatronHarness) -> None:
     for rank in harness.run(pp=1, tp=3, dp=2, ep=2, etp=1, mb=1, steps=["place"]):
         error, sentence = rank["place"]
         assert error == "TopologyError"

@@ -5,7 +5,9 @@ import os
 import signal
 from collections import defaultdict
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from megatron_loops import (
@@ -14,6 +16,7 @@ from megatron_loops import (
     NEWER,
     NUM_MICROBATCHES,
     OLDER,
+    SCRIPT,
     SEQUENCE_LENGTH,
     TIMES,
     run_in,
@@ -34,6 +37,29 @@ STARTED_S = 120.0
 
 LONG = 5.0
 """Times the usual kernels, beside which the experts' real work on a shared machine does not count."""
+
+TRACED_SCRIPT = f"""
+import os, runpy
+from pathlib import Path
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+
+
+def one_line(span):
+    return span.to_json(indent=None) + os.linesep
+
+
+if os.environ["RANK"] == "1":
+    file = Path(__file__).with_name("spans.jsonl").open("w")
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(ConsoleSpanExporter(out=file, formatter=one_line)))
+else:
+    provider = trace.NoOpTracerProvider()
+trace.set_tracer_provider(provider)
+runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+"""
 
 
 def promised(layout: MegatronLayout) -> Schedule:
@@ -106,7 +132,8 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
         check_tensor_parallel_clocks(timelines)
     document = json.loads((run.folder / "report.json").read_text())  # which rank 0 has made as it ended
     assert document["simulated_gpus"] is True
-    assert document["phase"] in {"done", "enforcing"}  # rank 0 does not wait for ever until the others have ended
+    # Rank 0 waits neither for ever until the others have ended, nor for a plan for transfers that are held up.
+    assert document["phase"] in {"done", "enforcing", "planning"}
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
 
@@ -139,8 +166,12 @@ def test_a_layout_trains_under_its_plan(name: str, version: str, tmp_path: Path)
 def test_iterations_run_as_cuda_graphs(
     name: str, version: str, graph: tuple[str, ...], num_eager: int, tmp_path: Path
 ) -> None:
-    """With a saved profile, or one that is measured in eager iterations; a stand-in runs what a graph would."""
+    """With a saved profile, or one that is measured in eager iterations; a stand-in runs what a graph would.
+
+    On two ranks: that a tensor-parallel group has the same clocks is another test's business.
+    """
     run = run_in(tmp_path, name, num_steps=num_eager + 45, version=version)
+    run = replace(run, layout=replace(run.layout, tp_size=1))
     options = ("--cuda-graph-impl", *graph, "--cuda-graph-warmup-steps", str(num_eager))
     profile = saved_profile(run) if num_eager == 1 else ("--perseus-cache", str(tmp_path / "cache"))
     run = replace(
@@ -194,11 +225,43 @@ def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_p
     assert ",forward_backward," in (tmp_path / "profile.csv").read_text()
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[MegatronRun, int, list[dict[str, Any]]]:
+    """A job without a profile, how many clocks it left locked, and the spans that its last rank has exported."""
+    folder = tmp_path_factory.mktemp("swept")
+    run = run_in(folder, "PP2 V2, overlapped", num_steps=65)
+    if find_spec("opentelemetry") is None:
+        return run, run.train(), []
+    script = folder / "traced.py"
+    script.write_text(TRACED_SCRIPT)
+    run = replace(run, script=script)
+    num_locked = run.train()
+    return run, num_locked, [json.loads(line) for line in (folder / "spans.jsonl").read_text().splitlines()]
+
+
 @pytest.mark.stress
-def test_a_job_is_swept_where_there_is_no_profile(tmp_path: Path) -> None:
-    run = run_in(tmp_path, "PP2 V2, overlapped", num_steps=75)
-    check_trained(run, run.train(), least_predicted=3)
-    assert (tmp_path / "profile.csv").stat().st_size > 1000
+def test_a_job_is_swept_where_there_is_no_profile(swept: tuple[MegatronRun, int, list[dict[str, Any]]]) -> None:
+    run, num_locked, _ = swept
+    check_trained(run, num_locked, least_predicted=3)
+    assert (run.folder / "profile.csv").stat().st_size > 1000
+
+
+@pytest.mark.stress
+def test_the_rank_that_exports_tells_of_the_whole_job(swept: tuple[MegatronRun, int, list[dict[str, Any]]]) -> None:
+    """The last rank alone exports, as Megatron's own telemetry has it."""
+    run, _, exported = swept
+    if not exported:
+        pytest.skip("OpenTelemetry's SDK is not installed")
+    first, *spans = exported
+    assert first["name"] == "perseus.job"
+    job = json.loads((run.folder / "job.json").read_text())
+    attributes = [span["attributes"] for span in exported]
+    assert {one["perseus.job"] for one in attributes} == {job["job_id"]}
+    names = [span["name"] for span in spans]
+    assert names[0] == "perseus.baseline"
+    plan = attributes[1 + names.index("perseus.plan")]
+    assert (plan["perseus.rank"], plan["perseus.table_revision"], plan["perseus.target"]) == (1, 1, "t_min")
+    assert plan["perseus.predicted_saving"] > 0.02
 
 
 @pytest.mark.stress

@@ -29,15 +29,12 @@ SCHEDULES = (
 
 @pytest.fixture(scope="module")
 def harness() -> Iterator[Harness]:
-    harness = Harness()
-    try:
+    with Harness().running() as harness:
         yield harness
-    finally:
-        harness.close()
 
 
 def test_orders_of_all_schedules_are_what_ran(harness: Harness) -> None:
-    ranks = harness.run(SCHEDULES)
+    ranks = harness.run_schedules(*SCHEDULES)
     for name in SCHEDULES:
         schedule = check_order(ranks, name)
         assert schedule.num_microbatches == 4
@@ -48,7 +45,7 @@ def test_orders_of_all_schedules_are_what_ran(harness: Harness) -> None:
 
 @pytest.mark.stress
 def test_orders_of_longer_pipelines_are_what_ran(harness: Harness) -> None:
-    ranks = harness.run((*SCHEDULES[:2], *SCHEDULES[4:], "ScheduleLoopedBFS"), pp=4, mb=11)
+    ranks = harness.run_schedules(*SCHEDULES[:2], *SCHEDULES[4:], "ScheduleLoopedBFS", pp=4, mb=11)
     for name in ranks[0]:
         check_order(ranks, name)
 
@@ -94,14 +91,14 @@ def instructions_by_iteration(
 
 
 def test_a_pair_that_overlaps_sends_behind_its_backward(harness: Harness) -> None:
-    (order, _) = schedule_of(harness.run(("ScheduleDualPipeV",)), "ScheduleDualPipeV").ranks
+    (order, _) = schedule_of(harness.run_schedules("ScheduleDualPipeV"), "ScheduleDualPipeV").ranks
     text = " ".join(map(str, order))
     assert "0F3 3B1 0SEND_F3 3SEND_B1 3F2" in text
 
 
 def test_evaluation_is_told_as_such_and_nothing_of_it(harness: Harness) -> None:
     steps = ("attach", "train", "train", "eval", "eval", "train")
-    for answers in harness.run(("Schedule1F1B",), steps=steps):
+    for answers in harness.run_schedules("Schedule1F1B", steps=steps):
         boundaries = answers["Schedule1F1B"]["agents"][0]["boundaries"]
         outside = [event[1] for event in boundaries if event[0] == "MARK" and event[1] != "grad_sync"]
         assert outside == ["eval_begin", "eval_end"] * 2
@@ -111,7 +108,7 @@ def test_evaluation_is_told_as_such_and_nothing_of_it(harness: Harness) -> None:
 
 def test_without_the_optimizer_iterations_end_with_the_schedule(harness: Harness) -> None:
     steps = ("attach", "train", "accumulate", "train")
-    for answers in harness.run(("Schedule1F1B",), steps=steps, has_optimizer=False):
+    for answers in harness.run_schedules("Schedule1F1B", steps=steps, has_optimizer=False):
         rank = answers["Schedule1F1B"]
         (agent,) = rank["agents"]
         assert "STEP" not in agent["spec"]["schedule"]
@@ -120,7 +117,9 @@ def test_without_the_optimizer_iterations_end_with_the_schedule(harness: Harness
 
 
 def test_another_order_than_promised_releases_the_clocks_once(harness: Harness) -> None:
-    for answers in harness.run(("Schedule1F1B",), steps=("attach", "train", "train", "accumulate", "train", "train")):
+    for answers in harness.run_schedules(
+        "Schedule1F1B", steps=("attach", "train", "train", "accumulate", "train", "train")
+    ):
         rank = answers["Schedule1F1B"]
         assert sum("saw the end, expected" in sentence for sentence in rank["said"]) == 1
         assert "release" in [event[1] for event in rank["agents"][0]["boundaries"]]
@@ -129,7 +128,7 @@ def test_another_order_than_promised_releases_the_clocks_once(harness: Harness) 
 
 def test_an_iteration_that_fails_is_abandoned(harness: Harness) -> None:
     case = {"pp": 1, "mb": 2, "fails_at": 7}  # an iteration has 2 forwards; the first one more, for shapes
-    (answers,) = harness.run(("ScheduleGPipe",), steps=("attach", "train", "train", "fail"), **case)
+    (answers,) = harness.run_schedules("ScheduleGPipe", steps=("attach", "train", "train", "fail"), **case)
     rank = answers["ScheduleGPipe"]
     assert rank["caught"][0] == rank["caught"][1] == ["RuntimeError"]
     assert rank["losses"][0] == rank["losses"][1]
@@ -138,7 +137,7 @@ def test_an_iteration_that_fails_is_abandoned(harness: Harness) -> None:
 
 def test_a_schedule_that_is_made_again_takes_the_place_of_the_first(harness: Harness) -> None:
     steps = ("attach", "train", "train", "remake", "attach", "train", "train")
-    for answers in harness.run(("Schedule1F1B",), steps=steps):
+    for answers in harness.run_schedules("Schedule1F1B", steps=steps):
         first, second = (agent["boundaries"] for agent in answers["Schedule1F1B"]["agents"])
         assert first[-1][0] == "CLOSE"
         assert [event[0] for event in second].count("ITERATION_END") >= 1
@@ -147,7 +146,7 @@ def test_a_schedule_that_is_made_again_takes_the_place_of_the_first(harness: Har
 
 def test_schedules_that_train_in_turns_are_both_let_go(harness: Harness) -> None:
     steps = ("attach", "train", "train", "remake", "attach", "train", "train", "train_first", "train")
-    first, second = (answers["Schedule1F1B"] for answers in harness.run(("Schedule1F1B",), steps=steps))
+    first, second = (answers["Schedule1F1B"] for answers in harness.run_schedules("Schedule1F1B", steps=steps))
     for rank in (first, second):
         assert [agent["boundaries"][-1][0] for agent in rank["agents"]] == ["CLOSE", "CLOSE"]
         assert rank["losses"][0] == rank["losses"][1]
@@ -157,13 +156,13 @@ def test_schedules_that_train_in_turns_are_both_let_go(harness: Harness) -> None
 
 def test_a_schedule_that_nothing_refers_to_releases_its_clocks(harness: Harness) -> None:
     """Although its optimizer is kept."""
-    for answers in harness.run(("ScheduleZBVZeroBubble",), steps=("attach", "train", "train", "forget")):
+    for answers in harness.run_schedules("ScheduleZBVZeroBubble", steps=("attach", "train", "train", "forget")):
         (agent,) = answers["ScheduleZBVZeroBubble"]["agents"]
         assert agent["boundaries"][-1][0] == "CLOSE"
 
 
 def test_ranks_are_named_by_the_groups_of_the_job(harness: Harness) -> None:
-    ranks = harness.run(("ScheduleInterleaved1F1B",), dp=2)
+    ranks = harness.run_schedules("ScheduleInterleaved1F1B", dp=2)
     specs = [answers["ScheduleInterleaved1F1B"]["agents"][0]["spec"] for answers in ranks]
     assert [(spec["dp_rank"], spec["pp_rank"]) for spec in specs] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert {(spec["dp_size"], spec["pp_size"], spec["tp_size"]) for spec in specs} == {(2, 2, 1)}
@@ -184,7 +183,9 @@ def test_what_cannot_be_planned_is_refused_in_one_line(
     harness: Harness, schedule: str, case: dict[str, Any], sentence: str
 ) -> None:
     steps = ("attach", "train") if case.keys() <= {"dp", "is_dp_untold", "is_none", "environment"} else ("attach",)
-    first, *others = [answers[schedule] for answers in harness.run((schedule,), steps=steps, is_refused=True, **case)]
+    first, *others = [
+        answers[schedule] for answers in harness.run_schedules(schedule, steps=steps, is_refused=True, **case)
+    ]
     (said,) = first["said"]
     assert sentence in said
     for rank in (first, *others):
@@ -196,14 +197,16 @@ def test_what_cannot_be_planned_is_refused_in_one_line(
 
 def test_options_come_from_the_environment_behind_those_that_were_given(harness: Harness) -> None:
     case = {"environment": {"PERSEUS_TARGET": "slowdown=1.1", "PERSEUS_JOB": "theirs"}, "options": {"job": "ours"}}
-    ranks = harness.run(("ScheduleGPipe",), **case)
+    ranks = harness.run_schedules("ScheduleGPipe", **case)
     specs = [answers["ScheduleGPipe"]["agents"][0]["spec"] for answers in ranks]
     assert {(spec["job_id"], spec["target"]) for spec in specs} == {("ours", "slowdown=1.1")}
 
 
 def test_disabled_it_touches_nothing(harness: Harness) -> None:
     steps = ("attach", "train")
-    for answers in harness.run(("Schedule1F1B",), steps=steps, is_refused=True, environment={"PERSEUS_DISABLE": "1"}):
+    for answers in harness.run_schedules(
+        "Schedule1F1B", steps=steps, is_refused=True, environment={"PERSEUS_DISABLE": "1"}
+    ):
         rank = answers["Schedule1F1B"]
         assert not rank["agents"]
         assert not rank["said"]
@@ -214,7 +217,7 @@ def test_disabled_it_touches_nothing(harness: Harness) -> None:
 def test_a_schedule_comes_under_perseus_by_itself_at_its_first_step_that_trains(harness: Harness) -> None:
     steps = ("activate", "eval", "train", "train", "accumulate", "train")
     case = {"options": {"job": "ours"}, "environment": {"PERSEUS_TARGET": "slowdown=1.1"}}
-    for pp_rank, answers in enumerate(harness.run(("Schedule1F1B",), steps=steps, **case)):
+    for pp_rank, answers in enumerate(harness.run_schedules("Schedule1F1B", steps=steps, **case)):
         rank = answers["Schedule1F1B"]
         (agent,) = rank["agents"]
         assert (agent["spec"]["pp_rank"], agent["spec"]["job_id"]) == (pp_rank, "ours")
@@ -226,7 +229,7 @@ def test_a_schedule_comes_under_perseus_by_itself_at_its_first_step_that_trains(
 
 
 def test_a_script_that_attaches_itself_is_left_to_it(harness: Harness) -> None:
-    for answers in harness.run(("ScheduleGPipe",), steps=("activate", "attach", "train", "train", "train")):
+    for answers in harness.run_schedules("ScheduleGPipe", steps=("activate", "attach", "train", "train", "train")):
         rank = answers["ScheduleGPipe"]
         (agent,) = rank["agents"]
         assert "STEP" in agent["spec"]["schedule"]
@@ -236,7 +239,9 @@ def test_a_script_that_attaches_itself_is_left_to_it(harness: Harness) -> None:
 def test_other_groups_than_the_pipeline_are_not_guessed(harness: Harness) -> None:
     first, *others = [
         answers["Schedule1F1B"]
-        for answers in harness.run(("Schedule1F1B",), steps=("activate", "train", "train"), dp=2, is_refused=True)
+        for answers in harness.run_schedules(
+            "Schedule1F1B", steps=("activate", "train", "train"), dp=2, is_refused=True
+        )
     ]
     (said,) = first["said"]
     assert "4 ranks are not 2 pipeline ranks x 1 data-parallel" in said
@@ -251,7 +256,7 @@ def test_torchtitan_says_where_ranks_are_and_what_ends_an_iteration(
     harness: Harness, *, accumulation: int, has_step: bool
 ) -> None:
     case = {"dp": 2, "accumulation": accumulation}
-    ranks = harness.run(("ScheduleInterleaved1F1B",), steps=("activate", "train", "train", "train"), **case)
+    ranks = harness.run_schedules("ScheduleInterleaved1F1B", steps=("activate", "train", "train", "train"), **case)
     agents = [answers["ScheduleInterleaved1F1B"]["agents"][0] for answers in ranks]
     specs = [agent["spec"] for agent in agents]
     assert [(spec["pp_rank"], spec["dp_rank"]) for spec in specs] == [(0, 0), (0, 1), (1, 0), (1, 1)]

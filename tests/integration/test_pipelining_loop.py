@@ -34,16 +34,13 @@ CONSTANTS_S = {"REDUCE": 0.0005, "REDUCE_CHUNK": 0.0005, "STEP": 0.002, "SEND_F"
 
 @pytest.fixture(scope="module")
 def harness() -> Iterator[Harness]:
-    harness = Harness()
-    try:
+    with Harness().running() as harness:
         yield harness
-    finally:
-        harness.close()
 
 
 def promised(harness: Harness, name: str) -> Schedule:
     """The order that the adapter reads of torch's schedule."""
-    (first, _) = harness.run((f"Schedule{name}",), mb=NUM_MICROBATCHES, steps=("attach", "train", "train"))
+    (first, _) = harness.run_schedules(f"Schedule{name}", mb=NUM_MICROBATCHES, steps=("attach", "train", "train"))
     return parse_schedule(first[f"Schedule{name}"]["agents"][0]["spec"]["schedule"])
 
 
@@ -95,7 +92,7 @@ def test_input_and_weight_gradients_run_under_a_plan(harness: Harness, tmp_path:
 )
 def test_a_schedule_runs_under_a_plan(harness: Harness, name: str, tmp_path: Path) -> None:
     schedule = promised(harness, name)
-    run = run_in(tmp_path, name, schedule, num_steps=60)
+    run = run_in(tmp_path, name, schedule, num_steps=45)
     assert run.train() == 0
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)

@@ -147,7 +147,7 @@ def test_jobs_on_several_nodes_beside_one_of_slurms_with_prometheus_and_the_page
     token = operator.token("rehearse", "--role", "operate", "--job", "rehearsal-*")
     done: list[subprocess.CompletedProcess[str]] = []
     options = ["--jobs", "2", "--nodes", "3", "--pp", "2", "--microbatches", "4", "--json", "--job", "rehearsal-test"]
-    options += ["--iterations", "130"]  # planned late where busy
+    options += ["--iterations", "90"]  # planned late where busy
     jobs = ["rehearsal-test-1", "rehearsal-test-2"]
     with ExitStack() as stack:
         url = prometheus(files, served.told["metrics_address"], stack) if PROMETHEUS else None

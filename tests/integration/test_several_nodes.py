@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from deepspeed_loops import deepspeed_run_in
+from deepspeed_loops import saved_profile as deepspeed_profile
 from megatron_loops import OLDER, run_in, saved_profile
 from two_nodes import Node, refusal, two_nodes
 from waiting import wait_until
@@ -102,7 +103,9 @@ def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
 
 @pytest.mark.stress
 def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
-    with two_nodes() as nodes, deepspeed_on(nodes, deepspeed_run_in(tmp_path, num_steps=85)) as launchers:
+    run = deepspeed_run_in(tmp_path, num_steps=40)
+    run = replace(run, perseus_options=deepspeed_profile(run))
+    with two_nodes() as nodes, deepspeed_on(nodes, run) as launchers:
         check_served(nodes, launchers)
     check_planned(tmp_path)
 
@@ -132,7 +135,7 @@ def test_a_node_that_fails_leaves_no_clock_locked(tmp_path: Path, number: int) -
 
 @pytest.mark.stress
 def test_a_firewall_in_between_is_named_and_training_goes_on(tmp_path: Path) -> None:
-    run = prepared(tmp_path, num_steps=60)
+    run = prepared(tmp_path, num_steps=20)
     with two_nodes() as nodes:
         share = ("--perseus-share", f"{nodes[0].address}:{SHARED_PORT}")
         nodes[0].drop_answers(SHARED_PORT)

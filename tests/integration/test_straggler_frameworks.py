@@ -27,15 +27,15 @@ SLOW_GPU, SLOW_PIPELINE = 3, 1  # the last stage of the second pipeline
 WORK = WorkTimes(forward_s=0.03, backward_s=0.055, imbalance=0.3)
 CONSTANTS_S = {"REDUCE": 0.004, "STEP": 0.008}
 COMMON: Mapping[str, Any] = {
-    "num_steps": 100,
+    "num_steps": 80,
     "preset": "a100",
     "forward_s": WORK.forward_s,
     "backward_s": WORK.backward_s,
     "imbalance": WORK.imbalance,
     "throttles": (
-        Throttle(at=40, gpu=SLOW_GPU, cap_mhz=1110),
-        Throttle(at=60, gpu=SLOW_GPU, cap_mhz=900),
-        Throttle(at=80, gpu=SLOW_GPU, cap_mhz=None),
+        Throttle(at=32, gpu=SLOW_GPU, cap_mhz=1110),
+        Throttle(at=48, gpu=SLOW_GPU, cap_mhz=900),
+        Throttle(at=64, gpu=SLOW_GPU, cap_mhz=None),
     ),
 }
 

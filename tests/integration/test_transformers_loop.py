@@ -87,8 +87,9 @@ def test_a_model_trains_under_a_plan_to_the_same_losses(make: object, model: str
     assert losses[-1] < 0.9 * losses[0]
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize("model", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    "model", [pytest.param("llama", marks=pytest.mark.soak), pytest.param("gpt2", marks=pytest.mark.stress)]
+)
 def test_stages_train_as_the_whole_model_does(model: str, tmp_path: Path) -> None:
     """And the whole model, which has no pipeline, trains on after one warning."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PERSEUS_")}

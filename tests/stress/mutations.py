@@ -19,6 +19,7 @@ import subprocess
 import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -130,17 +131,17 @@ def mutations_of(path: Path) -> list[Mutation]:
     return found
 
 
-def write_map() -> None:
-    """Run all unit tests once and note which of them reach which line."""
+def write_map(tests: Sequence[str]) -> None:
+    """Run the default tier's tests of files or folders once and note which of them reach which line."""
     WORK.mkdir(parents=True, exist_ok=True)
     settings = WORK / "coveragerc"
     included = "".join(f"    {path}\n" for path in modules())
     settings.write_text(f"[run]\ndata_file = {WORK / 'coverage'}\ninclude =\n{included}")
     (WORK / "mutations_map.py").write_text(MAP_PLUGIN)
     coverage = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}"]
-    plugins = ["-p", "mutations_map", "-p", "no:xdist"]
+    plugins = ["-p", "mutations_map", "-p", "no:xdist", "-m", "not stress and not soak", *tests]
     environ = {**os.environ, "PYTHONPATH": str(WORK)}
-    subprocess.run([*coverage, "-m", "pytest", *plugins, "tests/unit"], cwd=ROOT, env=environ, check=True)
+    subprocess.run([*coverage, "-m", "pytest", *plugins], cwd=ROOT, env=environ, check=True)
 
 
 def tests_by_line() -> dict[tuple[str, int], list[str]]:
@@ -205,13 +206,14 @@ def main() -> int:
     """Read the command line; 1 if less than nine tenths are noticed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--map", action="store_true", help="find out which tests reach which line")
+    parser.add_argument("--tests", nargs="+", default=["tests/unit"], help="with --map: these alone, files or folders")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=WORK / "survivors.json")
     args = parser.parse_args()
     if args.map:
-        write_map()
+        write_map(args.tests)
         return 0
     reach = tests_by_line()
     drawn = [one for path in modules() for one in mutations_of(path) if (one.path, one.line) in reach]

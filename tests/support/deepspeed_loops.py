@@ -3,10 +3,13 @@
 from pathlib import Path
 
 from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
+from perseus_dist.simulation.simulated_profile import simulated_profile
+from perseus_dist.simulator.presets import PRESETS
 from perseus_dist.simulator.work import WorkTimes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORK = WorkTimes(forward_s=0.03, backward_s=0.055, imbalance=0.3)
+CONSTANTS_S = {"LOAD": 0.0005, "TIED": 0.00002, "REDUCE": 0.004, "STEP": 0.008}
 
 
 def deepspeed_run_in(folder: Path, *, num_steps: int) -> DeepSpeedRun:
@@ -23,3 +26,10 @@ def deepspeed_run_in(folder: Path, *, num_steps: int) -> DeepSpeedRun:
         imbalance=WORK.imbalance,
         launcher="perseus-deepspeed",
     )
+
+
+def saved_profile(run: DeepSpeedRun) -> tuple[str, str]:
+    """Options of a run that need not sweep."""
+    path = run.folder / "saved.csv"
+    path.write_text(simulated_profile(PRESETS["a100"], WORK, pp_size=run.num_stages, constants_s=CONSTANTS_S))
+    return "--perseus-profile", str(path)

@@ -71,6 +71,11 @@ def test_forms_of_the_same_file(tmp_path: Path, text: str) -> None:
     assert_same(read_profile(write(tmp_path, text)), expected)
 
 
+def test_a_long_cell_is_cut_in_a_refusal(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match=r"saw '(0x){30}\.\.\.', expected"):
+        read_profile(write(tmp_path, GOOD.replace(",1410,", f",{'0x' * 40},", 1)))
+
+
 def test_shared_profiles_are_read_plainly(shared_data: Path) -> None:
     for path in sorted((shared_data / "sosp24" / "stage_profile").glob("*.csv")):
         profile = read_profile(path)

@@ -360,6 +360,14 @@ def test_a_clock_that_is_not_reached_for_no_reason_is_told() -> None:
     assert "1200 MHz of 1410 MHz requested" in verdict.sentence
 
 
+@pytest.mark.parametrize("observed_mhz", [0, 1372])
+def test_a_clock_that_is_not_known_or_nearly_reached_explains_nothing(observed_mhz: int) -> None:
+    job = Job()
+    job.run(30)
+    seen = replace(HOT, event_reasons=0x2, requested_mhz=1400, observed_mhz=observed_mhz)
+    assert only(job.run(8, {6: 1.15}, gpus={6: seen})[-1]).cause is Cause.SLOW_COMPUTE
+
+
 def test_what_nvml_explained_is_over_when_nvml_says_so_and_late_reports_are_not_heard() -> None:
     for dp_size in (2, 8):
         job = Job(dp_size=dp_size)
