@@ -546,25 +546,6 @@ def test_a_straggler_stays_known_under_a_table_of_the_same_profile(*, is_same_pr
             assert slow_ranks(world) == [2]
 
 
-def test_a_new_table_of_all_brings_a_request_for_the_straggling_pipeline_with_it() -> None:
-    """Until its own plan is there it follows that of all, which is late with the slow rank: no second is lost."""
-    world = World()
-    world.iterate(20)
-    world.cap_mhz[2] = 1000
-    world.until(lambda: own(world, 1) > 0)
-    revision, num_requests = world.status.table_revision, len(world.requests)
-    asked = start_planning(world.job, "other transfers")[-1]
-    assert isinstance(asked, StartPlanning)
-    world.tell(PlanReady(result=replace(planned(asked.request), request_id=asked.request.request_id)))
-    assert world.status.table_revision > revision
-    (request,) = world.requests[num_requests:]
-    assert request.base_revision == world.status.table_revision
-    assert [slow.pp_rank for slow in request.slow_ranks] == [0]
-    world.iterate()
-    assert len(world.requests) == num_requests + 1, "once"
-    world.until(lambda: own(world, 1) > revision)
-
-
 def test_a_pipeline_waits_no_longer_than_a_straggler_takes_where_a_slow_link_may_make_it_late() -> None:
     points = []
     for factor in (1.0, 1.1):

@@ -57,7 +57,6 @@ from perseus_dist.planner.lifecycle.stragglers.straggler_plans import (
     apply_straggler_plan,
     handle_straggler_plan_failure,
     is_own_request,
-    request_straggler_plans,
 )
 from perseus_dist.planner.lifecycle.stragglers.stragglers import judge, judge_at_once
 from perseus_dist.planner.lifecycle.sweeping.sweep import record_samples
@@ -117,7 +116,7 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
         case PlanReady(result=result):
             if is_own_request(job.detection, result.request_id):
                 return apply_straggler_plan(job, result, now_s)
-            return [*apply_plan(job, event, now_s), *request_straggler_plans(job, now_s)]
+            return apply_plan(job, event, now_s)
         case PlanFailed(request_id=request_id):
             return (
                 handle_straggler_plan_failure(job, event)
