@@ -72,7 +72,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="heat held all clocks above the plan's during the sweep",
             marks=pytest.mark.stress,
         ),
-        pytest.param(304, "profile_truth", id="four of six pipelines are slow in the sweep", marks=pytest.mark.stress),
+        pytest.param(
+            304,
+            "profile_truth settled_time",
+            id="four of six pipelines become slow beside a straggler",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(6112, "settled_plan", id="a link is well as its plan forgets it", marks=pytest.mark.stress),
         pytest.param(
             6143,
@@ -115,6 +120,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(7237, "settled_time", id="a straggler, a slow link, and hot GPUs", marks=pytest.mark.stress),
         pytest.param(7151, "profile_truth", id="a rank 8 percent slow with time to spare", marks=pytest.mark.stress),
         pytest.param(8147, "profile_truth", id="a lone rank 3 percent slow under a slower target"),
+        pytest.param(7278, "profile_truth", id="a lone pipeline that is slow from the beginning"),
         pytest.param(67, "profile_truth", id="a plan of a slow rank beside a new table", marks=pytest.mark.soak),
         pytest.param(166, "reported_saving", id="heat that ends in the sweep", marks=pytest.mark.soak),
         pytest.param(406, "profile_truth", id="a power cap for a part of the sweep", marks=pytest.mark.stress),

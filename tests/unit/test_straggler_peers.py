@@ -18,6 +18,11 @@ VALUES = st.one_of(st.just(math.nan), st.floats(-10, 10))
 POLICY = StragglerPolicy()
 
 
+def usual(num_places: int) -> np.ndarray:
+    """(num_places) differences that are more than the noise of a quiet job."""
+    return np.full(num_places, math.log(POLICY.min_degree))
+
+
 @given(st.lists(st.tuples(VALUES, st.integers(0, 3), st.booleans()), max_size=24))
 def test_median_of_others_is_what_numpy_says(drawn: list[tuple[float, int, bool]]) -> None:
     values, groups = np.array([v for v, _, _ in drawn]), np.array([g for _, g, _ in drawn], dtype=np.int64)
@@ -95,11 +100,11 @@ def test_peers_are_of_the_same_stage_kind_and_clock() -> None:
     values = np.array([[0.0, 0.0]] * 4 + [[0.4, 0.2]] + [[5.0, 5.0]])
     clocks = np.full((6, 2), 1410.0)
     nobody = np.zeros(6, dtype=bool)
-    above, _ = reference.deviations(values, clocks, nobody, nobody)
+    above, _ = reference.deviations(values, clocks, nobody, nobody, usual(6))
     assert above[:5] == pytest.approx([0, 0, 0, 0, 0.3])
     assert reference.num_others.tolist() == [4, 4, 4, 4, 4, 0]
     clocks[4, 1] = 1200
-    reference.deviations(values, clocks, nobody, nobody)
+    reference.deviations(values, clocks, nobody, nobody, usual(6))
     assert reference.num_others.tolist() == [3, 3, 3, 3, 0, 0]
 
 
@@ -108,7 +113,7 @@ def compared(times: list[list[float]]) -> np.ndarray:
     two = PeerBaseline(np.zeros(2, dtype=np.intp), np.ones(1), POLICY)
     none = np.zeros(2, dtype=bool)
     clocks = np.full((2, 1), 1410.0)
-    return np.array([two.deviations(np.array([row]).T, clocks, none, none, none)[0] for row in times])
+    return np.array([two.deviations(np.array([row]).T, clocks, none, none, usual(2), none)[0] for row in times])
 
 
 def test_the_profile_says_which_of_two_has_been_slow_from_the_beginning() -> None:
@@ -128,13 +133,13 @@ def test_a_straggler_without_a_history_is_over_where_its_only_peer_and_the_profi
     same, other = np.full((2, 1), 1410.0), np.array([[1410.0], [1005.0]])
     slow = np.array([[0.3], [0.0]])
     for _ in range(4):  # slow from the first iteration on: nothing usual is learned of it
-        agreed, _ = two.deviations(slow, same, flagged, flagged, throttled)
+        agreed, _ = two.deviations(slow, same, flagged, flagged, usual(2), throttled)
         assert agreed[0] == pytest.approx(0.3)
-    agreed, _ = two.deviations(np.zeros((2, 1)), other, flagged, flagged, none)
+    agreed, _ = two.deviations(np.zeros((2, 1)), other, flagged, flagged, usual(2), none)
     assert np.isnan(agreed[0])  # it is well, and has no peer
-    agreed, _ = two.deviations(np.zeros((2, 1)), same, flagged, flagged, none)
+    agreed, _ = two.deviations(np.zeros((2, 1)), same, flagged, flagged, usual(2), none)
     assert agreed[0] == 0.0  # in a probe it has one
-    agreed, _ = two.deviations(slow, same, flagged, flagged, none)
+    agreed, _ = two.deviations(slow, same, flagged, flagged, usual(2), none)
     assert agreed[0] == pytest.approx(0.3)  # and is held to be slow where both say that
 
 
@@ -145,11 +150,40 @@ def test_replicas_that_are_slow_alike_at_another_clock_are_none_slower_than_the_
     none = np.zeros(6, dtype=bool)
     planned = np.where(stages == 0, 1700.0, 1980.0)[:, None]
     for _ in range(10):
-        reference.deviations(np.zeros((6, 1)), planned, none, none, none)
+        reference.deviations(np.zeros((6, 1)), planned, none, none, usual(6), none)
     capped = np.where(stages == 0, 0.05, 0.1)[:, None]
     at_cap = np.array([True, True, True, False, False, False])
     for _ in range(3):
-        reference.deviations(capped, planned, none, at_cap, at_cap)
+        reference.deviations(capped, planned, none, at_cap, usual(6), at_cap)
     at_highest = np.full((6, 1), 1980.0)
-    above, _ = reference.deviations(np.full((6, 1), 0.1), at_highest, none, none, none)
+    above, _ = reference.deviations(np.full((6, 1), 0.1), at_highest, none, none, usual(6), none)
     assert not (above[:3] > math.log(POLICY.min_degree)).any()
+
+
+def test_nothing_is_learned_of_a_stage_most_of_whose_replicas_have_become_slow() -> None:
+    """Four of six: the two that are well looked fast, then usual, so that the four were held to be twice as slow."""
+    reference = PeerBaseline(np.zeros(6, dtype=np.intp), np.ones(1), POLICY)
+    none = np.zeros(6, dtype=bool)
+    together = np.full((6, 1), 1410.0)
+    for _ in range(10):
+        reference.deviations(np.full((6, 1), 0.01), together, none, none, usual(6), none)
+    slow = np.array([0.11] * 4 + [0.01] * 2)[:, None]
+    for _ in range(10):
+        reference.deviations(slow, together, none, none, usual(6), none)
+    apart = np.linspace(1005, 1410, 6)[:, None]
+    flagged = slow[:, 0] > 0.1
+    for _ in range(3):
+        above, _ = reference.deviations(slow, apart, flagged, flagged, usual(6), none)
+    assert above[:4] == pytest.approx(0.1, abs=0.02)
+    assert np.isnan(above[4:]).all() or above[4:] == pytest.approx(0.0, abs=0.02)
+
+
+def test_a_history_of_few_iterations_does_not_learn_the_begin_of_something() -> None:
+    """Two of five are no stragglers yet, and one is slow: half of that was held to be usual."""
+    reference = PeerBaseline(np.zeros(5, dtype=np.intp), np.ones(1), POLICY)
+    clocks = np.array([1410.0, 1410.0, 1305.0, 1305.0, 1305.0])[:, None]
+    flagged = np.array([False, False, True, True, False])
+    usually, slow = np.zeros((5, 1)), np.array([0.1, 0.0, 0.1, 0.1, 0.0])[:, None]
+    for times in [usually] * 4 + [slow] * 4 + [usually] * 6 + [slow]:
+        above, _ = reference.deviations(times, clocks, flagged, flagged, usual(5))
+    assert above[0] == pytest.approx(0.1, abs=0.01)

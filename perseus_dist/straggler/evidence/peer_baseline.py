@@ -5,6 +5,8 @@ others remain, being slower than them is not enough (one of two may as well have
 slower than its own history, from which what happens to the whole job is taken out; before there is one, the profile
 stands for it where it clearly says slow. Where there are none, history alone speaks. Where plans have peers run at
 different clocks, what a place's times are above the profile is compared with what they were when it was last compared.
+Where most of many replicas become slow at once, those that stay well look fast beside them: then neither history nor
+what is like the peers is learned at that stage.
 """
 
 import math
@@ -42,6 +44,7 @@ class PeerBaseline:
         self._history = np.zeros(len(stages))
         self._num_history = np.zeros(len(stages), dtype=np.intp)
         self._clocks = np.full((len(stages), len(shares)), np.nan)
+        self._has_replicas = np.bincount(self._stages)[self._stages] > policy.min_peers  # if all can be compared
         self._like = np.full(len(stages), np.nan)  # what a place's own value would be if it were like its peers
         self.num_others = np.zeros(len(stages), dtype=np.intp)
         self.num_compared = np.zeros(len(stages), dtype=np.intp)
@@ -53,6 +56,7 @@ class PeerBaseline:
         clocks: FloatArray,
         is_straggler: BoolArray,
         is_frozen: BoolArray,
+        unusual: FloatArray,
         is_profiled: BoolArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Compare, then learn.
@@ -62,6 +66,7 @@ class PeerBaseline:
             clocks: (num_places, num_kinds) what must be equal for two times to be compared.
             is_straggler: (num_places) known ones, which are no reference for others.
             is_frozen: (num_places) where nothing must be learned, because what is seen is not usual; these included.
+            unusual: (num_places) a difference that is more than noise.
             is_profiled: (num_places) where the profile, 0, stands for a history that is not there yet and could not be
                 learned now; at other clocks such places are slow by another degree. Left out for pipelines, whose
                 values say nothing beside another plan's.
@@ -75,7 +80,11 @@ class PeerBaseline:
         self.num_compared += ~np.isnan(peers)
         # Beside a straggler its only peer looks fast; that is nothing usual either.
         self._level.learn(peers, ~is_frozen & (has_many | ~is_frozen.any()))
-        history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen, is_profiled)
+        is_ahead = has_many & ~is_straggler & (peers < -unusual)  # NaN compares false
+        learns = ~(is_frozen | np.isin(self._stages, self._stages[is_ahead]))
+        # Few iterations do not tell a job that has become slower from a straggler, where its peers do not, either.
+        rise = np.where(has_many | ~self._has_replicas, np.inf, unusual)
+        history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen, learns, rise, is_profiled)
         known = history
         if is_profiled is not None:
             above = self._above_profile(values @ self._shares, is_frozen)
@@ -92,7 +101,7 @@ class PeerBaseline:
         compared, alone = np.where(has_many, peers, both), np.where(has_many, peers, history)
         if is_profiled is None:
             return compared, alone
-        own, can_be_shared = self._above_like(values @ self._shares, compared, is_straggler, is_frozen)
+        own, can_be_shared = self._above_like(values @ self._shares, compared, is_straggler, learns)
         is_followed = is_straggler & ~is_profiled & ~has_many
         is_alone = ~is_straggler & ~is_profiled & np.isnan(compared) & can_be_shared
         shrunk = np.sign(own) * np.maximum(np.abs(own) - _PROFILE_DOUBT, 0.0)
@@ -110,7 +119,7 @@ class PeerBaseline:
         return above
 
     def _above_like(
-        self, times: FloatArray, compared: FloatArray, is_straggler: BoolArray, is_frozen: BoolArray
+        self, times: FloatArray, compared: FloatArray, is_straggler: BoolArray, learns: BoolArray
     ) -> tuple[FloatArray, BoolArray]:
         """Excess of places over their peers, as it was when they were last compared.
 
@@ -120,7 +129,7 @@ class PeerBaseline:
             (num_places) logarithms, without what happens to the whole job; and where that is known.
         """
         above = times - self._like
-        like = np.where(is_frozen, np.nan, times - compared)
+        like = np.where(learns, times - compared, np.nan)
         step = np.where(np.isnan(self._like), like, self._like + (like - self._like) / _LIKE_MEMORY)
         self._like = np.where(np.isnan(like), self._like, step)
         common, num_others = median_of_others(above, np.zeros(len(above), dtype=np.intp), is_straggler)
@@ -144,11 +153,13 @@ class PeerBaseline:
         clocks: FloatArray,
         is_straggler: BoolArray,
         is_frozen: BoolArray,
+        learns: BoolArray,
+        rise: FloatArray,
         is_profiled: BoolArray | None,
     ) -> FloatArray:
         # Beside the profile's error at one clock stands another one at another clock: history begins anew.
         is_there = ~np.isnan(times)
-        changed = is_there & np.any(clocks != self._clocks, axis=1) & ~is_frozen
+        changed = is_there & np.any(clocks != self._clocks, axis=1) & learns
         self._num_history[changed] = 0
         self._clocks[changed] = clocks[changed]
         is_settled = is_there & (self._num_history >= self._policy.history_settle)
@@ -160,7 +171,8 @@ class PeerBaseline:
         common = np.where(num_others >= self._policy.min_peers, common, np.maximum(common, -_MAX_SPEED_UP))
         # Without a peer, what has happened to the whole job looks like what has happened here.
         above = own - np.where(is_straggler & (num_others == 0), 0.0, common)
-        learns = is_there & ~is_frozen & ~changed  # the first iteration at other clocks may be of both
+        is_risen = ~is_settled & (self._num_history > 0) & (times - self._history > rise)
+        learns = is_there & learns & ~changed & ~is_risen  # the first iteration at other clocks may be of both
         step = np.where(
             is_settled,
             np.clip(np.nan_to_num(above), -_MAX_HISTORY_STEP, _MAX_HISTORY_STEP)

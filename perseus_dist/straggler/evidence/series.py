@@ -128,10 +128,16 @@ class EvidenceSeries:
         return int(self._num_known[place])
 
     @property
+    def unusual(self) -> FloatArray:
+        """(num_places) what a value of one iteration must be above to be more than noise, and worth acting upon."""
+        more: FloatArray = np.maximum(math.log(self._policy.min_degree), 3 * self.noise.sigma)
+        return more
+
+    @property
     def is_suspect(self) -> BoolArray:
         """(num_places) where the latest iteration may be evidence, if not enough yet: nothing usual to learn from."""
-        unusual = np.maximum(math.log(self._policy.min_degree), 3 * self.noise.sigma)
-        suspect: BoolArray = (self._num_passes > 0) | (self._num_excused_passes > 0) | (self._values[-1] > unusual)
+        is_unusual = self._values[-1] > self.unusual
+        suspect: BoolArray = (self._num_passes > 0) | (self._num_excused_passes > 0) | is_unusual
         return suspect
 
     def since(self, place: int, above: float) -> int:

@@ -93,7 +93,7 @@ class TimeEvidence:
         layout, doubt = self._layout, self._policy.work_doubt
         is_frozen = is_flagged | is_throttled | self.direct.is_suspect | self.adjusted.is_suspect
         agreed, above = self._cells.deviations(
-            whole.log_ratios, whole.requested_mhz, is_flagged, is_frozen, is_throttled
+            whole.log_ratios, whole.requested_mhz, is_flagged, is_frozen, self.direct.unusual, is_throttled
         )
         self.direct.take(agreed, is_flagged, self._cells.doubts, self._cells.num_compared)
 
@@ -122,7 +122,9 @@ class TimeEvidence:
         is_frozen = is_late | self.pipeline_direct.is_suspect | self.pipeline_adjusted.is_suspect
         planned_s = np.where(np.isnan(whole.planned_s), 1.0, whole.planned_s)
         times = (np.log(whole.pipeline_s) - np.log(planned_s))[:, None]  # a ratio could overflow
-        agreed, above = self._pipelines.deviations(times, planned_s[:, None], is_late, is_frozen)
+        agreed, above = self._pipelines.deviations(
+            times, planned_s[:, None], is_late, is_frozen, self.pipeline_direct.unusual
+        )
         self.pipeline_direct.take(agreed, is_late)
         explained = _not_too_fast(explained, self.pipeline_direct)
         by_instructions = self._instructions.correction(explained)
