@@ -54,6 +54,7 @@ NOT_RUN = {
     r"(sbatch|cp -r launch/slurm|mkdir -p /var/lib) ?": "needs a cluster; test_slurm.py makes one and runs it",
     r"perseus-dist accounting": "needs the records of jobs",
     r"perseus-dist report perseus-report$": "needs the report of a job",
+    r"([A-Z_]+=\S+ )*ray ": "starts a cluster of Ray",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",
     r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
