@@ -205,7 +205,7 @@ def check_overlapped(version: str, sizes: Sequence[Case], folder: Path, *, frees
 @pytest.mark.parametrize("frees_outputs", [False, True])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_megatron_with_p2p_overlap(version: str, frees_outputs: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    check_overlapped(version, [*CHUNKS, a_size(2, 2, 5, 3), a_size(2, 3, 9, 4)], tmp_path, frees_outputs=frees_outputs)
+    check_overlapped(version, [*CHUNKS, a_size(2, 2, 5, 3), a_size(2, 3, 10, 4)], tmp_path, frees_outputs=frees_outputs)
 
 
 @pytest.mark.stress
