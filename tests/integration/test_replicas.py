@@ -201,8 +201,8 @@ def test_jobs_of_a_price_policy_go_to_the_replica_that_keeps_policies_and_on_fro
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             found = await asyncio.to_thread(shown)
-            if sorted(job for job, (is_paced, _) in found.items() if is_paced) == ["dear", "other"]:
-                assert all(agent.attached.is_set() for agent in agents)
+            are_paced = sorted(job for job, (is_paced, _) in found.items() if is_paced) == ["dear", "other"]
+            if are_paced and all(agent.attached.is_set() for agent in agents):
                 return {job: done for job, (_, done) in found.items()}
             await asyncio.sleep(0.3)
         raise AssertionError(found)
