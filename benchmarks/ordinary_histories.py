@@ -1,6 +1,6 @@
 """Jobs with one to three ordinary disturbances, each over again: how much slower are they than undisturbed afterwards?
 
-    python benchmarks/ordinary_histories.py [--count 120] [--processes 2] [--out FILE]
+    python benchmarks/ordinary_histories.py [--count 120] [--processes 2] [--out FILE] [--record]
 
 A disturbance is a GPU that is slow for a while, one that heat caps, or one with a power limit, of any length at any
 moment from the job's first iteration on. Jobs have 1 to 8 pipelines of 2 to 4 stages, a saved profile or a sweep of
@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from measuring import conditions, print_table
+from measuring import conditions, print_table, record_result
 
 from perseus_dist.simulation.chaos.scenario.events import Event, HeatCap, PowerCap, SlowDown
 from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, Scenario, ScenarioJob
@@ -31,6 +31,8 @@ from perseus_dist.simulation.chaos.trial import judge
 ROOM = 130  # iterations after the last disturbance: two sweeps, 20 to settle, and those that are judged
 NUM_JUDGED = 20
 ALLOWED_PERCENT = 0.5
+COLUMNS = ("profile", "DP", "do not hold", "slower at the end, median [%]", "worst [%]")
+COMMAND = "python benchmarks/ordinary_histories.py --record"
 
 
 class Outcome(NamedTuple):
@@ -55,6 +57,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=120, metavar="N")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
     parser.add_argument("--out", type=Path, default=Path("ordinary-histories.json"), metavar="FILE")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/ordinary_histories.json")
     args = parser.parse_args()
 
     before = conditions()
@@ -68,7 +71,10 @@ def main() -> int:
     document = {"simulated_gpus": True, "conditions": before, "histories": [one._asdict() for one in outcomes]}
     args.out.write_text(json.dumps(document, indent=1) + "\n")
     print(before)
-    _print(outcomes)
+    rows = _rows(outcomes)
+    print_table(COLUMNS, rows)
+    if args.record:
+        record_result("ordinary_histories", command=COMMAND, columns=COLUMNS, rows=rows)
     cpu_s = sum(one.cpu_s for one in outcomes)
     print(f"{len(failed)} of {len(outcomes)} histories do not hold; {cpu_s:.0f} s of CPU time")
     return 1 if failed else 0
@@ -139,8 +145,8 @@ def _sentence(outcome: Outcome) -> str:
     return "; ".join((f"{outcome.number}: {slower}", *outcome.broken))
 
 
-def _print(outcomes: Sequence[Outcome]) -> None:
-    rows = []
+def _rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
     for profile, dp in itertools.product((SAVED, SWEEP), sorted({outcome.dp for outcome in outcomes})):
         chosen = [outcome for outcome in outcomes if (outcome.profile, outcome.dp) == (profile, dp)]
         slower = [one.slower_percent for one in chosen if one.slower_percent is not None]
@@ -149,7 +155,7 @@ def _print(outcomes: Sequence[Outcome]) -> None:
             rows.append(
                 (profile, str(dp), f"{does_not_hold} of {len(chosen)}", f"{median(slower):+.2f}", f"{max(slower):+.2f}")
             )
-    print_table(("profile", "DP", "do not hold", "[%] slower at the end, median", "worst"), rows)
+    return rows
 
 
 if __name__ == "__main__":
