@@ -60,6 +60,9 @@ def read_signal(path: Path) -> tuple[Piece, ...] | Tariff:
         raise PlanningError(f"{path}: saw more than {_MAX_BYTES >> 20} MiB, expected a signal")
     try:
         text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise PlanningError(f"{path}: saw bytes that are no text, expected a signal in CSV or JSON") from None
+    try:
         read = _from_json(json.loads(text)) if text.lstrip()[:1] in ("{", "[") else _from_csv(text)
     except (
         KeyError,

@@ -84,6 +84,8 @@ def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, caps
     assert "iterations are done in 12 hours" in said
     plain = shown(capsys, *argv[:-2], "--load-targets", str(targets))
     assert all(row["cost"] is None for row in plain["ways"])  # type: ignore[attr-defined]
+    assert main([*argv[:-2], "--watts", "1000000"]) == 0
+    assert "-0.00" not in capsys.readouterr().out, "a cap that holds nothing back"
     for wrong in (
         argv[:-2],
         (*argv[:-2], "--watts", "1", "--forecast"),
@@ -117,3 +119,7 @@ def test_signals_without_forecasts_and_of_other_times_are_refused(
     ):
         assert main([*common, *rest]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+    for action in ("pace", "simulate"):
+        assert main(["policy", action, *common[2:], "--signal", frontier, "--hours", "1"]) == 2
+        said = capsys.readouterr().err
+        assert said == f"perseus-dist: {frontier}: saw bytes that are no text, expected a signal in CSV or JSON\n"

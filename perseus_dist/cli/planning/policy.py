@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ from perseus_dist.cli.jobs.policies.budgets import add_budget_actions
 from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
-from perseus_dist.cli.planning.policy_simulate import MAX_HOURS, MAX_ITERATIONS, add_simulate
-from perseus_dist.errors import PlanningError
+from perseus_dist.cli.planning.policy_simulate import add_simulate
+from perseus_dist.cli.planning.price_options import add_work_options, expected_prices, pieces_of, slots_of
 from perseus_dist.library.tables import format_table
-from perseus_dist.policies.pace import Pace, Slot, constant_pace, pace
+from perseus_dist.policies.pace import Pace, constant_pace, pace
 from perseus_dist.policies.power_budget import Objective, share_power
 from perseus_dist.policies.rolling import rolling_pace
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from, read_signal
+from perseus_dist.policies.signals import JOULES_PER_KWH
 
 _SHARE_EPILOG = """\
 example:
@@ -81,20 +80,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     paced.add_argument("job", type=job_text, metavar="JOB", help=JOB_HELP)
     paced.add_argument("--signal", type=Path, required=True, metavar="FILE", help="prices or carbon intensities")
-    paced.add_argument(
-        "--iterations",
-        type=real(1e-3, MAX_ITERATIONS, "a number of iterations"),
-        required=True,
-        metavar="N",
-        help="to be done",
-    )
-    paced.add_argument(
-        "--hours",
-        type=real(1e-3, MAX_HOURS, f"hours, at most {MAX_HOURS}"),
-        required=True,
-        metavar="H",
-        help="in which",
-    )
+    add_work_options(paced, "to be done")
     paced.add_argument(
         "--start", type=moment, metavar="TIME", help="begin, as 2026-11-24T00:00:00-05:00 (default: the signal's)"
     )
@@ -153,14 +139,8 @@ def _run_share(args: argparse.Namespace) -> int:
 def _run_pace(args: argparse.Namespace) -> int:
     member = member_of(args.job)
     points = member.points if member.max_slowdown is None else member.points.no_slower_than(member.max_slowdown)
-    signal = read_signal(args.signal)
-    try:
-        pieces = pieces_from(signal, args.start, 3600 * args.hours)
-    except PlanningError as error:
-        raise PlanningError(f"{args.signal}: {error}; --start and --hours say which part of it") from None
-    if args.forecast and any(piece.forecast is None for piece in pieces):
-        raise PlanningError(f"{args.signal}: has no forecasts; leave --forecast out")
-    slots = _slots(pieces)
+    pieces = pieces_of(args)
+    slots = slots_of(pieces)
     best = pace(points, slots, args.iterations)
     ways = {
         "full speed": constant_pace(points, slots, args.iterations, args.iterations * points.times_s[0]),
@@ -168,7 +148,9 @@ def _run_pace(args: argparse.Namespace) -> int:
         "cheapest": best,
     }
     if args.forecast:
-        ways["by forecasts"] = rolling_pace(points, slots, args.iterations, lambda first: _expected(pieces[first:]))
+        ways["by forecasts"] = rolling_pace(
+            points, slots, args.iterations, lambda first: expected_prices(pieces[first:])
+        )
     is_done = best.iterations >= (1 - 1e-9) * args.iterations
     rows = [_row(name, way, ways["constant"]) for name, way in ways.items()]
     if args.json:
@@ -179,22 +161,12 @@ def _run_pace(args: argparse.Namespace) -> int:
         ("hours", "hours", ".2f"),
         ("energy [kWh]", "energy_kwh", ",.2f"),
         ("cost", "cost", ",.4g"),
-        ("against constant [%]", "cost_percent", "+.2f"),
+        ("against constant [%]", "cost_percent", "+z.2f"),
     )
     print(format_table(columns, rows))
     if not is_done:
         print(f"{best.iterations:,.0f} of {args.iterations:,.0f} iterations can be done in {args.hours:g} hours")
     return 0 if is_done else 1
-
-
-def _slots(pieces: Sequence[Piece]) -> list[Slot]:
-    return [Slot(duration_s=piece.duration_s, price=piece.value / JOULES_PER_KWH) for piece in pieces]
-
-
-def _expected(pieces: Sequence[Piece]) -> list[float]:
-    """Prices as they are known at the first piece's begin: its own, and forecasts."""
-    later = [piece.forecast for piece in pieces[1:]]
-    return [pieces[0].value / JOULES_PER_KWH, *(price / JOULES_PER_KWH for price in later if price is not None)]
 
 
 def _row(name: str, way: Pace, constant: Pace) -> dict[str, str | float]:

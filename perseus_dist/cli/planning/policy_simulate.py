@@ -11,14 +11,13 @@ from perseus_dist.cli.jobs.policies.load_target_file import MAX_WATTS, read_load
 from perseus_dist.cli.moment_option import moment
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
+from perseus_dist.cli.planning.price_options import add_work_options, expected_prices, pieces_of, slots_of
 from perseus_dist.errors import PlanningError
 from perseus_dist.library.tables import format_table
 from perseus_dist.policies.pace import Slot
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from, read_signal
+from perseus_dist.policies.signals import JOULES_PER_KWH
 from perseus_dist.policies.what_if import Cap, Outcome, Work, always_fastest, constant_paces, follow_policies
 
-MAX_HOURS = 24 * 366
-MAX_ITERATIONS = 1e12
 _EPILOG = """\
 example:
   perseus-dist policy simulate big/frontier.npz,pipelines=8 small/frontier.npz --iterations 40000 --hours 24 \\
@@ -41,20 +40,7 @@ def add_simulate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("jobs", nargs="+", type=job_text, metavar="JOB", help=JOB_HELP)
-    parser.add_argument(
-        "--iterations",
-        type=real(1e-3, MAX_ITERATIONS, "a number of iterations"),
-        required=True,
-        metavar="N",
-        help="of each job, to be done",
-    )
-    parser.add_argument(
-        "--hours",
-        type=real(1e-3, MAX_HOURS, f"hours, at most {MAX_HOURS}"),
-        required=True,
-        metavar="H",
-        help="in which",
-    )
+    add_work_options(parser, "of each job, to be done")
     parser.add_argument("--signal", type=Path, metavar="FILE", help="prices or carbon intensities to follow")
     parser.add_argument("--forecast", action="store_true", help="go by the signal's forecasts, and pay its values")
     parser.add_argument(
@@ -89,11 +75,10 @@ def _run(args: argparse.Namespace) -> int:
     if start is None and args.signal is None and targets:
         start = datetime.fromtimestamp(min(target.start_s for target in targets)).astimezone()
     horizon_s = 3600 * args.hours
-    pieces = _pieces(args, start, horizon_s)
+    pieces = pieces_of(args) if args.signal is not None else ()
     if start is None and pieces:
         start = pieces[0].start
-    slots = [Slot(duration_s=piece.duration_s, price=piece.value / JOULES_PER_KWH) for piece in pieces]
-    slots = slots or [Slot(duration_s=horizon_s, price=0.0)]
+    slots = slots_of(pieces) or [Slot(duration_s=horizon_s, price=0.0)]
     begin_s = start.timestamp() if start is not None else 0.0
     caps = [
         Cap(start_s=target.start_s - begin_s, end_s=target.end_s - begin_s, watts=target.watts) for target in targets
@@ -106,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
         caps,
         guard_band=args.guard_band,
         follows_prices=args.signal is not None,
-        forecast=(lambda first: _expected(pieces[first:])) if args.forecast else None,
+        forecast=(lambda first: expected_prices(pieces[first:])) if args.forecast else None,
     )
     finishes_s = [horizon_s if job.finish_s is None else job.finish_s for job in policies.jobs]
     ways = {
@@ -132,27 +117,6 @@ def _run(args: argparse.Namespace) -> int:
     if policies.over_s:
         print(f"the caps cannot be kept for {policies.over_s / 3600:.2f} hours: jobs are at their slowest then")
     return 0 if is_kept else 1
-
-
-def _pieces(args: argparse.Namespace, start: datetime | None, horizon_s: float) -> tuple[Piece, ...]:
-    if args.signal is None:
-        return ()
-    try:
-        pieces = pieces_from(read_signal(args.signal), start, horizon_s)
-    except PlanningError as error:
-        text = str(error)
-        prefix = "" if text.startswith(str(args.signal)) else f"{args.signal}: "
-        raise PlanningError(f"{prefix}{text}; --start and --hours say which part of it") from None
-    if args.forecast and any(piece.forecast is None for piece in pieces):
-        raise PlanningError(f"{args.signal}: has no forecasts; leave --forecast out")
-    return pieces
-
-
-def _expected(pieces: Sequence[Piece]) -> list[float]:
-    """Prices as they are known at the first piece's begin: its own, and forecasts."""
-    first, *later = pieces
-    known = (first.value, *(piece.value if piece.forecast is None else piece.forecast for piece in later))
-    return [price / JOULES_PER_KWH for price in known]
 
 
 def _way_row(name: str, way: Outcome, constant: Outcome, *, is_priced: bool) -> dict[str, Any]:
@@ -189,9 +153,9 @@ def _print(works: Sequence[Work], ways: dict[str, Outcome], *, is_priced: bool, 
     """Two tables: all jobs each way, and each job under the policies; only with columns that say something."""
     late = {"hours": "late", "slowdown_percent": "late"}
     columns = [("pace", "way", "s"), ("hours", "hours", "s"), ("energy [kWh]", "energy_kwh", ",.2f")]
-    columns += [("against constant [%]", "energy_percent", "+.2f")]
+    columns += [("against constant [%]", "energy_percent", "+z.2f")]
     if is_priced:
-        columns += [("cost", "cost", ",.4g"), ("against constant [%]", "cost_percent", "+.2f")]
+        columns += [("cost", "cost", ",.4g"), ("against constant [%]", "cost_percent", "+z.2f")]
     columns += [("peak [W]", "peak_w", ",.0f")]
     if has_caps:
         columns += [("hours over a cap", "hours_over_cap", ".2f")]
@@ -204,5 +168,5 @@ def _print(works: Sequence[Work], ways: dict[str, Outcome], *, is_priced: bool, 
 
 def _texts(row: dict[str, Any], late: dict[str, str]) -> dict[str, Any]:
     """Hours and slowdowns as text, since there are none of a job that is late."""
-    texts = {key: word if row[key] is None else f"{row[key]:.2f}" for key, word in late.items() if key in row}
+    texts = {key: word if row[key] is None else f"{row[key]:z.2f}" for key, word in late.items() if key in row}
     return {**row, **texts}
