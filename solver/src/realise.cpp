@@ -4,12 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cmath>
-#include <functional>
-#include <numeric>
 #include <random>
 #include <stdexcept>
 
-#include "annealing.hpp"
 #include "beam.hpp"
 #include "bound.hpp"
 #include "candidates.hpp"
@@ -18,6 +15,7 @@
 #include "parallel.hpp"
 #include "rounding.hpp"
 #include "smoothing.hpp"
+#include "sweeps.hpp"
 
 namespace perseus {
 namespace {
@@ -48,17 +46,26 @@ constexpr int kSearchRounds = 12;
 constexpr std::size_t kFewTrials = 200;
 constexpr std::size_t kTrialsPerInstruction = 3;
 constexpr std::size_t kTrialsTimesInstructions = 80'000;
-// Moves of an annealing run, likewise.
-constexpr std::int64_t kMovesPerInstruction = 50;
-constexpr std::int64_t kMovesTimesInstructions = 1'000'000;
-constexpr std::int64_t kMoreMovesWhereWanted = 250;
+// With latency: moves in a pass at a deadline, likewise; so many times more where a plan is wanted, and where deadlines are fewer than
+// so many, since each has less from its neighbours. Plans are joined after every so many passes.
+constexpr std::int64_t kFewestMoves = 100;
+constexpr double kMovesPerInstruction = 2.1;
+constexpr std::int64_t kMovesTimesInstructions = 250'000;
+constexpr std::int64_t kMoreMovesWhereWanted = 75;
+constexpr std::size_t kManyDeadlines = 256;
+constexpr std::size_t kMoreMovesOfFew = 16;
+constexpr int kPassesPerJoin = 2;
+// Every so-manieth deadline, where they are many, gets plans of its own to begin with.
+constexpr std::size_t kDeadlinesPerStart = 4;
 // Estimates of work [ns] for each instruction of a sample: rounding, joining once, crossing, and, for each pair of clocks,
 // smoothing. Of a move, for the square root of the number of instructions. They say how far a computation is, nothing else.
 constexpr double kRoundingWork = 100;
 constexpr double kJoinWork = 100;
+constexpr double kJoinWithLatencyWork = 450;
 constexpr double kCrossWork = 200;
 constexpr double kSmoothingWork = 3;
-constexpr double kMoveWork = 30;
+constexpr std::int32_t kClocksTried = 15;
+constexpr double kMoveWork = 20;
 
 // Times at which plans are wanted, the relaxed solution at each, and what they are judged by.
 struct Task {
@@ -111,23 +118,31 @@ const Candidate& best_within(const std::vector<Candidate>& ladder, TimePs deadli
   return after == ladder.begin() ? *after : after[-1];
 }
 
-// Of both annealing runs of each sample.
-std::vector<std::int64_t> annealing_moves(const Task& task, std::span<const TimePs> wanted_ps) {
-  const std::int64_t n = task.graph.size();
-  const std::int64_t num = std::max<std::int64_t>(500, std::min(kMovesPerInstruction * n, kMovesTimesInstructions / n));
-  std::vector<std::int64_t> moves;
-  for (std::size_t s = 0; s < task.size(); ++s) {
-    const bool is_wanted = std::ranges::find(wanted_ps, task.deadline_ps(s)) != wanted_ps.end();
-    moves.push_back(2 * num * (is_wanted ? kMoreMovesWhereWanted : 1));
-  }
-  return moves;
+bool is_wanted(std::span<const TimePs> wanted_ps, TimePs deadline_ps) {
+  return std::ranges::find(wanted_ps, deadline_ps) != wanted_ps.end();
 }
 
-// Of an instruction and the one before it on its rank.
+// For annealing.
+std::vector<Sweeps::Deadline> deadlines(const Task& task, std::span<const TimePs> wanted_ps) {
+  const std::int64_t n = task.graph.size();
+  const auto few = static_cast<std::int64_t>(std::clamp<std::size_t>(kManyDeadlines / task.size(), 1, kMoreMovesOfFew));
+  const std::int64_t num =
+      few * std::max(kFewestMoves, std::min(static_cast<std::int64_t>(kMovesPerInstruction * static_cast<double>(n)),
+                                            kMovesTimesInstructions / n));
+  std::vector<Sweeps::Deadline> deadlines;
+  for (std::size_t s = 0; s < task.size(); ++s) {
+    const TimePs deadline = task.deadline_ps(s);
+    deadlines.push_back({.target = {.deadline_ps = deadline, .price_uw = task.bound.slope_at(deadline)},
+                         .num_moves = num * (is_wanted(wanted_ps, deadline) ? kMoreMovesWhereWanted : 1)});
+  }
+  return deadlines;
+}
+
+// Of an instruction and the one before it on its rank, as far as they are tried.
 double mean_pairs_of_clocks(const Menu& menu) {
   double sum = 0;
   for (const std::int32_t curve : menu.curve_of) {
-    const double num = menu.curve_begin[curve + 1] - menu.curve_begin[curve];
+    const double num = std::min(kClocksTried, menu.curve_begin[curve + 1] - menu.curve_begin[curve]);
     sum += num * num;
   }
   return sum / static_cast<double>(menu.num_instructions());
@@ -137,8 +152,8 @@ double mean_pairs_of_clocks(const Menu& menu) {
 // finish(worker, joint, sample) may improve a joint. Returns false if progress cancels.
 template <class MakeWorker, class Play, class Finish>
 bool join_candidates(const Task& task, std::vector<Candidate>& candidates, MakeWorker make_worker, Play play, Finish finish,
-                     Meter& meter) {
-  meter.begin(task.work(kJoinWork), static_cast<double>(kJoinRounds * task.size()));
+                     double work_ns, Meter& meter) {
+  meter.begin(task.work(work_ns), static_cast<double>(kJoinRounds * task.size()));
   for (int round = 0; round < kJoinRounds && (round == 0 || task.is_any_far_off(candidates)); ++round) {
     std::vector<Candidate> hull;
     for (const std::size_t k : lower_hull(candidates)) hull.push_back(candidates[k]);
@@ -287,7 +302,8 @@ bool breed_candidates(const Task& task, std::vector<Candidate>& candidates, Mete
   return true;
 }
 
-std::vector<Candidate> realise_without_latency(const Task& task, Meter& meter) {
+// Rounded and joined, and where `is_searched`, searched for better ones.
+std::vector<Candidate> realise_without_latency(const Task& task, Meter& meter, bool is_searched = true) {
   const auto& samples = task.frontier.samples;
   std::vector<Candidate> candidates(task.size());
   meter.begin(task.work(kRoundingWork), static_cast<double>(task.size()));
@@ -313,11 +329,11 @@ std::vector<Candidate> realise_without_latency(const Task& task, Meter& meter) {
   const auto finish = [&](Rounding& rounding, Candidate& joint, std::size_t s) {
     joint.outcome = rounding.fill(joint.plan, task.deadline_ps(s), samples[s].price_uw);
   };
-  if (!join_candidates(task, candidates, make_worker, play, finish, meter)) return {};
+  if (!join_candidates(task, candidates, make_worker, play, finish, kJoinWork, meter)) return {};
   fill_from_faster(task, candidates);
   const bool has_flows = !samples.front().flow_uw.empty();
-  if (!(has_flows ? breed_candidates : cross_candidates)(task, candidates, meter)) return {};
-  Rounding rounding = make_worker();
+  if (is_searched && !(has_flows ? breed_candidates : cross_candidates)(task, candidates, meter)) return {};
+  const Rounding rounding = make_worker();
   for (Candidate& candidate : candidates) candidate.plan = rounding.clocks(candidate.plan);
   return candidates;
 }
@@ -335,73 +351,65 @@ std::vector<TimePs> free_ends(const Graph& graph, std::span<const TimePs> start_
 std::vector<Candidate> realise_with_latency(const Task& task, std::span<const TimePs> latency_ps, const Candidate& all_max,
                                             std::span<const TimePs> wanted_ps, const Progress& progress) {
   const auto& samples = task.frontier.samples;
-  const std::vector<std::int64_t> moves = annealing_moves(task, wanted_ps);
-  const auto all_moves = static_cast<double>(std::reduce(moves.begin(), moves.end()));
-  const double smoothing_work = task.work(kSmoothingWork) * mean_pairs_of_clocks(task.menu);
-  const double annealing_work = all_moves * kMoveWork * std::sqrt(static_cast<double>(task.graph.size()));
-  Meter meter(progress, task.work(kRoundingWork + 2 * kJoinWork + kCrossWork) + smoothing_work + annealing_work);
-  const std::vector<Candidate> unhindered = realise_without_latency(task, meter);
-  if (unhindered.empty()) return {};
-  std::vector<Candidate> pool(2 * task.size(), all_max);
   const auto make_worker = [&] { return Smoothing(task.graph, task.menu, latency_ps); };
-  meter.begin(smoothing_work, static_cast<double>(task.size()));
-  parallel_for(task.size(), [&] {
-    return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, {})](std::size_t s,
+  const Sweeps sweeps(task.graph, task.menu, latency_ps, make_worker().worth_of_change_uj(), deadlines(task, wanted_ps));
+  // Where deadlines are close to each other and the frontier is exact, rough plans will do to begin with.
+  const bool is_dense = task.size() >= kManyDeadlines / 2 && !samples.front().flow_uw.empty();
+  std::vector<std::size_t> starts;
+  for (std::size_t s = 0; s < task.size(); ++s) {
+    const bool is_left_out = is_dense && s % kDeadlinesPerStart != 0 && s + 1 < task.size();
+    if (!is_left_out || is_wanted(wanted_ps, task.deadline_ps(s))) starts.push_back(s);
+  }
+  const auto num_moves = static_cast<double>(sweeps.num_moves());
+  const double pass_work = num_moves * kMoveWork * std::sqrt(static_cast<double>(task.graph.size()));
+  const double smoothing_work = kSmoothingWork * static_cast<double>(2 * starts.size()) *
+                                static_cast<double>(task.graph.size()) * mean_pairs_of_clocks(task.menu);
+  const double joins_work = task.work(kJoinWithLatencyWork) * (1 + Sweeps::kPasses / kPassesPerJoin);
+  Meter meter(progress, task.work(kRoundingWork + kJoinWork + (is_dense ? 0 : kCrossWork)) + smoothing_work + joins_work +
+                            Sweeps::kPasses * pass_work);
+  const std::vector<Candidate> unhindered = realise_without_latency(task, meter, !is_dense);
+  if (unhindered.empty()) return {};
+  std::vector<Candidate> pool(2 * starts.size(), all_max);
+  meter.begin(smoothing_work, static_cast<double>(starts.size()));
+  parallel_for(starts.size(), [&] {
+    return [&, smoothing = make_worker(), unhindered_replay = Replay(task.graph, task.menu, {})](std::size_t k,
                                                                                                  bool is_caller) mutable {
       if (!meter.go_on(is_caller)) return false;
       meter.add();
-      unhindered_replay.play(unhindered[s].plan);
+      const std::size_t s = starts[k];
+      const Plan& near = unhindered[s].plan;
+      unhindered_replay.play(near);
       const auto& start_ps = unhindered_replay.start_ps;
-      const auto add = [&](std::size_t k, const Smoothing::Windows& windows) {
-        Plan plan = smoothing.cheapest(windows);
+      const auto add = [&](std::size_t to, const Smoothing::Windows& windows) {
+        Plan plan = smoothing.cheapest(windows, near);
         const Outcome outcome = smoothing.play(plan);
-        pool[k] = {.plan = std::move(plan), .outcome = outcome};
+        pool[to] = {.plan = std::move(plan), .outcome = outcome};
       };
       const std::vector<TimePs> end_ps = free_ends(task.graph, start_ps, task.deadline_ps(s));
-      add(2 * s, {.start_ps = start_ps, .end_ps = end_ps, .price_uw = {}});
-      add(2 * s + 1, {.start_ps = start_ps, .end_ps = {}, .price_uw = samples[s].price_uw});
+      add(2 * k, {.start_ps = start_ps, .end_ps = end_ps, .price_uw = {}});
+      add(2 * k + 1, {.start_ps = start_ps, .end_ps = {}, .price_uw = samples[s].price_uw});
       return true;
     };
   });
   if (meter.is_cancelled()) return {};
 
-  std::vector<Candidate> priced(task.size());
-  for (std::size_t s = 0; s < task.size(); ++s) priced[s] = pool[2 * s + 1];
+  pool.push_back(all_max);
   const std::vector<Candidate> ladder = non_dominated(std::move(pool));
   std::vector<Candidate> candidates;  // one per sample; where no plan is on time, the fastest there is
   for (std::size_t s = 0; s < task.size(); ++s) candidates.push_back(best_within(ladder, task.deadline_ps(s)));
-  const auto play = [](Smoothing& smoothing, const Plan& plan) { return smoothing.play(plan); };
-  const auto finish = [](Smoothing&, Candidate&, std::size_t) {};
-  if (!join_candidates(task, candidates, make_worker, play, finish, meter)) return {};
-  const double worth_of_change_uj = make_worker().worth_of_change_uj();
-  // The longest first, so that no core is left with one at the end while the others have nothing to do.
-  std::vector<std::size_t> order(task.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::greater{}, [&](std::size_t s) { return moves[s]; });
-  meter.begin(annealing_work, all_moves);
-  parallel_for(task.size(), [&] {
-    return [&, annealing = Annealing(task.graph, task.menu, latency_ps, worth_of_change_uj)](std::size_t k,
-                                                                                             bool is_caller) mutable {
-      const std::size_t s = order[k];
-      const TimePs deadline = task.deadline_ps(s);
-      const auto go_on = [&](std::int64_t num_moves) {
-        meter.add(static_cast<double>(num_moves));
-        return meter.go_on(is_caller);
-      };
-      if (!go_on(0)) return false;
-      // Two ways down: from a plan that is on time, and from one at the right prices that may be late.
-      for (const Candidate& start : {candidates[s], priced[s]}) {
-        Candidate found = annealing.run(start, deadline, task.bound.slope_at(deadline), moves[s] / 2, go_on);
-        if (meter.is_cancelled()) return false;
-        if (found.outcome.time_ps > deadline) continue;
-        if (candidates[s].outcome.time_ps > deadline || annealing.cost(found.outcome) < annealing.cost(candidates[s].outcome)) {
-          candidates[s] = std::move(found);
-        }
-      }
-      return true;
-    };
-  });
-  if (meter.is_cancelled()) return {};
+  const auto join_all = [&] {
+    const auto play = [](Smoothing& smoothing, const Plan& plan) { return smoothing.play(plan); };
+    const auto finish = [](Smoothing&, Candidate&, std::size_t) {};
+    return join_candidates(task, candidates, make_worker, play, finish, kJoinWithLatencyWork, meter);
+  };
+  if (!join_all()) return {};
+  for (int pass = 0; pass < Sweeps::kPasses; ++pass) {
+    meter.begin(pass_work, num_moves);
+    if (!sweeps.pass(pass, candidates, meter)) return {};
+    if ((pass + 1) % kPassesPerJoin == 0 && !join_all()) return {};
+  }
+  meter.end();
+  if (!meter.go_on(true)) return {};
   return candidates;
 }
 

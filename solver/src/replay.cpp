@@ -1,7 +1,6 @@
 #include "perseus/replay.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -18,6 +17,13 @@ std::vector<std::int32_t> nearest_clocks(const Menu& menu, std::int32_t of_curve
     nearest.push_back(static_cast<std::int32_t>(best - clocks.begin()));
   }
   return nearest;
+}
+
+// As std::llround, without a call.
+std::int64_t rounded(double value) {
+  const auto whole = static_cast<std::int64_t>(value);
+  const double rest = value - static_cast<double>(whole);
+  return whole + (rest >= 0.5 ? 1 : 0) - (rest <= -0.5 ? 1 : 0);
 }
 
 }  // namespace
@@ -52,20 +58,15 @@ Replay::Replay(const Graph& graph, const Menu& menu, std::span<const TimePs> lat
   }
 }
 
-Replay::Work Replay::work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const {
-  const std::int32_t begin = menu_.curve_begin[menu_.curve_of[i]];
-  const Work work{.duration_ps = menu_.duration_ps[begin + index], .effective_uj = menu_.effective_uj[begin + index]};
-  const std::int32_t p = previous_clocked_[i];
-  const TimePs late = latency_of(i, index) - gap_ps;
-  if (p < 0 || late <= 0 || clock_mhz(p, before) == clock_mhz(i, index)) return work;
-  const std::int32_t old = begin + same_clock(i, before);
-  if (shuns_unreached_ && !can_reach(i, index, before, gap_ps)) {
+Replay::Work Replay::changed(std::int32_t i, std::int32_t index, std::int32_t before, TimePs late_ps, const Work& work) const {
+  const std::int32_t old = menu_.curve_begin[menu_.curve_of[i]] + same_clock(i, before);
+  if (shuns_unreached_ && !can_reach(i, index, before, latency_of(i, index) - late_ps)) {
     return {.duration_ps = std::max(menu_.duration_ps[old], work.duration_ps),
             .effective_uj = std::max(menu_.effective_uj[old], work.effective_uj) + price_of_unreached_uj(i)};
   }
-  const double share = std::min(1.0, static_cast<double>(late) / static_cast<double>(menu_.duration_ps[old]));
+  const double share = std::min(1.0, static_cast<double>(late_ps) / static_cast<double>(menu_.duration_ps[old]));
   const auto blend = [share](std::int64_t at_old, std::int64_t at_new) {
-    return at_new + std::llround(share * static_cast<double>(at_old - at_new));
+    return at_new + rounded(share * static_cast<double>(at_old - at_new));
   };
   return {.duration_ps = blend(menu_.duration_ps[old], work.duration_ps),
           .effective_uj = blend(menu_.effective_uj[old], work.effective_uj)};

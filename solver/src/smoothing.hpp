@@ -26,16 +26,24 @@ class Smoothing {
   };
 
   // On each rank the plan of least cost, where no instruction outlasts its window if that can be had. A dynamic programme over
-  // (instruction, clock): the clock decides how late the next change comes.
-  Plan cheapest(const Windows& windows) const;
+  // (instruction, clock): the clock decides how late the next change comes. Only clocks about those of the plan `near` are tried.
+  Plan cheapest(const Windows& windows, std::span<const std::int32_t> near);
 
   Outcome play(std::span<const std::int32_t> plan) { return replay_.play(plan); }
   [[nodiscard]] double worth_of_change_uj() const { return worth_of_change_uj_; }
 
  private:
+  struct Range {
+    std::int32_t first, last;
+  };
+
+  void find_ranges(std::span<const std::int32_t> near);
+
   const Menu& menu_;
   Replay replay_;
+  std::vector<Range> range_;                        // (num_instructions): clocks that are tried
   std::vector<std::vector<std::int32_t>> clocked_;  // per rank: its instructions that have a clock, in order
+  std::size_t num_neighbours_;
   double worth_of_change_uj_ = 0;
 };
 

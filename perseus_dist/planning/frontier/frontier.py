@@ -310,7 +310,7 @@ def _plan(search: _Search, num_points: int) -> Frontier:
         microbatch=problem.microbatch,
         blocking_uw=problem.total_blocking_uw,
         latency_ps=problem.latencies_ps(switch_latency_ps),
-        wanted_ps=np.append(extra_ps, solved.time_ps[-1]) if search.thorough else extra_ps[:0],
+        wanted_ps=extra_ps if search.thorough else extra_ps[:0],
         progress=search.reporter(REALISING),
     )
     realised_at = time.perf_counter()

@@ -52,7 +52,15 @@ class Replay {
     TimePs duration_ps;
     EnergyUj effective_uj;
   };
-  [[nodiscard]] Work work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const;
+  [[nodiscard]] Work work(std::int32_t i, std::int32_t index, std::int32_t before, TimePs gap_ps) const {
+    const std::int32_t begin = menu_.curve_begin[menu_.curve_of[i]];
+    const Work work{.duration_ps = menu_.duration_ps[begin + index], .effective_uj = menu_.effective_uj[begin + index]};
+    const std::int32_t p = previous_clocked_[i];
+    if (p < 0 || latency_ps_.empty()) return work;
+    const TimePs late = latency_ps_[begin + index] - gap_ps;
+    if (late <= 0 || clock_mhz(p, before) == menu_.clock_mhz[begin + index]) return work;
+    return changed(i, index, before, late, work);
+  }
 
   // From asking for the clock at `index` of instruction i to having it.
   [[nodiscard]] TimePs latency_of(std::int32_t i, std::int32_t index) const {
@@ -82,6 +90,9 @@ class Replay {
   }
 
  private:
+  // `work` where the change to it arrives so late.
+  [[nodiscard]] Work changed(std::int32_t i, std::int32_t index, std::int32_t before, TimePs late_ps, const Work& work) const;
+
   static constexpr double kReachedShare = 0.9;
 
   const Graph& graph_;
