@@ -33,7 +33,12 @@ from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, may
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
-from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_are_new, transfers_have_moved
+from perseus_dist.planner.lifecycle.transfers import (
+    are_of_long_ago,
+    are_unconfirmed,
+    transfers_are_new,
+    transfers_have_moved,
+)
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 _MIN_CLOCKS = 2  # less is no choice
@@ -217,8 +222,10 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *_plan_with(job, slow)]
     doubts = doubt(job)
     if why := transfers_have_moved(job, now_s, is_urgent=bool(doubts)):
-        return [*effects, *start_planning(job, why)]
-    if doubts and are_unconfirmed(job):
+        if not are_of_long_ago(job):
+            return [*effects, *start_planning(job, why)]
+        job.enforcement.guard.guard.suspect("transfers that the plan does not know may be over")
+    elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
     elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
         effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
