@@ -86,6 +86,7 @@ class World:
         self.planning: Future[PlanResult] | Exception = Future()
         self.expected: float | None = None
         self.left_s: tuple[float, ...] = ()
+        self.is_replica = False
         self.counters = Counters()
         monkeypatch.setattr(job_actor, "step", self.step)
         self.actor = JobActor(
@@ -95,7 +96,15 @@ class World:
             streams=self,
             counters=self.counters,
             forget=self.done.append,
+            withdraw=self.withdraw,
         )
+
+    def withdraw(self, job_id: str, trouble: str) -> bool:
+        """As a replica does it."""
+        if self.is_replica:
+            self.done.append(f"{job_id}: {trouble}")
+            self.actor.abandon("given up")
+        return self.is_replica
 
     def step(self, _job: Job, event: object, _now_s: float) -> list[Effect]:
         self.events.append(event)
@@ -195,6 +204,25 @@ def test_a_broken_disk_withholds_acknowledgements_and_nothing_else(monkeypatch: 
         await settled()
         assert world.done == ["a", "b", "ack", "c"]
         assert world.counters.store_failures == 1
+
+    run(monkeypatch, test)
+
+
+def test_a_replica_says_nothing_of_what_its_store_has_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.is_replica = True
+        world.put(persist(1.1), send("a"))
+        world.put(persist(1.2), send("b"))
+        world.effects = [persist(1.3), Answer(accepted=True, reason="")]
+        answer = world.actor.begin(Tick())
+        world.disk.asked[0][1].set_exception(StoreError("the database is away"))
+        for _, done in world.disk.asked[1:]:
+            done.set_result(None)
+        await settled()
+        world.put(send("c"))
+        assert world.done == ["job: the database is away"]
+        assert not answer.result().accepted
+        assert not (await world.actor.ask(Tick())).accepted
 
     run(monkeypatch, test)
 

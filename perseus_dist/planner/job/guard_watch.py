@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import GuardFigures
@@ -155,7 +155,7 @@ class GuardWatch:
             allowed: [s] at full clocks -> [s] that the target allows.
         """
         if report.kind_times:
-            ratio = fmean([one.time_ratio for one in report.kind_times])
+            ratio = sum([one.time_ratio for one in report.kind_times]) / len(report.kind_times)
             if is_planned:
                 self._note_speed(rank, ratio, is_held_slow=is_held_slow)
             elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
@@ -294,7 +294,7 @@ class GuardWatch:
         speed.newest.append(ratio)
         if len(speed.newest) < _NUM_SPEEDS:
             return
-        now = median(speed.newest)
+        _, now, _ = sorted(speed.newest)
         if is_held_slow and now < 1 + max(_AS_PROFILED, 4 * self.guard.noise):
             self.guard.suspect(f"rank {rank} is held to be slow and takes what the profile says")
         if speed.usual and now < min(_FASTER, 1 - 4 * self.guard.noise) * speed.usual:

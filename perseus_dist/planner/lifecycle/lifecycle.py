@@ -182,8 +182,10 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
 
 def _finished(job: Job, phase: Phase, reason: str, effects: list[Effect]) -> list[Effect]:
     """Say what the step has led to, and make all its facts durable at once."""
-    if (job.phase, job.reason) != (phase, reason):
+    if job.phase is not phase or job.reason != reason:
         effects.append(Log(sentence=f"{job.phase}: {job.reason}"))
+    if not effects:
+        return effects
     persists = [effect for effect in effects if isinstance(effect, Persist)]
     if len(persists) < 2:
         return effects

@@ -88,6 +88,7 @@ class JobActor:
         counters: Counters,
         forget: Callable[[str], None],
         changed: Callable[[], None] = lambda: None,
+        withdraw: Callable[[str, str], bool] = lambda _job_id, _trouble: False,
     ) -> None:
         """Begin.
 
@@ -99,6 +100,8 @@ class JobActor:
             counters: The planner's.
             forget: Told the job's name when it is over and its facts are deleted.
             changed: Called when something of the job has that others may go by.
+            withdraw: Called with the job's name and a sentence when a commit has failed; whether the job has been
+                given up for that. Otherwise the planner goes on in memory.
         """
         self.job = job
         self._store = store
@@ -107,6 +110,7 @@ class JobActor:
         self._counters = counters
         self._forget = forget
         self._changed = changed
+        self._withdraw = withdraw
         self._held: deque[_Held] = deque()
         self._unasked: deque[_Held] = deque()  # those of them with commits that the store was not asked for
         self._plans: dict[int, asyncio.Task[None]] = {}
@@ -169,6 +173,8 @@ class JobActor:
                     return
                 else:
                     self._settle(held, held.commit.exception())
+                    if self._is_abandoned:
+                        return
             self._held.popleft()
 
     def _settle(self, held: _Held, failure: BaseException | None) -> None:
@@ -178,6 +184,8 @@ class JobActor:
             held.effects.popleft()
         else:
             self._counters.store_failures += 1
+            if self._withdraw(self.job.job_id, str(failure)):
+                return
             held.effects = deque(without_acknowledgement(held.effects, str(failure)))
             if held.num_unasked:  # then it is the first of those
                 held.num_unasked = 0

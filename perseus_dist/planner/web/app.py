@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import RefusalError, invalid, not_now, unauthenticated
+from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls, owner_of
@@ -292,8 +292,6 @@ class Page:
                 refusal = error
             except InvalidMessageError as error:
                 refusal = invalid(error)
-            except TimeoutError:
-                refusal = not_now("the planner's store does not answer; look at its log")
             except Exception:
                 _log.exception("a request of the page failed")
                 return self._refused(request, 500, "the planner failed at this request; its log says how")
