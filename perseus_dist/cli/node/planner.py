@@ -208,7 +208,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         job_id=args.job,
         share=None if args.share is None else parse_host(args.share),
         signals=signals,
-        policy=Policy(acts_on_stragglers=args.stragglers == "act", shows_timelines=web is not None),
+        policy=Policy(acts_on_stragglers=args.stragglers == "act", shows_timelines=web is not None, plans_ahead=True),
     )
 
 

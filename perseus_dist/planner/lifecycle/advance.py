@@ -8,7 +8,6 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
-from perseus_dist.planner.lifecycle.carry import use_stages
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
@@ -31,6 +30,7 @@ from perseus_dist.planner.lifecycle.plan import (
 )
 from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, may_be_misstated, misstated, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
+from perseus_dist.planner.lifecycle.shape_change.carry import use_stages
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import (
