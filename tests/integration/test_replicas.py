@@ -122,9 +122,12 @@ def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: P
             await until(lambda: bool(owners(postgres)))
             async with httpx.AsyncClient(base_url=page, headers={"Accept": "text/html"}, timeout=PATIENCE_S) as client:
                 until_s = time.monotonic() + PATIENCE_S
-                while f"others have theirs: {second}" not in (fleet := (await client.get("/")).text):
+                while 'id="elsewhere-job-0"' not in (fleet := (await client.get("/")).text):
                     assert time.monotonic() < until_s, fleet
-                assert f"This replica, {first}," in fleet
+                assert (
+                    f"This replica, {first}, shows the jobs that it serves live. Others serve more: {second}" in fleet
+                )
+                assert f'class="wide" data-label="Served by">{second}</td>' in (await client.get("/elsewhere")).text
                 moved = await client.get("/jobs/job-0")
                 assert moved.status_code == 409
                 assert f"at the replica {second}" in moved.text
