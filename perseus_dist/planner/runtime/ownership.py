@@ -27,7 +27,7 @@ from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.budget.sharing import covers
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.store.fact_database import FencedError
-from perseus_dist.planner.store.lease_table import Claimed, LeaseError, LeaseTable, Survey
+from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, LeaseTable, Survey
 from perseus_dist.planner.store.store import NO_JOB
 
 BEAT_S = 0.4
@@ -205,6 +205,15 @@ class Ownership:
             await self._run(self._leases.resign)
         if self._thread is not None:
             self._thread.shutdown(wait=False)
+
+    async def elsewhere(self) -> Sequence[JobElsewhere]:
+        """Jobs of other replicas, by name, as they are stored.
+
+        Raises:
+            LeaseError: The database does not answer.
+        """
+        found: Sequence[JobElsewhere] = await self._run(self._leases.elsewhere)
+        return found
 
     # ---- taking ------------------------------------------------------------------------------------------------------
 
