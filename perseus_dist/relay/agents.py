@@ -1,6 +1,7 @@
 """The relay's side towards agents: the planner's ``Attach`` on a UNIX socket, one call for each rank of the node."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -35,14 +36,12 @@ class AgentService(grpc.GenericRpcHandler):
     """Serves ``Attach``.
 
     Args:
-        uplink: To the planner.
-        planner: Its address as agents name it; those of another planner are refused.
+        uplinks: To each planner, by its address as agents name it; those of another planner are refused.
         needs_token: Whether agents of several users come here, so that one without a token would be taken for another.
     """
 
-    def __init__(self, uplink: Uplink, planner: str, *, needs_token: bool) -> None:
-        self._uplink = uplink
-        self._planner = planner
+    def __init__(self, uplinks: Mapping[str, Uplink], *, needs_token: bool) -> None:
+        self._uplinks = uplinks
         self._needs_token = needs_token
         self._num_agents = 0
         self._method: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._attach)
@@ -69,8 +68,9 @@ class AgentService(grpc.GenericRpcHandler):
             How the planner has ended it; None if the agent has.
         """
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        if (asked := metadata.get(PLANNER_KEY, "")) != self._planner:
-            reason = f"this node relay is for the planner at {self._planner}, and the job's is at {asked}"
+        asked = metadata.get(PLANNER_KEY, "")
+        if (uplink := self._uplinks.get(asked)) is None:
+            reason = f"this node relay is for the planner at {','.join(self._uplinks)}, and the job's is at {asked}"
             raise _RefusedError(grpc.StatusCode.FAILED_PRECONDITION, reason)
         token = metadata.get("authorization", "").removeprefix(_SCHEME).strip()
         if self._needs_token and not token:
@@ -81,9 +81,9 @@ class AgentService(grpc.GenericRpcHandler):
         self._num_agents += 1
         try:
             await context.write(HEARTBEAT)
-            if not await self._uplink.wait_open(_STREAM_S):
-                return Ended(grpc.StatusCode.UNAVAILABLE.value[0], self._uplink.trouble or "no stream yet")
-            return await self._move(context, self._uplink.open(token))
+            if not await uplink.wait_open(_STREAM_S):
+                return Ended(grpc.StatusCode.UNAVAILABLE.value[0], uplink.trouble or "no stream yet")
+            return await self._move(context, uplink.open(token))
         finally:
             self._num_agents -= 1
 

@@ -44,13 +44,13 @@ class RelayConfig:
     """How a node relay is to run.
 
     Attributes:
-        planner: ``host:port``, as the jobs of this node name it.
+        planners: ``host:port`` of each replica, as the jobs of this node name it.
         socket_path: Where agents come in.
         group: Whose members may connect as well; None for this user alone. Their jobs need tokens.
         tls: Files for TLS towards the planner; None for plain text.
     """
 
-    planner: str
+    planners: tuple[str, ...]
     socket_path: Path
     group: str | None = None
     tls: ClientTls | None = None
@@ -62,27 +62,28 @@ async def run_relay(config: RelayConfig) -> None:
     Raises:
         RelayError: The socket cannot be listened on.
     """
-    uplink = Uplink(config.planner, config.tls)
+    uplinks = {address: Uplink(address, config.tls) for address in config.planners}
     server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((AgentService(uplink, config.planner, needs_token=config.group is not None),))
+    server.add_generic_rpc_handlers((AgentService(uplinks, needs_token=config.group is not None),))
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
     _listen(server, config)
     await server.start()
-    running = asyncio.create_task(uplink.run())
+    running = {asyncio.create_task(uplink.run()) for uplink in uplinks.values()}
     stopping = asyncio.create_task(asked.wait())
     systemd.notify("READY=1")
     _log.info("agents of this node come in at %s", config.socket_path)
-    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({*running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     systemd.notify("STOPPING=1")
     with suppress(OSError):
         config.socket_path.unlink()
     await server.stop(None)
     stopping.cancel()
-    if running.done():
-        running.result()
-    running.cancel()
+    for task in running:
+        if task.done():
+            task.result()
+        task.cancel()
 
 
 def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:

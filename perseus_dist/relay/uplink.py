@@ -133,7 +133,7 @@ class Uplink:
                 return "it cannot be reached"
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(NODE_STREAM)()
             await call.initial_metadata()  # the planner sends it at once
-            self._batch = UplinkBatch()
+            self._batch = UplinkBatch(time.time() - time.monotonic())
             self._has_frames.clear()
             self._last_number = 0
             self.trouble = ""

@@ -26,7 +26,9 @@ FULL_STAGE_S: Mapping[str, float] = {
 
 
 def as_simulated(schedule: Schedule) -> Schedule:
-    """A schedule as stand-in trainers run it: with several stages on a rank, they wait for nothing that they send."""
+    """A schedule as stand-in trainers run it: who sends is not asked to; with several stages, it computes meanwhile."""
+    if schedule.sends_block:
+        return replace(schedule, exchange=Exchange.SENDER)
     return replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.overlaps else schedule
 
 

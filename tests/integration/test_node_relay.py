@@ -8,27 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from node_relay import RelayedRank, node_relay
+from node_relay import RelayedRank, node_relay, num_connections, port_of
 from planner_process import planner, wait_until
 
 AWAY = "the stream goes to the planner directly"
-
-
-def num_connections(pid: int, port: int) -> int:
-    """Established TCP connections of a process to a port."""
-    inodes = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            inodes.add(str(link.readlink()).removeprefix("socket:[").rstrip("]"))
-        except FileNotFoundError:
-            continue
-    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
-    lines = [line.split() for table in tables for line in table]
-    return sum(line[2].endswith(f":{port:04X}") and line[3] == "01" and line[9] in inodes for line in lines)
-
-
-def port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 def own_connections(address: str) -> int:

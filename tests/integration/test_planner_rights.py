@@ -24,6 +24,7 @@ from perseus_dist.planner.access.tls import ServerTls, server_credentials
 from perseus_dist.planner.job.facts import BudgetSet, PricePolicySet
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import TargetSet
+from perseus_dist.planner.runtime import operator_calls
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls
@@ -445,6 +446,28 @@ def test_a_change_is_recorded_though_its_caller_leaves(tmp_path: Path) -> None:
             while running.records()[-1].action != "SetTarget":
                 await asyncio.sleep(0.01)
             assert running.records()[-1].after == "slowdown=1.5"
+
+    asyncio.run(test())
+
+
+def test_a_change_that_is_not_answered_in_time_is_no_failure_of_the_planner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            served(tmp_path) as running,
+            running.channel("owner") as owner,
+        ):
+            assert await call(owner, "Attach", running.tokens["owner"]) == OPEN
+            actor = running.jobs.get(JOB)
+            assert actor is not None
+            monkeypatch.setattr(actor, "begin", lambda _: asyncio.get_running_loop().create_future())
+            monkeypatch.setattr(operator_calls, "ANSWER_TIMEOUT_S", 0.01)
+            known = len(running.records())
+            assert await call(owner, "SetTarget", running.tokens["owner"]) == "DEADLINE_EXCEEDED"
+            assert len(running.records()) == known  # it may still come
+            assert "a call failed" not in caplog.text
 
     asyncio.run(test())
 

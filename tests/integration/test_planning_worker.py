@@ -19,10 +19,13 @@ from waiting import wait_until
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.from_planner import PlanTable
+from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.worker.made_ahead import answer_made_ahead
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest, PlanResult
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, PlanningWorkers, WorkerDiedError
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import decode_planner_message
+from perseus_dist.rpc.violations import InvalidMessageError
 
 
 def request(*, request_id: int = 1, pp: int = 2, microbatches: int = 2, latency_s: float = 0.0) -> PlanningRequest:
@@ -152,6 +155,55 @@ def test_a_job_that_has_no_plan_does_not_wait_for_another_ones_whole_frontier() 
         await workers.close()
 
     asyncio.run(run())
+
+
+def test_plans_made_ahead_wait_for_all_others_and_leave_no_process_behind() -> None:
+    async def run() -> None:
+        workers = PlanningWorkers()
+        whole = asyncio.create_task(workers.plan(LONG))
+        await pid_of(workers._patient)
+        ahead = asyncio.create_task(workers.plan(replace(request(request_id=3), is_ahead=True, is_first=True)))
+        first = await workers.plan(replace(request(request_id=2), is_first=True))
+        assert (first.request_id, ahead.done(), workers._ahead.is_busy) == (2, False, False)
+        whole.cancel()
+        with suppress(asyncio.CancelledError):
+            await whole
+        pid = await pid_of(workers._ahead)
+        while not Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"idle\0"):  # before it is another program
+            await asyncio.sleep(0.01)
+        while os.sched_getscheduler(pid) != os.SCHED_IDLE:
+            await asyncio.sleep(0.01)
+        ahead.cancel()  # on a busy machine it might not be made before long
+        with suppress(asyncio.CancelledError):
+            await ahead
+        assert not _is_running(pid)
+        await workers.close()
+
+    asyncio.run(run())
+
+
+def test_the_answer_to_the_same_request_is_the_same_under_its_own_numbers() -> None:
+    async def test(worker: PlanningWorker) -> None:
+        asked = replace(request(), revision=7, request_id=5, job_id="another")
+        assert asked.digest == request().digest != replace(asked, tp_size=2).digest
+        result = await worker.plan(replace(request(), revision=1, is_ahead=True))
+        made = TableAhead(
+            digest=asked.digest,
+            summary=result.summary,
+            tables=result.tables,
+            frontier_npz=result.frontier_npz,
+            profile_csv=result.profile_csv,
+            is_first=result.is_first,
+        )
+        again = await worker.plan(asked)
+        answer = answer_made_ahead(asked, made)
+        said = {name: getattr(again, name) for name in ("summary", "frontier_npz")}  # with the time that it took
+        assert replace(answer, **said) == again
+        for useless in (replace(made, tables=made.tables[:1]), replace(made, tables=(b"", b""))):
+            with pytest.raises((ValueError, InvalidMessageError), match="expected"):
+                answer_made_ahead(asked, useless)
+
+    with_worker(test)
 
 
 def test_a_first_plan_is_on_time_and_small() -> None:

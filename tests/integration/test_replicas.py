@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from node_relay import RelayedRank, node_relay
+from node_relay import RelayedRank, node_relay, num_connections, port_of
 from planner_process import Planner, planner, wait_until
 from postgres_server import PostgresServer
 
@@ -122,9 +122,12 @@ def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: P
             await until(lambda: bool(owners(postgres)))
             async with httpx.AsyncClient(base_url=page, headers={"Accept": "text/html"}, timeout=PATIENCE_S) as client:
                 until_s = time.monotonic() + PATIENCE_S
-                while f"others have theirs: {second}" not in (fleet := (await client.get("/")).text):
+                while 'id="elsewhere-job-0"' not in (fleet := (await client.get("/")).text):
                     assert time.monotonic() < until_s, fleet
-                assert f"This replica, {first}," in fleet
+                assert (
+                    f"This replica, {first}, shows the jobs that it serves live. Others serve more: {second}" in fleet
+                )
+                assert f'class="wide" data-label="Served by">{second}</td>' in (await client.get("/elsewhere")).text
                 moved = await client.get("/jobs/job-0")
                 assert moved.status_code == 409
                 assert f"at the replica {second}" in moved.text
@@ -146,18 +149,26 @@ def test_ranks_and_their_relay_are_sent_on_and_a_replica_that_ends_hands_over(
     with (
         replica(tmp_path / "first", url, first) as ending,
         replica(tmp_path / "second", url, second),
-        node_relay(tmp_path, second) as relay,
-        RelayedRank("job", 0, f"{first},{second}", None) as direct,
+        node_relay(tmp_path / "first", f"{second},{first}") as of_both,
+        node_relay(tmp_path / "second", second) as of_second,
+        RelayedRank("job", 0, f"{first},{second}", None, size=3) as direct,
     ):
         wait_until(lambda: direct.is_attached)
         assert owners(postgres)["job"][0] == first
-        with RelayedRank("job", 1, f"{second},{first}", relay.socket) as sent_on:
-            wait_until(lambda: sent_on.is_attached)
+        with (
+            RelayedRank("job", 1, f"{second},{first}", of_both.socket, size=3) as relayed,
+            RelayedRank("job", 2, f"{second},{first}", of_second.socket, size=3) as sent_on,
+        ):
+            ranks = (direct, relayed, sent_on)
+            wait_until(lambda: all(rank.is_attached for rank in ranks))
             assert owners(postgres)["job"][0] == first
-            assert direct.troubles == sent_on.troubles == []
+            assert num_connections(of_both.process.pid, port_of(first)) == 1
+            assert num_connections(of_second.process.pid, port_of(first)) == 0
+            assert [rank.troubles for rank in ranks] == [[], [], []]
             assert ending.end(signal.SIGTERM) == 0
-            wait_until(lambda: direct.is_attached and sent_on.is_attached)
+            wait_until(lambda: all(rank.is_attached for rank in ranks))
             assert owners(postgres)["job"][0] == second
+            assert num_connections(of_both.process.pid, port_of(second)) == 1
 
 
 @pytest.mark.stress

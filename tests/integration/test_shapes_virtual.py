@@ -1,12 +1,17 @@
 """Jobs that lose and regain pipelines and stages, in virtual time: planned at once with what was measured before."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from perseus_dist.messages.from_planner import PlanTable
 from perseus_dist.planner.job.facts import CARRIED_ROUND
+from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b
+from perseus_dist.rpc.codec import decode_planner_message
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual.run import VirtualJob, virtual_job
 
@@ -16,8 +21,12 @@ WHOLE = SimulatedJob(
 )  # fmt: skip
 SMALLER = replace(WHOLE, num_pipelines=1, schedule=one_f_one_b(pp=4, microbatches=8))
 SHORTER = replace(WHOLE, schedule=one_f_one_b(pp=3, microbatches=4), layers=(32,) * 3)
+SHORTER_YET = replace(SHORTER, num_pipelines=1, schedule=one_f_one_b(pp=3, microbatches=8))
 CHUNKED = replace(WHOLE, schedule=interleaved(pp=2, microbatches=4, chunks=2))
 SOON = 4  # iterations until a kept profile is planned with
+LONG = 40  # iterations, in which plans are made ahead
+AT_ONCE = 2  # until a plan that was made ahead is in force
+AHEAD = Policy(plans_ahead=True)
 
 
 def train(job: VirtualJob, num: int = 24) -> int:
@@ -93,3 +102,79 @@ def test_what_does_not_follow_is_measured(other: SimulatedJob, caplog: pytest.Lo
         assert planned_s(job) == pytest.approx(job.status.baseline.time_s, rel=2e-3)
         job.end()
     assert sum("does not hold for this one" in record.message for record in caplog.records) == 1
+
+
+def taken(records: Sequence[logging.LogRecord]) -> int:
+    """Plans that were made ahead, and asked for."""
+    return sum("the plan was made ahead" in record.message for record in records)
+
+
+def test_a_job_that_comes_back_smaller_or_as_it_was_is_under_a_plan_that_was_made_ahead(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO"), virtual_job(WHOLE, "a100", AHEAD, quick_plans=True) as job:
+        train(job, LONG)
+        for number, (shape, soon) in enumerate(
+            ((SMALLER, AT_ONCE), (WHOLE, AT_ONCE), (SHORTER, AT_ONCE), (WHOLE, AT_ONCE), (CHUNKED, SOON)), start=1
+        ):
+            job.next_job(shape)
+            assert train(job) <= soon
+            assert taken(caplog.records) == min(number, 4)
+            assert planned_s(job) == pytest.approx(job.status.baseline.time_s, rel=2e-3)
+            assert job.status.enforced.time_s < 1.055 * job.status.baseline.time_s
+        job.end()
+        assert job.clocks_left_locked == 0
+        assert not job.went_back
+
+
+def test_a_plan_that_was_made_ahead_is_what_planning_then_would_have_given() -> None:
+    plans = []
+    for policy in (Policy(), AHEAD):
+        with virtual_job(WHOLE, "a100", policy, quick_plans=True) as job:
+            train(job, LONG)
+            job.next_job(SMALLER)
+            train(job)
+            plan = job.planner.job.plan
+            assert plan is not None
+            tables = [decode_planner_message(table) for table in plan.tables]
+            assert {table.revision for table in tables if isinstance(table, PlanTable)} == {plan.revision}
+            summary = replace(plan.summary, solve_seconds=0.0, realise_seconds=0.0)
+            plans.append((tables, summary, plan.profile_csv))
+    assert plans[0] == plans[1]
+
+
+def test_plans_made_ahead_outlive_a_planner_that_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"), virtual_job(WHOLE, "a100", AHEAD, quick_plans=True) as job:
+        train(job, LONG)
+        for number, shape in enumerate((SMALLER, SHORTER_YET), start=1):
+            job.faults.kill_planner()
+            job.faults.restart_planner()
+            job.next_job(shape)
+            job.run_iteration()
+            job.faults.kill_planner()
+            job.run_iteration()
+            job.faults.restart_planner()
+            train(job)
+            assert taken(caplog.records) == number
+        job.end()
+        assert job.clocks_left_locked == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SMALLER, target="slowdown=1.1"),
+        replace(SMALLER, schedule=one_f_one_b(pp=4, microbatches=12)),
+    ],
+    ids=["other target", "other batch"],
+)
+def test_a_job_that_is_not_as_foreseen_is_planned_as_if_nothing_had_been(
+    other: SimulatedJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"), virtual_job(WHOLE, "a100", AHEAD, quick_plans=True) as job:
+        train(job, LONG)
+        job.next_job(other)
+        train(job)
+        assert taken(caplog.records) == 0
+        assert planned_s(job) == pytest.approx(job.status.baseline.time_s, rel=2e-3)
+        job.end()

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import slurm_database
 from slurm_cluster import NODES, PAGE, ROOT, Cluster, has_cgroups, refusal, slurm_cluster
 from slurm_training import are_unlocked, record_of, submit_training
 from waiting import wait_until
 
 from perseus_dist.runlog.accounting.record_files import records_in
 from perseus_dist.simulator.machine import SimulatedMachine
+
+HAS_DATABASE = not slurm_database.refusal()
 
 pytestmark = [
     pytest.mark.stress,
@@ -29,7 +32,10 @@ def machine() -> Iterator[SimulatedMachine]:
 
 @pytest.fixture(scope="module")
 def cluster(machine: SimulatedMachine) -> Iterator[Cluster]:
-    with slurm_cluster(machine.environment()) as cluster:
+    with slurm_cluster(machine.environment(), with_database=HAS_DATABASE) as cluster:
+        if HAS_DATABASE:
+            cluster.call("sacctmgr", "-i", "add", "account", "nlp")
+            cluster.call("sacctmgr", "-i", "add", "user", "root", "account=nlp")
         yield cluster
 
 
@@ -53,6 +59,8 @@ def test_a_job_that_asks_for_perseus_runs_under_it_and_is_accounted_for(
     comment = job.comment()
     assert comment.startswith("perseus: drew ")
     assert re.search(r"saved .* kWh \(.* %, between .* kWh\), lost .* s$", comment), comment
+    if HAS_DATABASE:
+        assert job.admin_comment() == comment.lower()  # as sacctmgr writes all of them
     shown = cluster.call("perseus-dist", "accounting", "--records", str(cluster.records), "--json")
     (sums,) = json.loads(shown)["sums"]
     assert sums["name"] == "root"
@@ -69,6 +77,9 @@ def test_a_job_that_is_killed_leaves_no_clock_locked_and_an_incomplete_record(
     record = record_of(cluster, job)
     assert not record.is_complete
     assert record.submission.slurm_job_id == job.number
+    assert job.comment() == "perseus"
+    if HAS_DATABASE:
+        assert job.admin_comment().endswith("; 1 of 1 runs incomplete")
 
 
 def test_the_epilog_unlocks_what_no_process_accounts_for(cluster: Cluster, machine: SimulatedMachine) -> None:
@@ -79,6 +90,18 @@ def test_the_epilog_unlocks_what_no_process_accounts_for(cluster: Cluster, machi
     cluster.call("scancel", "--signal=KILL", "--full", job.number)
     job.wait()
     assert are_unlocked(machine)
+
+
+@pytest.mark.skipif(not HAS_DATABASE, reason=slurm_database.refusal() or "possible")
+def test_an_admin_comment_of_others_stays(cluster: Cluster, machine: SimulatedMachine) -> None:
+    job = submit_training(cluster, machine, "--comment=perseus", num_iterations=100_000)
+    wait_until(lambda: not are_unlocked(machine))
+    cluster.call("scontrol", "update", f"JobId={job.number}", "AdminComment=watch this one")
+    cluster.call("scancel", "--signal=KILL", "--full", job.number)
+    job.wait()
+    wait_until(lambda: job.admin_comment() != "")
+    assert not record_of(cluster, job).is_complete
+    assert job.admin_comment() == "watch this one"
 
 
 def test_a_job_that_does_not_ask_is_untouched(cluster: Cluster, machine: SimulatedMachine) -> None:
@@ -92,6 +115,7 @@ def test_a_job_that_does_not_ask_is_untouched(cluster: Cluster, machine: Simulat
     assert job.wait() == "COMPLETED"
     assert [gpu.state().num_sets for gpu in machine.gpus] == num_sets
     assert not job.report.exists()
+    assert not HAS_DATABASE or job.admin_comment() == ""
     assert job.number not in [one.submission.slurm_job_id for one in records_in(cluster.records)]
 
 

@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -13,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from load_jobs import FINDING, HOST, PP_SIZE, load_jobs
 from planner_process import Planner, planner
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from postgres_server import PostgresServer
 from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.rpc.connection import authorization
@@ -60,6 +63,11 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
 
 
 @contextmanager
@@ -227,3 +235,39 @@ def test_the_filter_hides_rows_and_the_page_lives_without_scripts(chromium: Brow
         page.wait_for_url(f"**/jobs/{OWN}")
         assert status_of(served).target.slowdown > 1
         assert status_of(served).switch_revision > before
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_jobs_of_another_replica_stand_below_and_lead_to_its_page(
+    chromium: Browser, postgres: PostgresServer, tmp_path: Path, scheme: str
+) -> None:
+    url, port = postgres.url(postgres.fresh_database()), free_port()
+    with ExitStack() as stack:
+
+        def replica(host: str) -> Planner:
+            (folder := tmp_path / host.strip("[]")).mkdir()
+            address = f"{host}:{free_port()}"
+            options = ("--store", url, "--bind", address, "--advertise", address, "--web", f"{host}:{port}")
+            return stack.enter_context(planner(folder, *options))
+
+        first, second = replica("127.0.0.1"), replica("[::1]")
+        stack.enter_context(load_jobs(first.address, "near"))
+        stack.enter_context(load_jobs(second.address, "far"))
+        stack.enter_context(load_jobs(second.address, "others", token=TOKEN))
+        registered = "SELECT job FROM perseus_dist.facts WHERE key = 'job'"
+        wait_until(lambda: len(postgres.execute(registered, "fresh")) == 3)
+        with opened(chromium, first, color_scheme=scheme) as page:
+            link = page.get_by_role("table", name="Jobs at other replicas").get_by_role("link", name="far")
+            wait_until(lambda: page.reload() is not None and link.count() == 1)
+            assert page.locator("#elsewhere-others").count() == 0, "another's token"
+            assert page.locator("#job-far, #elsewhere-near").count() == 0
+            found = Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+            page.get_by_label("Filter").fill("near")
+            assert link.is_hidden()
+            page.get_by_label("Filter").fill("far")
+            link.click()
+            page.wait_for_url(f"http://[::1]:{port}/jobs/far")
+            expect(page.get_by_role("heading", name="Frontier and target")).to_be_visible()

@@ -7,13 +7,17 @@ happens to the owner of a random job, at a random moment:
 
 - kill: SIGKILL; it is started again once the others have its jobs;
 - stop: SIGSTOP; it goes on once the others have its jobs;
+- freeze: SIGSTOP for a minute, in which the others serve its jobs;
 - database: a network between it and the database loses all, until the others have its jobs, and a little longer;
-- agents: a network between it and all agents and operators loses all, for a few seconds; it keeps its jobs.
+- agents: a network between it and all agents and operators loses all, for a few seconds; it keeps its jobs;
+- workers: its planning processes get SIGKILL again and again, for some seconds; it keeps its jobs;
+- server: the database crashes under all replicas, and is started again some seconds later.
 
 Jobs, operators and what is checked of their acknowledgements are those of ``planner_kills.py``. Besides:
 
 - a job's epochs, in the database, only grow, and each epoch has one owner;
-- how long it takes from a strike until each job of that replica has another owner;
+- how long it takes from a strike until each job of that replica has another owner, and from the start of a database
+  that had crashed until each job has an owner that lives;
 - all ranks of the jobs that have not left are attached in the end.
 
 With ``--move-clocks`` the wall clocks of all replicas jump by two days, forth and back, every 2 s.
@@ -36,6 +40,8 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, cast
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # its handlers break a database that is started beside it
+
 import grpc
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
@@ -57,13 +63,27 @@ NUM_REPLICAS = 3
 NUM_JOBS = 4
 LONGEST_LIFE_S = 1.0
 LONGEST_CUT_S = 4.0
+LONGEST_CRASH_S = 8.0
+FREEZE_S = 60.0
 PATIENCE_S = 60.0
-KINDS = {"kill": 4, "stop": 2, "database": 2, "agents": 1}  # how often, against each other
+SLOW_S = 3.0
+KINDS = {  # how often, against each other
+    "kill": 4,
+    "stop": 2,
+    "freeze": 1,
+    "database": 2,
+    "agents": 1,
+    "workers": 2,
+    "server": 2,
+}
 COUNTED = {
     "kill": "owners killed (SIGKILL)",
     "stop": "owners stopped (SIGSTOP), which go on after the takeover",
+    "freeze": f"owners stopped for {FREEZE_S:g} s",
     "database": "owners cut off from the database, until after the takeover",
     "agents": "owners cut off from agents and operators",
+    "workers": "owners whose planning processes were killed for some seconds",
+    "server": "crashes of the database",
 }
 MOVED_CLOCK = {"PYTHONPATH": str(Path(__file__).parents[1] / "support" / "moved_clock")}
 _POLL_S = 0.02
@@ -126,6 +146,7 @@ class Replicas:
         self._history = history
         self._owner_of: dict[tuple[str, int], int] = {}
         self._newest: dict[str, int] = {}
+        self.recoveries_s: list[float] = []
         self.processes: dict[str, PlannerProcess] = {}
         self.links: dict[str, dict[str, Forwarder]] = {}
         for number in range(NUM_REPLICAS):
@@ -160,21 +181,38 @@ class Replicas:
             case "kill":
                 await process.end(signal.SIGKILL)
                 return await self.await_owners(orphans, dead)
-            case "stop":
+            case "stop" | "freeze":
+                stopped_s = time.monotonic()
                 os.kill(process.pid(), signal.SIGSTOP)
                 took_s = await self.await_owners(orphans, dead)
+                if kind == "freeze":
+                    await asyncio.sleep(stopped_s + FREEZE_S - time.monotonic())
                 os.kill(process.pid(), signal.SIGCONT)
             case "database":
                 self.links[address][kind].cut()
                 took_s = await self.await_owners(orphans, dead)
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_CUT_S))
                 self.links[address][kind].heal()
+            case "workers":
+                until_s = time.monotonic() + LONGEST_CUT_S
+                while time.monotonic() < until_s:
+                    self._history.counts["planning processes killed"] += _kill_workers(process.pid())
+                    await asyncio.sleep(chance.uniform(0.0, 0.2))
+            case "server":
+                await self._crash_server(chance)
             case _:
                 self.links[address][kind].cut()
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_CUT_S))
                 self.links[address][kind].heal()
         await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))  # agents and operators are still there
         return took_s
+
+    async def _crash_server(self, chance: random.Random) -> None:
+        """Without a database no replica serves for long; once it is there again, each job has an owner soon."""
+        await asyncio.to_thread(self._server.stop, signal.SIGQUIT)
+        await asyncio.sleep(chance.uniform(0.0, LONGEST_CRASH_S))
+        await asyncio.to_thread(self._server.start)
+        self.recoveries_s.append(await self.await_owners(set(self._newest), 0))
 
     async def leases(self) -> Leases:
         """The leases now, checked against those before."""
@@ -202,6 +240,18 @@ class Replicas:
                 return time.monotonic() - began_s
             await asyncio.sleep(_POLL_S)
         raise SystemExit(f"{', '.join(sorted(jobs))}: not taken over within {PATIENCE_S:g} s")
+
+
+def _kill_workers(planner: int) -> int:
+    """SIGKILL to the planning processes of a planner; how many there were."""
+    num_killed = 0
+    for children in Path(f"/proc/{planner}/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with suppress(ProcessLookupError, FileNotFoundError):
+                if b"planning_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
+                    num_killed += 1
+    return num_killed
 
 
 def _free_port() -> int:
@@ -246,6 +296,8 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
                     took_s = await replicas.strike(kind, address, orphans, dead, chance)
                     if took_s is not None:
                         takeovers_s.append(took_s)
+                        if took_s > SLOW_S:
+                            print(f"strike {strike + 1} ({kind}): {took_s:.2f} s until all jobs had owners", flush=True)
                         history.counts["jobs taken over"] += len(orphans)
                 for operator in operators:
                     operator.cancel()
@@ -273,6 +325,9 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
         rows += [["until all its jobs have an owner, median", f"{statistics.median(takeovers_s):.2f} s"]]
         rows += [["99th percentile", f"{sorted(takeovers_s)[int(0.99 * (len(takeovers_s) - 1))]:.2f} s"]]
         rows += [["the longest", f"{max(takeovers_s):.2f} s"]]
+    if recoveries_s := replicas.recoveries_s:
+        text = f"{statistics.median(recoveries_s):.2f} s, {max(recoveries_s):.2f} s"
+        rows += [["from the start of a crashed database until each job has an owner, median and the longest", text]]
     print_table(("what", "number"), [*rows, ["acknowledgements that did not hold", str(len(history.breaches))]])
     for breach in history.breaches[num_said:]:
         print(breach)

@@ -6,7 +6,7 @@ from zlib import crc32
 
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
-from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
+from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere
 
 LEASE_S = 2.0
 
@@ -104,6 +104,16 @@ class MemoryLeases:
                 facts = tuple(database.facts.get(job, ()))
                 found[job] = Claimed(epoch=database.leases[job][1], facts=facts, has_predecessor=is_known and job != "")
         return found
+
+    def elsewhere(self) -> list[JobElsewhere]:
+        self._check_reachable()
+        database = self.database
+        found = [
+            job_elsewhere(job, database.replicas[owner].address, database.facts.get(job, ()))
+            for job, (owner, _) in sorted(database.leases.items())
+            if owner != self.number and database.lives(owner)
+        ]
+        return [job for job in found if job is not None]
 
     def release(self, held: Mapping[str, int]) -> None:
         self._check_reachable()

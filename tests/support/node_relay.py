@@ -53,6 +53,23 @@ def node_relay(folder: Path, planner: str, *options: str) -> Iterator[Relay]:
             process.kill()
 
 
+def num_connections(pid: int, port: int) -> int:
+    """Established TCP connections of a process to a port."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(str(link.readlink()).removeprefix("socket:[").rstrip("]"))
+        except FileNotFoundError:
+            continue
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table]
+    return sum(line[2].endswith(f":{port:04X}") and line[3] == "01" and line[9] in inodes for line in lines)
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
 class RelayedRank:
     """A rank's link to the planner with as much of an agent behind it as the planner needs.
 

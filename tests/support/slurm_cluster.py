@@ -1,4 +1,7 @@
-"""A Slurm cluster of two nodes on this machine: munged, slurmctld and two slurmds, of one's own folder and ports."""
+"""A Slurm cluster of two nodes on this machine: munged, slurmctld and two slurmds, of one's own folder and ports.
+
+With a database, slurmdbd keeps accounts of its jobs.
+"""
 
 import os
 import pwd
@@ -13,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import slurm_database
 from waiting import wait_for, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +66,7 @@ class Cluster:
         exports = "".join(f"export {name}={value!r}\n" for name, value in self._of_prolog.items())
         (self.scripts / "perseus.conf").write_text(
             f"PERSEUS_DIST={Path(sys.executable).parent / 'perseus-dist'}\nPERSEUS_RECORDS={self.records}\n"
-            f"PERSEUS_DCGM_JOBS={self.dcgm_jobs}\nPERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\nPERSEUS_LOG_FILE={self.log}\n"
+            f"PERSEUS_DCGM_JOBS={self.dcgm_jobs}\nPERSEUS_OPT_IN={self.opted_in}\nPERSEUS_ON_FAILURE={on_failure}\nPERSEUS_LOG_FILE={self.log}\nPERSEUS_ADMIN_COMMENT=yes\n"
             f'if [ "${{SLURMD_NODENAME:-}}" != {without_driver} ]; then\n{exports}fi\nexport PATH={_path()}\n'
         )
 
@@ -105,6 +109,10 @@ class SlurmJob:
         lines = self._cluster.call("scontrol", "show", "job", self.number).splitlines()
         return next((line.strip()[len("Comment=") :] for line in lines if line.strip().startswith("Comment=")), "")
 
+    def admin_comment(self) -> str:
+        """As Slurm's database has it."""
+        return self._cluster.call("sacct", "-X", "-n", "-P", "-j", self.number, "-o", "AdminComment").strip()
+
     def _is_over(self) -> bool:
         states = self._cluster.call("sinfo", "--noheader", "--Node", "--format=%T").split()
         return not any(state.startswith(("completing", "allocated", "draining", "mixed")) for state in states)
@@ -115,7 +123,7 @@ class SlurmJob:
 
 
 @contextmanager
-def slurm_cluster(environ: Mapping[str, str]) -> Iterator[Cluster]:
+def slurm_cluster(environ: Mapping[str, str], *, with_database: bool = False) -> Iterator[Cluster]:
     """Start the daemons, each as its own user, and end them."""
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="perseus-slurm-"))
@@ -129,13 +137,21 @@ def slurm_cluster(environ: Mapping[str, str]) -> Iterator[Cluster]:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
         shutil.chown(key, "munge")
-        (root / "slurm.conf").write_text(_settings(cluster))
+        storage = "AccountingStorageType=accounting_storage/none\n"
+        if with_database:
+            cluster.environ["MYSQL_UNIX_PORT"] = str(stack.enter_context(slurm_database.mariadb(root)))
+            storage = slurm_database.write_settings(root, *_free_ports(1))
+        (root / "slurm.conf").write_text(_settings(cluster, storage))
         (root / "gres.conf").write_text("Name=gpu File=/dev/zero\nName=gpu File=/dev/full\n")
         (root / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=yes\n")
         folder = root / "munge"
         files = (("key-file", "key"), ("socket", "s"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))
         _start(stack, cluster, ["munged", "-F", *(f"--{option}={folder / name}" for option, name in files)], "munge")
         wait_until((folder / "s").exists)
+        if with_database:
+            _start(stack, cluster, ["slurmdbd", "-D"], "slurm")
+            wait_until(lambda: _succeeds(cluster, "sacctmgr", "-n", "show", "cluster"))
+            cluster.call("sacctmgr", "-i", "add", "cluster", "perseus")
         _start(stack, cluster, ["slurmctld", "-D"], "slurm")
         for node in NODES:
             _start(stack, cluster, ["slurmd", "-D", "-N", node], "root")
@@ -147,6 +163,10 @@ def _idle(cluster: Cluster) -> int:
     command = ["sinfo", "--noheader", "--Node", "--format=%T"]
     done = subprocess.run(command, env=cluster.environ, capture_output=True, text=True, check=False)
     return done.stdout.split().count("idle")
+
+
+def _succeeds(cluster: Cluster, *command: str) -> bool:
+    return subprocess.run(command, env=cluster.environ, capture_output=True, check=False).returncode == 0
 
 
 def _start(stack: ExitStack, cluster: Cluster, command: Sequence[str], user: str) -> None:
@@ -167,7 +187,7 @@ def _start(stack: ExitStack, cluster: Cluster, command: Sequence[str], user: str
     stack.callback(end)
 
 
-def _settings(cluster: Cluster) -> str:
+def _settings(cluster: Cluster, storage: str) -> str:
     host, root = socket.gethostname().partition(".")[0], cluster.root
     ports = _free_ports(1 + len(NODES))
     nodes = "".join(
@@ -189,14 +209,13 @@ SlurmdPidFile={root}/spool/%n.pid
 ProctrackType=proctrack/{"cgroup" if has_cgroups() else "linuxproc"}
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 GresTypes=gpu
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 KillWait=2
-{_documented_settings(cluster)}{nodes}\
+{storage}{_documented_settings(cluster)}{nodes}\
 PartitionName=all Nodes={",".join(NODES)} Default=YES MaxTime=30 OverSubscribe=EXCLUSIVE
 """
 

@@ -470,6 +470,22 @@ def test_a_stalled_trainer_loses_its_clock_until_it_comes_back() -> None:
     assert world.requests[-1][1] == 1200
 
 
+def test_a_rank_that_waits_as_long_as_the_iteration_before_has_not_stalled() -> None:
+    """Several seconds for the first gradient, where instructions take long and microbatches are few."""
+    world = make_world()
+    connect(world, table(1, ((1200,) * 6,)), switch())
+    world.iterate(0, 1, gap_ms=4000)
+    num_requests = len(world.requests)
+    world.iterate(1, 3, gap_ms=4000)
+    assert world.requests[num_requests:] == []
+    assert all(report.kind_times for report in world.reports[1:])
+    stopped = world.now
+    world.advance(world.now + 10 * S, BLOCKING_W)
+    at, clock = world.requests[-1]
+    assert clock is None
+    assert 6 * S < at - stopped < 6.3 * S
+
+
 def test_evaluation_and_what_does_not_fit_run_released() -> None:
     world = make_world()
     connect(world, table(1, ((1200,) * 6,)), switch())

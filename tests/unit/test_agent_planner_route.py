@@ -23,6 +23,7 @@ def test_the_owner_that_a_replica_names_comes_next_and_at_once() -> None:
     assert route.take_redirect()
     assert not route.take_redirect()
     assert route.choose(NAMED) == "z:1"
+    assert not route.is_named
     route.note_end()
     assert route.choose(NAMED) == "a:1", "the one that knew the owner knows the next one, too"
     assert not route.take_redirect()
@@ -33,6 +34,7 @@ def test_an_owner_that_is_dead_and_named_is_not_asked_next() -> None:
     route.choose(NAMED)
     route.note_redirect("a:1")
     assert route.choose(NAMED) == "a:1"
+    assert route.is_named
     route.note_end()
     assert route.choose(NAMED) == "b:1"
 

@@ -139,7 +139,11 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         ),
         pytest.param(9293, "settled_energy", id="heat as blocking power is measured"),
         pytest.param(9092, "profile_truth", id="a straggler comes back in the middle of a clock"),
-        pytest.param(9105, "reported_saving", id="a straggler comes again before it is waited for again"),
+        pytest.param(
+            9105,
+            "reported_saving settled_time",
+            id="a straggler comes again before it is waited for again, and a link of one pipeline is slow",
+        ),
         pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
         pytest.param(9028, "settled_time", id="power caps of all replicas of a stage", marks=pytest.mark.stress),
         pytest.param(9307, "settled_time", id="a rank 2 percent slow, and no straggler", marks=pytest.mark.stress),
@@ -149,6 +153,11 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(8123, "settled_time", id="noise beside a slow link", marks=pytest.mark.stress),
         pytest.param(11009, "settled_time", id="noise, and a run that begins in a sweep", marks=pytest.mark.stress),
         pytest.param(11044, "settled_time", id="a rank 3 percent slow after a power cap", marks=pytest.mark.stress),
+        pytest.param(17032, "settled_plan", id="a rank waits for several seconds", marks=pytest.mark.stress),
+        pytest.param(17038, "waiting", id="heat, and long after it the power cap of all", marks=pytest.mark.stress),
+        pytest.param(17054, "reported_saving", id="probes of three short iterations", marks=pytest.mark.stress),
+        pytest.param(17078, "profile_truth", id="a whole node 8 percent slow", marks=pytest.mark.stress),
+        pytest.param(17114, "settled_time", id="a link is well again before its plan", marks=pytest.mark.stress),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perseus_dist.agent.link.relay_route import GRACE_S, RelayRoute
 from perseus_dist.planner.service.node_outbox import ReplyBatch, split
-from perseus_dist.relay.uplink_batch import MAX_MESSAGE_BYTES, PERIOD_S, UplinkBatch
+from perseus_dist.relay.uplink_batch import BEAT_S, MAX_MESSAGE_BYTES, PERIOD_S, UplinkBatch
 from perseus_dist.rpc.limits import MAX_NODE_FRAMES
 from perseus_dist.rpc.node_wire import (
     Closed,
@@ -106,9 +106,9 @@ def test_telemetry_waits_for_that_of_all_agents_and_nothing_else_waits() -> None
     assert batch.due_s == 0.0
     assert [len(part) for part in batch.take()] == [2]
     batch.add(1, TELEMETRY, 10.0)
-    assert batch.due_s == 10.0 + PERIOD_S
+    assert batch.due_s == pytest.approx(10.0 + PERIOD_S - BEAT_S)
     batch.add(2, TELEMETRY, 10.4)
-    assert batch.due_s == 10.4
+    assert batch.due_s == pytest.approx(10.4)
     assert [frame for part in batch.take() for frame in part] == [(1, TELEMETRY), (2, TELEMETRY)]
     batch.add(1, TELEMETRY, 11.0)
     batch.add(1, DRIFT, 11.1)
@@ -118,6 +118,19 @@ def test_telemetry_waits_for_that_of_all_agents_and_nothing_else_waits() -> None
     batch.add(1, TELEMETRY, 12.0)
     assert batch.due_s == 12.0
     assert batch.num_bytes == len(TELEMETRY)
+
+
+@pytest.mark.parametrize(("now_s", "wall_s"), [(5.03, 0.0), (5.03, 1.7e9 + 0.04), (0.0, -0.01), (86_400.001, 3.3)])
+def test_telemetry_of_all_nodes_goes_at_the_same_beats_of_the_wall_clock(now_s: float, wall_s: float) -> None:
+    batch = UplinkBatch(wall_s)
+    batch.add(1, Opened(), now_s - 1.0)
+    list(batch.take())
+    batch.add(1, TELEMETRY, now_s)
+    due_s = batch.due_s
+    assert due_s is not None
+    assert now_s - 1e-6 <= due_s < now_s + BEAT_S + 1e-6
+    beats = (due_s + wall_s) / BEAT_S
+    assert beats == pytest.approx(round(beats), abs=1e-4)
 
 
 def test_a_batch_is_cut_where_a_message_would_be_too_long() -> None:

@@ -240,3 +240,20 @@ def test_one_probe_shows_that_a_rank_takes_less_than_profiled_and_two_that_it_ta
     assert watch.misstated == ({1: pytest.approx(ratio - 1)} if is_misstated else {})
     watch.begin_plan(40, [0])
     assert watch.misstated == {}
+
+
+def test_a_probe_is_told_of_when_all_ranks_have_told() -> None:
+    watch = begun()
+    probed = watch.guard.order_probe(18)
+    assert watch.has_heard_all
+    one = IterationReport(
+        iteration=probed.stop - 1,
+        time_s=1.0,
+        energy_j=1.0,
+        pipeline_time_s=1.0,
+        point=NO_POINT,
+        kind_times=(KindTime(kind="F", time_ratio=0.9, requested_mhz=1000),),
+    )
+    for rank in range(NUM_RANKS):
+        watch.observe(rank, rank, one, is_planned=False, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
+        assert watch.has_heard_all == (rank == NUM_RANKS - 1)

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
 from perseus_dist.errors import PlanningError
 from perseus_dist.messages.from_planner import ProfileAck, Refused, Release
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import Fact, TargetChosen
+from perseus_dist.planner.job.facts import Fact, TableAhead, TargetChosen
+from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import (
@@ -19,6 +21,7 @@ from perseus_dist.planner.lifecycle.events import (
     Persist,
     PlanExpected,
     PlanFailed,
+    PlanReady,
     Refuse,
     Send,
     SendTable,
@@ -42,6 +45,11 @@ REQUEST = PlanningRequest(
     blocking_power_w=(),
     tp_size=1,
     switch_latency_s=0.0,
+)
+
+
+SUMMARY = FrontierSummary(
+    time_ps=(2,), total_uj=(5,), lower_bound_uj=(4,), baseline_time_ps=2, baseline_uj=6, total_blocking_uw=7
 )
 
 
@@ -86,6 +94,7 @@ class World:
         self.planning: Future[PlanResult] | Exception = Future()
         self.expected: float | None = None
         self.left_s: tuple[float, ...] = ()
+        self.is_replica = False
         self.counters = Counters()
         monkeypatch.setattr(job_actor, "step", self.step)
         self.actor = JobActor(
@@ -95,7 +104,15 @@ class World:
             streams=self,
             counters=self.counters,
             forget=self.done.append,
+            withdraw=self.withdraw,
         )
+
+    def withdraw(self, job_id: str, trouble: str) -> bool:
+        """As a replica does it."""
+        if self.is_replica:
+            self.done.append(f"{job_id}: {trouble}")
+            self.actor.abandon("given up")
+        return self.is_replica
 
     def step(self, _job: Job, event: object, _now_s: float) -> list[Effect]:
         self.events.append(event)
@@ -133,6 +150,11 @@ def run(monkeypatch: pytest.MonkeyPatch, test: Callable[[World], Awaitable[None]
             await test(World(monkeypatch))
 
     asyncio.run(main())
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.01)
 
 
 async def settled() -> None:
@@ -199,6 +221,25 @@ def test_a_broken_disk_withholds_acknowledgements_and_nothing_else(monkeypatch: 
     run(monkeypatch, test)
 
 
+def test_a_replica_says_nothing_of_what_its_store_has_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        world.is_replica = True
+        world.put(persist(1.1), send("a"))
+        world.put(persist(1.2), send("b"))
+        world.effects = [persist(1.3), Answer(accepted=True, reason="")]
+        answer = world.actor.begin(Tick())
+        world.disk.asked[0][1].set_exception(StoreError("the database is away"))
+        for _, done in world.disk.asked[1:]:
+            done.set_result(None)
+        await settled()
+        world.put(send("c"))
+        assert world.done == ["job: the database is away"]
+        assert not answer.result().accepted
+        assert not (await world.actor.ask(Tick())).accepted
+
+    run(monkeypatch, test)
+
+
 def test_operators_are_answered_once_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(world: World) -> None:
         for failure, accepted in ((None, True), (StoreError("disk full"), False)):
@@ -260,5 +301,25 @@ def test_a_cancelled_plan_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(world.events) == 2
         assert isinstance(world.planning, Future)
         assert world.planning.cancelled()
+
+    run(monkeypatch, test)
+
+
+def test_no_worker_is_asked_where_the_plan_was_made_ahead_unless_it_is_of_no_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result = PlanResult(
+        request_id=3, revision=1, summary=SUMMARY, tables=(), frontier_npz=b"", profile_csv=b"", is_first=True
+    )
+    made = TableAhead(digest="", summary=SUMMARY, tables=(), frontier_npz=b"", profile_csv=b"", is_first=True)
+
+    async def test(world: World) -> None:
+        world.planning = WorkerDiedError("was asked")
+        world.put(StartPlanning(request=REQUEST, made=made))
+        await until(lambda: len(world.events) > 1)
+        assert [event for event in world.events if isinstance(event, PlanReady)] == [PlanReady(result=result)]
+        world.put(StartPlanning(request=REQUEST, made=replace(made, tables=(b"table",))))
+        await until(lambda: len(world.events) > 3)
+        assert world.events[-1] == PlanFailed(request_id=3, reason="was asked", transient=True)
 
     run(monkeypatch, test)

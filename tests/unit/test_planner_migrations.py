@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_planner_store import OF_VERSION_1, OF_VERSION_3, OF_VERSION_4
+from test_planner_store import OF_VERSION_1, OF_VERSION_3, OF_VERSION_4, OF_VERSION_6
 
 from perseus_dist.planner.job.facts import Fact, TableMade
 from perseus_dist.planner.job.job_policy import Policy
@@ -24,6 +24,7 @@ EXPECTED: dict[int, dict[str, tuple[Fact, ...]]] = {
     3: {"third": OF_VERSION_3},  # in a database of version 2 that was taken over
     4: {"fourth": OF_VERSION_4},  # likewise, of version 3
     5: {"fifth": OF_VERSION_4},  # likewise, of version 4
+    6: {"sixth": OF_VERSION_6},  # likewise, of version 5
 }
 """Each version's jobs with a fact of every kind; all have one under its plan besides."""
 

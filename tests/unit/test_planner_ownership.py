@@ -207,6 +207,30 @@ def test_a_replica_that_is_cut_off_serves_no_job_beyond_its_lease() -> None:
     played(play)
 
 
+def test_a_job_that_cannot_be_stored_is_given_up_and_goes_on_from_what_is_stored() -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        owner, other = fleet.replicas
+        for job in JOBS[:2]:
+            await owner.attach(job)
+            assert owner.write(job, fact(1))
+            owner.jobs[job].append(fact(1))
+        before = dict(owner.ownership.epochs)
+        owner.jobs[JOBS[0]].append(fact(2))  # which the store refuses
+        owner.ownership.withdraw(JOBS[0], "the disk is full")
+        owner.ownership.withdraw(JOBS[0], "again")
+        assert "the disk is full" in owner.endings[JOBS[0]].reason or "again" in owner.endings[JOBS[0]].reason
+        assert JOBS[0] not in owner.jobs
+        assert set(owner.ownership.epochs) == {JOBS[1]}
+        assert await other.attach(JOBS[0]) == owner.leases.address
+        await owner.ownership.beat()
+        assert owner.jobs[JOBS[0]] == [fact(1)]
+        assert owner.ownership.epochs[JOBS[0]] > before[JOBS[0]]
+        assert owner.ownership.epochs[JOBS[1]] == before[JOBS[1]]
+
+    asyncio.run(play())
+
+
 def test_a_replica_that_leaves_hands_everything_over_at_once() -> None:
     async def play() -> None:
         fleet = Fleet(2)

@@ -33,6 +33,7 @@ from perseus_dist.planner.job.facts import (
     SweepBegun,
     SweepEnded,
     SwitchDecided,
+    TableAhead,
     TableMade,
     TargetChosen,
 )
@@ -166,10 +167,29 @@ OF_VERSION_4: tuple[Fact, ...] = (
     PaceChosen(slowdown=1.0 + 2**-50, budget="hall"),
     OF_VERSION_3[-1],
 )
-FACTS: tuple[Fact, ...] = (
+OF_VERSION_6: tuple[Fact, ...] = (
     *OF_VERSION_4[:-2],
     PaceChosen(slowdown=1.0 + 2**-50, budget="", price="cheap"),
     OF_VERSION_4[-1],
+)
+FACTS: tuple[Fact, ...] = (
+    *OF_VERSION_6[:-1],
+    TableAhead(
+        digest="9f" * 32,
+        summary=FrontierSummary(
+            time_ps=(2**62,),
+            total_uj=(5,),
+            lower_bound_uj=(4,),
+            baseline_time_ps=2**62,
+            baseline_uj=6,
+            total_blocking_uw=7,
+        ),
+        tables=(b"\x00\xff", b""),
+        frontier_npz=b"PK",
+        profile_csv=b"stage,instruction\n",
+        is_first=True,
+    ),
+    OF_VERSION_6[-1],
 )
 OWN_FACTS: tuple[Fact, ...] = (
     BudgetSet(
@@ -308,6 +328,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
         "saved",
         "over",
         "pace",
+        f"ahead/{'9f' * 32}/",
         "straggler/node/",
         "baseline",
     ]
@@ -355,7 +376,7 @@ def test_a_newer_schema_and_a_foreign_database_are_left_alone(path: Path) -> Non
         Store(path)
 
 
-PLANS = (TableMade, OwnTableMade, SwitchDecided)
+PLANS = (TableMade, TableAhead, OwnTableMade, SwitchDecided)
 
 
 def hundred_jobs(path: Path) -> None:

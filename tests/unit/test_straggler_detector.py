@@ -300,6 +300,19 @@ def test_a_power_cap_that_a_hot_gpu_meets_as_its_peers_do_is_no_heat() -> None:
     assert found == [[], [], [Cause.THERMAL], [Cause.THERMAL]]
 
 
+def test_readings_far_apart_are_no_row() -> None:
+    """Heat once, and twelve seconds later the power cap that all GPUs share."""
+    at_cap = replace(HOT, event_reasons=0x4, observed_mhz=1230, temperature_c=45.0)
+    found = []
+    for first_s in (18.0, 30.0):
+        job = Job()
+        job.run(18)
+        for at_s, reading in zip((first_s, 30.6, 31.2), (HOT, at_cap, at_cap), strict=True):
+            assert job.detector.observe_gpu(6, reading, at_s) == ""
+        found.append([verdict.cause for verdict in job.detector.judge(31.5).verdicts])
+    assert found == [[], [Cause.THERMAL]]
+
+
 def test_times_take_over_what_nvml_predicted() -> None:
     job = Job()
     job.run(30)

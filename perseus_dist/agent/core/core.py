@@ -282,7 +282,7 @@ class AgentCore:
 
     @property
     def _stall_ns(self) -> int:
-        return self._last_boundary_ns + self._lease_ns + self._tracker.durations.longest_run_ns
+        return self._last_boundary_ns + self._lease_ns + self._tracker.durations.longest_silence_ns
 
     def _pass_boundary(self, timed: "TimedBoundary", now_ns: int, looked_ns: int | None) -> None:
         effect = self._tracker.follow(timed, now_ns, looked_ns)

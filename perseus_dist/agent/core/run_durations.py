@@ -11,7 +11,7 @@ from perseus_dist.agent.measuring.drift import DriftWatch
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.agent.measuring.kind_times import KindTimes
 
-_MAX_RUN_NS = 60_000_000_000
+_MAX_SILENT_NS = 60_000_000_000
 
 
 class Awaited(NamedTuple):
@@ -29,11 +29,7 @@ class Awaited(NamedTuple):
 
 
 class RunDurations:
-    """Passes durations of runs on to the pilot, to the watch for drift and to the reports of kind times.
-
-    Attributes:
-        longest_run_ns: [ns] of all runs, up to a minute.
-    """
+    """Passes durations of runs on to the pilot, to the watch for drift and to the reports of kind times."""
 
     def __init__(
         self, order: Sequence[Work], *, pilot: Pilot, clock: HeldClock, drift: DriftWatch, kind_times: KindTimes
@@ -46,7 +42,16 @@ class RunDurations:
         self._exact_runs = ExactRuns(self._learn, kind_times.forget)
         self._late_ns: int | None = None  # at most, of the boundaries being passed; None where their times are exact
         self._since_ns = 0  # the rank has surely not been longer where it is
-        self.longest_run_ns = 0
+        self._longest_run_ns = 0
+        self._wait_ns, self._wait_before_ns = 0, 0  # the longest of this iteration, and of the one before
+
+    @property
+    def longest_silence_ns(self) -> int:
+        """[ns] the longest run, and the longest wait of this iteration and the last one, together up to a minute.
+
+        A first stage waits for its first gradient, and a last one for the others' last, as long as several runs take.
+        """
+        return min(self._longest_run_ns + max(self._wait_ns, self._wait_before_ns), _MAX_SILENT_NS)
 
     def look(self, now_ns: int, looked_ns: int | None) -> None:
         """The boundaries that follow were passed since the look at ``looked_ns``; None where their times are exact."""
@@ -58,7 +63,8 @@ class RunDurations:
 
     def end_run(self, run: Run, clocks_mhz: tuple[int, ...] | None) -> None:
         """An instruction has ended, in an iteration at these clocks."""
-        self.longest_run_ns = min(max(self.longest_run_ns, run.duration_ns), _MAX_RUN_NS)
+        self._longest_run_ns = max(self._longest_run_ns, run.duration_ns)
+        self._wait_ns = max(self._wait_ns, run.idle_ns)
         clock_mhz = None if clocks_mhz is None else clocks_mhz[run.place]
         is_held = clock_mhz is not None and self._clock.was_held(clock_mhz, run.begin.time_ns)
         ran_at = RanAt(clocks_mhz, clock_mhz if is_held else None)
@@ -68,6 +74,7 @@ class RunDurations:
     def end_iteration(self, tail_ns: int) -> None:
         """An iteration has ended, so long after its last instruction."""
         self._pilot.remember_tail(tail_ns)
+        self._wait_ns, self._wait_before_ns = 0, max(self._wait_ns, tail_ns)
 
     def add_device_time(self, sequence: int, iteration: int, device_ns: int) -> None:
         """When the device passed a boundary, after its iteration's first."""

@@ -158,8 +158,8 @@ class PlannerLink(threading.Thread):
     def _relay_for(self, planner: PlannerAddress) -> str | None:
         """The relay's socket, if the next stream is to go by way of it."""
         now_s = time.monotonic()
-        if self._relay is None or self._planners.owner or not self._route.is_relayed(now_s):
-            return None  # a relay knows the planner that is named, and no other replica
+        if self._relay is None or not self._planners.is_named or not self._route.is_relayed(now_s):
+            return None  # a relay knows the planners that are named, and no other replica
         if why := why_not(Path(self._relay), has_token=bool(planner.token)):
             self._give_up_relay(why)
             return None

@@ -36,6 +36,11 @@ class PlannerRoute:
             self._named, self._index, self.owner = addresses, 0, ""
         return self.owner or addresses[self._index]
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the address that was chosen last is one that the user has named."""
+        return not self.owner or self.owner in self._named
+
     def note_redirect(self, owner: str) -> None:
         """A replica has said that another one has the job."""
         self.owner = owner

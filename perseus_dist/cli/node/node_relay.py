@@ -16,9 +16,9 @@ example:
   perseus-dist node-relay --planner planner.example:50151 --tls-ca ca.pem --socket /run/user/1000/perseus/relay.sock
 
 One per node, as a user without rights. Agents whose environment has PERSEUS_NODE_RELAY=SOCKET send their streams to
-the planner this way, if their jobs name the same HOST:PORT; others, and all of them whenever the relay is not there,
-connect to the planner themselves. It adds no rights: each agent is known to the planner by its own token. Without
---group it takes agents of its own user alone; with it, jobs need tokens.
+the planner this way, if their jobs name the same HOST:PORT, or one of those that it names; others, and all of them
+whenever the relay is not there, connect to the planner themselves. It adds no rights: each agent is known to the
+planner by its own token. Without --group it takes agents of its own user alone; with it, jobs need tokens.
 """
 
 
@@ -35,7 +35,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--planner", required=True, metavar="HOST:PORT", help="the planner, as jobs name it")
+    parser.add_argument(
+        "--planner",
+        required=True,
+        metavar="HOST:PORT",
+        help="the planner, as jobs name it; several replicas with commas between",
+    )
     parser.add_argument("--socket", required=True, type=Path, metavar="PATH", help="where to listen for agents")
     parser.add_argument(
         "--group", metavar="NAME", help="group whose members may connect, or its number (default: this user alone)"
@@ -64,9 +69,11 @@ def run(args: argparse.Namespace) -> int:
     from perseus_dist.relay.process import RelayConfig, run_relay
     from perseus_dist.rpc.connection import ClientTls, channel_credentials
 
-    host, colon, port = args.planner.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise RelayOptionsError(f"--planner {args.planner}: expected HOST:PORT, as in 127.0.0.1:50151")
+    planners = tuple(dict.fromkeys(one.strip() for one in args.planner.split(",")))
+    for planner in planners:
+        host, colon, port = planner.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise RelayOptionsError(f"--planner {args.planner}: expected HOST:PORT, as in 127.0.0.1:50151")
     if (args.tls_cert is None) != (args.tls_key is None):
         raise RelayOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
     tls = None
@@ -74,5 +81,5 @@ def run(args: argparse.Namespace) -> int:
         tls = ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key)
         channel_credentials(tls)  # refused here, before anything is written
     begin_log(args.log_format, text="%(asctime)s node relay: %(message)s")
-    asyncio.run(run_relay(RelayConfig(planner=args.planner, socket_path=args.socket, group=args.group, tls=tls)))
+    asyncio.run(run_relay(RelayConfig(planners=planners, socket_path=args.socket, group=args.group, tls=tls)))
     return 0

@@ -134,18 +134,27 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before gRPC is imported: else each failed handshake is a line
     from perseus_dist.cli.settings.defaults import log_sources
     from perseus_dist.planner.service.server import serve
+    from perseus_dist.planner.store.state_dir import removed_unless_kept
 
     # An embedded one writes into its job's log, where the agent of rank 0 tells the job's phases.
     level = logging.WARNING if args.embedded and os.environ.get("PERSEUS_LOG") != "debug" else logging.INFO
     begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s", level=level)
     log_sources(args, _log)
-    config = _config(args)
-    facts = _open_store(args, config)
-    asyncio.run(serve(config, facts, None if facts is None else facts.leases))
+    state_dir = _state_dir(args)
+    with removed_unless_kept(state_dir) as keep:
+        config = _config(args, state_dir)
+        facts = _open_store(args, config)
+        asyncio.run(serve(config, facts, None if facts is None else facts.leases, on_serving=keep))
     return 0
 
 
-def _config(args: argparse.Namespace) -> "ServerConfig":
+def _state_dir(args: argparse.Namespace) -> Path | None:
+    from perseus_dist.rpc.state_folder import default_state_dir
+
+    return args.state_dir or (None if args.embedded else default_state_dir())
+
+
+def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
     from perseus_dist.planner.access.address import AddressError, parse_address, parse_host
     from perseus_dist.planner.access.auth import load_operator_token, new_token
     from perseus_dist.planner.access.tls import ServerTls, server_credentials
@@ -153,7 +162,6 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     from perseus_dist.planner.runtime.signal_files import check_folder
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
-    from perseus_dist.rpc.state_folder import default_state_dir
 
     try:
         bind = parse_address(args.bind)
@@ -184,7 +192,6 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
     metrics = metrics_endpoint(args)
     if args.address_file is not None:
         check_writable(args.address_file)
-    state_dir = args.state_dir or (None if args.embedded else default_state_dir())
     if state_dir is not None:
         make_state_dir(state_dir)
     # That of an embedded one is new with every start: a process that can read the address file may use it. Other nodes
@@ -208,7 +215,7 @@ def _config(args: argparse.Namespace) -> "ServerConfig":
         job_id=args.job,
         share=None if args.share is None else parse_host(args.share),
         signals=signals,
-        policy=Policy(acts_on_stragglers=args.stragglers == "act", shows_timelines=web is not None),
+        policy=Policy(acts_on_stragglers=args.stragglers == "act", shows_timelines=web is not None, plans_ahead=True),
     )
 
 

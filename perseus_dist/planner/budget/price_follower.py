@@ -22,10 +22,11 @@ from perseus_dist.policies.water_filling import lower_hull
 RESERVE_SHARE, RESERVE_ITERATIONS, RESERVE_S = 0.001, 2.0, 3.0
 """Kept of the time that is left, so that a small delay makes no job late."""
 _SLACK = 2.0  # times the reserve that there has to be, for a job in a hurry to look at prices again
-_MAX_POINTS = 16
+_MAX_POINTS = 32
 _LEAST_DWELL_S = 20.0  # at a point; less is not worth a switch
 _LONGEST_PLAN_S = 3600.0
 _WATCHED_S, _WATCHED_ITERATIONS = 60.0, 10  # behind a look at how long iterations really take
+_SURE = 100  # times what a look is unsure by
 _GAIN = 0.3
 _LEAST_DEGREE, _MOST_DEGREE = 0.8, 1.5
 _STORED_EVERY_S = 10.0
@@ -78,6 +79,34 @@ class PricedJob:
     is_known: bool = True
 
 
+@dataclass(slots=True)
+class _Degree:
+    """How long iterations really take against what is planned, pauses between them included.
+
+    Attributes:
+        value: Of the newest that were watched.
+    """
+
+    value: float = 1.0
+    _since: tuple[float, int, float] | None = None  # since when, from which count, at which time [s]
+
+    def reset(self, planned_s: float | None = None) -> None:
+        """Begin to watch anew, unless iterations are planned to take this long [s] still."""
+        if planned_s is None or (self._since is not None and self._since[2] != planned_s):
+            self._since = None
+
+    def note(self, now_s: float, counted: int, planned_s: float, least_s: float) -> None:
+        """An iteration has ended since the last look; so long at least is watched before something is learnt [s]."""
+        if self._since is None:
+            self._since = now_s, counted, planned_s
+            return
+        since_s, before, _ = self._since
+        if now_s - since_s >= least_s and counted - before >= _WATCHED_ITERATIONS:
+            degree = (now_s - since_s) / ((counted - before) * planned_s)
+            self.value += _GAIN * (min(max(degree, _LEAST_DEGREE), _MOST_DEGREE) - self.value)
+            self._since = now_s, counted, planned_s
+
+
 class PriceFollower:
     """One job of a price policy.
 
@@ -104,9 +133,10 @@ class PriceFollower:
         self._finish_s: float | None = None
         self._is_hurrying = False
         self.num_plans = 0
-        self._degree = 1.0
-        self._watched: tuple[float, int, float] | None = None  # since when, from which count, at which time [s]
+        self._degree = _Degree()  # soon known, so that the deadline is kept
+        self._sure_degree = _Degree()  # and without what looks now and then make of it, to plan by
         self._counted = -1
+        self._looked_s = 0.0
 
     def begin_at(self, job: Job | None) -> PriceProgress:
         """Count from where a job is now, or is first heard of."""
@@ -180,11 +210,11 @@ class PriceFollower:
                 is_known=demand is not None,
             )
         self._watch(now_s, demand)
-        own_s = demand.points.times_s[0] * self._degree
+        own_s = demand.points.times_s[0] * self._degree.value
         reserve_s = RESERVE_SHARE * time_left_s + RESERVE_ITERATIONS * own_s + RESERVE_S
         spare_s = time_left_s - left * own_s
         self._is_hurrying = spare_s < reserve_s * (_SLACK if self._is_hurrying else 1.0)
-        asked_s = demand.points.times_s[demand.point_at(demand.pace)] * self._degree if demand.pace else own_s
+        asked_s = demand.points.times_s[demand.point_at(demand.pace)] * self._degree.value if demand.pace else own_s
         is_on_time, reason = spare_s >= 0, ""
         if self._is_hurrying:
             self._forget_way()
@@ -222,7 +252,7 @@ class PriceFollower:
         assert signal.content is not None
         now_s = now.timestamp()
         if self._has_ended(now_s, demand, signal):
-            points, kept = _thinned(demand.points, self._degree)
+            points, kept = _thinned(demand.points, self._sure_degree.value)
             slots = outlook(signal.content, now, within_s)
             found = pace(points, slots, left)
             stretches = [(one.duration_s, kept[one.point]) for one in found.stretches[0]]
@@ -237,19 +267,15 @@ class PriceFollower:
     def _watch(self, now_s: float, demand: Demand) -> None:
         """Learn how long iterations take against what is planned, pauses between them included."""
         counted, planned_s = self._progress.done, demand.points.times_s[demand.point_at(demand.pace)]
-        if not demand.is_settled or (self._watched is not None and self._watched[2] != planned_s):
-            self._watched = None
+        since_look_s, self._looked_s = now_s - self._looked_s, now_s
+        for degree in (self._degree, self._sure_degree):
+            degree.reset(planned_s if demand.is_settled else None)
         has_moved, self._counted = counted != self._counted, counted
         if not has_moved or not demand.is_settled:
             return
-        if self._watched is None:
-            self._watched = now_s, counted, planned_s
-            return
-        since_s, before, _ = self._watched
-        if now_s - since_s >= _WATCHED_S and counted - before >= _WATCHED_ITERATIONS:
-            degree = (now_s - since_s) / ((counted - before) * planned_s)
-            self._degree += _GAIN * (min(max(degree, _LEAST_DEGREE), _MOST_DEGREE) - self._degree)
-            self._watched = now_s, counted, planned_s
+        self._degree.note(now_s, counted, planned_s, _WATCHED_S)
+        unsure_s = min(since_look_s, planned_s)  # of when the iteration has ended, or how much of the next is done
+        self._sure_degree.note(now_s, counted, planned_s, max(_WATCHED_S, _SURE * unsure_s))
 
 
 def _position(job: Job) -> tuple[str, int | None]:

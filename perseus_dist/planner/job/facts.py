@@ -222,6 +222,25 @@ class TableMade(_Keyed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableAhead(_Keyed):
+    """A frontier has been planned for a shape that the job does not have yet; its tables have no revision of the job's.
+
+    Attributes:
+        digest: Of the request that it answers: all that it depends on.
+        summary, tables, frontier_npz, profile_csv, is_first: As of ``TableMade``.
+    """
+
+    digest: str
+    summary: FrontierSummary
+    tables: tuple[bytes, ...]
+    frontier_npz: bytes
+    profile_csv: bytes
+    is_first: bool
+
+    KEY = "ahead/{0.digest}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTableMade(_Keyed):
     """A frontier of one pipeline alone has been planned, which has slow ranks.
 
@@ -423,6 +442,7 @@ Fact = (
     | SweepEnded
     | SamplesReceived
     | TableMade
+    | TableAhead
     | OwnTableMade
     | SwitchDecided
     | TargetChosen

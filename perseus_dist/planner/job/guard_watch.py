@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.job_status import GuardFigures
@@ -86,6 +86,7 @@ class GuardWatch:
     _newest: int = -1
     _speeds: dict[int, _Speed] = field(default_factory=dict)
     _at_full: dict[int, deque[float]] = field(default_factory=dict)  # by rank, in probes since the newest switch
+    _noted_at_full: int = -1  # the newest iteration of these
 
     @property
     def figures(self) -> GuardFigures:
@@ -94,6 +95,11 @@ class GuardWatch:
         return GuardFigures(
             reference_s=guard.reference_s or 0.0, lost_s=guard.lost_s, probes=guard.num_probes, falls=self.num_falls
         )
+
+    @property
+    def has_heard_all(self) -> bool:
+        """Whether all ranks have told of the newest iteration that ``misstated`` knows, or will not."""
+        return self._newest >= self._noted_at_full
 
     @property
     def instruction_excess(self) -> float:
@@ -149,11 +155,12 @@ class GuardWatch:
             allowed: [s] at full clocks -> [s] that the target allows.
         """
         if report.kind_times:
-            ratio = fmean([one.time_ratio for one in report.kind_times])
+            ratio = sum([one.time_ratio for one in report.kind_times]) / len(report.kind_times)
             if is_planned:
                 self._note_speed(rank, ratio, is_held_slow=is_held_slow)
             elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
                 self._note_at_full(rank, ratio)
+                self._noted_at_full = report.iteration
         if report.iteration <= self._newest and report.iteration not in self._parts:
             return False
         part = self._parts.setdefault(report.iteration, _Part())
@@ -185,6 +192,7 @@ class GuardWatch:
         """Training goes on from an earlier iteration, this one: what was set for later ones is not waited for."""
         self._parts.clear()
         self._newest = min(self._newest, iteration)
+        self._noted_at_full = min(self._noted_at_full, iteration)
         self.swept_until = min(self.swept_until, iteration)
         self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
 
@@ -286,7 +294,7 @@ class GuardWatch:
         speed.newest.append(ratio)
         if len(speed.newest) < _NUM_SPEEDS:
             return
-        now = median(speed.newest)
+        _, now, _ = sorted(speed.newest)
         if is_held_slow and now < 1 + max(_AS_PROFILED, 4 * self.guard.noise):
             self.guard.suspect(f"rank {rank} is held to be slow and takes what the profile says")
         if speed.usual and now < min(_FASTER, 1 - 4 * self.guard.noise) * speed.usual:

@@ -21,6 +21,8 @@ class Policy:
         max_saving_doubt: Share of the energy at the maximum clock that a plan may lose between two measured clocks.
         plans_between_clocks: Whether plans may ask for clocks that lie between those that were measured.
         carries_stages: Whether a job in another shape is planned with what was measured of its stages before.
+        plans_ahead: Whether plans for shapes that the job may come back in are made while it is under a plan.
+        ahead_after_s: From the newest request for a plan of the job's own to those for other shapes.
         shares_sweep: Whether replicas of a stage measure different clocks.
         num_energy_periods: Periods of the energy counter that a clock is held for, to measure blocking power alone.
         num_profile_periods: The same, to measure a profile, of which one clock is one point of several.
@@ -63,6 +65,8 @@ class Policy:
     max_saving_doubt: float = 0.007
     plans_between_clocks: bool = True
     carries_stages: bool = True
+    plans_ahead: bool = False
+    ahead_after_s: float = 10.0
     shares_sweep: bool = True
     num_energy_periods: int = 100
     num_profile_periods: int = 50

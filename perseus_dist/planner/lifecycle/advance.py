@@ -8,7 +8,6 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
-from perseus_dist.planner.lifecycle.carry import use_stages
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
@@ -31,9 +30,15 @@ from perseus_dist.planner.lifecycle.plan import (
 )
 from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, may_be_misstated, misstated, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
+from perseus_dist.planner.lifecycle.shape_change.carry import use_stages
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
-from perseus_dist.planner.lifecycle.transfers import are_unconfirmed, transfers_are_new, transfers_have_moved
+from perseus_dist.planner.lifecycle.transfers import (
+    are_of_long_ago,
+    are_unconfirmed,
+    transfers_are_new,
+    transfers_have_moved,
+)
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 _MIN_CLOCKS = 2  # less is no choice
@@ -217,8 +222,10 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *_plan_with(job, slow)]
     doubts = doubt(job)
     if why := transfers_have_moved(job, now_s, is_urgent=bool(doubts)):
-        return [*effects, *start_planning(job, why)]
-    if doubts and are_unconfirmed(job):
+        if not are_of_long_ago(job):
+            return [*effects, *start_planning(job, why)]
+        job.enforcement.guard.guard.suspect("transfers that the plan does not know may be over")
+    elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
     elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
         effects += _measure_again(job, range(job.spec.pp_size), now_s, why)

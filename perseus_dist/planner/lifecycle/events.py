@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, ProfileAck, Refused
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts import Fact, TableAhead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 
 # ---- events ----------------------------------------------------------------------------------------------------------
@@ -199,9 +199,14 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlanning:
-    """Ask the planning worker; the answer becomes ``PlanReady`` or ``PlanFailed``."""
+    """Ask the planning worker; the answer becomes ``PlanReady`` or ``PlanFailed``.
+
+    Attributes:
+        made: What a request of the same digest was answered with, so that no worker need be asked; or None.
+    """
 
     request: PlanningRequest
+    made: TableAhead | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,12 @@ from perseus_dist.planner.lifecycle.profile_check import compare_prediction
 from perseus_dist.planner.lifecycle.registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle.restart import restore
 from perseus_dist.planner.lifecycle.schedule import handle_schedule
+from perseus_dist.planner.lifecycle.shape_change.ahead import (
+    handle_ahead_failure,
+    is_ahead_request,
+    keep_ahead,
+    request_ahead,
+)
 from perseus_dist.planner.lifecycle.stragglers.straggler_plans import (
     apply_straggler_plan,
     handle_straggler_plan_failure,
@@ -116,8 +122,12 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
         case PlanReady(result=result):
             if is_own_request(job.detection, result.request_id):
                 return apply_straggler_plan(job, result, now_s)
+            if is_ahead_request(job, result.request_id):
+                return keep_ahead(job, result)
             return apply_plan(job, event, now_s)
         case PlanFailed(request_id=request_id):
+            if is_ahead_request(job, request_id):
+                return handle_ahead_failure(job, event)
             return (
                 handle_straggler_plan_failure(job, event)
                 if is_own_request(job.detection, request_id)
@@ -125,7 +135,7 @@ def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             )
         case Tick():
             told = [*judge(job, now_s), *compare_prediction(job, now_s)]
-            return [*told, *store_saving(job, now_s), *end_of_job(job, now_s)]
+            return [*told, *store_saving(job, now_s), *end_of_job(job, now_s), *request_ahead(job, now_s)]
         case PlannerEnds():
             return store_saving(job, now_s, at_once=True)
         case _ if job.spec is None:
@@ -182,8 +192,10 @@ def _handle_message(job: Job, event: RankMessage, now_s: float) -> list[Effect]:
 
 def _finished(job: Job, phase: Phase, reason: str, effects: list[Effect]) -> list[Effect]:
     """Say what the step has led to, and make all its facts durable at once."""
-    if (job.phase, job.reason) != (phase, reason):
+    if job.phase is not phase or job.reason != reason:
         effects.append(Log(sentence=f"{job.phase}: {job.reason}"))
+    if not effects:
+        return effects
     persists = [effect for effect in effects if isinstance(effect, Persist)]
     if len(persists) < 2:
         return effects

@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import median
 
 from perseus_dist.messages.terms import NO_POINT, T_MIN
-from perseus_dist.planner.job.facts import SAVED_PROFILE, TableMade
+from perseus_dist.planner.job.facts import SAVED_PROFILE, TableAhead, TableMade
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.membership import Membership
@@ -47,12 +47,15 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning.attempts += 1
     job.enter(Phase.PLANNING, why)
     job.planning.snapshots, job.planning.transfers_at_s = snapshots_to_plan(job), job.now_s
-    request = replace(planning_request(job), is_first=_is_first_wanted(job), whole_up_to=job.policy.whole_up_to)
+    request = first_request(job) if _is_first_wanted(job) else planning_request(job)
     job.revisions.given_table = request.revision
+    made = _made_ahead(job, request)
+    if made is not None:
+        effects.append(Log(sentence="the plan was made ahead, while the job had another shape"))
     if not is_blocking_power_known(job):
         estimated_w = max(request.blocking_power_w)
         effects.append(Log(sentence=f"no rank has seen a GPU wait: planning with an estimate of {estimated_w:.0f} W"))
-    return [*effects, StartPlanning(request=request)]
+    return [*effects, StartPlanning(request=request, made=made)]
 
 
 def request_frontier(job: Job, now_s: float) -> list[Effect]:
@@ -80,6 +83,17 @@ def cancel_frontier(job: Job) -> list[Effect]:
 def _is_first_wanted(job: Job) -> bool:
     """Whether a first plan is better than what is in force: anything but a whole frontier that is followed."""
     return job.plan is None or job.plan.is_first or job.switch is None or NO_POINT in job.switch.points
+
+
+def _made_ahead(job: Job, request: PlanningRequest) -> TableAhead | None:
+    """The answer to a request of the same digest, if there is one."""
+    made = job.planning.ahead.made
+    return made.get(request.digest) if made else None
+
+
+def first_request(job: Job) -> PlanningRequest:
+    """The request of a job without a plan that is followed: for a first plan, where its pipeline is large."""
+    return replace(planning_request(job), is_first=True, whole_up_to=job.policy.whole_up_to)
 
 
 def planning_request(job: Job) -> PlanningRequest:
@@ -292,7 +306,7 @@ def _contributions(job: Job) -> tuple[Contribution, ...]:
     measured = of_newest_state({rank: newest_samples(job.profiling, rank) for rank in job.members.places})
     believed = believed_ranks(measured, job.members.places)
     contributions = []
-    for rank, place in job.members.places.items():
+    for rank, place in sorted(job.members.places.items(), key=lambda item: item[1]):  # in whatever order they came
         own = measured[rank] if rank in believed else []
         for taken in {id(found): found for found in (own, saved.get(rank, []))}.values():
             samples = tuple(sample for one in taken for sample in one.samples.samples)

@@ -88,8 +88,9 @@ def misstated(job: Job) -> dict[int, float]:
     long, and none is known to straggle. Where a stage has time to spare, plans of such a profile may be on time. Where
     that happens again GPUs come and go, and the profile is taken as it is.
     """
-    shares, num_before = job.enforcement.guard.misstated, job.profiling.num_misstated_sweeps
-    if not shares or not may_be_misstated(job) or job.spec is None:
+    guard, num_before = job.enforcement.guard, job.profiling.num_misstated_sweeps
+    shares = guard.misstated
+    if not shares or not guard.has_heard_all or not may_be_misstated(job) or job.spec is None:
         return {}
     of_stages: defaultdict[int, list[float]] = defaultdict(list)
     for rank, share in shares.items():

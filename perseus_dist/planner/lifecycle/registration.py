@@ -11,7 +11,6 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankCoords, RankState
 from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.job.timelines import MAX_PIPELINES, Timelines
-from perseus_dist.planner.lifecycle.carry import keep_stages, stages_of_job
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Log, Persist, RankAttached, Refuse, Send, SendTable
 from perseus_dist.planner.lifecycle.run import (
@@ -24,6 +23,8 @@ from perseus_dist.planner.lifecycle.run import (
     shape_differences,
 )
 from perseus_dist.planner.lifecycle.schedule import want_schedule
+from perseus_dist.planner.lifecycle.shape_change.ahead import shape_of_job
+from perseus_dist.planner.lifecycle.shape_change.carry import keep_stages, stages_of_job
 from perseus_dist.planner.lifecycle.sweeping.sweep import resume_sweep
 
 
@@ -106,6 +107,7 @@ def _register(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     found = shape_differences(job.spec, rank)
     keeps_profile, why = fits_profile(found), clauses(found)
     stages = () if keeps_profile or not job.policy.carries_stages else stages_of_job(job)
+    job.planning.ahead.left = shape_of_job(job) if stages else None
     effects = begin_anew(job, why, now_s, keeps_profile=keeps_profile, num_stages=len(stages))
     if not any(isinstance(effect, Log) for effect in effects):  # nothing had been measured
         effects.insert(0, Log(sentence=f"{why}: the job begins anew"))

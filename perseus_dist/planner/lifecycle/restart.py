@@ -20,6 +20,7 @@ from perseus_dist.planner.job.facts import (
     SweepBegun,
     SweepEnded,
     SwitchDecided,
+    TableAhead,
     TableMade,
     TargetChosen,
 )
@@ -95,6 +96,8 @@ def _take(job: Job, fact: Fact) -> None:
                 is_first=fact.is_first,
                 snapshots=fact.snapshots,
             )
+        case TableAhead():
+            job.planning.ahead.made[fact.digest] = fact
         case OwnTableMade():
             job.detection.own_plans[fact.dp_rank] = fact
             job.revisions.given_table = max(job.revisions.given_table, fact.revision)

@@ -3,9 +3,7 @@
 This is the hot path: a thousand ranks, each second, in one process. A message costs a few dictionary look-ups.
 """
 
-from dataclasses import replace
-
-from perseus_dist.messages.from_agent import Telemetry
+from perseus_dist.messages.from_agent import IterationReport, Telemetry
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.membership import RankState
@@ -76,17 +74,13 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
             is_known |= guard_iteration(job, state, report, now_s, is_planned=is_planned)
         of_pipeline = _join(
             pipeline.unfinished,
-            Iteration(
-                number=number,
-                num_parts=1,
-                time_s=report.time_s,
-                pipeline_time_s=report.pipeline_time_s,
-                energy_j=report.energy_j,
-                is_released=report.point == NO_POINT,
-                is_planned=report.point != NO_POINT,
-                followed={dp_rank: (report.table_revision, report.point)},
-                is_live=is_live,
-            ),
+            number,
+            report,
+            is_released=report.point == NO_POINT,
+            is_planned=report.point != NO_POINT,
+            dp_rank=dp_rank,
+            followed=(report.table_revision, report.point),
+            is_live=is_live,
         )
         if of_pipeline.num_parts < job.ranks_per_pipeline:
             continue
@@ -94,7 +88,16 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
         if of_pipeline.is_live:
             pipeline.latest = of_pipeline
             pipeline.recent_times_s.append(of_pipeline.pipeline_time_s)
-        of_job = _join(job.progress.unfinished, replace(of_pipeline, num_parts=1))
+        of_job = _join(
+            job.progress.unfinished,
+            number,
+            of_pipeline,
+            is_released=of_pipeline.is_released,
+            is_planned=of_pipeline.is_planned,
+            dp_rank=dp_rank,
+            followed=of_pipeline.followed[dp_rank],
+            is_live=of_pipeline.is_live,
+        )
         if of_job.num_parts == len(job.progress.pipelines):
             del job.progress.unfinished[number]
             job.num_changes += 1
@@ -105,23 +108,44 @@ def _record_iterations(job: Job, state: RankState, message: Telemetry, now_s: fl
     return is_known
 
 
-def _join(unfinished: dict[int, Iteration], part: Iteration) -> Iteration:
+def _join(
+    unfinished: dict[int, Iteration],
+    number: int,
+    part: IterationReport | Iteration,
+    *,
+    is_released: bool,
+    is_planned: bool,
+    dp_rank: int,
+    followed: tuple[int, int],
+    is_live: bool,
+) -> Iteration:
     """Add a part to an iteration; the oldest goes where too many wait for ranks that never report them."""
-    iteration = unfinished.get(part.number)
+    iteration = unfinished.get(number)
     if iteration is None:
         if len(unfinished) >= NUM_UNFINISHED:
             del unfinished[next(iter(unfinished))]
-        unfinished[part.number] = part
-        return part
+        iteration = unfinished[number] = Iteration(
+            number=number,
+            num_parts=1,
+            time_s=part.time_s,
+            pipeline_time_s=part.pipeline_time_s,
+            energy_j=part.energy_j,
+            is_released=is_released,
+            is_planned=is_planned,
+            followed={dp_rank: followed},
+            is_live=is_live,
+        )
+        return iteration
     iteration.num_parts += 1
-    iteration.time_s = max(iteration.time_s, part.time_s)
-    iteration.pipeline_time_s = max(iteration.pipeline_time_s, part.pipeline_time_s)
+    if part.time_s > iteration.time_s:
+        iteration.time_s = part.time_s
+    if part.pipeline_time_s > iteration.pipeline_time_s:
+        iteration.pipeline_time_s = part.pipeline_time_s
     are_known = iteration.energy_j is not None and part.energy_j is not None
     iteration.energy_j = (iteration.energy_j or 0.0) + (part.energy_j or 0.0) if are_known else None
-    iteration.is_released &= part.is_released
-    iteration.is_planned &= part.is_planned
-    for dp_rank, followed in part.followed.items():
-        if iteration.followed.setdefault(dp_rank, followed) != followed:
-            iteration.followed[dp_rank] = MIXED
-    iteration.is_live &= part.is_live
+    iteration.is_released &= is_released
+    iteration.is_planned &= is_planned
+    if iteration.followed.setdefault(dp_rank, followed) != followed:
+        iteration.followed[dp_rank] = MIXED
+    iteration.is_live &= is_live
     return iteration

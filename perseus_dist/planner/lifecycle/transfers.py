@@ -23,6 +23,7 @@ from perseus_dist.planner.job.state.planning import JobPlan
 
 _MAX_OPEN = 4  # iterations that not all ranks have reported yet
 _MIN_INTERVAL_S = 30.0  # between two plans for the sake of transfers
+_LONG_AGO = 16  # iterations
 _MAX_PLANNED = 3  # snapshots that a plan is on time with
 
 
@@ -93,6 +94,11 @@ def are_unconfirmed(job: Job) -> bool:
         return False
     least_s = _least_change_s(job)
     return least_s is not None and all(have_moved((), snapshot, least_s) for snapshot in _planned(job.plan))
+
+
+def are_of_long_ago(job: Job) -> bool:
+    """Whether the newest transfers were measured so long ago that they may be over: no plan waits for what is."""
+    return job.progress.iteration - job.measured.snapshot_iteration > _LONG_AGO
 
 
 def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from perseus_dist.errors import PerseusError
+from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.events import (
     Answer,
@@ -29,6 +30,7 @@ from perseus_dist.planner.lifecycle.events import (
 from perseus_dist.planner.lifecycle.lifecycle import step
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.store.store import Store
+from perseus_dist.planner.worker.made_ahead import answer_made_ahead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.planning_worker import WorkerDiedError
 
@@ -88,6 +90,7 @@ class JobActor:
         counters: Counters,
         forget: Callable[[str], None],
         changed: Callable[[], None] = lambda: None,
+        withdraw: Callable[[str, str], bool] = lambda _job_id, _trouble: False,
     ) -> None:
         """Begin.
 
@@ -99,6 +102,8 @@ class JobActor:
             counters: The planner's.
             forget: Told the job's name when it is over and its facts are deleted.
             changed: Called when something of the job has that others may go by.
+            withdraw: Called with the job's name and a sentence when a commit has failed; whether the job has been
+                given up for that. Otherwise the planner goes on in memory.
         """
         self.job = job
         self._store = store
@@ -107,6 +112,7 @@ class JobActor:
         self._counters = counters
         self._forget = forget
         self._changed = changed
+        self._withdraw = withdraw
         self._held: deque[_Held] = deque()
         self._unasked: deque[_Held] = deque()  # those of them with commits that the store was not asked for
         self._plans: dict[int, asyncio.Task[None]] = {}
@@ -169,6 +175,8 @@ class JobActor:
                     return
                 else:
                     self._settle(held, held.commit.exception())
+                    if self._is_abandoned:
+                        return
             self._held.popleft()
 
     def _settle(self, held: _Held, failure: BaseException | None) -> None:
@@ -178,6 +186,8 @@ class JobActor:
             held.effects.popleft()
         else:
             self._counters.store_failures += 1
+            if self._withdraw(self.job.job_id, str(failure)):
+                return
             held.effects = deque(without_acknowledgement(held.effects, str(failure)))
             if held.num_unasked:  # then it is the first of those
                 held.num_unasked = 0
@@ -211,7 +221,7 @@ class JobActor:
             case Log():
                 _log.info("job %s: %s", self.job.job_id, effect.sentence)
             case StartPlanning():
-                task = self._loop.create_task(self._plan(effect.request))
+                task = self._loop.create_task(self._plan(effect.request, effect.made))
                 self._plans[effect.request.request_id] = task
             case CancelPlanning():
                 if cancelled := self._plans.pop(effect.request_id, None):
@@ -227,18 +237,21 @@ class JobActor:
             case Persist():
                 raise AssertionError("a commit is waited for, not done")
 
-    async def _plan(self, request: PlanningRequest) -> None:
+    async def _plan(self, request: PlanningRequest, made: TableAhead | None) -> None:
         event: PlanReady | PlanFailed
         began_s = time.monotonic()
 
         def expect(expected_s: float) -> None:
             self.tell(PlanExpected(request_id=request.request_id, expected_s=expected_s))
 
-        expected_s = self._worker.expected_s(request)
-        if expected_s is not None:
-            expect(expected_s)
         try:
-            event = PlanReady(result=await self._worker.plan(request, expect))
+            result = None if made is None else await self._made_ahead(request, made)
+            if result is None:
+                expected_s = self._worker.expected_s(request)
+                if expected_s is not None:
+                    expect(expected_s)
+                result = await self._worker.plan(request, expect)
+            event = PlanReady(result=result)
         except WorkerDiedError as error:
             event = PlanFailed(request_id=request.request_id, reason=str(error), transient=True)
         except PerseusError as error:
@@ -248,6 +261,15 @@ class JobActor:
             event = PlanFailed(request_id=request.request_id, reason="planning failed; the planner's log says how")
         finally:
             self._plans.pop(request.request_id, None)
-        self._counters.planning.observe(time.monotonic() - began_s)
-        self._counters.plans["failed" if isinstance(event, PlanFailed) else "ready"] += 1
+        if not request.is_ahead:
+            self._counters.planning.observe(time.monotonic() - began_s)
+            self._counters.plans["failed" if isinstance(event, PlanFailed) else "ready"] += 1
         self.tell(event)
+
+    async def _made_ahead(self, request: PlanningRequest, made: TableAhead) -> PlanResult | None:
+        """The plan that was made ahead; None where it is of no use, so that the worker is asked as if it were not."""
+        try:
+            return await asyncio.to_thread(answer_made_ahead, request, made)
+        except Exception:
+            _log.exception("job %s: the plan that was made ahead is of no use", self.job.job_id)
+            return None

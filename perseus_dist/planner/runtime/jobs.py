@@ -236,6 +236,13 @@ class Jobs:
     def _forget(self, job_id: str) -> None:
         self._actors.pop(job_id, None)
 
+    def _withdraw(self, job_id: str, trouble: str) -> bool:
+        """One of several replicas says nothing that is not stored: the next owner would contradict it."""
+        if self.ownership is None:
+            return False
+        self.ownership.withdraw(job_id, trouble)
+        return True
+
     def _actor(self, job: Job) -> JobActor:
         return JobActor(
             job,
@@ -245,6 +252,7 @@ class Jobs:
             counters=self.counters,
             forget=self._forget,
             changed=self.budgets.note_change,
+            withdraw=self._withdraw,
         )
 
 

@@ -4,11 +4,13 @@ import asyncio
 import logging
 import sqlite3
 
+import grpc
+
 from perseus_dist.messages.target_text import format_target
 from perseus_dist.planner.access.audit import Audit
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import check_rights, not_found, not_now
+from perseus_dist.planner.access.refusal import RefusalError, check_rights, not_found, not_now
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.planner.runtime.job_actor import JobActor
@@ -63,16 +65,20 @@ class OperatorCalls:
         A caller who leaves meanwhile, or does not wait, changes nothing of that.
 
         Raises:
-            RefusalError: There is no such job, the caller may not, or the job's state does not allow it.
-            TimeoutError: The job has not answered.
+            RefusalError: There is no such job, the caller may not, the job's state does not allow it, or there is no
+                answer in time: the store is slow, or the planner was stopped.
         """
         await self.locate(job_id)
         actor = self.opened(caller, Role.OPERATE, job_id)
         making = asyncio.create_task(self._make(actor, caller, change))
         self._making.add(making)
         making.add_done_callback(self._end)
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            await asyncio.shield(making)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await asyncio.shield(making)
+        except TimeoutError:
+            reason = f"job {job_id} has not answered within {ANSWER_TIMEOUT_S:g} s; look at it before you try again"
+            raise RefusalError(grpc.StatusCode.DEADLINE_EXCEEDED, reason, job_id=job_id) from None
         return actor
 
     async def _make(self, actor: JobActor, caller: Caller, change: Change) -> None:

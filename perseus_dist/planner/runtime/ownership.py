@@ -1,7 +1,7 @@
 """Which jobs one of several replicas owns: taken when a rank or a call comes, or when their owner has died.
 
 ```
-            ensure, orphans of a survey                      lost, fenced, suspended, handed over, left
+            ensure, orphans of a survey                      lost, fenced, suspended, withdrawn, handed over, left
   elsewhere --------------------------> owned, with an epoch ------------------------------------------> elsewhere
 ```
 
@@ -27,7 +27,7 @@ from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.budget.sharing import covers
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.store.fact_database import FencedError
-from perseus_dist.planner.store.lease_table import Claimed, LeaseError, LeaseTable, Survey
+from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, LeaseTable, Survey
 from perseus_dist.planner.store.store import NO_JOB
 
 BEAT_S = 0.4
@@ -170,6 +170,19 @@ class Ownership:
             _log.warning("%s: another replica has taken over, since this one was silent", _named(job_id))
             self._holder.give_up(job_id, Ending(reason=f"{_named(job_id)} at another replica now; attach again"))
 
+    def withdraw(self, job_id: str, trouble: str) -> None:
+        """Give up a job that cannot be stored, until it can be: it goes on from what is stored, here or elsewhere.
+
+        Args:
+            job_id: Its name.
+            trouble: Why, a sentence.
+        """
+        if self.epochs.pop(job_id, None) is not None:
+            self._suspended |= {job_id}
+        _log.warning("%s given up until it can be stored: %s", _named(job_id), trouble)
+        reason = f"{_named(job_id)} given up until it can be stored; attach again ({trouble})"
+        self._holder.give_up(job_id, Ending(reason=reason))
+
     def suspend(self) -> None:
         """Give up everything for now: the leases are over by this replica's clock, and others may have the jobs."""
         if not self.epochs:
@@ -192,6 +205,15 @@ class Ownership:
             await self._run(self._leases.resign)
         if self._thread is not None:
             self._thread.shutdown(wait=False)
+
+    async def elsewhere(self) -> Sequence[JobElsewhere]:
+        """Jobs of other replicas, by name, as they are stored.
+
+        Raises:
+            LeaseError: The database does not answer.
+        """
+        found: Sequence[JobElsewhere] = await self._run(self._leases.elsewhere)
+        return found
 
     # ---- taking ------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ such agents from its own user alone.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import TypeVarTuple, cast
 
 import grpc
 
@@ -30,6 +30,8 @@ from perseus_dist.rpc.violations import FieldViolation, InvalidMessageError
 
 IDLE_S = 60.0
 """A relay without agents has no stream; one that keeps it open for nothing is cut off."""
+
+_Arguments = TypeVarTuple("_Arguments")
 
 _log = logging.getLogger(__name__)
 
@@ -86,13 +88,14 @@ class _Node:
     async def read(self, context: Context) -> None:
         """Until the relay ends the stream, or has no agents for a while."""
         while True:
-            try:
-                async with asyncio.timeout(None if self._channels else IDLE_S):
-                    data = await context.read()
-            except TimeoutError:
-                if not self._channels:
+            if self._channels:  # a timer for each message would cost as much as a rank's telemetry
+                data = await context.read()
+            else:
+                try:
+                    async with asyncio.timeout(IDLE_S):
+                        data = await context.read()
+                except TimeoutError:
                     return
-                continue
             if data is grpc.aio.EOF:
                 return
             for channel, frame in decode_node_message(data):
@@ -152,17 +155,19 @@ class _Channel:
         self._waiting: list[bytes] = []  # while another replica may have the job
         channels[number] = self
         self._timeout = asyncio.get_running_loop().call_later(ATTACH_TIMEOUT_S, self._expect_attach)
-        self._guarded(lambda: self._begin(jobs, token, relay))
+        self._guarded(self._begin, jobs, token, relay)
 
     def receive(self, data: bytes) -> None:
         """A message of the agent has come."""
         if (session := self._session) is not None:
-            self._guarded(lambda: self._receive(session, data))
+            self._guarded(self._receive, session, data)
 
     def _receive(self, session: AgentSession, data: bytes) -> None:
-        if self._locating is not None:
+        if session.has_attached and self._locating is None:
+            session.receive(data)
+        elif self._locating is not None:
             self._waiting.append(data)
-        elif not session.has_attached and (locating := session.locating(data)) is not None:
+        elif (locating := session.locating(data)) is not None:
             self._waiting.append(data)
             self._locating = asyncio.create_task(self._receive_once(locating))
         else:
@@ -180,7 +185,7 @@ class _Channel:
         waiting, self._waiting = self._waiting, []
         for data in waiting:
             if (session := self._session) is not None:
-                self._guarded(lambda session=session, data=data: session.receive(data))  # type: ignore[misc]
+                self._guarded(session.receive, data)
 
     def close(self) -> None:
         """The channel is over; again changes nothing."""
@@ -201,10 +206,10 @@ class _Channel:
         if self._session is not None and not self._session.has_attached:
             self._refuse(no_attach())
 
-    def _guarded(self, handle: Callable[[], None]) -> None:
+    def _guarded(self, handle: Callable[[*_Arguments], None], *arguments: *_Arguments) -> None:
         """Handle a message of one agent; its failure ends its channel alone."""
         try:
-            handle()
+            handle(*arguments)
         except RefusalError as error:
             self._refuse(error)
         except InvalidMessageError as error:

@@ -29,7 +29,7 @@ _CHANGES = frozenset(
     }
 )
 _RIGHTS = frozenset({grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED})
-_NOT_RECORDED = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE})
+_NOT_RECORDED = frozenset({grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 _Reply = TypeVar("_Reply")
 

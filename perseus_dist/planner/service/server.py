@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import signal
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,13 +115,19 @@ class ServerConfig:
     signals: Path | None = None
 
 
-async def serve(config: ServerConfig, facts: FactDatabase | None = None, leases: LeaseTable | None = None) -> None:
+async def serve(
+    config: ServerConfig,
+    facts: FactDatabase | None = None,
+    leases: LeaseTable | None = None,
+    on_serving: Callable[[], None] = lambda: None,
+) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
 
     Args:
         config: How.
         facts: An open database, which is closed at the end; None opens ``config.database``.
         leases: Of a planner that is one of several replicas on that database; None for one that serves all jobs.
+        on_serving: Called once the planner serves all that it was asked for.
 
     Raises:
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
@@ -157,6 +164,7 @@ async def serve(config: ServerConfig, facts: FactDatabase | None = None, leases:
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
         if page is not None:
             page.start()
+        on_serving()
         _tell_address(config, str(address), metrics, "" if page is None else page.url, shared)
         ticking = asyncio.create_task(jobs.tick())
         keeping = None if jobs.ownership is None else asyncio.create_task(jobs.ownership.keep())

@@ -23,7 +23,7 @@ from perseus_dist.planner.store.fact_rows import FactRow
 MAX_FILES = 100
 PERIOD_S = 5.0
 
-_KEPT = ("job", "fingerprint/", "schedule", "sweep/", "ended/", "samples/", "table")
+_KEPT = ("job", "fingerprint/", "schedule", "sweep/", "ended/", "samples/", "table", "ahead/")
 _MEASURED = ("samples/", "table")
 _NAME = re.compile(r"(simulated-)?[0-9a-f]{8}-[0-9a-f]{16}\.job")
 _MAX_BYTES = 1 << 30

@@ -5,11 +5,11 @@ epoch. The leases of a replica that is silent lapse with its registration, all a
 greater epoch, which every write of the job's facts names, so that what an earlier owner still writes changes nothing.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts import Fact, JobEnded, JobRegistered, SavingCounted, TargetChosen
 
 
 class LeaseError(Exception):
@@ -31,6 +31,41 @@ class Claimed:
     facts: Sequence[Fact] = ()
     has_predecessor: bool = False
     is_salvaged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobElsewhere:
+    """A job of another replica that lives, as it is stored.
+
+    Attributes:
+        address: Of its replica, for agents and commands.
+        registered, target, saved, ended: Its facts; None where there is none.
+    """
+
+    SHOWN: ClassVar = (JobRegistered, TargetChosen, SavingCounted, JobEnded)
+
+    job_id: str
+    address: str
+    registered: JobRegistered
+    target: TargetChosen | None = None
+    saved: SavingCounted | None = None
+    ended: JobEnded | None = None
+
+
+def job_elsewhere(job_id: str, address: str, facts: Iterable[Fact]) -> JobElsewhere | None:
+    """A job from its facts of the kinds ``JobElsewhere.SHOWN``; None for one that is not registered yet."""
+    by_kind = {type(fact): fact for fact in facts}
+    registered, target, saved, ended = (by_kind.get(kind) for kind in JobElsewhere.SHOWN)
+    if not isinstance(registered, JobRegistered):
+        return None
+    return JobElsewhere(
+        job_id=job_id,
+        address=address,
+        registered=registered,
+        target=target if isinstance(target, TargetChosen) else None,
+        saved=saved if isinstance(saved, SavingCounted) else None,
+        ended=ended if isinstance(ended, JobEnded) else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +122,13 @@ class LeaseTable(Protocol):
         Raises:
             FencedError: The registration is gone.
             LeaseError: Nothing is known to have been taken.
+        """
+
+    def elsewhere(self) -> Sequence[JobElsewhere]:
+        """Jobs of the other replicas that live, by name; the first 2,000 or so.
+
+        Raises:
+            LeaseError: The database does not answer.
         """
 
     def release(self, held: Mapping[str, int]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 POSTGRES_SCHEMA = "perseus_dist"
@@ -66,6 +66,7 @@ STEPS: dict[int, Step] = {
         postgres=(_ADDRESS.format(**_POSTGRES),)
     ),  # where agents and commands reach a replica; empty for the only one
     5: Step(),  # version 6 has price policies among the facts of no job
+    6: Step(),  # version 7 has plans made ahead
 }
 """By version, what makes the next one of it."""
 

@@ -20,6 +20,7 @@ from perseus_dist.planner.job.facts import (
     OwnTableMade,
     PricePolicySet,
     SwitchDecided,
+    TableAhead,
     TableMade,
 )
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
@@ -145,5 +146,5 @@ def _consistent(facts: list[Fact]) -> list[Fact]:
         if isinstance(fact, JobRegistered)
         else fact
         for fact in facts
-        if not isinstance(fact, TableMade | OwnTableMade | SwitchDecided)
+        if not isinstance(fact, TableMade | TableAhead | OwnTableMade | SwitchDecided)
     ]

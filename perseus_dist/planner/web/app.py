@@ -16,9 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from perseus_dist.messages.terms import T_MIN
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import RefusalError, invalid, not_now, unauthenticated
+from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls, owner_of
@@ -26,7 +27,7 @@ from perseus_dist.planner.web.access import Visitor, WebAccess, may_change, may_
 from perseus_dist.planner.web.assets import Asset
 from perseus_dist.planner.web.fragments import Fragments
 from perseus_dist.planner.web.protection import Protection
-from perseus_dist.planner.web.replicas import other_replicas, page_at
+from perseus_dist.planner.web.replicas import Replicas
 from perseus_dist.planner.web.streams import Streams
 from perseus_dist.planner.web.targets import chosen_target
 from perseus_dist.planner.web.views.budgets import budget_document, price_document
@@ -74,7 +75,8 @@ class Page:
         self._templates = templates
         self._assets = assets
         self._diary = diary
-        self._scheme, self._port = origin
+        scheme, port = origin
+        self._replicas = Replicas(jobs.ownership, scheme=scheme, port=port)
         self._fragments = Fragments(templates, diary)
         self._streams = Streams(jobs, self._fragments)
 
@@ -82,6 +84,7 @@ class Page:
         """The page as an ASGI application."""
         routes = [
             Route("/", self._guarded(self.fleet)),
+            Route("/elsewhere", self._guarded(self.elsewhere)),
             Route("/nodes", self._guarded(self.nodes)),
             Route("/node", self._guarded(self.node)),
             Route("/node/events", self._guarded(self.node_events)),
@@ -109,16 +112,20 @@ class Page:
             rows.append((actor.job.job_id, self._fragments.row(actor)[1]))
             if len(rows) % _ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # agents first
-        ownership = self._jobs.ownership
         return self._html(
             "fleet.html",
             visitor,
             rows=rows,
             num_jobs=len(actors),
-            max_rows=MAX_ROWS,
-            own_address=ownership.address if ownership is not None else "",
-            others=other_replicas(ownership, scheme=self._scheme, port=self._port),
+            own_address=self._replicas.own_address,
+            others=self._replicas.others(),
+            **await self._jobs_elsewhere(visitor),
         )
+
+    async def elsewhere(self, request: Request) -> Response:
+        """Jobs of other replicas that the caller may see, for the document of the fleet."""
+        visitor = self._known(request)
+        return self._html("elsewhere.html", visitor, **await self._jobs_elsewhere(visitor))
 
     async def job(self, request: Request) -> Response:
         """One job, or the replica that has it."""
@@ -271,6 +278,10 @@ class Page:
         now = self._now(request)
         return None if now is None or not now.is_known else self._visible(now)
 
+    async def _jobs_elsewhere(self, visitor: Visitor) -> dict[str, Any]:
+        jobs = await self._replicas.jobs(visitor.caller)
+        return {"elsewhere": jobs, "max_rows": MAX_ROWS, "no_target": T_MIN}
+
     def _viewed(self, visitor: Visitor, request: Request) -> JobActor:
         return self._operators.opened(visitor.caller, Role.VIEW, request.path_params["job_id"])
 
@@ -292,8 +303,6 @@ class Page:
                 refusal = error
             except InvalidMessageError as error:
                 refusal = invalid(error)
-            except TimeoutError:
-                refusal = not_now("the planner's store does not answer; look at its log")
             except Exception:
                 _log.exception("a request of the page failed")
                 return self._refused(request, 500, "the planner failed at this request; its log says how")
@@ -322,9 +331,7 @@ class Page:
         if _wants_json(request):
             return JSONResponse({"accepted": False, "sentence": sentence}, status)
         visitor = self._now(request) or self._access.without_token(request)
-        ownership, page = self._jobs.ownership, ""
-        if owner and ownership is not None:
-            page = page_at(owner, ownership.address, scheme=self._scheme, port=self._port)
+        page = self._replicas.at(owner).page if owner else ""
         elsewhere = f"{page}{request.url.path.removeprefix('/')}" if page else ""
         return self._html("refused.html", visitor, status=status, code=status, sentence=sentence, elsewhere=elsewhere)
 

@@ -1,6 +1,7 @@
 """Requests to the planning worker and its answers: plain values that travel between two processes."""
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
@@ -47,6 +48,7 @@ class PlanningRequest:
         snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
         menu_mhz: [MHz] descending, clocks that plans may ask for although they lie between those that were measured.
         granularity: What has a clock of its own.
+        is_ahead: Whether no job waits for it: the job has another shape yet, and may never have this one.
     """
 
     request_id: int
@@ -67,11 +69,22 @@ class PlanningRequest:
     snapshots: tuple[Snapshot, ...] = ()
     menu_mhz: tuple[int, ...] = ()
     granularity: Granularity = Granularity.INSTRUCTION
+    is_ahead: bool = False
 
     @property
     def is_urgent(self) -> bool:
         """Whether a job is waiting without a plan that fits, and not under one that is to become better."""
         return self.is_first or bool(self.slow_ranks)
+
+    @property
+    def content(self) -> "PlanningRequest":
+        """The part that frontier, profile and clocks follow from: without names and numbers."""
+        return replace(self, request_id=0, job_id="", revision=0, base_revision=0, is_ahead=False)
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal, of all of that: requests of the same digest have the same plans."""
+        return hashlib.sha256(repr(self.content).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

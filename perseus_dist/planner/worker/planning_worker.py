@@ -1,10 +1,11 @@
 """Processes that plan, so that the planner's event loop only waits.
 
 Two for all jobs, at low priority: one for plans that a job waits for, and one for whole frontiers of jobs under a plan,
-which may take minutes. Each is started at its first request and again after it has died. It reads
-pickled requests from its standard input and answers on its standard output, one at a time, each behind its length; both
-ends are this package's own, so that nothing foreign is ever unpickled. When the planner dies, however it does, the
-process sees that it has another parent, and ends too.
+which may take minutes. A third makes plans ahead, which no job waits for: at idle priority, one at a time, begun while
+the others have nothing to do, and it ends with its answer. Each is started at its first request and again after it has
+died. It reads pickled requests from its standard input and answers on its standard output, one at a time, each behind
+its length; both ends are this package's own, so that nothing foreign is ever unpickled. When the planner dies, however
+it does, the process sees that it has another parent, and ends too.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ _LENGTH = struct.Struct(">Q")
 _MAX_TRIES = 2
 _PARENT_PERIOD_S = 0.5
 _TOLD_PERIOD_S = 1.0
+_IDLE_PERIOD_S = 1.0
+_IDLE = "idle"
 
 
 class WorkerDiedError(PerseusError):
@@ -37,40 +40,61 @@ class WorkerDiedError(PerseusError):
 
 
 class PlanningWorkers:
-    """The planner's side: a process for what is urgent, and one for all else. Belongs to one event loop."""
+    """The planner's side: processes for what is urgent, for what a job waits less for, and for plans made ahead.
+
+    Belongs to one event loop.
+    """
 
     def __init__(self) -> None:
         times = PlanningTimes()
         self._urgent = PlanningWorker(times)
         self._patient = PlanningWorker(times)
+        self._ahead = PlanningWorker(is_idle=True)
 
     def expected_s(self, request: PlanningRequest) -> float | None:
         """As ``PlanningWorker.expected_s``."""
         return self._of(request).expected_s(request)
 
     async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
-        """As ``PlanningWorker.plan``; no urgent request waits for one that is not."""
-        return await self._of(request).plan(request, expect)
+        """As ``PlanningWorker.plan``; no urgent request waits for one that is not, and none for one made ahead."""
+        if not request.is_ahead:
+            return await self._of(request).plan(request, expect)
+        while self._urgent.is_busy or self._patient.is_busy:
+            await asyncio.sleep(_IDLE_PERIOD_S)
+        try:
+            return await self._ahead.plan(request)
+        finally:
+            if not self._ahead.is_busy:
+                await self._ahead.close()
 
     async def close(self) -> None:
         """End the processes. Requests that wait are to be cancelled before."""
         await self._urgent.close()
         await self._patient.close()
+        await self._ahead.close()
 
     def _of(self, request: PlanningRequest) -> "PlanningWorker":
+        if request.is_ahead:
+            return self._ahead
         return self._urgent if request.is_urgent else self._patient
 
 
 class PlanningWorker:
     """One process. Belongs to one event loop."""
 
-    def __init__(self, times: PlanningTimes | None = None) -> None:
+    def __init__(self, times: PlanningTimes | None = None, *, is_idle: bool = False) -> None:
         self._process: Process | None = None
+        self._is_idle = is_idle
         self._turn = asyncio.Lock()
         self._times = PlanningTimes() if times is None else times
         self._asked: list[PlanningRequest] = []  # the first has its turn
         self._turn_began_s = 0.0
         self._ends_at_s: float | None = None  # the request that has its turn, by its progress
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being planned, or waits for its turn."""
+        return bool(self._asked)
 
     def expected_s(self, request: PlanningRequest) -> float | None:
         """[s] until a request that is made now will be answered; None where it, or one before it, is of a new size."""
@@ -127,7 +151,10 @@ class PlanningWorker:
     async def _ask(self, request: PlanningRequest, expect: Callable[[float], None] | None) -> PlanResult:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-m", __name__, str(os.getpid()), stdin=PIPE, stdout=PIPE, limit=1 << 20
+                *(sys.executable, "-P", "-m", __name__, str(os.getpid()), *([_IDLE] if self._is_idle else [])),
+                stdin=PIPE,
+                stdout=PIPE,
+                limit=1 << 20,
             )
         process = self._process
         assert process.stdin is not None
@@ -216,9 +243,12 @@ def _write(answer: PlanResult | PerseusError | TimeLeft, answers: BinaryIO) -> N
 
 
 def main() -> None:
-    """Entry point of the process; its argument is the planner's process id."""
+    """Entry point of the process; its arguments are the planner's process id, and ``idle`` for idle priority."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the planner's business
     os.nice(NICENESS)
+    if sys.argv[2:] == [_IDLE]:
+        with suppress(OSError):  # a kernel without it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not end up between answers

@@ -2,10 +2,10 @@
 
 import logging
 from collections import OrderedDict, deque
-from dataclasses import replace
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.from_planner import PlannerMessage
+from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle import lifecycle
 from perseus_dist.planner.lifecycle.events import (
@@ -26,6 +26,7 @@ from perseus_dist.planner.lifecycle.events import (
     without_acknowledgement,
 )
 from perseus_dist.planner.worker.frontier_build import PlannedRequest, planned_request, result_of
+from perseus_dist.planner.worker.made_ahead import answer_made_ahead
 from perseus_dist.planner.worker.plan_request import PlanningRequest
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
 from perseus_dist.simulation.virtual.acknowledged import AcknowledgedFacts
@@ -46,7 +47,7 @@ _planned_requests: "OrderedDict[tuple[PlanningRequest, bool], PlannedRequest]" =
 
 
 def _planned_request(request: PlanningRequest, *, quick: bool) -> PlannedRequest:
-    asked = (replace(request, request_id=0, job_id="", revision=0, base_revision=0), quick)
+    asked = (request.content, quick)
     planned = _planned_requests.pop(asked, None) or planned_request(request, quick=quick)
     _planned_requests[asked] = planned
     while len(_planned_requests) > _NUM_KEPT:
@@ -184,10 +185,12 @@ class VirtualPlanner:
                     if not self.store.commit(effect, now_ns):
                         self._do(event, without_acknowledgement(effects[position:], "the disk is full"), now_ns, said)
                         return
+                case StartPlanning(request=request, made=TableAhead() as made):
+                    self._plans[request.request_id] = (now_ns, PlanReady(result=answer_made_ahead(request, made)))
                 case StartPlanning(request=request):
-                    made = _planned(request, quick=self._quick_plans)
+                    planned = _planned(request, quick=self._quick_plans)
                     takes_ns = _REFINING_NS if self.job.is_refining else _PLANNING_NS
-                    self._plans[request.request_id] = (now_ns + takes_ns, made)
+                    self._plans[request.request_id] = (now_ns + takes_ns, planned)
                 case CancelPlanning():
                     self._plans.pop(effect.request_id, None)
                 case Answer():

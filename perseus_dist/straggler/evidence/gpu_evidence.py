@@ -89,9 +89,12 @@ class GpuEvidence:
         self._capped_mhz[rank, latest] = seen.observed_mhz if reasons == REASON_POWER_CAP and is_below else np.inf
         self._free_mhz[rank, latest] = 0 if is_throttled else seen.observed_mhz
         self._read_w[rank, latest] = seen.power_w
+        is_stale = now_s - self._at_s[rank] > self._policy.stale_s
         self._at_s[rank] = now_s
         self.requested_mhz[rank], self.observed_mhz[rank] = seen.requested_mhz, seen.observed_mhz
         if is_throttled and is_new:
+            if is_stale and self._num_throttled[rank] < self._policy.min_gpu_samples:
+                self._num_throttled[rank] = 0  # too few to say what has been since
             self._take_throttled(rank, seen, reasons, now_s)
         elif not is_throttled and self.throttled_mhz[rank]:
             self._num_throttled[rank], self.since_s[rank] = 0, np.nan

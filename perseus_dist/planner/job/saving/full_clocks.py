@@ -96,13 +96,16 @@ class Beside:
         """[J] of the window's energy that was counted here, and how doubtful that is, as 1 for an edge read once.
 
         As the counter runs on, so does the sum of energies: the line that it follows under the plan, back to the
-        window's edge, is known better than any one reading, if there are enough iterations to draw it by.
+        window's edge, is known better than any one reading, if there are enough iterations to draw it by. No reading is
+        further off than a counter's period at the step of power.
         """
         num, middle = len(self.energies_j), (len(self.energies_j) + 1) / 2
+        tick_j = period_s * (window_w - self.usual_j / self.usual_time_s)
         if num < _MIN_BESIDE or self.num_usual < _MIN_USUAL:
-            return _STEP_SHARE * period_s * (window_w - self.usual_j / self.usual_time_s), 1.0
+            return _STEP_SHARE * tick_j, 1.0
         sums_j = list(accumulate(energy_j - self.usual_j for energy_j in self.energies_j))
-        return sum(sums_j) / num, min(1.0, 1 / num + 2 * (middle / self.num_usual) ** 2)
+        most_j = abs(tick_j)
+        return max(-most_j, min(sum(sums_j) / num, most_j)), min(1.0, 1 / num + 2 * (middle / self.num_usual) ** 2)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,10 +169,14 @@ class FullWindow:
         self.energy_j += energy_j
         self.last_j = energy_j
 
+    def excess_j(self, beside: Beside) -> tuple[float, float]:
+        """As of ``Beside``, [J] of this window's."""
+        return beside.excess_j(self.energy_j / self.time_s, self.period_s)
+
     def shown(self, beside: Sequence[Beside]) -> FullClocks:
         """Time and energy of its iterations, given those beside it at other clocks, on either side."""
-        num, power_w = self.num_iterations, self.energy_j / self.time_s
-        found = [one.excess_j(power_w, self.period_s) for one in beside]
+        num = self.num_iterations
+        found = [self.excess_j(one) for one in beside]
         doubt = sum(doubt for _, doubt in found) + 2 - len(found)
         return FullClocks(
             time_s=self.time_s / num,

@@ -181,7 +181,13 @@ class Level:
 
     def beside(self, energies_j: list[float]) -> Beside:
         """These iterations of it, on one side of a window."""
-        return Beside(energies_j=energies_j, usual_time_s=self.time_s, usual_j=self.energy_j, num_usual=self.count)
+        num_others = self.count - len(energies_j)
+        others_j = (self.count * self.energy_j - sum(energies_j)) / num_others if num_others > 0 else self.energy_j
+        return Beside(energies_j=energies_j, usual_time_s=self.time_s, usual_j=others_j, num_usual=num_others)
+
+    def give_back(self, energy_j: float) -> None:
+        """Count so much of the energy no more: it is a window's beside these iterations."""
+        self.energy_j -= energy_j / self.count
 
     def add(self, time_s: float, energy_j: float | None) -> None:
         """One more; where its energy is not known, it drew what the others did."""

@@ -195,8 +195,12 @@ class Saving:
         self._num_wanted *= 2 if self._num_unmeasured >= self._num_wanted else 1
         self._num_unmeasured = self._num_measured = 0
         self._settle()
-        state = self._known(window.shown([level.beside(energies_j) for level, energies_j in sides if level]))
+        found = [(level, level.beside(energies_j)) for level, energies_j in sides if level]
+        state = self._known(window.shown([one for _, one in found]))
         self.full = state
+        for level, one in found:
+            if one.energies_j:
+                level.give_back(window.excess_j(one)[0])
         noise = self._noise.time
         if before is not None and before is not after and not before.is_shown:
             is_other_plan = after is not None and before.plan.key != after.plan.key

@@ -1,10 +1,14 @@
 """Tables of a job: the newest, the one that is being made, and numbers that are used up."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from perseus_dist.messages.terms import Target
+from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
+from perseus_dist.planner.shapes.likely_shapes import Shape
+from perseus_dist.planner.shapes.stage import MeasuredStage
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 
@@ -21,6 +25,29 @@ class JobPlan:
 
 
 @dataclass(slots=True, kw_only=True)
+class PlansAhead:
+    """Plans for shapes that the job may come back in: as long as the job lives, whatever shape it has.
+
+    Attributes:
+        made: By digest of their requests, the oldest first.
+        wanted: Shapes that are still to be planned for, the likeliest first, beside the table of ``looked_at``.
+        stages: Measured then, which they are planned with.
+        pending: Number and digest of the request that is being planned, or None.
+        looked_at: Revision of that table, and the target then; None before there was any.
+        unplannable: Digests of requests that cannot be planned.
+        left: The shape that the job had before this one, or None where it had none that is known.
+    """
+
+    made: dict[str, TableAhead] = field(default_factory=dict)
+    wanted: list[Shape] = field(default_factory=list)
+    stages: tuple[MeasuredStage, ...] = ()
+    pending: tuple[int, str] | None = None
+    looked_at: tuple[int, Target] | None = None
+    unplannable: set[str] = field(default_factory=set)
+    left: Shape | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class Planning:
     """Requests to the planning worker.
 
@@ -34,6 +61,7 @@ class Planning:
         snapshots: Of the newest request.
         transfers_at_s: [s] when that was made.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
+        ahead: Plans for other shapes.
     """
 
     request_id: int = 0
@@ -45,6 +73,7 @@ class Planning:
     snapshots: tuple[Snapshot, ...] = ()
     transfers_at_s: float = -math.inf
     slightly_slow: tuple[SlowRank, ...] = ()
+    ahead: PlansAhead = field(default_factory=PlansAhead)
 
     def begin_anew(self) -> None:
         """No plan has been asked for yet."""

@@ -7,6 +7,8 @@ transactions of replicas whose registrations have lapsed are ended: they may hav
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
 from typing import TypeVar
 
 from psycopg import errors, pq
@@ -14,7 +16,7 @@ from psycopg import errors, pq
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
-from perseus_dist.planner.store.lease_table import Claimed, LeaseError, Survey
+from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere
 from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
@@ -65,6 +67,13 @@ WHERE leases.job = ANY(%(jobs)b::text[]) AND leases.planner <> %(number)s AND pl
 """
 _FACTS = f"""
 SELECT job, key, kind, body, blob FROM {POSTGRES_SCHEMA}.facts WHERE job = ANY(%(jobs)b::text[]) ORDER BY id
+"""
+_ELSEWHERE = f"""
+SELECT leases.job, planners.address, facts.key, facts.kind, facts.body, facts.blob
+FROM {POSTGRES_SCHEMA}.leases JOIN {POSTGRES_SCHEMA}.planners ON planners.number = leases.planner
+    JOIN {POSTGRES_SCHEMA}.facts ON facts.job = leases.job AND facts.key = ANY(%(keys)b::text[])
+WHERE leases.planner <> %(number)s AND planners.alive_until > now() AND leases.job <> '{_NO_JOB}'
+ORDER BY leases.job LIMIT 4000
 """
 _HELD = "unnest(%(jobs)b::text[], %(epochs)b::bigint[]) AS held(job, epoch)"
 _RELEASE = f"""
@@ -151,6 +160,17 @@ class ReplicaLeases:
         return self._run(
             lambda opened: self._claim(opened, list(jobs), known_only=known_only), _CLAIM_TIMEOUT_S, _CLAIM_PATIENCE_S
         )
+
+    def elsewhere(self) -> Sequence[JobElsewhere]:
+        """As ``LeaseTable``."""
+        keys = [kind.KEY for kind in JobElsewhere.SHOWN]
+        wanted = {"number": self._number, "keys": keys}
+        rows = self._run(lambda opened: opened.execute(_ELSEWHERE, wanted, binary=True).fetchall(), _TIMEOUT_S)
+        jobs = []
+        for (job, address), of_job in groupby(rows, key=lambda row: row[:2]):
+            with suppress(ValueError):  # its own replica says so
+                jobs.append(job_elsewhere(job, address, [fact_of_row(FactRow(*row[2:])) for row in of_job]))
+        return [job for job in jobs if job is not None]
 
     def release(self, held: Mapping[str, int]) -> None:
         """As ``LeaseTable``."""

@@ -1,10 +1,11 @@
 // The fleet: rows as they change, and a filter.
 
 import { follow } from "./live.js";
-import { parse, update } from "./morph.js";
+import { morph, parse, update } from "./morph.js";
 
 const rows = document.getElementById("rows");
 const filter = document.getElementById("filter");
+const elsewhere = document.getElementById("elsewhere");
 
 function show(row) {
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -24,6 +25,19 @@ function take({ rows: changed, gone, num_jobs: count }) {
   document.getElementById("empty").hidden = count > 0;
 }
 
-filter.addEventListener("input", () => [...rows.children].forEach(show));
-[...rows.children].forEach(show);
+function showAll() {
+  document.querySelectorAll("tr[data-search]").forEach(show);
+}
+
+async function lookElsewhere() {
+  if (document.hidden) return;
+  const answer = await fetch("/elsewhere", { headers: { Accept: "text/html" } }).catch(() => null);
+  if (!answer?.ok || answer.redirected) return;
+  morph(elsewhere, parse(await answer.text()));
+  showAll();
+}
+
+filter.addEventListener("input", showAll);
+showAll();
+if (elsewhere !== null) setInterval(lookElsewhere, 10_000);
 follow("/events", { rows: take });

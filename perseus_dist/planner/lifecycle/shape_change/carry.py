@@ -37,7 +37,7 @@ def stages_of_job(job: Job) -> tuple[MeasuredStage, ...]:
     known = job.profiling.stages
     if job.spec is None or not job.schedule_text or not has_profile(job):
         return known
-    works = _works(job, parse_schedule(job.schedule_text))
+    works = works_of_job(job, parse_schedule(job.schedule_text))
     series = {rank: newest_series(job.profiling, rank) for rank in job.members.places}
     own = [rank for rank, number in series.items() if number in job.profiling.sweeps and not _is_carried(job, number)]
     taken = of_newest_state({rank: newest_samples(job.profiling, rank) for rank in own})
@@ -106,7 +106,7 @@ def use_stages(job: Job) -> list[Effect]:
         return []
     job.profiling.has_tried_stages = True
     schedule = parse_schedule(job.schedule_text)
-    works = _works(job, schedule)
+    works = works_of_job(job, schedule)
     of_ranks = _stages_of_ranks(schedule)
     places = {stage: (pp_rank, chunk) for pp_rank, own in enumerate(of_ranks) for chunk, stage in enumerate(own)}
     try:
@@ -206,7 +206,7 @@ def _kinds(schedule: Schedule) -> list[set[str]]:
     return found
 
 
-def _works(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWork]:
+def works_of_job(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWork]:
     """By pp_rank and chunk; without those whose ranks are not all known to compute alike."""
     fingerprints: defaultdict[int, list[StageWork]] = defaultdict(list)
     of_ranks, found = _stages_of_ranks(schedule), {}
