@@ -190,7 +190,7 @@ def test_jobs_keep_a_cap_and_are_back_on_their_targets(fleet: VirtualFleet) -> N
         assert 0.93 * cap_w < settle(fleet) <= cap_w
         (state,) = fleet.governor.states
         assert state.is_met
-        assert state.measured_w == pytest.approx(state.planned_w, rel=0.01)
+        assert state.measured_w == pytest.approx(state.planned_w, rel=0.02), "by counters that tick"
         assert all(job_of(job).phase is Phase.ENFORCING for job in fleet.jobs)
     slowed = [max(range(len(fleet.jobs)), key=lambda one: fleet.governor.states[0].shares[one].pace)]
     stored = list(fleet.jobs[slowed[0]].planner.store.facts())
@@ -225,7 +225,7 @@ def test_powers_that_the_profile_has_too_low_are_counted_as_measured(profiles: l
         settle(running)
         assert 0.93 * cap_w < drawn_w(running) <= cap_w
         (state,) = running.governor.states
-        assert state.measured_w == pytest.approx(state.planned_w, rel=0.01)
+        assert state.measured_w == pytest.approx(state.planned_w, rel=0.02), "by counters that tick"
         asked = [job_of(job).switch for job in running.jobs]
         settle(running)
         assert [job_of(job).switch for job in running.jobs] == asked, "no switch for noise"
