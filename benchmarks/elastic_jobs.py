@@ -4,9 +4,9 @@
 
 Real Megatron-LM and DeepSpeed on simulated A100s, two stages and two pipelines, ``torchrun --nnodes 1:2``, one launch
 line for all starts and a cache that both nodes share. A trainer dies; a node is lost, and torchrun goes on with the
-other; the node comes back. Iterations are counted from where training begins in each attempt, and from where the agents
-of all ranks are there, which takes them some seconds. Needs root, for the namespaces. ``--record`` writes
-benchmarks/results/elastic_jobs.json.
+other, once plans have been made ahead, or two minutes have passed without idle processors; the node comes back.
+Iterations are counted from where training begins in each attempt, and from where the agents of all ranks are there,
+which takes them some seconds. Needs root, for the namespaces. ``--record`` writes benchmarks/results/elastic_jobs.json.
 """
 
 import argparse
@@ -27,7 +27,14 @@ from perseus_dist.simulation.frameworks.megatron_run import MegatronRun
 
 JOBS: dict[str, Callable[[Path], MegatronRun | DeepSpeedRun]] = {"Megatron-LM": megatron, "DeepSpeed": deepspeed}
 COLUMNS = (
-    *("framework", "what happens", "PP x DP", "clocks measured anew", "all ranks attached in iteration"),
+    *(
+        "framework",
+        "what happens",
+        "PP x DP",
+        "clocks measured anew",
+        "plans made ahead",
+        "all ranks attached in iteration",
+    ),
     *("under the plan in iteration", "iterations between"),
 )
 
@@ -57,6 +64,7 @@ def main() -> int:
                     what,
                     f"2 x {attempt.dp_size}",
                     "yes" if attempt.is_swept else "no",
+                    str(attempt.num_ahead) if number == 2 else "",
                     str(attempt.first_seen),
                     str(attempt.first_planned),
                     str(attempt.first_planned - attempt.first_seen),

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ from waiting import wait_for, wait_until
 
 import perseus_dist
 from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.store.database import read_serialized
 from perseus_dist.runlog.file_names import JOB_FILE
 from perseus_dist.runlog.files import read_run
 from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
@@ -29,6 +32,8 @@ RANK_MAIN = Path(perseus_dist.__file__).parent / "deepspeed" / "rank_main.py"
 GPUS_PER_NODE = 2
 PORT = 29_400
 NUM_FOLLOWED = 4  # iterations under the plan, before the next thing happens
+NUM_AHEAD = 2  # plans for one pipeline: with the whole batch, and with as many microbatches as before
+AHEAD_PATIENCE_S = 120.0  # planning ahead takes idle processors alone
 PATIENCE_S = 300.0
 NUM_STEPS = 100_000
 
@@ -42,12 +47,14 @@ class Attempt:
         first_seen: The iteration from which on all ranks' agents were there.
         first_planned: The first that all ranks followed a plan in.
         phases: Of the planner, in their order.
+        num_ahead: Plans that were made ahead before it began.
     """
 
     dp_size: int
     first_seen: int
     first_planned: int
     phases: tuple[str, ...]
+    num_ahead: int = 0
 
     @property
     def is_swept(self) -> bool:
@@ -107,6 +114,20 @@ class ElasticJob:
             for pid in self._pids(number)
         ]
         assert any(is_killed)
+
+    def plans_ahead(self) -> int:
+        """Plans in the job's cache for shapes that it does not have."""
+        files = sorted((self._run.folder / "cache").glob("*.job"), key=lambda path: path.stat().st_mtime)
+        if not files:
+            return 0
+        facts = next(iter(read_serialized(files[-1], files[-1].read_bytes()).values()), [])
+        return sum(isinstance(fact, TableAhead) for fact in facts)
+
+    def train_until_planned_ahead(self) -> None:
+        """For ``AHEAD_PATIENCE_S`` at most: where processors are never idle, such plans are not made."""
+        until_s = time.monotonic() + AHEAD_PATIENCE_S
+        while self.plans_ahead() < NUM_AHEAD and time.monotonic() < until_s:
+            time.sleep(1)
 
     def planned_attempt(self, dp_size: int) -> Attempt:
         """Wait until the next attempt, of so many pipelines, follows a plan on all its ranks."""
@@ -186,8 +207,10 @@ def history(job: ElasticJob) -> dict[str, Attempt]:
     attempts["first start"] = job.planned_attempt(2)
     job.kill_rank(0, 1)
     attempts["a trainer dies"] = job.planned_attempt(2)
+    job.train_until_planned_ahead()
+    num_ahead = job.plans_ahead()
     job.kill(1)
-    attempts["a node is lost"] = job.planned_attempt(1)
+    attempts["a node is lost"] = replace(job.planned_attempt(1), num_ahead=num_ahead)
     job.start(1)
     attempts["the node is back"] = job.planned_attempt(2)
     return attempts
