@@ -251,14 +251,14 @@ def _answer_drift(job: Job, now_s: float) -> list[Effect]:
         return []
     policy, is_settled = job.policy, now_s >= job.enforcement.drift_since_s + job.policy.drift_settle_s
     straggling = _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
-    far = {rank for rank, share in job.enforcement.drifts.items() if abs(share) > policy.far_drift} - straggling
+    for rank in straggling & job.enforcement.drifts.keys():
+        del job.enforcement.drifts[rank]
+    far = {rank for rank, share in job.enforcement.drifts.items() if abs(share) > policy.far_drift}
     wrong = _agreed(job.members, far)
     num_witnesses = sum(job.members.ranks[rank].rank.pp_rank in wrong for rank in far)
     is_far = bool(wrong) and (is_settled or num_witnesses > 1)
     if not is_settled and not is_far:
         return []
-    for rank in straggling & job.enforcement.drifts.keys():
-        del job.enforcement.drifts[rank]
     has_just_measured = job.profiling.reprofiled_at_s is not None and (
         now_s < job.profiling.reprofiled_at_s + policy.min_reprofile_interval_s
     )
