@@ -449,6 +449,24 @@ def test_energy_of_a_probe_that_was_counted_beside_it_is_not_lost() -> None:
     assert saving.saved_j == pytest.approx(15 * 25 * (ENERGY_J - PLANNED_J), rel=0.004)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_comes_is_counted(seed: int) -> None:
+    """Probes and plans of any length, in states that change, some with no reading of the counter."""
+    rng = random.Random(seed)
+    for _ in range(30):
+        saving, number = begun(), 0
+        for _ in range(rng.randint(5, 40)):
+            num, time_s = rng.choice([1, 2, 3, 8, 9, 20, 150]), rng.choice([TIME_S, TIME_S, 2.4, 0.4])
+            if rng.random() < 0.5:
+                energy_j = rng.choice([PLANNED_J, 950.0, ENERGY_J, None])
+                plan(saving, num, time_s, energy_j, number, plan=rng.choice([PLAN, PLAN, PLAN, WAITING]))
+            else:
+                probe(saving, number, time_s, rng.choice([ENERGY_J, 1100.0, 1200.0]), num)
+            number += num + rng.choice([0, 0, 0, 5])
+            assert math.isfinite(saving.saved_j)
+            assert saving.doubt_j >= 0
+
+
 def test_a_state_that_comes_back_is_known() -> None:
     saving = begun()
     probe(saving, 10, 2.4, 1100.0)

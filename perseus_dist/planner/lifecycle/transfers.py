@@ -97,8 +97,8 @@ def are_unconfirmed(job: Job) -> bool:
 
 
 def are_of_long_ago(job: Job) -> bool:
-    """Whether the newest transfers were measured so long ago that they may be over: no plan waits for what is."""
-    return job.progress.iteration - job.measured.snapshot_iteration > _LONG_AGO
+    """Whether the newest transfers were measured so long ago that they may be over, and a probe can tell."""
+    return not job.holds_probes and job.progress.iteration - job.measured.snapshot_iteration > _LONG_AGO
 
 
 def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> str:

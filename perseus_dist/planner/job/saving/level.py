@@ -186,8 +186,9 @@ class Level:
         return Beside(energies_j=energies_j, usual_time_s=self.time_s, usual_j=others_j, num_usual=num_others)
 
     def give_back(self, energy_j: float) -> None:
-        """Count so much of the energy no more: it is a window's beside these iterations."""
-        self.energy_j -= energy_j / self.count
+        """Count so much of the energy no more: it is a window's beside these iterations, if any are left here."""
+        if self.count:
+            self.energy_j -= energy_j / self.count
 
     def add(self, time_s: float, energy_j: float | None) -> None:
         """One more; where its energy is not known, it drew what the others did."""
