@@ -35,12 +35,12 @@ def test_every_answer_has_the_headers_also_a_refusal() -> None:
     assert "'unsafe" not in HEADERS["Content-Security-Policy"]
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:8080"])
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:8080", "127.0.0.2:8080"])
 def test_loopback_names_are_served(host: str) -> None:
     assert asked("GET", f"http://{host}/").text == "inside"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[", "a:b:c"])
+@pytest.mark.parametrize("host", ["evil.example", "192.0.2.1", "localhost.a", "127.0.0.1.a", "", "[", "a:b"])
 def test_another_name_for_the_loopback_address_is_refused(host: str) -> None:
     assert asked("GET", headers={"Host": host}).status_code == 421
     assert asked("GET", headers={"Host": host}, is_loopback=False).status_code == 200

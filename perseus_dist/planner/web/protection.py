@@ -8,6 +8,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from perseus_dist.planner.access.address import Address
+
 MAX_BODY_BYTES = 8 << 10
 HEADERS = {
     "Content-Security-Policy": (
@@ -21,7 +23,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _READING = ("GET", "HEAD")
 
 
@@ -54,8 +55,8 @@ class Protection:
 
     def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
         host = headers.get("host", "")
-        if self._is_loopback and _host_of(f"//{host}") not in _LOOPBACK:
-            return _refused(421, "this page is served to this machine: open it as localhost, 127.0.0.1 or [::1]")
+        if self._is_loopback and not Address(_host_of(f"//{host}") or "", 0).is_loopback:
+            return _refused(421, "this page is served to this machine: open it as localhost, or by its address")
         if method in _READING:
             return None
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
