@@ -1,6 +1,7 @@
 """Which plans a rank gives up while its planner is away, and when."""
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
@@ -112,3 +113,25 @@ def test_a_slow_probe_and_an_iteration_not_seen_whole_are_no_evidence() -> None:
         if iteration % 4:  # of every fourth, the end was not seen
             guard.end_iteration(iteration, (140 if is_free else 100) * MS)
     assert guard.verdict == ""
+
+
+def test_a_planner_that_comes_back_within_an_iteration_judges_from_then_on() -> None:
+    rng = Random(1)
+    judged = 0
+    for _ in range(300):
+        guard = AbsenceGuard()
+        begun, left, back = 0, rng.randrange(2, 60), rng.randrange(60, 200)
+        slow = rng.randrange(left, 200)
+        for iteration in range(back + 20):
+            is_free = guard.is_free(iteration)
+            assert not (is_free and iteration > back), "the planner is there"
+            guard.begin_iteration(iteration, RELEASED if is_free else AT_TARGET, begun)
+            begun += (100 if iteration < slow or is_free else 120) * MS
+            if iteration == left:
+                guard.leave(iteration)
+            if iteration == back:
+                judged += guard.verdict != ""
+                guard.come_back(iteration)
+            guard.end_iteration(iteration, begun)
+        assert guard.verdict == ""
+    assert 50 < judged < 250

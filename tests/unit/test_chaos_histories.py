@@ -270,6 +270,32 @@ def test_a_gpu_that_comes_and_goes_costs_little(tmp_path: Path, dp: int, half: i
     assert ratio < 1.013
 
 
+def test_a_sweep_of_a_gpu_that_comes_and_goes_is_measured_again(tmp_path: Path) -> None:
+    """Latencies of clock changes hid the steps of its times: most clocks of a profile in force were 20 % slow."""
+    events = [
+        {"iteration": begin, "rank": 0, "slowdown": 1.0 if number % 2 else 1.2}
+        for number, begin in enumerate(range(44, 110, 3))
+    ]
+    job = {"dp": 1, "imbalance": 0.3, "time_scale": 3.0, "noise_percent": 0.5, "profile": "sweep", "seed": 1}
+    assert play(tmp_path, **job, iterations=160, events=events)[0] == []
+
+
+def test_a_plan_comes_back_soon_after_a_straggler_that_has_moved_from_gpu_to_gpu(tmp_path: Path) -> None:
+    """Each fall of the plan doubles the time until it is tried again, also where what made it slow is over."""
+    moves = [(72, 0, 1.2), (120, 1, 1.2), (152, 0, 1.1), (182, 1, 1.1), (207, None, 1.0)]
+    events, before = [], None
+    for begin, rank, slowdown in moves:
+        if before is not None:
+            events.append({"iteration": begin, "rank": before, "slowdown": 1.0})
+        if rank is not None:
+            events.append({"iteration": begin, "rank": rank, "slowdown": slowdown})
+        before = rank
+    job = {"dp": 1, "microbatches": 6, "gpu": "a40", "time_scale": 3.0, "noise_percent": 1.0, "profile": "saved"}
+    names, ratio = play(tmp_path, **job, seed=0, iterations=260, events=events)
+    assert names == []
+    assert ratio < 1.01
+
+
 def test_a_plan_of_its_own_counts_as_the_profile_of_a_lone_pipeline(tmp_path: Path) -> None:
     """A slow GPU without peers: its pipeline is planned with how slow it is, and nothing is measured again."""
     slow = [{"iteration": 40, "rank": 1, "slowdown": 1.2}]

@@ -257,3 +257,52 @@ def test_a_probe_is_told_of_when_all_ranks_have_told() -> None:
     for rank in range(NUM_RANKS):
         watch.observe(rank, rank, one, is_planned=False, num_attached=NUM_RANKS, allowed=lambda free_s: free_s)
         assert watch.has_heard_all == (rank == NUM_RANKS - 1)
+
+
+def released(watch: GuardWatch, first: int, times_s: list[float]) -> int:
+    """Iterations at full clocks after a plan has been given up; in how many of them the hold was found to be over."""
+    watch.begin_plan(first, range(NUM_RANKS))  # the switch that releases all clocks
+    num_over = 0
+    for iteration, time_s in enumerate(times_s, first):
+        report(watch, iteration, time_s, NO_POINT, NO_POINT)
+        num_over += watch.has_held(iteration)
+    return num_over
+
+
+def test_a_long_hold_ends_once_iterations_at_full_clocks_have_become_faster() -> None:
+    watch = begun()
+    for _ in range(5):
+        watch.fall_from_plan(17)
+    assert watch.held_until == 17 + 64
+    assert released(watch, 18, [1.2] * 20 + [1.0] * 7) == 0
+    report(watch, 45, 1.0, NO_POINT, NO_POINT)
+    assert watch.has_held(45)
+    assert not watch.has_held(45), "once"
+    assert watch.held_until == 45
+
+
+@pytest.mark.parametrize(
+    "times_s", [[1.0] * 40, [1.0] * 20 + [1.2] * 20, [1.2, 1.0] * 20], ids=["alike", "slower", "by turns"]
+)
+def test_a_hold_lasts_while_iterations_at_full_clocks_have_not_become_faster(times_s: list[float]) -> None:
+    watch = begun()
+    for _ in range(5):
+        watch.fall_from_plan(17)
+    assert released(watch, 18, times_s) == 0
+
+
+@pytest.mark.parametrize("half", [9, 12, 20, 31])
+def test_a_gpu_that_comes_and_goes_ends_few_holds_early(half: int) -> None:
+    watch = begun()
+    num_early, first = 0, 18
+    times_s = ([1.2] * half + [1.0] * half) * 40
+    while times_s:
+        watch.fall_from_plan(first)
+        held_until, num_over = watch.held_until, 0
+        watch.begin_plan(first, range(NUM_RANKS))
+        while times_s and not num_over:
+            first += 1
+            report(watch, first, times_s.pop(0), NO_POINT, NO_POINT)
+            num_over = watch.has_held(first)
+        num_early += first < held_until
+    assert num_early <= 1 + 80 * half // 128

@@ -49,7 +49,7 @@ class AbsenceGuard:
         Args:
             iteration: Begun last.
         """
-        if self._absence.stop != sys.maxsize:
+        if not self._is_away:
             self._absence = range(iteration + 1, sys.maxsize)
             self._latest_ns.clear()
 
@@ -83,6 +83,8 @@ class AbsenceGuard:
         self._begin_ns = None
         if iteration not in self._absence:
             self._usual_ns.append(duration_ns)
+        elif not self._is_away:
+            return  # the planner has come back within it, and judges by itself
         elif self._is_probed(iteration):
             self._probe(iteration, duration_ns)
         elif len(self._usual_ns) < _NUM_USUAL:
@@ -114,6 +116,10 @@ class AbsenceGuard:
     def _give_up(self, iteration: int, verdict: str) -> None:
         self.verdict = verdict
         self._given_up = range(iteration + 1, sys.maxsize)
+
+    @property
+    def _is_away(self) -> bool:
+        return self._absence.stop == sys.maxsize
 
     @property
     def _probe_gap(self) -> int:

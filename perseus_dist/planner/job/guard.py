@@ -23,6 +23,7 @@ _NUM_KEPT = 32
 _TRUSTED_SHARE = 0.75
 _NUM_RESTED = 64
 _STEADY = 0.02
+_NUM_FIRST, _NUM_FASTER = 3, 8  # iterations at full clocks, before and after they have become faster
 _USUAL_NOISE = 0.01
 _LEAST_NOISE = 1e-4
 _MIN_NOISE_PAIRS = 4
@@ -267,6 +268,15 @@ class Guard:
         """Whether iterations at full clocks take the same time since the last switch, but for one pause."""
         *usual_s, _ = sorted(self._rested_s) or [0.0]
         return not usual_s or usual_s[-1] <= usual_s[0] * (1 + max(_STEADY, 6 * self.noise))
+
+    @property
+    def has_become_faster(self) -> bool:
+        """Whether iterations at full clocks take clearly less than the first ones since the last switch did."""
+        if len(self._rested_s) < _NUM_FIRST + _NUM_FASTER:
+            return False
+        rested_s = list(self._rested_s)
+        first_s, newest_s = median(rested_s[:_NUM_FIRST]), rested_s[-_NUM_FASTER:]
+        return max(newest_s) < (1 - max(_STEADY, 6 * self.noise)) * first_s
 
     @property
     def noise(self) -> float:

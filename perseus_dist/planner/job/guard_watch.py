@@ -20,6 +20,7 @@ _CLEARLY_SLOWER = 0.005
 _MAX_LATE = 64  # iterations that a switch is waited for
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
+_EARLY_GAP = 128  # iterations between two holds that end early
 _MIN_KEPT_SHARE = 0.25
 """Of a plan's iterations that kept the promise: a profile that is wrong makes nearly all of them slow."""
 
@@ -54,6 +55,7 @@ class GuardWatch:
             was slow.
         held_until: Iteration before which no straggler is waited for.
         is_holding: ``held_until`` has not been reached since it was set.
+        is_released: The hold is one at full clocks, since a plan was given up.
         is_profile_wrong: The plan that was given up last was one of a profile that all replicas have left for long.
         kept_share: The guard's, of that plan.
         was_as_profiled: Under that plan, instructions took what the profile says.
@@ -71,6 +73,7 @@ class GuardWatch:
     num_plan_falls: int = 0
     held_until: int = 0
     is_holding: bool = False
+    is_released: bool = False
     is_profile_wrong: bool = False
     kept_share: float = 0.0
     was_as_profiled: bool = False
@@ -84,6 +87,7 @@ class GuardWatch:
     _newest_move: int = 0
     _parts: dict[int, _Part] = field(default_factory=dict)
     _newest: int = -1
+    _ended_early: int | None = None
     _speeds: dict[int, _Speed] = field(default_factory=dict)
     _at_full: dict[int, deque[float]] = field(default_factory=dict)  # by rank, in probes since the newest switch
     _noted_at_full: int = -1  # the newest iteration of these
@@ -194,6 +198,7 @@ class GuardWatch:
         self._newest = min(self._newest, iteration)
         self._noted_at_full = min(self._noted_at_full, iteration)
         self.swept_until = min(self.swept_until, iteration)
+        self._ended_early = None
         self.held_until = min(self.held_until, iteration + _FIRST_HOLD)
 
     @property
@@ -218,8 +223,11 @@ class GuardWatch:
         return is_second and is_doubtful and self.was_steady
 
     def has_held(self, iteration: int) -> bool:
-        """Whether a hold is over, once for each."""
-        is_over = self.is_holding and iteration >= self.held_until
+        """Whether a hold is over, once for each; early, at times, where what made the plan slow seems to be over."""
+        is_early = self._may_end_early(iteration) and self.guard.has_become_faster
+        is_over = self.is_holding and (iteration >= self.held_until or is_early)
+        if is_early:
+            self.held_until = self._ended_early = iteration
         if is_over:
             self.was_steady = self.guard.is_steady
         self.is_holding &= not is_over
@@ -227,6 +235,7 @@ class GuardWatch:
 
     def fall_from_waiting(self, iteration: int) -> None:
         """Waiting for stragglers ends, and does not begin again for a while: each time twice as long."""
+        self.is_released = False
         self._fall(iteration, self.num_wait_falls)
         self.num_wait_falls += 1
 
@@ -243,13 +252,20 @@ class GuardWatch:
         self.guard.forget_kept()
         if self.num_since_sweep is not None:
             self.num_since_sweep += 1
+        self.is_released = True
         self._fall(iteration, self.num_plan_falls)
         self.num_plan_falls += 1
 
     def hold_back(self, iteration: int) -> None:
         """There is no plan to go back to yet: wait, each time twice as long, before the next attempt."""
+        self.is_released = True
         self._hold(iteration, self.num_plan_falls)
         self.num_plan_falls += 1
+
+    def _may_end_early(self, iteration: int) -> bool:
+        """A GPU that comes and goes all the time ends few holds, so that its plans cost no more than they would."""
+        is_long_ago = self._ended_early is None or iteration >= self._ended_early + _EARLY_GAP
+        return self.is_released and self.is_holding and iteration < self.held_until and is_long_ago
 
     def _fall(self, iteration: int, num_before: int) -> None:
         self.num_falls += 1

@@ -15,8 +15,10 @@ from perseus_dist.planner.job.predicted_saving import energies_uj, followed_fron
 from perseus_dist.planner.job.self_check import Comparison, self_check
 from perseus_dist.planner.lifecycle.events import Effect, Log
 from perseus_dist.planning.profile.sweep_steps import ClockTime, largest_step
+from perseus_dist.planning.schedule.instruction import Kind, profile_name
 from perseus_dist.units import PS_PER_S, UJ_PER_J
 
+_COMPUTATIONS = frozenset(map(profile_name, Kind))
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
 _MAX_STEP_SWEEPS = 2
@@ -66,7 +68,8 @@ def step_in_sweep(job: Job) -> str:
         return ""
     times: defaultdict[tuple[int, str], list[ClockTime]] = defaultdict(list)
     for row in csv.DictReader(StringIO(plan.profile_csv.decode())):
-        if clock_mhz := int(row["frequency"] or 0):  # transfers have none
+        if row["instruction"] in _COMPUTATIONS:
+            clock_mhz = int(row["frequency"])
             num_runs = int(float(row.get("samples") or 1))
             at_clock = ClockTime(clock_mhz=clock_mhz, time_s=float(row["time"]), num_runs=num_runs)
             times[int(row["stage"]), row["instruction"]].append(at_clock)
