@@ -103,15 +103,19 @@ def draw(number: int) -> Scenario:
 
 def play_number(number: int) -> Outcome:
     """Play a history and judge it."""
+    return outcome_of(draw(number))
+
+
+def outcome_of(scenario: Scenario) -> Outcome:
+    """Play and judge a history that is known by its seed."""
     begin_s = time.process_time()
-    scenario = draw(number)
     run, broken = judge(scenario)
     slower = None
     if run is not None:
         end_s = median(iteration.time_s for iteration in run.iterations[-NUM_JUDGED:])
         slower = 100 * (end_s / run.jobs[-1].undisturbed_time_s - 1)
     return Outcome(
-        number=number,
+        number=scenario.seed,
         dp=scenario.job.dp,
         profile=scenario.job.profile,
         slower_percent=slower,

@@ -34,13 +34,13 @@ def process(*command: str, user: int | None = None) -> Iterator["subprocess.Pope
 
 def test_related_processes_are_own() -> None:
     assert is_own(os.getpid(), ME)
-    assert is_own(os.getppid(), ME)
     with process(sys.executable, "-c", PARENT) as child:
         assert child.stdout is not None
         grandchild_pid = int(child.stdout.readline())
         assert is_own(child.pid, ME)
         assert is_own(grandchild_pid, ME)
         assert is_own(grandchild_pid, Claimant(pid=child.pid, uid=ME.uid))
+        assert is_own(child.pid, Claimant(pid=grandchild_pid, uid=ME.uid))
 
 
 def test_siblings_are_not_unless_named() -> None:
