@@ -2,7 +2,7 @@
 
 Eight processes that compute without end run beside it on the same two cores, SIGINT is ignored as it is under
 nohup and in the background of many CI runners, and no process has a better scheduling class than any other.
-Arguments after ``--`` go to pytest. Every round's output stays in ``build/flakes``.
+Arguments after ``--`` go to pytest. Every round's output is in ``build/flakes``, failures as they come.
 """
 
 import argparse
@@ -67,6 +67,7 @@ def play(number: int, arguments: list[str]) -> list[str]:
         "2",
         "--dist",
         "loadfile",
+        "--instafail",
         *arguments,
     ]
     with (LOGS / f"{number}.log").open("w") as log:
