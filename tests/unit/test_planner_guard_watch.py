@@ -291,6 +291,34 @@ def test_a_hold_lasts_while_iterations_at_full_clocks_have_not_become_faster(tim
     assert released(watch, 18, times_s) == 0
 
 
+def test_a_long_hold_ends_once_they_take_less_than_before_the_plan_was_given_up() -> None:
+    watch = begun()
+    for iteration in range(17, 30):
+        report(watch, iteration, 1.2, NO_POINT, NO_POINT)
+    for _ in range(5):
+        watch.fall_from_plan(30)
+    assert released(watch, 31, [1.0] * 10) == 1
+
+
+@pytest.mark.parametrize(("is_on_time", "num_over"), [(True, 1), (False, 0)])
+def test_a_long_hold_of_a_plan_that_was_on_time_at_its_end_is_short(is_on_time: bool, num_over: int) -> None:  # noqa: FBT001
+    watch = begun()
+    for _ in range(5):
+        watch.fall_from_plan(17, was_on_time_again=is_on_time)
+    assert released(watch, 18, [1.0] * 10) == num_over
+
+
+@pytest.mark.parametrize("num_on_time", [0, 1, 2])
+def test_a_breach_says_whether_the_plan_is_on_time_again(num_on_time: int) -> None:
+    watch = begun(planned_s=1.2)
+    for iteration in range(17, 17 + num_on_time):
+        report(watch, iteration, 1.0, 0, 0)
+    for iteration in watch.guard.order_probe(17 + num_on_time):
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT)
+    assert watch.guard.breach is not None
+    assert watch.guard.breach.is_on_time_again == (num_on_time == 2)
+
+
 @pytest.mark.parametrize("half", [9, 12, 20, 31])
 def test_a_gpu_that_comes_and_goes_ends_few_holds_early(half: int) -> None:
     watch = begun()

@@ -24,6 +24,7 @@ _TRUSTED_SHARE = 0.75
 _NUM_RESTED = 64
 _STEADY = 0.02
 _NUM_FIRST, _NUM_FASTER = 3, 8  # iterations at full clocks, before and after they have become faster
+_NUM_ON_TIME = 2
 _USUAL_NOISE = 0.01
 _LEAST_NOISE = 1e-4
 _MIN_NOISE_PAIRS = 4
@@ -102,12 +103,14 @@ class Breach:
         allowed_s: [s] what the target makes of it.
         observed_s: [s] an iteration under the plan.
         lost_s: [s] in the ledger.
+        is_on_time_again: The newest iterations under the plan took no longer than allowed.
     """
 
     reference_s: float
     allowed_s: float
     observed_s: float
     lost_s: float
+    is_on_time_again: bool = False
 
     @property
     def sentence(self) -> str:
@@ -150,6 +153,7 @@ class Guard:
     _unjudged_s: float = 0.0  # of iterations under the plan since the last comparison
     _num_unjudged: int = 0
     _expected_s: float | None = None
+    _reference_then_s: float = 0.0  # as of the last switch
     _suspicion: str = ""
     _may_be_spent: bool = False
     _was_slow: bool = False  # by the last comparison
@@ -163,6 +167,7 @@ class Guard:
         """Another plan is in force from this iteration on; what was seen of the one before says nothing about it."""
         self._planned_s = deque(maxlen=self.policy.num_planned)
         self._rested_s.clear()
+        self._reference_then_s = self.reference_s or 0.0
         self._unjudged_s, self._num_unjudged = 0.0, 0
         self._expected_s, self._suspicion, self._may_be_spent, self.breach = None, "", False, None
         self._was_slow = False
@@ -271,12 +276,12 @@ class Guard:
 
     @property
     def has_become_faster(self) -> bool:
-        """Whether iterations at full clocks take clearly less than the first ones since the last switch did."""
-        if len(self._rested_s) < _NUM_FIRST + _NUM_FASTER:
+        """Whether iterations at full clocks take clearly less than before the last switch, or first after it."""
+        if len(self._rested_s) < _NUM_FASTER:
             return False
         rested_s = list(self._rested_s)
-        first_s, newest_s = median(rested_s[:_NUM_FIRST]), rested_s[-_NUM_FASTER:]
-        return max(newest_s) < (1 - max(_STEADY, 6 * self.noise)) * first_s
+        before_s = max(median(rested_s[:_NUM_FIRST]), self._reference_then_s)
+        return max(rested_s[-_NUM_FASTER:]) < (1 - max(_STEADY, 6 * self.noise)) * before_s
 
     @property
     def noise(self) -> float:
@@ -343,7 +348,11 @@ class Guard:
         if is_slow or self._ledger_s > self.policy.budget_iterations * allowed_s:
             self.num_breaches += 1
             self.breach = Breach(
-                reference_s=self.reference_s, allowed_s=allowed_s, observed_s=observed_s, lost_s=self.lost_s
+                reference_s=self.reference_s,
+                allowed_s=allowed_s,
+                observed_s=observed_s,
+                lost_s=self.lost_s,
+                is_on_time_again=max(list(self._planned_s)[-_NUM_ON_TIME:]) <= allowed_s * (1 + self.policy.tolerance),
             )
             self._ledger_s = 0.0
         elif self._was_slow:

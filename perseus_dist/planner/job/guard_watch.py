@@ -20,6 +20,7 @@ _CLEARLY_SLOWER = 0.005
 _MAX_LATE = 64  # iterations that a switch is waited for
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
+_EARLIEST = 8  # iterations of a hold that ends early
 _EARLY_GAP = 128  # iterations between two holds that end early
 _MIN_KEPT_SHARE = 0.25
 """Of a plan's iterations that kept the promise: a profile that is wrong makes nearly all of them slow."""
@@ -88,6 +89,8 @@ class GuardWatch:
     _parts: dict[int, _Part] = field(default_factory=dict)
     _newest: int = -1
     _ended_early: int | None = None
+    _was_on_time_again: bool = False  # the plan that was given up last, at its end
+    _fell_at: int = 0
     _speeds: dict[int, _Speed] = field(default_factory=dict)
     _at_full: dict[int, deque[float]] = field(default_factory=dict)  # by rank, in probes since the newest switch
     _noted_at_full: int = -1  # the newest iteration of these
@@ -224,7 +227,10 @@ class GuardWatch:
 
     def has_held(self, iteration: int) -> bool:
         """Whether a hold is over, once for each; early, at times, where what made the plan slow seems to be over."""
-        is_early = self._may_end_early(iteration) and self.guard.has_become_faster
+        is_early = self._may_end_early(iteration) and (
+            self.guard.has_become_faster
+            or (self._was_on_time_again and iteration >= self._fell_at + _EARLIEST and self.guard.is_steady)
+        )
         is_over = self.is_holding and (iteration >= self.held_until or is_early)
         if is_early:
             self.held_until = self._ended_early = iteration
@@ -244,8 +250,11 @@ class GuardWatch:
         self.num_since_sweep = 0
         self.guard.forget_kept()
 
-    def fall_from_plan(self, iteration: int, *, is_profile_wrong: bool = False) -> None:
+    def fall_from_plan(
+        self, iteration: int, *, is_profile_wrong: bool = False, was_on_time_again: bool = False
+    ) -> None:
         """Clocks are released, and stay so for a while: each time twice as long."""
+        self._was_on_time_again, self._fell_at = was_on_time_again, iteration
         self.is_profile_wrong = is_profile_wrong
         self.kept_share, self.was_as_profiled = self.guard.kept_share, self._is_as_profiled
         self.slower_then = self.slower

@@ -117,7 +117,7 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
         why = f"{breach.sentence}: no straggler is waited for"
         job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
         return decide(job, now_s, why, force=True)
-    job.enforcement.guard.fall_from_plan(job.progress.iteration)
+    job.enforcement.guard.fall_from_plan(job.progress.iteration, was_on_time_again=breach.is_on_time_again)
     why = f"clocks are released, because {breach.sentence}"
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     job.enter(Phase.RELEASED, why)
