@@ -175,11 +175,11 @@ def _as_series(job: Job, of_ranks: Sequence[Sequence[int]], found: StagesOfShape
         first_iteration=0,
         iterations_per_clock=1,
         clocks_mhz=tuple(sorted(set().union(*clocks_of.values()), reverse=True)),
-        ranks=tuple(clocks_of),
+        ranks=tuple(sorted(clocks_of)),
         first_only=(),
         is_profile=True,
         num_round=CARRIED_ROUND,
-        clocks_of_ranks=tuple(clocks_of.values()),
+        clocks_of_ranks=tuple(clocks for _, clocks in sorted(clocks_of.items())),
     )
     job.profiling.sweeps[series] = ordered
     for fact in facts:
