@@ -30,8 +30,10 @@ async def collections(seconds: float) -> int:
 def test_what_lives_is_not_looked_at_and_comes_back_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "PERIOD_S", 0.01)
     kept = [[number] for number in range(10_000)]
+    usual = gc.get_threshold()
     assert asyncio.run(collections(0.2)) > len(kept)
     assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == usual
 
 
 def test_a_cycle_that_died_out_of_sight_is_found_by_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:

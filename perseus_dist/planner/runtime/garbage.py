@@ -10,12 +10,16 @@ import gc
 
 PERIOD_S = 1.0
 FULL_PERIOD_S = 600.0
+YOUNG_OBJECTS = 10_000
+"""Python's 700 would be a collection for each handful of messages."""
 
 
 async def keep_collections_short() -> None:
     """Until cancelled."""
     loop = asyncio.get_running_loop()
     full_s = loop.time() + FULL_PERIOD_S
+    usual = gc.get_threshold()
+    gc.set_threshold(YOUNG_OBJECTS, *usual[1:])
     try:
         while True:
             await asyncio.sleep(PERIOD_S)
@@ -25,4 +29,5 @@ async def keep_collections_short() -> None:
                 full_s = loop.time() + FULL_PERIOD_S
             gc.freeze()
     finally:
+        gc.set_threshold(*usual)
         gc.unfreeze()
