@@ -17,6 +17,10 @@ _SIGMA_PER_MAD = 1.4826
 _LATE_SIGMAS, _LATE_SHARE = 6.0, 0.01  # of the median, above which a run waited for its launch
 
 
+Span = tuple[int, int]
+"""Begin and end [ns], CLOCK_MONOTONIC."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantiles:
     """Repeated readings of one figure. Unit as its owner says.
@@ -44,42 +48,63 @@ class Quantiles:
 def undisturbed(times_s: Sequence[float]) -> list[float]:
     """[s] of runs without those that waited for a host that was late: far above the median. Any number of them."""
     times = np.array(times_s)
-    median = float(np.median(times))
-    reach_s = max(_LATE_SIGMAS * _spread(times, median), _LATE_SHARE * median)
-    kept: list[float] = times[times <= median + reach_s].tolist()
+    kept: list[float] = times[times <= _late_from(times)].tolist()
     return kept
 
 
-def mean_power_w(edges: Sequence[Edge], begin_ns: int, end_ns: int, period_ns: int) -> tuple[float, float] | None:
+def busy_spans(begins_ns: Sequence[int], ends_ns: Sequence[int], settle_ns: int) -> list[Span]:
+    """When the device worked without a pause, from runs of the same kind, one after the other.
+
+    A host that is late leaves the device idle, within a run or before the next one. Either makes the time from one
+    begin to the next far longer than the median, and ends a span.
+
+    Args:
+        begins_ns: (num_runs) [ns] of each run, ascending; at least one.
+        ends_ns: (num_runs) [ns] of each.
+        settle_ns: Left out at the begin of each span: the device had another power just before.
+
+    Returns:
+        [ns] begin and end of each, ascending.
+    """
+    bounds_ns = np.array([*begins_ns, ends_ns[-1]], dtype=np.int64)
+    steps_ns = np.diff(bounds_ns).astype(np.float64)
+    late = np.flatnonzero(steps_ns > _late_from(steps_ns)).tolist()
+    spans = zip([0, *(index + 1 for index in late)], [*late, len(steps_ns)], strict=True)
+    found = [(int(bounds_ns[first]) + settle_ns, int(bounds_ns[last])) for first, last in spans]
+    return [(begin_ns, end_ns) for begin_ns, end_ns in found if begin_ns < end_ns]
+
+
+def mean_power_w(edges: Sequence[Edge], spans: Sequence[Span], period_ns: int) -> tuple[float, float] | None:
     """Mean power while the GPU did one and the same thing, and its standard error [W].
 
     Args:
         edges: Publications of the energy counter, ascending.
-        begin_ns: From here on [ns]; what was published before is left out.
-        end_ns: Until here.
+        spans: When it did [ns]: one line is fitted to the energies in each, all with the same slope. What was published
+            outside is left out.
         period_ns: Of the counter.
 
     Returns:
         None where fewer than ``MIN_EDGES`` publications are well located.
     """
+    located = [edge for edge in edges if edge.width_ns <= _MAX_EDGE_WIDTH_SHARE * period_ns]
     inside = [
-        edge
-        for edge in edges
-        if edge.earliest_ns >= begin_ns
-        and edge.latest_ns <= end_ns
-        and edge.width_ns <= _MAX_EDGE_WIDTH_SHARE * period_ns
+        [edge for edge in located if edge.earliest_ns >= begin_ns and edge.latest_ns <= end_ns]
+        for begin_ns, end_ns in spans
     ]
-    if len(inside) < MIN_EDGES:
+    inside = [of_span for of_span in inside if len(of_span) > 1]
+    num_edges = sum(map(len, inside))
+    num_free = num_edges - len(inside) - 1
+    if num_edges < MIN_EDGES or num_free < 1:
         return None
-    times_s = np.array([edge.time_ns - begin_ns for edge in inside]) / 1e9
-    energies_j = np.array([edge.energy_mj for edge in inside]) / 1e3
-    centred_s = times_s - times_s.mean()
-    power_w = float(centred_s @ energies_j / (centred_s @ centred_s))
-    residuals_j = energies_j - energies_j.mean() - power_w * centred_s
+    times_s = np.concatenate([_centred([edge.time_ns for edge in of_span]) for of_span in inside]) / 1e9
+    energies_j = np.concatenate([_centred([edge.energy_mj for edge in of_span]) for of_span in inside]) / 1e3
+    power_w = float(times_s @ energies_j / (times_s @ times_s))
+    residuals_j = energies_j - power_w * times_s
     # An edge lies anywhere between its bounds; where the counter is smoother than that, the bounds count.
-    from_fit_j2 = float(residuals_j @ residuals_j) / (len(inside) - 2)
-    from_bounds_j2 = float(np.mean([edge.width_ns**2 for edge in inside])) / 12 / 1e18 * power_w**2
-    return power_w, float(np.sqrt(max(from_fit_j2, from_bounds_j2) / (centred_s @ centred_s)))
+    from_fit_j2 = float(residuals_j @ residuals_j) / num_free
+    widths_ns = np.array([edge.width_ns for of_span in inside for edge in of_span], dtype=np.float64)
+    from_bounds_j2 = float(np.mean(widths_ns**2)) / 12 / 1e18 * power_w**2
+    return power_w, float(np.sqrt(max(from_fit_j2, from_bounds_j2) / (times_s @ times_s)))
 
 
 def counter_period_s(edges: Sequence[Edge], guess_s: float) -> float | None:
@@ -132,6 +157,19 @@ def change_ns(begins_ns: Sequence[int], ends_ns: Sequence[int], request_ns: int)
     straddling = max(candidates, key=lambda index: min(abs(durations[index] - old), abs(durations[index] - new)))
     share = float(np.clip((durations[straddling] - new) / (old - new), 0.0, 1.0))  # of its work, done before
     return max(request_ns, int(begins[straddling] + share * old))
+
+
+def _centred(values: Sequence[int]) -> FloatArray:
+    """Differences to the mean; exact before the mean is taken, as times of CLOCK_MONOTONIC are large."""
+    centred: FloatArray = np.array([value - values[0] for value in values], dtype=np.float64)
+    centred -= centred.mean()
+    return centred
+
+
+def _late_from(times: FloatArray) -> float:
+    """Above which times are those of runs that waited for their launch, in the times' unit."""
+    median = float(np.median(times))
+    return median + max(_LATE_SIGMAS * _spread(times, median), _LATE_SHARE * median)
 
 
 def _spread(values: FloatArray, median: float) -> float:

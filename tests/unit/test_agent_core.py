@@ -807,18 +807,42 @@ def test_ends_are_never_expected_late() -> None:
         world.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
         for token in SCHEDULE.split():
             world.pass_boundary(Event.BEGIN, token[1], int(token[2]))
-            expected_ns = world.core.expected_end_ns()
+            running = world.core.running()
             end_ns = world.now + duration_ns(token[1], world.clock)
-            if expected_ns is not None:
+            if running is not None:
+                expected_ns = running.since_ns + running.duration_ns
                 assert expected_ns <= end_ns
                 left_ms.append((end_ns - expected_ns) / MS)
             world.advance(end_ns, BLOCKING_W)
             world.pass_boundary(Event.END, token[1], int(token[2]))
-            assert world.core.expected_end_ns() is None
+            assert world.core.running() is None
         world.pass_boundary(Event.ITERATION_END, iteration=iteration)
     assert len(left_ms) >= 6 * 6
     assert statistics.median(left_ms) == pytest.approx(1)  # the look before, that saw no begin
-    assert max(left_ms) < duration_ns("F", 1005) / 2 / MS  # the first run at a lower clock began at the higher one
+    assert max(left_ms) < duration_ns("B", 1005) / 2 / MS  # the first at a lower clock: by the higher one's time
+
+
+def test_a_clock_is_requested_only_where_a_change_was_due() -> None:
+    world = make_world()
+    connect(world, table(1, ((1410, 1410, 1005, 1005, 1005, 1410), (1005,) * 6)), switch(effective=2))
+    dues = []
+    for iteration in range(24):
+        if iteration == 12:
+            tell(world, switch(1, effective=14, revision=2))
+        world.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
+        for token in SCHEDULE.split():
+            for event in (Event.BEGIN, Event.END):
+                if event is Event.END:
+                    world.advance(world.now + duration_ns(token[1], world.clock), BLOCKING_W)
+                is_due, num_requests = world.core.is_change_due(), len(world.requests)
+                world.pass_boundary(event, token[1], int(token[2]))
+                assert is_due or len(world.requests) == num_requests
+            dues.append(is_due)
+        world.pass_boundary(Event.ITERATION_END, iteration=iteration)
+        world.advance(world.now + S // 10, BLOCKING_W)
+    assert all(dues[:12]), "before the plan every time counts"
+    assert dues[6 * 8 : 6 * 12] == [False, True, False, False, True, True] * 4
+    assert dues[6 * 16 :] == [False, False, False, False, False, True] * 8, "the end of an iteration is always due"
 
 
 def test_throttling_is_no_drift() -> None:

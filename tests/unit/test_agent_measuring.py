@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
-from perseus_dist.agent.core.run_durations import Awaited
+from perseus_dist.agent.core.run_durations import Awaited, Running
 from perseus_dist.agent.measuring.counter import EdgeTracker
 from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
-from perseus_dist.agent.process.polling import begin_delay_ns, poll_delay_ns
+from perseus_dist.agent.process.polling import begin_delay_ns, end_delay_ns
 from perseus_dist.agent.process.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages.terms import Target
@@ -158,19 +158,32 @@ def test_an_iteration_that_ends_by_its_own_word_is_live_by_when_that_was_seen() 
         assert report.is_live is is_live
 
 
+def end_looks(running: Running, end_ns: int, *, is_change_due: bool = True) -> list[int]:
+    """Of an agent whose instruction ends at ``end_ns``; the last sees it."""
+    looked_ns = [running.since_ns]
+    while looked_ns[-1] < end_ns:
+        looked_ns.append(looked_ns[-1] + end_delay_ns(running, looked_ns[-1], is_change_due=is_change_due))
+    return looked_ns[1:]
+
+
 def test_the_device_is_looked_at_closely_only_when_an_end_is_near() -> None:
-    assert poll_delay_ns(None, 0) == 2 * MS
-    assert poll_delay_ns(100 * MS, 0) == 89 * MS
-    assert poll_delay_ns(2 * MS, 0) == 800_000
-    assert poll_delay_ns(MS, 0) == MS // 2
-    assert poll_delay_ns(0, 10 * MS) == MS // 2
-    assert poll_delay_ns(0, 100 * MS) == 2 * MS
-    now, looks = 0, 0
-    while now < 90 * MS:
-        now += poll_delay_ns(90 * MS, now)
-        looks += 1
-    assert looks < 9
-    assert now < 90.5 * MS
+    running = Running(since_ns=7 * S, duration_ns=100 * MS)
+    assert [end_delay_ns(running, 7 * S + at) for at in (0, 98 * MS, 99 * MS)] == [94_500_000, 1_400_000, MS // 2]
+    assert [end_delay_ns(running, 7 * S + at * MS) for at in (101, 104, 108, 116, 200, 900)] == [
+        MS // 2, MS // 2, MS, 2 * MS, 2 * MS, 2 * MS,
+    ]  # fmt: skip
+    seen = end_looks(running, 7 * S + 100 * MS)
+    assert len(seen) < 6
+    assert seen[-1] < 7 * S + 100.5 * MS
+
+
+def test_an_end_behind_which_the_clock_stays_is_looked_for_an_eighth_of_the_instruction_apart() -> None:
+    for duration_ms, apart_ms in ((3, 2), (40, 5), (400, 8)):
+        running = Running(since_ns=0, duration_ns=duration_ms * MS)
+        for end_ms in (duration_ms, duration_ms + 50):
+            seen = end_looks(running, round(end_ms * MS), is_change_due=False)
+            assert end_ms * MS <= seen[-1] < (end_ms + apart_ms) * MS
+        assert len(end_looks(running, duration_ms * MS, is_change_due=False)) <= 3
 
 
 def test_a_begin_is_looked_for_an_eighth_of_the_instruction_apart_where_the_trainer_says_when_it_was() -> None:
@@ -182,6 +195,7 @@ def test_a_begin_is_looked_for_an_eighth_of_the_instruction_apart_where_the_trai
     assert delay_ns(40 * MS, is_device_ordered=False) == 5 * MS
     assert delay_ns(400 * MS, is_device_ordered=False) == 8 * MS
     assert delay_ns(400 * MS, is_device_ordered=True) == 2 * MS
+    assert begin_delay_ns(Awaited(0, 0, 400 * MS), 0, is_device_ordered=True, is_change_due=False) == 8 * MS
 
 
 def looks(awaited: Awaited, begin_ns: int) -> list[int]:
@@ -196,8 +210,10 @@ def test_a_begin_is_looked_for_closely_from_shortly_before_it_may_come() -> None
     awaited = Awaited(since_ns=7 * S, wait_ns=100 * MS, duration_ns=400 * MS)
     for waited_ms in (92, 100, 130, 500):
         seen = looks(awaited, 7 * S + waited_ms * MS)
-        assert seen[0] == 7 * S + 89 * MS
-        assert {after - before for before, after in pairwise(seen)} <= {2 * MS}
+        assert seen[0] == 7 * S + 94_500_000 if waited_ms > 94 else seen[0] < 7 * S + 95 * MS
+        steps = [after - before for before, after in pairwise(seen)]
+        assert all(2 * MS <= step <= max(2 * MS, (waited_ms - 94) * MS // 4) and step <= 8 * MS for step in steps)
+        assert steps == sorted(steps)
         assert len(seen) <= 1 + (waited_ms - 89) // 2 + 1
     assert looks(awaited._replace(wait_ns=0), 7 * S + 3 * MS) == [7 * S + 2 * MS, 7 * S + 4 * MS]
 

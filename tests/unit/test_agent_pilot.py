@@ -118,8 +118,8 @@ def test_zero_leaves_the_clock_as_it_is() -> None:
 
 
 def least_ms(drive: Drive) -> float | None:
-    """Of the first instruction, which runs."""
-    least_ns = drive.pilot.least_duration_ns(drive.position)
+    """Of the instruction that runs or comes next."""
+    least_ns = drive.pilot.least_duration_ns(drive.position.index)
     return None if least_ns is None else least_ns / MS
 
 
@@ -128,16 +128,21 @@ def test_an_instruction_takes_no_less_than_in_its_last_four_runs_at_these_clocks
     for iteration, first_ms in enumerate((50, 90, 55, 54, 60, 58)):  # 90 ms: once, the device was disturbed
         begin_ms = 1000 * iteration
         drive.step(Event.ITERATION_BEGIN, at_ms=begin_ms, iteration=iteration)
-        assert least_ms(drive) is None  # nothing runs
         drive.step(Event.BEGIN, 0, begin_ms)
         assert least_ms(drive) == (None, 50, 50, 50, 50, 54)[iteration]
         drive.step(Event.END, 0, begin_ms + first_ms)
     drive.clocks = (1200,) * 5
     drive.step(Event.ITERATION_BEGIN, at_ms=9000, iteration=6)
     drive.step(Event.BEGIN, 0, 9000)
-    assert least_ms(drive) is None
+    assert least_ms(drive) == 54, "a lower clock makes it no faster"
     earlier = ExactRun(0, 0, 0, 50 * MS, RanAt(CLOCKS, None))  # the device tells of it only now
     drive.pilot.remember(earlier)
+    assert least_ms(drive) == 54
+    drive.clocks = (1800,) * 5
+    drive.step(Event.ITERATION_BEGIN, at_ms=10_000, iteration=7)
+    assert least_ms(drive) == 36, "a higher clock makes it faster by no more than its own ratio"
+    drive.clocks = None
+    drive.step(Event.ITERATION_BEGIN, at_ms=11_000, iteration=8)
     assert least_ms(drive) is None
 
 
@@ -166,7 +171,7 @@ def test_the_least_of_what_the_rank_waits_for_is_known_between_instructions_alon
     assert drive.pilot.least_of_next(drive.position) is None  # behind the last
     drive.clocks = (1200,) * 5
     drive.step(Event.ITERATION_BEGIN, at_ms=1500, iteration=2)
-    assert drive.pilot.least_of_next(drive.position) is None  # at these clocks
+    assert drive.pilot.least_of_next(drive.position) == (0, 80 * MS)  # no faster at a lower clock, if not known
 
 
 def test_looks_go_by_what_a_plan_took_before_a_probe_and_clocks_do_not() -> None:
@@ -176,13 +181,15 @@ def test_looks_go_by_what_a_plan_took_before_a_probe_and_clocks_do_not() -> None
         drive.clocks = clocks
         drive.iteration(begins, [end + iteration for end in ends], iteration=iteration)
         drive.pilot.remember_tail(iteration * MS)
-    for iteration, (clocks, taken_ms) in enumerate((((1100,) * 5, 82), ((1000,) * 5, 83), (CLOCKS, None)), start=4):
+    for iteration, (clocks, taken_ms) in enumerate(
+        (((1100,) * 5, 82), ((1000,) * 5, 83), (CLOCKS, 70 / 1.41)), start=4
+    ):
         drive.clocks = clocks
         drive.step(Event.ITERATION_BEGIN, at_ms=1000 * iteration, iteration=iteration)
-        expected = None if taken_ms is None else (0, taken_ms * MS)
+        expected = (0, round(taken_ms * MS))
         assert drive.pilot.least_of_next(drive.position) == expected
         drive.step(Event.BEGIN, 0, 1000 * iteration)
-        assert drive.pilot.least_duration_ns(drive.position) == (expected and expected[1])
+        assert drive.pilot.least_duration_ns(drive.position.index) == expected[1]
         drive.step(Event.END, 0, 1000 * iteration + 70)
         for index in range(1, len(ORDER)):
             drive.step(Event.BEGIN, index, 1000 * iteration + 100 * index)

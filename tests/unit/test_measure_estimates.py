@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.agent.measuring.counter import Edge
-from perseus_dist.measure.estimates import Quantiles, change_ns, counter_period_s, mean_power_w, undisturbed
+from perseus_dist.measure.estimates import Quantiles, busy_spans, change_ns, counter_period_s, mean_power_w, undisturbed
 from perseus_dist.simulator.machine import SimulatedMachine
 
 MS = 1_000_000
@@ -28,7 +28,7 @@ def edges(period_ns: int, power_w: float, num: int, *, width_ns: int = MS, first
 
 
 def test_power_is_the_slope_and_its_error_covers_the_truth() -> None:
-    power_w, se_w = mean_power_w(edges(20 * MS, 300.0, 30), -MS, 10**9, 20 * MS) or (0.0, 0.0)
+    power_w, se_w = mean_power_w(edges(20 * MS, 300.0, 30), [(-MS, 10**9)], 20 * MS) or (0.0, 0.0)
     assert power_w == pytest.approx(300.0, abs=3 * se_w)
     assert 0 < se_w < 1.0
 
@@ -36,14 +36,62 @@ def test_power_is_the_slope_and_its_error_covers_the_truth() -> None:
 def test_what_was_published_outside_counts_for_nothing() -> None:
     before = edges(20 * MS, 900.0, 10, first_ns=-400 * MS)
     within = [Edge(e.earliest_ns, e.latest_ns, e.energy_mj + 10**6) for e in edges(20 * MS, 300.0, 20)]
-    told = mean_power_w([*before, *within], -MS, 10**9, 20 * MS)
+    told = mean_power_w([*before, *within], [(-MS, 10**9)], 20 * MS)
     assert told is not None
     assert told[0] == pytest.approx(300.0, rel=0.01)
 
 
 def test_badly_located_publications_tell_no_power() -> None:
-    assert mean_power_w(edges(20 * MS, 300.0, 30, width_ns=6 * MS), -10 * MS, 10**9, 20 * MS) is None
-    assert mean_power_w(edges(20 * MS, 300.0, 3), -MS, 10**9, 20 * MS) is None
+    assert mean_power_w(edges(20 * MS, 300.0, 30, width_ns=6 * MS), [(-10 * MS, 10**9)], 20 * MS) is None
+    assert mean_power_w(edges(20 * MS, 300.0, 3), [(-MS, 10**9)], 20 * MS) is None
+
+
+RUN_NS, IDLE_W, BUSY_W = 35 * MS, 60.0, 460.0
+
+
+def runs_with_pauses(pauses_ns: dict[int, int]) -> tuple[list[int], list[int]]:
+    """Forty equal runs, before some of which the device waited for its host."""
+    begins, ends, now_ns = [], [], 0
+    for k in range(40):
+        now_ns += pauses_ns.get(k, 0)
+        begins.append(now_ns)
+        now_ns += RUN_NS
+        ends.append(now_ns)
+    return begins, ends
+
+
+def counted_energy(begins: list[int], ends: list[int], period_ns: int) -> list[Edge]:
+    """Publications of the energy of a device that draws less while it waits."""
+    found = []
+    for at_ns in range(period_ns, ends[-1], period_ns):
+        busy_ns = sum(max(0, min(end, at_ns) - begin) for begin, end in zip(begins, ends, strict=True))
+        energy_mj = round((busy_ns * BUSY_W + (at_ns - busy_ns) * IDLE_W) / 1e6)
+        found.append(Edge(at_ns - MS // 10, at_ns + MS // 10, energy_mj))
+    return found
+
+
+@given(st.dictionaries(st.integers(1, 39), st.integers(MS, 300 * MS), max_size=6))
+def test_pauses_of_a_host_that_is_late_are_in_no_power(pauses_ns: dict[int, int]) -> None:
+    begins, ends = runs_with_pauses(pauses_ns)
+    edges = counted_energy(begins, ends, 20 * MS)
+    told = mean_power_w(edges, busy_spans(begins, ends, 5 * MS), 20 * MS)
+    assert told is not None
+    assert told[0] == pytest.approx(BUSY_W, abs=max(0.001 * BUSY_W, 4 * told[1]))
+
+
+def test_a_span_ends_where_the_device_waits_before_a_run_or_within_one() -> None:
+    begins, ends = runs_with_pauses({10: 20 * MS})
+    begins, ends = [*begins, ends[-1], ends[-1] + 2 * RUN_NS], [*ends, ends[-1] + 2 * RUN_NS, ends[-1] + 3 * RUN_NS]
+    assert busy_spans(begins, ends, MS) == [
+        (MS, begins[9]),
+        (begins[10] + MS, begins[40]),
+        (begins[41] + MS, ends[41]),
+    ]
+
+
+def test_a_device_that_always_waits_for_its_host_as_long_is_measured_as_it_is() -> None:
+    begins, ends = runs_with_pauses(dict.fromkeys(range(1, 40), 10 * MS))
+    assert busy_spans(begins, ends, MS) == [(MS, ends[-1])]
 
 
 @given(st.floats(0.015, 0.11), st.sets(st.integers(1, 38), max_size=20))

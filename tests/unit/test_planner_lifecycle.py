@@ -1,7 +1,10 @@
 """The life cycle of a job, told to it event by event with invented times: no process, no clock, no disk."""
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 import pytest
 from builders import make_rank
@@ -1536,6 +1539,62 @@ def test_a_switch_that_only_an_agent_knows_is_overruled() -> None:
     switch = fleet.switch(1)
     assert switch is not None
     assert switch.switch_revision == 10
+
+
+def num_opcodes(run: Callable[[], object]) -> int:
+    """Python's steps of a call: its work, whatever the machine is busy with."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def sample_in_a_sweep(fleet: Fleet) -> Callable[[], object]:
+    fleet.to_profiling()
+    sweep = fleet.sweep(1)
+    assert sweep is not None
+    message = fleet.samples(1, sweep.sweep_id, 0, sweep.clocks_mhz[0])
+    return lambda: step(fleet.job, RankMessage(stream=fleet.stream_of[1], message=message), fleet.now_s)
+
+
+def acknowledged_switch(fleet: Fleet) -> Callable[[], object]:
+    fleet.to_enforcing()
+    switch = fleet.switch(1)
+    assert switch is not None
+    message = SwitchSeen(table_revision=switch.table_revision, switch_revision=switch.switch_revision)
+    return lambda: step(fleet.job, RankMessage(stream=fleet.stream_of[1], message=message), fleet.now_s)
+
+
+def report_under_a_plan(fleet: Fleet) -> Callable[[], object]:
+    fleet.to_enforcing().iterate(3)
+    report = IterationReport(iteration=fleet.iteration, time_s=1.0, pipeline_time_s=0.9, energy_j=50.0)
+    message = Telemetry(sequence=fleet.iteration + 1, iterations=(report,), gpu=GpuSample(), control="clockd")
+    return lambda: step(fleet.job, RankMessage(stream=fleet.stream_of[1], message=message), fleet.now_s)
+
+
+def lost_rank(fleet: Fleet) -> Callable[[], object]:
+    fleet.to_enforcing()
+    return lambda: step(fleet.job, RankDetached(stream=fleet.stream_of[1]), fleet.now_s)
+
+
+@pytest.mark.parametrize("prepare", [sample_in_a_sweep, acknowledged_switch, report_under_a_plan, lost_rank])
+def test_a_message_takes_as_many_steps_among_many_ranks_as_among_few(
+    prepare: Callable[[Fleet], Callable[[], object]],
+) -> None:
+    few, many = (num_opcodes(prepare(Fleet(dp=dp))) for dp in (2, 32))
+    assert few > 20
+    assert many <= few + 60, "ten thousand ranks send some each second"
 
 
 def test_nothing_is_acknowledged_that_could_not_be_stored() -> None:

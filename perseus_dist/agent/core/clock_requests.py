@@ -3,7 +3,7 @@
 from perseus_dist.agent.core.actions import RequestClock
 from perseus_dist.agent.core.clock_directives import ClockDirectives
 from perseus_dist.agent.core.pilot import Pilot
-from perseus_dist.agent.following.position import Position
+from perseus_dist.agent.following.position import Place, Position
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.messages.terms import NO_POINT, Gpu
 
@@ -42,13 +42,28 @@ class ClockRequests:
         if not (self.is_stale or self.must_repeat):
             return None
         self.is_stale = False
-        wanted_mhz = self._wanted_mhz()
+        wanted_mhz = self._wanted_mhz(self._position)
         if wanted_mhz == self._clock.requested_mhz and not self.must_repeat:
             return None
         self.must_repeat = False
         self._clock.request(wanted_mhz, now_ns)
         self._directives.sweeper.unsettle(now_ns)
         return RequestClock(wanted_mhz)
+
+    @property
+    def is_change_due(self) -> bool:
+        """Whether another clock may be requested at the end of the instruction that runs or comes next.
+
+        Also where the times of its boundaries count although they are only those of looks: without a plan, in an
+        iteration whose times the planner wants, at an iteration's end, and until the clock requested last is there.
+        """
+        position, clock = self._position, self._clock
+        iteration, next_index = position.iteration, position.index + 1
+        if not position.in_iteration or next_index >= self._directives.num_instructions or clock.settled_ns is None:
+            return True
+        if self._directives.row(iteration).point == NO_POINT or self._directives.is_timed(iteration):
+            return True
+        return self._wanted_mhz(Place(index=next_index)) != clock.requested_mhz
 
     def settle(self) -> None:
         """The GPU may have reached its clock: from then on a sweep measures."""
@@ -64,7 +79,7 @@ class ClockRequests:
         row = self._directives.row(iteration)
         return row.clocks_mhz if row.point != NO_POINT else None
 
-    def _wanted_mhz(self) -> int | None:
+    def _wanted_mhz(self, position: Position | Place) -> int | None:
         """None for released. A rank that cannot set clocks requests none, and holds none either."""
         is_silent = self.is_over or self.is_stalled or self.is_paused
         if is_silent or not self._has_clocks or not self._position.in_step:
@@ -74,7 +89,7 @@ class ClockRequests:
         if row.clocks_mhz is None and next_row.clocks_mhz is None:
             return None
         return self._pilot.wanted_mhz(
-            self._position,
+            position,
             clocks_mhz=row.clocks_mhz,
             next_clocks_mhz=next_row.clocks_mhz,
             current_mhz=self._clock.requested_mhz,

@@ -32,7 +32,7 @@ from perseus_dist.agent.core.planner_exchange import PlannerExchange
 from perseus_dist.agent.core.planner_session import PlannerSession
 from perseus_dist.agent.core.rank_tracker import RankTracker
 from perseus_dist.agent.core.reporter import Reporter
-from perseus_dist.agent.core.run_durations import Awaited
+from perseus_dist.agent.core.run_durations import Awaited, Running
 from perseus_dist.agent.core.settings import SavedProfile, Settings
 from perseus_dist.agent.following.position import BoundaryEffect, Position
 from perseus_dist.agent.following.rank_program import WHOLE_ITERATION, rank_order
@@ -270,13 +270,17 @@ class AgentCore:
             self._report(now_ns)
         return self._finish(now_ns)
 
-    def expected_end_ns(self) -> int | None:
-        """When the instruction that runs may end at the earliest; None if none runs, or its length is not known."""
-        return self._tracker.durations.expected_end_ns(self._position)
+    def running(self) -> Running | None:
+        """The instruction that runs; None if none does, or its length is not known."""
+        return self._tracker.durations.running(self._position)
 
     def awaited(self) -> Awaited | None:
         """The instruction, or the iteration's end, that the rank waits for; None if its times are not known."""
         return self._tracker.durations.awaited(self._position)
+
+    def is_change_due(self) -> bool:
+        """Whether boundaries must be seen at once, as in ``ClockRequests``."""
+        return self._requests.is_change_due
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 

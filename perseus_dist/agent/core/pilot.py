@@ -16,12 +16,12 @@ from itertools import islice
 from operator import sub
 
 from perseus_dist.agent.following.exact_runs import ExactRun
-from perseus_dist.agent.following.position import Position
+from perseus_dist.agent.following.position import Place, Position
 from perseus_dist.agent.following.rank_program import Work
 
 NO_LATENCIES: Mapping[int, int] = {}
 _NUM_RUNS = 4
-_NUM_KEPT = 2  # plans that come back after probes, or with a straggler
+_NUM_KEPT = 3  # plans that come back after probes, or with a straggler, and full clocks
 
 
 class Pilot:
@@ -34,8 +34,10 @@ class Pilot:
         self._durations_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
         self._lengths_ns: list[deque[int]] = [deque(maxlen=_NUM_RUNS) for _ in order]
         self._tails_ns: deque[int] = deque(maxlen=_NUM_RUNS)
-        # Least waits and durations under plans of before, the latest last. Only looks go by them: clocks go by medians.
-        self._kept: dict[tuple[int, ...], list[tuple[int, int] | None]] = {}
+        # Least waits and durations at clocks of before, the latest last, and bounds that follow from those at another
+        # clock. Only looks go by them: clocks go by medians.
+        self._kept: dict[tuple[int, ...] | None, list[tuple[int, int] | None]] = {}
+        self._bounds: list[tuple[int, int] | None] = [None] * (len(order) + 1)
         # Medians; at other clocks the earlier ones stand until there are new ones. 0 while unknown.
         self._duration_ns = [0] * len(order)
         self._length_ns = [0] * len(order)
@@ -43,7 +45,7 @@ class Pilot:
     def begin_iteration(self, clocks_mhz: tuple[int, ...] | None) -> None:
         """An iteration at these clocks begins; at others everything takes another time."""
         if clocks_mhz != self._clocks_mhz:
-            self._keep()
+            self._keep(clocks_mhz)
             self._clocks_mhz = clocks_mhz
             for values_ns in (*self._durations_ns, *self._lengths_ns, self._tails_ns):
                 values_ns.clear()
@@ -63,9 +65,9 @@ class Pilot:
         """Take note of how long after its last instruction an iteration ended."""
         self._tails_ns.append(tail_ns)
 
-    def least_duration_ns(self, position: Position) -> int | None:
-        """The least that the running instruction took lately at these clocks; None if that is not known."""
-        least = self._least(position.index) if position.is_running else None
+    def least_duration_ns(self, place: int) -> int | None:
+        """The least that an instruction took lately at these clocks; None if that is not known."""
+        least = self._least(place)
         return None if least is None else least[1]
 
     def least_of_next(self, position: Position) -> tuple[int, int] | None:
@@ -81,21 +83,25 @@ class Pilot:
             return min(self._tails_ns), 0
         if index < len(self._durations_ns) and (durations_ns := self._durations_ns[index]):
             return min(map(sub, self._lengths_ns[index], durations_ns)), min(durations_ns)
-        kept = None if self._clocks_mhz is None else self._kept.get(self._clocks_mhz)
-        return kept[index] if kept else None
+        kept = self._kept.get(self._clocks_mhz)
+        return (kept[index] if kept else None) or self._bounds[index]
 
-    def _keep(self) -> None:
-        if self._clocks_mhz is None:
-            return
+    def _keep(self, next_clocks_mhz: tuple[int, ...] | None) -> None:
         least = [self._least(index) for index in range(len(self._durations_ns) + 1)]
-        self._kept.pop(self._clocks_mhz, None)
-        self._kept[self._clocks_mhz] = least
-        if len(self._kept) > _NUM_KEPT:
-            del self._kept[next(iter(self._kept))]
+        if least != self._bounds:
+            self._kept.pop(self._clocks_mhz, None)
+            self._kept[self._clocks_mhz] = least
+            if len(self._kept) > _NUM_KEPT:
+                del self._kept[next(iter(self._kept))]
+        shares = _least_shares(self._clocks_mhz, next_clocks_mhz, len(self._durations_ns))
+        self._bounds = [
+            None if one is None or share is None else (0, round(one[1] * share))
+            for one, share in zip(least[:-1], shares, strict=True)
+        ] + [None]
 
     def wanted_mhz(
         self,
-        position: Position,
+        position: Position | Place,
         *,
         clocks_mhz: Sequence[int] | None,
         next_clocks_mhz: Sequence[int] | None,
@@ -106,7 +112,7 @@ class Pilot:
         """The clock to ask for at this boundary; ``current_mhz`` if none.
 
         Args:
-            position: Of the rank, in step.
+            position: Of the rank, in step, or where it will be.
             clocks_mhz: (num_instructions) this iteration's, 0 for an instruction that keeps what it finds; None for
                 clocks released.
             next_clocks_mhz: The next iteration's.
@@ -128,7 +134,7 @@ class Pilot:
     def _first_reached_mhz(
         self,
         ahead: int,
-        position: Position,
+        position: Position | Place,
         clocks_mhz: Sequence[int],
         current_mhz: int | None,
         latency_ns: int,
@@ -145,6 +151,20 @@ class Pilot:
             if clocks_mhz[index] and (is_reached or clocks_mhz[index] == current_mhz):
                 return clocks_mhz[index]
         return 0
+
+
+def _least_shares(
+    clocks_mhz: tuple[int, ...] | None, next_clocks_mhz: tuple[int, ...] | None, num_instructions: int
+) -> list[float | None]:
+    """Of the time of each instruction, what it takes at other clocks at least: a GPU gains no more than its clock."""
+    if clocks_mhz is None:  # full ones: none is faster
+        return [1.0] * num_instructions
+    if next_clocks_mhz is None:
+        return [None] * num_instructions
+    return [
+        min(1.0, mhz / next_mhz) if mhz and next_mhz else None
+        for mhz, next_mhz in zip(clocks_mhz, next_clocks_mhz, strict=True)
+    ]
 
 
 def _median_ns(values_ns: Collection[int]) -> int:

@@ -14,6 +14,18 @@ from perseus_dist.agent.measuring.kind_times import KindTimes
 _MAX_SILENT_NS = 60_000_000_000
 
 
+class Running(NamedTuple):
+    """The instruction that runs.
+
+    Attributes:
+        since_ns: It began no earlier.
+        duration_ns: [ns] the least that it lately took at these clocks.
+    """
+
+    since_ns: int
+    duration_ns: int
+
+
 class Awaited(NamedTuple):
     """An instruction or an iteration's end that a rank waits for, by the latest iterations at these clocks.
 
@@ -42,6 +54,7 @@ class RunDurations:
         self._exact_runs = ExactRuns(self._learn, kind_times.forget)
         self._late_ns: int | None = None  # at most, of the boundaries being passed; None where their times are exact
         self._since_ns = 0  # the rank has surely not been longer where it is
+        self._earliest_end_ns = 0  # of a run that has ended and was seen to end later
         self._longest_run_ns = 0
         self._wait_ns, self._wait_before_ns = 0, 0  # the longest of this iteration, and of the one before
 
@@ -59,10 +72,13 @@ class RunDurations:
 
     def move(self, time_ns: int) -> None:
         """The rank has come further in its order."""
-        self._since_ns = time_ns - (self._late_ns or 0)
+        self._since_ns = max(time_ns - (self._late_ns or 0), min(self._earliest_end_ns, time_ns))
+        self._earliest_end_ns = 0
 
     def end_run(self, run: Run, clocks_mhz: tuple[int, ...] | None) -> None:
         """An instruction has ended, in an iteration at these clocks."""
+        least_ns = self._pilot.least_duration_ns(run.place)
+        self._earliest_end_ns = 0 if least_ns is None else self._since_ns + least_ns
         self._longest_run_ns = max(self._longest_run_ns, run.duration_ns)
         self._wait_ns = max(self._wait_ns, run.idle_ns)
         clock_mhz = None if clocks_mhz is None else clocks_mhz[run.place]
@@ -81,14 +97,14 @@ class RunDurations:
         self._kind_times.has_device_times = True
         self._exact_runs.add_device_time(sequence, iteration, device_ns)
 
-    def expected_end_ns(self, position: Position) -> int | None:
-        """When the instruction that runs may end at the earliest; None if none runs, or its length is not known.
+    def running(self, position: Position) -> Running | None:
+        """The instruction that runs; None if none does, or its length is not known.
 
-        Never late by what was seen late: it began after the look before the one that saw it, and takes no less than it
-        lately took at these clocks.
+        Its end is not expected later because its begin was seen late: it began after the look before the one that saw
+        it, and after the one before it had taken what that lately took at these clocks.
         """
-        duration_ns = self._pilot.least_duration_ns(position)
-        return None if duration_ns is None else self._since_ns + duration_ns
+        duration_ns = self._pilot.least_duration_ns(position.index) if position.is_running else None
+        return None if duration_ns is None else Running(self._since_ns, duration_ns)
 
     def awaited(self, position: Position) -> Awaited | None:
         """The instruction, or the iteration's end, that the rank waits for; None if its times are not known."""

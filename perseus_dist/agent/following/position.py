@@ -5,6 +5,7 @@ evaluation, boundaries that were lost. Nothing is guessed meanwhile.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -46,6 +47,15 @@ class Run(NamedTuple):
     def duration_ns(self) -> int:
         """From begin to end."""
         return self.end.time_ns - self.begin.time_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in an iteration a rank will be, in the words of ``Position``."""
+
+    index: int
+    is_running: bool = False
+    in_iteration: bool = True
 
 
 class BoundaryEffect(Enum):

@@ -6,8 +6,10 @@ reported or over.
 
 import json
 import logging
+from contextlib import suppress
 from dataclasses import asdict, fields
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
@@ -16,13 +18,21 @@ from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.messages.job_status import JobFigures, JobFrontier, JobProfile, JobStatus
 from perseus_dist.messages.progress_text import ProgressSteps, format_progress
 from perseus_dist.messages.target_text import format_target
+from perseus_dist.runlog.accounting.finish import finish_if_possible
 from perseus_dist.runlog.file_names import FRONTIER_FILE, JOB_FILE, PROFILE_FILE
 from perseus_dist.runlog.frontier_csv import frontier_csv
+from perseus_dist.runlog.job import RunFilesError, read_job
 from perseus_dist.runlog.report_folder import ReportFolder
 from perseus_dist.runlog.submission import NO_SUBMISSION, Submission
 
 UNATTACHED = "unattached"
 """The phase of a job that no planner has told anything of."""
+
+_TAKEN_OVER_RANKS = 64
+"""Ranks of an earlier run that is read here, some 20 ms each: larger ones wait for their report or epilog."""
+
+_RANKS_S = 2.0
+"""How long rank 0's agent waits for the last word of the others; the job's report, or its epilog, waits longer."""
 
 _INTERVAL_S = 1.0
 _MAX_PHASES = 256
@@ -132,6 +142,11 @@ class JobRecordWriter:
             "frontier_baseline_energy_j": frontier.baseline_energy_j if frontier else 0.0,
         }
 
+    @staticmethod
+    def finish(folder: Path) -> None:
+        """Write the run's energy record to a report folder, if all ranks have ended."""
+        finish_if_possible(folder, is_final=False, patience_s=_RANKS_S)
+
     def _record_events(self, status: JobStatus, now: datetime) -> None:
         new = self._events.record(status.events)
         for event in new:
@@ -155,6 +170,22 @@ class JobRecordWriter:
             self._phases.append({"phase": phase, "reason": reason, "at": _text(now)})
             if len(self._phases) > _MAX_PHASES:
                 del self._phases[_MAX_PHASES // 2]  # how it began and what came last say most
+
+
+def take_over(folder: Path, *, is_continued: bool) -> datetime | None:
+    """Write the record of an earlier run in a report folder before its files go.
+
+    Args:
+        folder: Of the report.
+        is_continued: Whether the run is this one, of an agent that was killed: when it began is returned.
+    """
+    with suppress(RunFilesError, ValueError, OverflowError):
+        job = read_job(folder / JOB_FILE)
+        if is_continued:
+            return datetime.fromisoformat(job.started_at)
+        if job.num_ranks <= _TAKEN_OVER_RANKS:
+            finish_if_possible(folder, is_final=True)
+    return None
 
 
 def _text(at: datetime) -> str:

@@ -18,6 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from perseus_dist.agent.core.actions import (
     Action,
@@ -32,13 +33,12 @@ from perseus_dist.agent.core.actions import (
     WatchEnergy,
 )
 from perseus_dist.agent.core.core import AgentCore
-from perseus_dist.agent.link.embedded_planner import EmbeddedPlanner
 from perseus_dist.agent.link.find_planner import FindPlanner, find_in_folder, find_named, find_shared
 from perseus_dist.agent.link.link import Connected, Disconnected, LinkEvent, PlannerLink, Received, Unreachable
 from perseus_dist.agent.process.devices import Devices, open_devices
 from perseus_dist.agent.process.inbox import Inbox
 from perseus_dist.agent.process.meter_thread import Edges, MeterThread, Reading
-from perseus_dist.agent.process.polling import begin_delay_ns, poll_delay_ns
+from perseus_dist.agent.process.polling import begin_delay_ns, end_delay_ns
 from perseus_dist.agent.process.rank_report import RankReport, SeenOfJob
 from perseus_dist.agent.process.startup import (
     cache_file,
@@ -54,10 +54,13 @@ from perseus_dist.boundaries.rank_spec import AgentStart, RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader
 from perseus_dist.errors import PerseusError
 
+if TYPE_CHECKING:
+    from perseus_dist.agent.link.embedded_planner import EmbeddedPlanner
+
 _log = logging.getLogger(__name__)
 
 _CONTROL_POLL_NS = 400_000_000  # keeps the lease on the clock alive
-_WATCHING_WORK_NS = 50_000_000  # what nothing rings for: a lease asked for again, the embedded planner's end
+_WATCHING_WORK_NS = 200_000_000  # what nothing rings for: a lease asked for again, the embedded planner's end
 _SETUP_S = 15.0  # a control that does not answer is given up after 10 s
 _FLUSH_S = 2.0
 _LAST_WORD_S = 5.0  # for the watched job's last figures; the trainer does not wait for it
@@ -126,16 +129,20 @@ class AgentProcess:
         now_ns = time.monotonic_ns()
         is_watching = self._core is not None and self._watch(now_ns)
         due_ns = self._due_ns(now_ns, is_watching=is_watching)
-        expected_ns = awaited = None
-        if self._core is not None:
-            expected_ns, awaited = self._core.expected_end_ns(), self._core.awaited()
+        running, awaited, is_change_due = None, None, True
+        if is_watching and self._core is not None:
+            running, awaited = self._core.running(), self._core.awaited()
+            is_change_due = self._core.is_change_due()
         is_device_ordered = self._reader.device_ordered
         while True:
             timeout_ns = max(due_ns - now_ns, 0)
-            if is_watching and expected_ns is not None:
-                timeout_ns = min(timeout_ns, poll_delay_ns(expected_ns, now_ns))
+            if running is not None:
+                timeout_ns = min(timeout_ns, end_delay_ns(running, now_ns, is_change_due=is_change_due))
             elif is_watching:
-                timeout_ns = min(timeout_ns, begin_delay_ns(awaited, now_ns, is_device_ordered=is_device_ordered))
+                delay_ns = begin_delay_ns(
+                    awaited, now_ns, is_device_ordered=is_device_ordered, is_change_due=is_change_due
+                )
+                timeout_ns = min(timeout_ns, delay_ns)
             readable = self._waiter.wait(timeout_ns)
             now_ns = time.monotonic_ns()
             if readable or now_ns >= due_ns or not is_watching or self._reader.has_news():
@@ -298,6 +305,8 @@ class AgentProcess:
             self._report.record_job(Unreachable(why))
             return None
         if spec.rank == 0:
+            from perseus_dist.agent.link.embedded_planner import EmbeddedPlanner  # memory that other ranks save
+
             try:
                 self._embedded = EmbeddedPlanner(
                     folder,

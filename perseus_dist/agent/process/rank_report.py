@@ -3,35 +3,28 @@
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.agent.core.actions import KeepTimeline
 from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.link.link import Unreachable
 from perseus_dist.agent.process.devices import Devices
-from perseus_dist.agent.process.job_record import JobRecordWriter
 from perseus_dist.agent.process.trainer_status import with_job
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.boundaries.reader import BoundaryReader, TimedBoundary
 from perseus_dist.boundaries.record import Event
 from perseus_dist.messages.from_agent import IterationReport
-from perseus_dist.runlog.accounting.finish import finish_if_possible
-from perseus_dist.runlog.file_names import JOB_FILE
-from perseus_dist.runlog.job import RunFilesError, read_job
 from perseus_dist.runlog.report_folder import ReportFolder, timeline_header
 from perseus_dist.runlog.submission import submission_of
 
+if TYPE_CHECKING:
+    from perseus_dist.agent.process.job_record import JobRecordWriter
+
 SeenOfJob = Unreachable | JobSeen | TableSeen
-
-_TAKEN_OVER_RANKS = 64
-"""Ranks of an earlier run that is read here, some 20 ms each: larger ones wait for their report or epilog."""
-
-_RANKS_S = 2.0
-"""How long rank 0's agent waits for the last word of the others; the job's report, or its epilog, waits longer."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +49,9 @@ class RankReport:
         self._is_in_iteration = False
         if spec.report is not None:
             if spec.rank == 0:
-                self._take_over(Path(spec.report), is_continued=is_continued)
+                from perseus_dist.agent.process.job_record import take_over  # memory that other ranks save
+
+                self._started_at = take_over(Path(spec.report), is_continued=is_continued)
             num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
             self._folder = ReportFolder(
                 Path(spec.report), rank=spec.rank, num_ranks=num_ranks, is_continued=is_continued
@@ -70,6 +65,8 @@ class RankReport:
         if gpu.refusal and self._spec.control != "observe":
             _log.warning("clocks of GPU %s cannot be set: %s", gpu.uuid or "unknown", gpu.refusal)
         if self._spec.rank == 0:
+            from perseus_dist.agent.process.job_record import JobRecordWriter
+
             self._job = JobRecordWriter(
                 self._spec,
                 self._folder,
@@ -156,16 +153,7 @@ class RankReport:
         if self._folder is not None:
             self._folder.close()
         if self._job is not None and self._spec.report is not None:
-            finish_if_possible(Path(self._spec.report), is_final=False, patience_s=_RANKS_S)
-
-    def _take_over(self, folder: Path, *, is_continued: bool) -> None:
-        """Write the record of an earlier run before its files go; go on with the run of an agent that was killed."""
-        with suppress(RunFilesError, ValueError, OverflowError):
-            job = read_job(folder / JOB_FILE)
-            if is_continued:
-                self._started_at = datetime.fromisoformat(job.started_at)
-            elif job.num_ranks <= _TAKEN_OVER_RANKS:
-                finish_if_possible(folder, is_final=True)
+            self._job.finish(Path(self._spec.report))
 
     def _tell_trainer(self, status: AgentStatus) -> None:
         self._status = status

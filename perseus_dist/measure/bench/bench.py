@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -13,11 +13,11 @@ from perseus_dist.measure.bench.gpu_watch import GpuWatch
 from perseus_dist.measure.bench.kept_control import KeptControl
 from perseus_dist.measure.bench.workload import Workload
 from perseus_dist.measure.errors import MeasureError
-from perseus_dist.measure.estimates import mean_power_w
+from perseus_dist.measure.estimates import Span, busy_spans, mean_power_w
 
 _AHEAD = 3  # runs that the host launches ahead, so that the device never waits for it
 _PROBES_AHEAD = 20
-_SETTLED_S = 0.06  # after a clock was reached or work has changed, until power counts
+_SETTLED_NS = 60_000_000  # after a clock was reached or work has changed, until power counts
 _ANSWER_S = 2.0
 _WELL_KNOWN = 0.005  # standard error of power, as a share of it, with which a block is not measured again
 _MAX_TRIES = 3  # each twice as long, where the counter was read badly
@@ -29,7 +29,7 @@ class Block:
 
     Attributes:
         kind: F or B; "" for waiting.
-        begin_ns, end_ns: [ns] what of it was counted.
+        begin_ns, end_ns: [ns] what of it was counted, pauses of a device that waited for its host within it left out.
         times_s: [s] of each run; () for waiting.
         power_w, power_se_w: [W] mean and its standard error.
         clock_mhz: SM clock, the median of what was read; 0 where it could not be.
@@ -183,29 +183,32 @@ class Bench:
             raise MeasureError(f"the GPU's clock cannot be set any more: {self.control.refusal}")
 
     def _run(self, kind: str, seconds: float) -> Block | None:
-        until_ns = time.monotonic_ns() + round((seconds + _SETTLED_S) * 1e9)
+        until_ns = time.monotonic_ns() + round(seconds * 1e9) + _SETTLED_NS
         runs = Runs(self.workload, lambda: self.workload.launch(kind), num_ahead=_AHEAD)
         while time.monotonic_ns() < until_ns:
             runs.launch()
             self._reports += self.control.poll(time.monotonic_ns())
         self.check_control()
         begins_ns, ends_ns = runs.times_ns()
-        settled_ns = begins_ns[0] + round(_SETTLED_S * 1e9)
+        settled_ns = begins_ns[0] + _SETTLED_NS
         counted = [index for index, begin_ns in enumerate(begins_ns) if begin_ns >= settled_ns]
         if len(counted) < 2:
             return None
         times_s = tuple((ends_ns[index] - begins_ns[index]) / 1e9 for index in counted)
-        return self._block(kind, begins_ns[counted[0]], ends_ns[-1], times_s)
+        return self._block(kind, busy_spans(begins_ns, ends_ns, _SETTLED_NS), times_s)
 
     def _wait_blocked(self, seconds: float) -> Block | None:
         self.workload.block(seconds)
-        begin_ns = time.monotonic_ns() + round(_SETTLED_S * 1e9)
+        begin_ns = time.monotonic_ns() + _SETTLED_NS
         end_mark = self.workload.mark()
         (end_ns,) = self.workload.times_ns([end_mark])
-        return self._block("", begin_ns, end_ns, ())
+        return self._block("", [(begin_ns, end_ns)], ())
 
-    def _block(self, kind: str, begin_ns: int, end_ns: int, times_s: tuple[float, ...]) -> Block | None:
-        power = mean_power_w(self.watch.edges(begin_ns), begin_ns, end_ns, self.period_ns)
+    def _block(self, kind: str, spans: Sequence[Span], times_s: tuple[float, ...]) -> Block | None:
+        if not spans:
+            return None
+        begin_ns, end_ns = spans[0][0], spans[-1][1]
+        power = mean_power_w(self.watch.edges(begin_ns), spans, self.period_ns)
         if power is None:
             return None
         looks = self.watch.looks(begin_ns, end_ns)

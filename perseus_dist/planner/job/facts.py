@@ -4,8 +4,10 @@ A fact replaces the earlier one with the same ``key``; those with different keys
 targets and price policies are facts of the planner itself, and stored in the name of no job.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -127,8 +129,8 @@ class SweepBegun(_Keyed):
     Attributes:
         series: Id of the first sweep of several that complete each other.
         clocks_mhz: [MHz] all that some rank measures at, descending.
-        ranks: Who measures at all these clocks, or at those of ``clocks_of_ranks``.
-        first_only: Who measures at the first alone, mostly because it cannot set clocks.
+        ranks: Ascending, who measures at all these clocks, or at those of ``clocks_of_ranks``.
+        first_only: Ascending, who measures at the first alone, mostly because it cannot set clocks.
         is_profile: Whether its samples make a profile; else blocking power and latency alone are wanted of them.
         num_round: Of the series, from 1: each chooses its clocks by what the rounds before have measured. Or
             ``CARRIED_ROUND``.
@@ -157,6 +159,14 @@ class SweepBegun(_Keyed):
     def end_iteration(self) -> int:
         """The first one behind it."""
         return self.first_iteration + self.iterations_per_clock * self.num_steps
+
+    def clocks_of(self, rank: int) -> tuple[int, ...]:
+        """A rank's clock [MHz] in each step; () where it has no part. Found quickly: each rank's samples ask."""
+        index = bisect_left(self.ranks, rank)
+        if self.ranks[index : index + 1] == (rank,):
+            return self.clocks_of_ranks[index] if self.clocks_of_ranks else self.clocks_mhz
+        index = bisect_left(self.first_only, rank)
+        return self.clocks_mhz[:1] if self.first_only[index : index + 1] == (rank,) else ()
 
     def clocks_by_rank(self) -> dict[int, tuple[int, ...]]:
         """Each rank's clock [MHz] in each step."""
@@ -290,7 +300,13 @@ class SwitchDecided(_Keyed):
     @property
     def directives(self) -> Mapping[int, tuple[int, int]]:
         """By dp_rank, the table revision and the point that its ranks are to follow."""
-        return {dp_rank: (self.revision_of(dp_rank), point) for dp_rank, point in enumerate(self.points)}
+        return _directives(self)
+
+
+@lru_cache(maxsize=8)
+def _directives(decided: SwitchDecided) -> Mapping[int, tuple[int, int]]:
+    """Kept, because each iteration of a job is compared with those in force; of a thousand pipelines they take long."""
+    return {dp_rank: (decided.revision_of(dp_rank), point) for dp_rank, point in enumerate(decided.points)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

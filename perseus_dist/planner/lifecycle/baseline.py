@@ -16,7 +16,6 @@ from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks
 from perseus_dist.planner.job.state.measured import Measured
-from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.progress import Iteration
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
 from perseus_dist.planner.lifecycle.sweeping.cost import count_swept
@@ -121,7 +120,7 @@ def begin_saving(job: Job, baseline: BaselineMeasured) -> None:
             energy_j=baseline.energy_j,
             num_iterations=num,
             weight=float(num * num),
-            meter_s=METER_SHARE * _energy_period_s(job.members),
+            meter_s=METER_SHARE * job.members.energy_period_s,
         )
         job.measured.saving.begin(full)
 
@@ -154,7 +153,7 @@ def _longer_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | N
     How far the energies of few lie apart does not tell: they share what the counter is read late or early by.
     """
     full = job.measured.saving.full
-    read_s = _Z * METER_SHARE * _energy_period_s(job.members)
+    read_s = _Z * METER_SHARE * job.members.energy_period_s
     doubt_j = max(before.energy_spread_j, read_s / (before.num_iterations * before.time_s) * before.energy_j)
     if full is None or doubt_j <= _ROUGH_SHARE * before.energy_j:
         return None
@@ -221,10 +220,5 @@ def _first_lower(ordered: SweepBegun) -> float:
 
 def _count_full(job: Job, iteration: Iteration) -> None:
     job.measured.saving.record_full(
-        iteration.number, iteration.time_s, iteration.energy_j, period_s=_energy_period_s(job.members)
+        iteration.number, iteration.time_s, iteration.energy_j, period_s=job.members.energy_period_s
     )
-
-
-def _energy_period_s(members: Membership) -> float:
-    """[s] between two ticks of the slowest energy counter."""
-    return max((state.gpu.energy_period_s for state in members.ranks.values()), default=0.0)

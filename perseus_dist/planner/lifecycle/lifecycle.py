@@ -101,6 +101,12 @@ def step(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             if matters:
                 effects += advance(job, now_s)
             return _finished(job, phase, reason, effects)
+        if isinstance(
+            event.message, SwitchSeen
+        ):  # of each rank at each switch, and changes nothing but for one of these
+            phase, reason = job.phase, job.reason
+            effects = _handle_message(job, event, now_s)
+            return _finished(job, phase, reason, [*effects, *advance(job, now_s)]) if effects else []
     phase, reason = job.phase, job.reason
     effects = _take(job, event, now_s)
     if job.spec is None or isinstance(event, PlannerEnds):

@@ -208,7 +208,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )
-        job.members.ranks[rank.rank] = state
+        job.members.add(state)
         job.profiling.is_unplannable = False
     else:
         state.stream, state.gpu, state.control = (event.stream, attach.gpu, attach.gpu.control)

@@ -5,7 +5,7 @@ kept as long as every rank's fingerprint says that the work is the same (``perse
 match begins anew, with one sentence that names the field that differs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_profile, merged
 from perseus_dist.messages.from_agent import Attach
@@ -44,10 +44,10 @@ def enter_run(job: Job, attach: Attach, now_s: float) -> list[Effect]:
 
 def leave_run(job: Job, now_s: float) -> list[Effect]:
     """A rank has left: if it was the last one of its run, that of the ranks which are attached begins."""
-    runs = _attached_runs(job.members)
-    if job.spec is None or not runs or job.spec.run_id in runs:
+    if job.spec is None or not job.members.rank_of_stream or job.spec.run_id in _attached_runs(job.members):
         return []
-    return begin_run(job, runs[-1], now_s)
+    *_, newest = _attached_runs(job.members)
+    return begin_run(job, newest, now_s)
 
 
 def begin_run(job: Job, run_id: str, now_s: float) -> list[Effect]:
@@ -154,9 +154,9 @@ def _place_anew(job: Job, rank: Rank, now_s: float) -> list[Effect]:
     return effects
 
 
-def _attached_runs(members: Membership) -> list[str]:
-    """The runs of the attached ranks, in the order of attaching."""
-    return [members.ranks[rank].run_id for rank in members.rank_of_stream.values()]
+def _attached_runs(members: Membership) -> Iterator[str]:
+    """The runs of the attached ranks, in the order of attaching; mostly the first one tells what is looked for."""
+    return (members.ranks[rank].run_id for rank in members.rank_of_stream.values())
 
 
 def _is_of_run(job: Job, attach: Attach) -> bool:

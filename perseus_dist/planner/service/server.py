@@ -28,6 +28,7 @@ from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.metrics.collector import PlannerMetrics
 from perseus_dist.planner.metrics.endpoint import EndpointConfig, MetricsEndpoint
 from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.garbage import keep_collections_short
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
@@ -167,6 +168,7 @@ async def serve(
         on_serving()
         _tell_address(config, str(address), metrics, "" if page is None else page.url, shared)
         ticking = asyncio.create_task(jobs.tick())
+        collecting = asyncio.create_task(keep_collections_short())
         keeping = None if jobs.ownership is None else asyncio.create_task(jobs.ownership.keep())
         is_service = not config.embedded  # else systemd would take an embedded planner's end for its job's
         watchdog = None
@@ -180,6 +182,7 @@ async def serve(
         _log.info("draining: agents are told to come back to whoever listens here next")
         await healthy.enter_graceful_shutdown()
         ticking.cancel()
+        collecting.cancel()
         if keeping is not None and jobs.ownership is not None:
             keeping.cancel()
             jobs.store_savings()

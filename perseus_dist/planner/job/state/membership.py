@@ -75,6 +75,7 @@ class Membership:
         schedule_asked: The stream that was asked for the schedule's text.
         stale_rank: The rank that came back with another schedule, in this run.
         gone_since_s: [s] since when no rank is attached, or None.
+        energy_period_s: [s] between two ticks of the slowest energy counter of ``ranks``.
     """
 
     fingerprints: dict[int, FingerprintKnown] = field(default_factory=dict)
@@ -85,8 +86,15 @@ class Membership:
     schedule_asked: int | None = None
     stale_rank: int | None = None
     gone_since_s: float | None = None
+    energy_period_s: float = 0.0
+
+    def add(self, state: RankState) -> None:
+        """A rank has attached, anew or again."""
+        self.ranks[state.rank.rank] = state
+        self.energy_period_s = max(self.energy_period_s, state.gpu.energy_period_s)
 
     def begin_run(self) -> None:
         """Forget the ranks of the run before that are not attached."""
         self.ranks = {rank: state for rank, state in self.ranks.items() if state.stream is not None}
+        self.energy_period_s = max((state.gpu.energy_period_s for state in self.ranks.values()), default=0.0)
         self.stale_rank = None

@@ -16,6 +16,7 @@ class ActiveSweep:
         ordered: What was asked for.
         missing_mhz: By rank, the clocks whose samples are still to come; ranks with none are left out.
         num_missing: By clock, how many ranks that is.
+        end_iteration: As of ``ordered``.
         attempts: Sweeps of this series so far.
         over_since_s: [s] when its last iteration was seen to be over, or None.
         is_to_judge: Whether a clock has been measured by all ranks since energies were last looked at.
@@ -27,6 +28,7 @@ class ActiveSweep:
     ordered: SweepBegun
     missing_mhz: dict[int, set[int]]
     num_missing: dict[int, int] = field(init=False)
+    end_iteration: int = field(init=False)
     attempts: int
     over_since_s: float | None = None
     is_to_judge: bool = False
@@ -36,6 +38,7 @@ class ActiveSweep:
 
     def __post_init__(self) -> None:
         self.num_missing = Counter(clock for clocks in self.missing_mhz.values() for clock in clocks)
+        self.end_iteration = self.ordered.end_iteration
 
     def take(self, rank: int, clock_mhz: int) -> None:
         """A rank's samples at a clock have come."""

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import replace
 
 from perseus_dist.messages.from_planner import Switch
@@ -71,15 +72,23 @@ def is_waiting(job: Job, decided: SwitchDecided) -> bool:
 
 def switch_for(job: Job, decided: SwitchDecided, dp_rank: int) -> Switch:
     """A pipeline's part of a decision."""
-    return Switch(
-        table_revision=decided.revision_of(dp_rank),
-        point=decided.points[dp_rank],
-        effective_iteration=decided.effective_iteration,
-        switch_revision=decided.switch_revision,
-        max_slowdown=max_slowdown(job),
-        deadline_s=job.target.deadline_s or 0.0,
-        is_waiting=is_waiting(job, decided),
-    )
+    return _switches_for(job, decided, [dp_rank])[0]
+
+
+def _switches_for(job: Job, decided: SwitchDecided, dp_ranks: Iterable[int]) -> list[Switch]:
+    slowdown, waits = max_slowdown(job), is_waiting(job, decided)  # once for all: there may be a thousand
+    return [
+        Switch(
+            table_revision=decided.revision_of(dp_rank),
+            point=decided.points[dp_rank],
+            effective_iteration=decided.effective_iteration,
+            switch_revision=decided.switch_revision,
+            max_slowdown=slowdown,
+            deadline_s=job.target.deadline_s or 0.0,
+            is_waiting=waits,
+        )
+        for dp_rank in dp_ranks
+    ]
 
 
 def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine: bool = False) -> list[Effect]:
@@ -198,7 +207,7 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
             tables += own_tables(job.members, own)
             if job.detection.watch is not None:
                 job.detection.watch.change_plan(dp_rank, effective)
-    messages = [switch_for(job, decided, dp_rank) for dp_rank in range(len(decided.points))]
+    messages = _switches_for(job, decided, range(len(decided.points)))
     return [
         Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),
         Persist(facts=(decided,)),

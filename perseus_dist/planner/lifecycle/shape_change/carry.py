@@ -175,11 +175,11 @@ def _as_series(job: Job, of_ranks: Sequence[Sequence[int]], found: StagesOfShape
         first_iteration=0,
         iterations_per_clock=1,
         clocks_mhz=tuple(sorted(set().union(*clocks_of.values()), reverse=True)),
-        ranks=tuple(clocks_of),
+        ranks=tuple(sorted(clocks_of)),
         first_only=(),
         is_profile=True,
         num_round=CARRIED_ROUND,
-        clocks_of_ranks=tuple(clocks_of.values()),
+        clocks_of_ranks=tuple(clocks for _, clocks in sorted(clocks_of.items())),
     )
     job.profiling.sweeps[series] = ordered
     for fact in facts:
@@ -209,7 +209,7 @@ def _kinds(schedule: Schedule) -> list[set[str]]:
 def works_of_job(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWork]:
     """By pp_rank and chunk; without those whose ranks are not all known to compute alike."""
     fingerprints: defaultdict[int, list[StageWork]] = defaultdict(list)
-    of_ranks, found = _stages_of_ranks(schedule), {}
+    of_ranks, num_stages, found = _stages_of_ranks(schedule), schedule.num_stages, {}
     for rank, place in job.members.places.items():
         known = job.members.fingerprints.get(rank)
         if known is None or place.pp_rank >= len(of_ranks):
@@ -219,7 +219,7 @@ def works_of_job(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWor
         for chunk, stage in enumerate(stages):
             work = StageWork(
                 index=stage,
-                num_stages=schedule.num_stages,
+                num_stages=num_stages,
                 parameters=workload.stage_parameters[chunk] if len(workload.stage_parameters) == len(stages) else 0,
                 layers=workload.stage_layers[chunk] if len(workload.stage_layers) == len(stages) else 0,
                 fingerprint=fingerprint,

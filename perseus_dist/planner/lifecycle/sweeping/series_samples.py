@@ -81,5 +81,5 @@ def has_risen(job: Job, sweep: ActiveSweep) -> bool:
 def clock_of_step(profiling: Profiling, rank: int, message: ProfileSamples) -> int:
     """[MHz] of a rank's step; 0 for a saved profile, or a step that the sweep does not have."""
     ordered = profiling.sweeps.get(message.sweep_id)
-    clocks_mhz = ordered.clocks_by_rank().get(rank, ()) if ordered is not None else ()
+    clocks_mhz = ordered.clocks_of(rank) if ordered is not None else ()
     return clocks_mhz[message.step] if 0 <= message.step < len(clocks_mhz) else 0

@@ -30,8 +30,7 @@ def iterations_per_clock(job: Job, *, is_profile: bool) -> int:
     """Iterations that a clock is held for, so that the energy counter's steps are small beside the window."""
     policy = job.policy
     num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
-    period_s = max((state.gpu.energy_period_s for state in job.members.ranks.values()), default=0.0)
-    window_s = num_periods * period_s + 2 * policy.default_switch_latency_s
+    window_s = num_periods * job.members.energy_period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
     assert time_s is not None  # no sweep before the baseline
     return min(max(math.ceil(window_s / max(time_s, 1e-6)), 1), policy.max_iterations_per_clock)
@@ -129,7 +128,8 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
     if _is_hopeless(job, sweep, now_s):
         why = f"sweep {ordered.sweep_id} stops: no rank can set clocks any more"
         return [*_send_stop(job, ordered, now_s), *_end(job, ordered.series, why)]
-    away = sorted(sweep.missing_mhz.keys() - set(job.members.rank_of_stream.values()))
+    is_whole = job.num_attached == job.num_ranks  # almost always, and known at once
+    away = [] if is_whole else sorted(sweep.missing_mhz.keys() - set(job.members.rank_of_stream.values()))
     if not away:
         sweep.away_since_s = None
     else:
@@ -146,7 +146,7 @@ def advance_sweep(job: Job, now_s: float) -> list[Effect]:
         if not all(job.members.ranks[rank].has_reported for rank in sweep.missing_mhz):
             return []  # samples that they kept while they were away may be on their way
         return _order_again(job, sweep, now_s, "all that are needed are back")
-    if job.progress.iteration < ordered.end_iteration:
+    if job.progress.iteration < sweep.end_iteration:
         return []
     if sweep.over_since_s is None:
         sweep.over_since_s = now_s
@@ -181,8 +181,10 @@ def _send_stop(job: Job, ordered: SweepBegun, now_s: float) -> list[Effect]:
 
 def _is_hopeless(job: Job, sweep: ActiveSweep, now_s: float) -> bool:
     """Whether no rank that is to set clocks has been able to for a while; a clock daemon may just be starting again."""
-    states = [job.members.ranks[rank] for rank in sweep.ordered.ranks if rank in job.members.ranks]
-    if not states or any(state.can_set_clocks for state in states):
+    ranks = job.members.ranks
+    if any(rank in ranks and ranks[rank].can_set_clocks for rank in sweep.ordered.ranks) or not any(
+        rank in ranks for rank in sweep.ordered.ranks
+    ):
         sweep.unable_since_s = None
         return False
     if sweep.unable_since_s is None:
@@ -316,7 +318,6 @@ def _order(
 
 def _send_sweep(members: Membership, ordered: SweepBegun, ranks: Iterable[int]) -> list[Effect]:
     effects: list[Effect] = []
-    clocks_of = ordered.clocks_by_rank()
     for rank in ranks:
         state = members.ranks.get(rank)
         if state is not None and state.stream is not None:
@@ -324,7 +325,7 @@ def _send_sweep(members: Membership, ordered: SweepBegun, ranks: Iterable[int]) 
                 sweep_id=ordered.sweep_id,
                 first_iteration=ordered.first_iteration,
                 iterations_per_clock=ordered.iterations_per_clock,
-                clocks_mhz=clocks_of[rank],
+                clocks_mhz=ordered.clocks_of(rank),
             )
             effects.append(Send(stream=state.stream, message=message))
     return effects
