@@ -41,10 +41,17 @@ LARGE_JOB_ID = "large"
 
 
 class PlannerProcess:
-    """``perseus-dist planner`` with a state folder of its own."""
+    """``perseus-dist planner`` with a state folder of its own; ``program`` starts it otherwise."""
 
-    def __init__(self, folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        variables: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "perseus_dist"),
+    ) -> None:
         self._folder = folder
+        self._program = program
         self._variables = {**os.environ, **(variables or {})}
         self._options = options
         self._address_file = folder / "address.json"
@@ -56,7 +63,7 @@ class PlannerProcess:
     async def start(self) -> None:
         """Start it, the first time on any port and later on the same, and wait until it listens."""
         self._address_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self.address, "--metrics-port", "0"]
+        command = [sys.executable, *self._program, "planner", "--bind", self.address, "--metrics-port", "0"]
         command += ["--state-dir", str(self._folder), "--address-file", str(self._address_file), *self._options]
         with (self._folder / "planner.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(*command, stderr=log, env=self._variables)
