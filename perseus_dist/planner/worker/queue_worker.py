@@ -1,8 +1,8 @@
 """A worker of the queue: takes a request that is free, plans it in a process of its own, and answers."""
 
 import asyncio
+import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from perseus_dist.errors import PerseusError, PlanningError
 from perseus_dist.planner.store.request_queue import PATIENT, QueueError, TakenRequest
@@ -12,6 +12,8 @@ from perseus_dist.planner.worker.queued_request import request_of
 from perseus_dist.planner.worker.shared_queue import SharedQueue
 
 IDLE_PERIOD_S = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class QueueWorker:
@@ -46,13 +48,17 @@ class QueueWorker:
         """Take and answer, for ever. Cancelled, it gives back what it has."""
         while True:
             taken = None
-            if self._is_free():
-                with suppress(QueueError):
+            try:
+                if self._is_free():
                     taken = await self._queue.take(least_urgency=self._least_urgency)
+                if taken is not None:
+                    await self._answer(taken)
+            except QueueError:
+                pass
+            except Exception:  # a defect must not end the worker
+                _log.exception("a planning request could not be taken")
             if taken is None:
                 await self._queue.wait_free(IDLE_PERIOD_S)
-            else:
-                await self._answer(taken)
 
     async def _answer(self, taken: TakenRequest) -> None:
         try:
@@ -80,6 +86,9 @@ class QueueWorker:
             return await self._worker.plan(request, self._expect)
         except PerseusError as error:
             return error
+        except Exception as error:  # a defect, which other workers have too
+            _log.exception("job %s: planning failed", request.job_id)
+            return PlanningError(f"planning failed by a fault of the program: {error!r}; report it")
 
     def _expect(self, left_s: float) -> None:
         self._left_s = left_s

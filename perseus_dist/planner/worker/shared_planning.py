@@ -11,6 +11,7 @@ jobs find theirs free.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -34,6 +35,8 @@ LENGTH_PERIOD_S = 5.0
 BEGIN_PATIENCE_S = 1.0
 MAX_QUEUED = 32
 """Of one planner; more are in its own line alone until there is room."""
+
+_log = logging.getLogger(__name__)
 
 Expect = Callable[[float], None]
 _States = Mapping[str, RequestState]
@@ -198,8 +201,12 @@ class SharedPlanning:
                 await self._wished.wait()
             await self._queue.wait_done(LOOK_PERIOD_S)
             states: _States | None = None
-            with suppress(QueueError):
+            try:
                 states = await self._queue.look(list(self._wishes))
+            except QueueError:
+                pass
+            except Exception:  # a defect must not leave a request waiting for ever
+                _log.exception("planning requests could not be looked at")
             looked, self._looked = self._looked, asyncio.get_running_loop().create_future()
             looked.set_result(states)
 
