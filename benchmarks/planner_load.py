@@ -41,10 +41,17 @@ LARGE_JOB_ID = "large"
 
 
 class PlannerProcess:
-    """``perseus-dist planner`` with a state folder of its own."""
+    """``perseus-dist planner`` with a state folder of its own; ``program`` starts it otherwise."""
 
-    def __init__(self, folder: Path, *options: str, variables: Mapping[str, str] | None = None) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        variables: Mapping[str, str] | None = None,
+        program: Sequence[str] = ("-m", "perseus_dist"),
+    ) -> None:
+        self.folder = folder
+        self._program = program
         self._variables = {**os.environ, **(variables or {})}
         self._options = options
         self._address_file = folder / "address.json"
@@ -56,14 +63,14 @@ class PlannerProcess:
     async def start(self) -> None:
         """Start it, the first time on any port and later on the same, and wait until it listens."""
         self._address_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "perseus_dist", "planner", "--bind", self.address, "--metrics-port", "0"]
-        command += ["--state-dir", str(self._folder), "--address-file", str(self._address_file), *self._options]
-        with (self._folder / "planner.log").open("ab") as log:
+        command = [sys.executable, *self._program, "planner", "--bind", self.address, "--metrics-port", "0"]
+        command += ["--state-dir", str(self.folder), "--address-file", str(self._address_file), *self._options]
+        with (self.folder / "planner.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(*command, stderr=log, env=self._variables)
         deadline = time.monotonic() + PATIENCE_S
         while not self._address_file.exists():
             if self._process.returncode is not None or time.monotonic() > deadline:
-                raise SystemExit((self._folder / "planner.log").read_text()[-2000:])
+                raise SystemExit((self.folder / "planner.log").read_text()[-2000:])
             await asyncio.sleep(0.01)
         told = json.loads(self._address_file.read_text())
         self.address, self.metrics_address, self.web_url = told["address"], told["metrics_address"], told["web_url"]
@@ -88,7 +95,7 @@ class PlannerProcess:
 
     def log(self) -> str:
         """What it has logged so far."""
-        return (self._folder / "planner.log").read_text()
+        return (self.folder / "planner.log").read_text()
 
     async def metric(self, name: str) -> float:
         """One of its metrics, by its name and labels."""

@@ -15,6 +15,7 @@ COMMANDS = {
     "emulate": "perseus_dist.cli.planning.emulate",
     "policy": "perseus_dist.cli.planning.policy",
     "planner": "perseus_dist.cli.node.planner",
+    "planning-worker": "perseus_dist.cli.node.planning_worker",
     "state": "perseus_dist.cli.node.state",
     "jobs": "perseus_dist.cli.jobs.jobs",
     "watch": "perseus_dist.cli.jobs.watch",
@@ -52,6 +53,7 @@ GROUPS = {
     "operators of a node or cluster": (
         *(
             "planner",
+            "planning-worker",
             "state",
             "token",
             "audit",

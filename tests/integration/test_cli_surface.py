@@ -34,9 +34,10 @@ SURFACE = {
     "policy show": f"--json {PLANNER}",
     "policy clear": f"name --load-target --price --json {PLANNER}",
     "policy price": f"name --job --signal --deadline --iterations --json {PLANNER}",
-    "planner": f"--bind --state-dir --store --advertise --store-password-file {SERVER_TLS} --insecure --metrics "
+    "planner": f"--bind --state-dir --store --store-password-file --advertise {SERVER_TLS} --insecure --metrics "
     "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --signals "
     "--log-format --address-file --embedded --cache --job --share",
+    "planning-worker": "--store --store-password-file --workers --log-format",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",
     "state check": "file --state-dir --json",

@@ -33,7 +33,7 @@ NOT_RUN = {
     r"pip install '": "needs a network; the gate installs these extras by launch/setup",
     r"perseus-dist (enable|disable) ": "changes the environment; launch/quickstart runs it",
     r"perseus-dist (clockd|release|doctor)": "is about this machine's own GPUs",
-    r"perseus-dist (planner|node-relay) ?": "serves until it is stopped",
+    r"perseus-dist (planner|planning-worker|node-relay) ?": "serves until it is stopped",
     r"apt-get |python3 -m venv|/opt/perseus-dist/|ln -s": "changes the machine; test_cluster_page.py has its own root",
     r"openssl |htpasswd|groupadd|export PERSEUS_": "sets up a cluster; test_cluster_page.py runs the page",
     r"perseus-dist config --check /etc/": "reads what the step before has written",

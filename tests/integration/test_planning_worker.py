@@ -14,50 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from plan_requests import LONG, request
 from waiting import wait_until
 
 from perseus_dist.errors import ProfileError
-from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.from_planner import PlanTable
 from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.worker.made_ahead import answer_made_ahead
-from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest, PlanResult
+from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, PlanningWorkers, WorkerDiedError
-from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.codec import decode_planner_message
 from perseus_dist.rpc.violations import InvalidMessageError
-
-
-def request(*, request_id: int = 1, pp: int = 2, microbatches: int = 2, latency_s: float = 0.0) -> PlanningRequest:
-    schedule = one_f_one_b(pp=pp, microbatches=microbatches)
-    samples = tuple(
-        Sample(
-            chunk=0,
-            kind=kind,
-            clock_mhz=clock,
-            time_s=0.05 * (0.3 + 0.7 * 1400 / clock),
-            energy_j=15 * (0.4 + 0.6 * (clock / 1400) ** 2),
-            time_std_s=0.0,
-            energy_std_j=0.0,
-            num_runs=4,
-            window_s=2.0,
-        )
-        for kind in "FB"
-        for clock in range(1400, 700, -50)
-    )
-    return PlanningRequest(
-        request_id=request_id,
-        job_id="job",
-        revision=5,
-        schedule_text=format_schedule(schedule),
-        contributions=tuple(Contribution(pp_rank=r, tp_rank=0, samples=samples) for r in range(pp)),
-        blocking_power_w=(80.0,) * pp,
-        tp_size=1,
-        switch_latency_s=latency_s,
-    )
-
-
-LONG = request(request_id=9, pp=8, microbatches=96, latency_s=0.012)  # minutes
 
 
 def with_worker(test: Callable[[PlanningWorker], Awaitable[None]]) -> None:

@@ -382,6 +382,26 @@ def test_a_database_of_the_version_before_is_taken_over_in_one_transaction(
     assert postgres.execute("SELECT max(schema_version) FROM perseus_dist.versions", "fresh") == [(SCHEMA_VERSION + 1,)]
 
 
+@pytest.mark.parametrize("version", range(4, SCHEMA_VERSION))
+def test_every_version_before_grows_to_the_present_tables(version: int, opened: Open, postgres: PostgresServer) -> None:
+    columns = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'perseus_dist'"
+    first = opened()
+    first.commit("a", FACTS).result(30)
+    first.close()
+    made = set(postgres.execute(columns, "fresh"))
+    for newer, statement in {
+        5: "ALTER TABLE {}.planners DROP COLUMN address",
+        8: "DROP TABLE {}.planning_requests",
+    }.items():
+        if newer > version:
+            postgres.execute(statement.format("perseus_dist"), "fresh")
+    postgres.execute(f"UPDATE perseus_dist.versions SET schema_version = {version}", "fresh")
+    again = opened()
+    assert again.load() == {"a": list(FACTS)}
+    again.close()
+    assert set(postgres.execute(columns, "fresh")) == made
+
+
 def test_two_planners_that_start_at_once_make_one_schema(opened: Open) -> None:
     stores: list[Store] = []
     threads = [threading.Thread(target=lambda: stores.append(opened("here"))) for _ in range(4)]
@@ -406,7 +426,7 @@ def test_both_dialects_have_the_same_tables(opened: Open, postgres: PostgresServ
     for (name,) in here.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
         assert tables.pop(name) == [column for _, column, *_ in here.execute(f"PRAGMA table_info({name})")]
     here.close()
-    assert set(tables) == {"planners", "leases"}, "PostgreSQL's alone"
+    assert set(tables) == {"planners", "leases", "planning_requests"}, "PostgreSQL's alone"
     assert {nullable for _, _, nullable in there} == {"NO"}
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from node_relay import RelayedRank, node_relay, num_connections, port_of
+from plan_requests import planning_worker
 from planner_process import Planner, planner, wait_until
 from postgres_server import PostgresServer
 
@@ -280,3 +282,35 @@ def test_options_that_cannot_be_used_are_refused_before_anything_is_made(
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_replicas_and_a_worker_plan_all_jobs(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Jobs that come at once, more than their replicas' workers: each has its plan, from the queue or not."""
+    url = postgres.url(postgres.fresh_database())
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    jobs = [f"job-{number}" for number in range(6)]
+
+    async def play() -> None:
+        agents = [agent for job in jobs for agent in started(job, first if job < "job-4" else second)]
+        running = [asyncio.create_task(agent.run()) for agent in agents]
+        try:
+            async with asyncio.timeout(3 * PATIENCE_S):
+                while not all(agent.switches for agent in agents):
+                    for agent in agents:
+                        if agent.attached.is_set():
+                            await agent.report(4)
+                    await asyncio.sleep(0.5)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=10)
+
+    with (
+        replica(tmp_path / "first", url, first, "--metrics-port", "0") as one,
+        replica(tmp_path / "second", url, second),
+        planning_worker(url),
+    ):
+        asyncio.run(play())
+        page = httpx.get(f"http://{one.told['metrics_address']}/metrics", timeout=PATIENCE_S).text
+        assert re.search(r"^perseus_queued_planning_requests \d", page, re.MULTILINE)
+        assert 'perseus_shared_plans_total{direction="for this planner"}' in page

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from test_planner_store import OF_VERSION_1, OF_VERSION_3, OF_VERSION_4, OF_VERSION_6
+from test_planner_store import OF_VERSION_1, OF_VERSION_3, OF_VERSION_4, OF_VERSION_6, OF_VERSION_7
 
 from perseus_dist.planner.job.facts import Fact, TableMade
 from perseus_dist.planner.job.job_policy import Policy
@@ -25,6 +25,7 @@ EXPECTED: dict[int, dict[str, tuple[Fact, ...]]] = {
     4: {"fourth": OF_VERSION_4},  # likewise, of version 3
     5: {"fifth": OF_VERSION_4},  # likewise, of version 4
     6: {"sixth": OF_VERSION_6},  # likewise, of version 5
+    7: {"seventh": OF_VERSION_7},  # likewise, of version 6
 }
 """Each version's jobs with a fact of every kind; all have one under its plan besides."""
 

@@ -172,7 +172,7 @@ OF_VERSION_6: tuple[Fact, ...] = (
     PaceChosen(slowdown=1.0 + 2**-50, budget="", price="cheap"),
     OF_VERSION_4[-1],
 )
-FACTS: tuple[Fact, ...] = (
+OF_VERSION_7: tuple[Fact, ...] = (
     *OF_VERSION_6[:-1],
     TableAhead(
         digest="9f" * 32,
@@ -191,6 +191,7 @@ FACTS: tuple[Fact, ...] = (
     ),
     OF_VERSION_6[-1],
 )
+FACTS = OF_VERSION_7
 OWN_FACTS: tuple[Fact, ...] = (
     BudgetSet(
         name="hall",

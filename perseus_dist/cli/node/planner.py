@@ -14,10 +14,13 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perseus_dist.planner.access.address import Address
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.postgres.address import PostgresAddress
     from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+    from perseus_dist.planner.worker.shared_planning import SharedPlanning
 
 _log = logging.getLogger(__name__)
 
@@ -56,24 +59,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="DIR",
         help="default: $XDG_STATE_HOME/perseus-dist or ~/.local/state/perseus-dist",
     )
-    parser.add_argument(
-        "--store",
-        type=_store_url,
-        metavar="URL",
-        help="keep jobs, profiles and plans in a PostgreSQL database, postgresql://USER@HOST:PORT/DATABASE, instead of "
-        "the state folder; without the password",
-    )
+    add_store_options(parser, what="keep jobs, profiles and plans")
     parser.add_argument(
         "--advertise",
         metavar="HOST:PORT",
         help="with --store: share the jobs of the database with other planners that have this option; agents and "
         "commands reach this one at the address, which goes with the certificate",
-    )
-    parser.add_argument(
-        "--store-password-file",
-        type=Path,
-        metavar="FILE",
-        help="with --store: its user's password; default: as libpq finds it, in PGPASSFILE or ~/.pgpass",
     )
     parser.add_argument(
         "--tls-cert", type=Path, metavar="PEM", help="the planner's certificate; read again when it changes"
@@ -129,6 +120,53 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(run=run)
 
 
+def add_store_options(parser: argparse.ArgumentParser, *, what: str, is_required: bool = False) -> None:
+    """Add the options of a PostgreSQL database.
+
+    Args:
+        parser: Of a command.
+        what: The command does in the database.
+        is_required: Whether the command needs one.
+    """
+    parser.add_argument(
+        "--store",
+        type=_store_url,
+        required=is_required,
+        metavar="URL",
+        help=f"{what} in a PostgreSQL database, postgresql://USER@HOST:PORT/DATABASE"
+        f"{'' if is_required else ', instead of the state folder'}; without the password",
+    )
+    parser.add_argument(
+        "--store-password-file",
+        type=Path,
+        metavar="FILE",
+        help="with --store: its user's password; default: as libpq finds it, in PGPASSFILE or ~/.pgpass",
+    )
+
+
+def check_store(args: argparse.Namespace) -> None:
+    """Check ``--store`` and its password, as far as that goes without the database.
+
+    Raises:
+        PerseusError: psycopg is missing, libpq cannot read the URL, or the password's file is of no use.
+    """
+    if importlib.util.find_spec("psycopg") is None:
+        raise PlannerOptionsError(
+            "--store needs psycopg, not installed here: run \"pip install 'perseus-dist[postgres]'\""
+        )
+    from perseus_dist.planner.store.postgres.connection import check_readable
+
+    check_readable(args.store)
+    store_address(args).password()
+
+
+def store_address(args: argparse.Namespace) -> "PostgresAddress":
+    """The database of ``--store``."""
+    from perseus_dist.planner.store.postgres.address import PostgresAddress
+
+    return PostgresAddress(args.store, args.store_password_file)
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before gRPC is imported: else each failed handshake is a line
@@ -144,7 +182,8 @@ def run(args: argparse.Namespace) -> int:
     with removed_unless_kept(state_dir) as keep:
         config = _config(args, state_dir)
         facts = _open_store(args, config)
-        asyncio.run(serve(config, facts, None if facts is None else facts.leases, on_serving=keep))
+        leases, planning = (None, None) if facts is None else (facts.leases, _shared_planning(args))
+        asyncio.run(serve(config, facts, leases, planning, on_serving=keep))
     return 0
 
 
@@ -178,7 +217,7 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
         raise PlannerOptionsError("--cache needs --embedded and --job: it keeps one job, of one start")
     if args.share is not None and not (args.embedded and args.state_dir):
         raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
-    _check_store(args)
+    _check_store_options(args)
     tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
     for option, address in (("--bind", bind), ("--web", web)):
         if address is not None and not address.is_loopback and tls is None and not args.insecure:
@@ -228,7 +267,7 @@ def _store_url(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _check_store(args: argparse.Namespace) -> None:
+def _check_store_options(args: argparse.Namespace) -> None:
     if args.store_password_file is not None and args.store is None:
         raise PlannerOptionsError("--store-password-file needs --store")
     if args.advertise is not None:
@@ -237,14 +276,7 @@ def _check_store(args: argparse.Namespace) -> None:
         return
     if args.embedded:
         raise PlannerOptionsError("--store is for planners of several jobs: --embedded keeps its own database")
-    if importlib.util.find_spec("psycopg") is None:
-        raise PlannerOptionsError(
-            "--store needs psycopg, not installed here: run \"pip install 'perseus-dist[postgres]'\""
-        )
-    from perseus_dist.planner.store.postgres.connection import check_readable
-
-    check_readable(args.store)
-    _store_address(args).password()
+    check_store(args)
 
 
 def _check_advertised(args: argparse.Namespace) -> None:
@@ -262,19 +294,20 @@ def _check_advertised(args: argparse.Namespace) -> None:
         )
 
 
-def _store_address(args: argparse.Namespace) -> "PostgresAddress":
-    from perseus_dist.planner.store.postgres.address import PostgresAddress
-
-    return PostgresAddress(args.store, args.store_password_file)
-
-
 def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "PostgresFacts | None":
     """The database of ``--store``; before the event loop runs, since this may wait for long."""
     if args.store is None or config.database is None:
         return None
     from perseus_dist.planner.store.postgres.opening import open_postgres
 
-    return open_postgres(_store_address(args), config.database.parent, args.advertise or "")
+    return open_postgres(store_address(args), config.database.parent, args.advertise or "")
+
+
+def _shared_planning(args: argparse.Namespace) -> "Callable[[], SharedPlanning]":
+    from perseus_dist.planner.worker.queue_process import shared_queue
+    from perseus_dist.planner.worker.shared_planning import SharedPlanning
+
+    return lambda: SharedPlanning(shared_queue(store_address(args)))
 
 
 def _web_address(text: str) -> "Address":

@@ -54,6 +54,20 @@ REFUSALS = Family(
 )
 PLANS = Family("perseus_plans", Kind.COUNTER, "Plans that were asked for.", ("outcome",))
 PLANNING = Family("perseus_planning_seconds", Kind.HISTOGRAM, "From the request of a plan to its answer.")
+QUEUED_REQUESTS = Family(
+    "perseus_queued_planning_requests",
+    Kind.GAUGE,
+    "Planning requests of all planners on the database that no worker has, some seconds ago.",
+)
+QUEUED_AGE = Family(
+    "perseus_queued_planning_seconds", Kind.GAUGE, "How long the oldest of them had waited for a worker then."
+)
+SHARED_PLANS = Family(
+    "perseus_shared_plans",
+    Kind.COUNTER,
+    "Planning requests that a worker elsewhere answered for this planner, and that this planner answered for others.",
+    ("direction",),
+)
 STREAMS = Family("perseus_streams", Kind.COUNTER, "Agents' streams begun.")
 STORE_FAILURES = Family("perseus_store_failures", Kind.COUNTER, "Commits that the disk did not take.")
 OWNED_JOBS = Family("perseus_owned_jobs", Kind.GAUGE, "Jobs that this one of several replicas owns.")

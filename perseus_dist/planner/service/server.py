@@ -40,6 +40,7 @@ from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.lease_table import LeaseTable
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
+from perseus_dist.planner.worker.shared_planning import SharedPlanning
 from perseus_dist.rpc.connection import SERVICE
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
 
@@ -120,6 +121,7 @@ async def serve(
     config: ServerConfig,
     facts: FactDatabase | None = None,
     leases: LeaseTable | None = None,
+    planning: Callable[[], SharedPlanning] | None = None,
     on_serving: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
@@ -128,6 +130,8 @@ async def serve(
         config: How.
         facts: An open database, which is closed at the end; None opens ``config.database``.
         leases: Of a planner that is one of several replicas on that database; None for one that serves all jobs.
+        planning: Makes the planner's share of the planning that all planners and workers of the database do, on the
+            event loop; None for a planner that plans alone.
         on_serving: Called once the planner serves all that it was asked for.
 
     Raises:
@@ -142,7 +146,7 @@ async def serve(
             cleanup.callback(cache.close)
         store = Store(config.database if facts is None else facts, cache)
         cleanup.callback(store.close)
-        worker = PlanningWorkers()
+        worker = PlanningWorkers() if planning is None else planning()
         cleanup.push_async_callback(worker.close)
         jobs = Jobs(store, worker, config.policy, Counters(), config.signals)
         cleanup.callback(jobs.close)
@@ -158,7 +162,8 @@ async def serve(
         reflection.enable_server_reflection(names, server)
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
-        metrics = _serve_metrics(config, jobs, store, cleanup)
+        shared_planning = worker if isinstance(worker, SharedPlanning) else None
+        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning), cleanup)
         page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
@@ -245,10 +250,10 @@ def _share(server: grpc.aio.Server, config: ServerConfig) -> SharedPort | None:
     return shared
 
 
-def _serve_metrics(config: ServerConfig, jobs: Jobs, store: Store, cleanup: AsyncExitStack) -> MetricsEndpoint | None:
+def _serve_metrics(config: ServerConfig, metrics: PlannerMetrics, cleanup: AsyncExitStack) -> MetricsEndpoint | None:
     if config.metrics is None:
         return None
-    endpoint = MetricsEndpoint(config.metrics, PlannerMetrics(jobs, store).expose)
+    endpoint = MetricsEndpoint(config.metrics, metrics.expose)
     # A scrape that waits for the loop would keep the endpoint's thread while the loop waits for that thread.
     cleanup.push_async_callback(asyncio.to_thread, endpoint.close)
     return endpoint

@@ -3,12 +3,15 @@
 import dataclasses
 import json
 from collections.abc import Callable
+from enum import StrEnum
 from functools import cache
 from io import BytesIO
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from perseus_dist.planner.job.facts import Fact
+
+_Value = TypeVar("_Value")
 
 _CLASSES: dict[str, Any] = {kind.__name__: kind for kind in get_args(Fact)}
 
@@ -24,9 +27,7 @@ class FactRow(NamedTuple):
 
 def row_of_fact(fact: Fact) -> FactRow:
     """The inverse of ``fact_of_row``."""
-    blobs: list[bytes] = []
-    body = json.dumps(_plain(fact, blobs), separators=(",", ":"))
-    return FactRow(fact.key, type(fact).__name__, body, b"".join(blobs))
+    return FactRow(fact.key, type(fact).__name__, *text_of_value(fact))
 
 
 def fact_of_row(row: FactRow) -> Fact:
@@ -36,10 +37,29 @@ def fact_of_row(row: FactRow) -> Fact:
         ValueError: The row is damaged, or of another version.
     """
     try:
-        fact: Fact = _reader(_CLASSES[row.kind])(json.loads(row.body), BytesIO(row.blob))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        fact: Fact = value_of_text(_CLASSES[row.kind], row.body, row.blob)
+    except (KeyError, ValueError) as error:
         raise ValueError(f"row {row.key!r} of kind {row.kind!r} cannot be read") from error
     return fact
+
+
+def text_of_value(value: Any) -> tuple[str, bytes]:
+    """A dataclass of plain values, tuples and further ones as JSON, and all bytes in it; see ``value_of_text``."""
+    blobs: list[bytes] = []
+    return json.dumps(_plain(value, blobs), separators=(",", ":")), b"".join(blobs)
+
+
+def value_of_text(kind: Callable[..., _Value], body: str, blob: bytes = b"") -> _Value:
+    """The inverse of ``text_of_value``.
+
+    Raises:
+        ValueError: The text is damaged, or of another version.
+    """
+    try:
+        value: _Value = _reader(kind)(json.loads(body), BytesIO(blob))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError("a text cannot be read: damaged, or of another version") from error
+    return value
 
 
 def _plain(value: Any, blobs: list[bytes]) -> Any:
@@ -82,6 +102,8 @@ def _reader(hint: Any) -> _Reader:
         return lambda length, blob: blob.read(length)
     if dataclasses.is_dataclass(hint):
         return _dataclass_reader(hint)
+    if issubclass(hint, StrEnum):
+        return lambda value, _: hint(value)
     accepted = (int, float) if hint is float else hint
 
     def read_plain(value: Any, _: BytesIO) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 POSTGRES_SCHEMA = "perseus_dist"
@@ -51,7 +51,27 @@ _LEASES = (
     "CREATE TABLE {prefix}leases (job {text} PRIMARY KEY, planner BIGINT NOT NULL, epoch BIGINT NOT NULL)",
     "CREATE SEQUENCE {prefix}epochs",
 )
-"""PostgreSQL's alone: a SQLite database belongs to the process that locks it."""
+_PLANNING_REQUESTS = """
+CREATE TABLE {prefix}planning_requests (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    program {text} NOT NULL,  -- version that asks, and alone may answer
+    digest {text} NOT NULL,  -- of all that the answer depends on
+    urgency SMALLINT NOT NULL,
+    body {text} NOT NULL,
+    asked_at TIMESTAMPTZ NOT NULL DEFAULT now(),
+    wanted_until TIMESTAMPTZ NOT NULL,
+    token BIGINT NOT NULL DEFAULT 0,  -- of the worker that has it, from the sequence of epochs
+    taken_until TIMESTAMPTZ NOT NULL DEFAULT '-infinity',
+    num_tries INTEGER NOT NULL DEFAULT 0,
+    ends_at TIMESTAMPTZ NOT NULL DEFAULT 'infinity',  -- by the worker's progress
+    done_at TIMESTAMPTZ NOT NULL DEFAULT 'infinity',
+    error {text} NOT NULL DEFAULT '',
+    answer {text} NOT NULL DEFAULT '',
+    blob {bytes} NOT NULL DEFAULT '',
+    PRIMARY KEY (program, digest)
+)
+"""
+"""Leases, epochs and requests are PostgreSQL's alone: a SQLite database belongs to the process that locks it."""
 _FIRST_IN_TABLE = 3
 _FIRST_IN_POSTGRES = 4
 _COLUMNS = ("id", "job", "key", "kind", "body", "blob")
@@ -67,6 +87,7 @@ STEPS: dict[int, Step] = {
     ),  # where agents and commands reach a replica; empty for the only one
     5: Step(),  # version 6 has price policies among the facts of no job
     6: Step(),  # version 7 has plans made ahead
+    7: Step(postgres=(_PLANNING_REQUESTS.format(**_POSTGRES),)),  # which any planner's workers may answer
 }
 """By version, what makes the next one of it."""
 
@@ -114,7 +135,7 @@ def holds_facts(database: sqlite3.Connection) -> bool:
 
 def postgres_schema() -> Iterator[str]:
     """Statements that give an empty PostgreSQL schema the present tables."""
-    for statement in (_FACTS, _VERSIONS, *_LEASES):
+    for statement in (_FACTS, _VERSIONS, *_LEASES, _PLANNING_REQUESTS):
         yield statement.format(**_POSTGRES)
 
 

@@ -1,4 +1,4 @@
-"""The answer to a request from a plan that was made ahead for one of the same digest: no worker is asked."""
+"""The answer to a request from plans that were made for another one of the same digest."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from perseus_dist.rpc.codec import decode_planner_message, encode_planner_messag
 
 
 def answer_made_ahead(request: PlanningRequest, made: TableAhead) -> PlanResult:
-    """The same plans under the request's own revision. Takes about 20 ms a megabyte of clocks, away from an event loop.
+    """The same plans under the request's own revisions. Takes 20 ms a megabyte of clocks, away from an event loop.
 
     Args:
         request: What is asked now.
@@ -27,15 +27,15 @@ def answer_made_ahead(request: PlanningRequest, made: TableAhead) -> PlanResult:
         request_id=request.request_id,
         revision=request.revision,
         summary=made.summary,
-        tables=tuple(_numbered(table, request.revision) for table in made.tables),
+        tables=tuple(_numbered(table, request) for table in made.tables),
         frontier_npz=made.frontier_npz,
         profile_csv=made.profile_csv,
         is_first=made.is_first,
     )
 
 
-def _numbered(encoded: bytes, revision: int) -> bytes:
+def _numbered(encoded: bytes, request: PlanningRequest) -> bytes:
     table = decode_planner_message(encoded)
     if not isinstance(table, PlanTable):
         raise ValueError(f"a {type(table).__name__} was seen, expected a PlanTable")
-    return encode_planner_message(replace(table, revision=revision))
+    return encode_planner_message(replace(table, revision=request.revision, base_revision=request.base_revision))

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -39,6 +39,14 @@ class WorkerDiedError(PerseusError):
     """The planning process has ended over a request. Trying again later can help."""
 
 
+class LeftToAnotherError(Exception):
+    """A request whose turn has come, and that another process has meanwhile."""
+
+
+Begin = Callable[[], Awaitable[bool]]
+"""Awaited when a request has its turn: whether it is still to be planned here."""
+
+
 class PlanningWorkers:
     """The planner's side: processes for what is urgent, for what a job waits less for, and for plans made ahead.
 
@@ -55,11 +63,25 @@ class PlanningWorkers:
         """As ``PlanningWorker.expected_s``."""
         return self._of(request).expected_s(request)
 
-    async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
+    @property
+    def is_idle(self) -> bool:
+        """Whether no job waits for a plan that is made here."""
+        return not (self._urgent.is_busy or self._patient.is_busy)
+
+    def is_busy_for(self, request: PlanningRequest) -> bool:
+        """Whether a request that is made now waits for others."""
+        return self._of(request).is_busy
+
+    async def plan(
+        self,
+        request: PlanningRequest,
+        expect: Callable[[float], None] | None = None,
+        begin: Begin | None = None,
+    ) -> PlanResult:
         """As ``PlanningWorker.plan``; no urgent request waits for one that is not, and none for one made ahead."""
         if not request.is_ahead:
-            return await self._of(request).plan(request, expect)
-        while self._urgent.is_busy or self._patient.is_busy:
+            return await self._of(request).plan(request, expect, begin)
+        while not self.is_idle:
             await asyncio.sleep(_IDLE_PERIOD_S)
         try:
             return await self._ahead.plan(request)
@@ -111,20 +133,29 @@ class PlanningWorker:
             left_s += max(0.0, expected_s - spent_s)
         return left_s
 
-    async def plan(self, request: PlanningRequest, expect: Callable[[float], None] | None = None) -> PlanResult:
+    async def plan(
+        self,
+        request: PlanningRequest,
+        expect: Callable[[float], None] | None = None,
+        begin: Begin | None = None,
+    ) -> PlanResult:
         """Plan; requests take turns. Cancelling the task gives the request up, and kills the process if it is at it.
 
         Args:
             request: What.
             expect: Called about once a second with the time [s] that planning will still take, once that is known.
+            begin: Says when the request has its turn whether it is still to be planned here; None for always.
 
         Raises:
+            LeftToAnotherError: ``begin`` says no.
             PerseusError: The request cannot be planned, whatever is tried.
             WorkerDiedError: The process has ended over this request, and its successor too.
         """
         self._asked.append(request)
         try:
             async with self._turn:
+                if begin is not None and not await begin():
+                    raise LeftToAnotherError
                 return await self._plan(request, expect)
         finally:
             self._asked.remove(request)

@@ -1,0 +1,61 @@
+"""``perseus-dist planning-worker``: plan for the planners of a database, and nothing else."""
+
+import argparse
+import asyncio
+import logging
+
+from perseus_dist.cli.node.log_format import add_log_option, begin_log
+from perseus_dist.cli.node.planner import add_store_options, check_store, store_address
+from perseus_dist.cli.number_options import whole
+
+_log = logging.getLogger(__name__)
+
+_EPILOG = """\
+example:
+  perseus-dist planning-worker --store postgresql://perseus@db.example/perseus --workers 4
+
+Planners on the database plan by themselves while their workers are free, and put what would wait into its queue: any
+of them whose workers have nothing to do takes it from there, and so do processes like this one, of the same version,
+on any machine that reaches the database. Add as many as jobs wait for plans, without adding planners.
+"""
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "planning-worker",
+        help="plan for all planners on a PostgreSQL database",
+        description="Plan for all planners on a PostgreSQL database, until SIGTERM.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_store_options(parser, what="plan for the planners that keep their jobs", is_required=True)
+    parser.add_argument(
+        "--workers",
+        type=whole(1, 256, "a number from 1 to 256"),
+        default=2,
+        metavar="N",
+        help="requests that are planned at once; of several workers one takes urgent ones alone (default: %(default)s)",
+    )
+    add_log_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan until SIGTERM.
+
+    Returns:
+        0.
+
+    Raises:
+        PlannerOptionsError: psycopg is missing.
+        StoreError: The address or the user's rights are of no use.
+    """
+    check_store(args)
+    from perseus_dist.cli.settings.defaults import log_sources
+    from perseus_dist.planner.worker.queue_process import serve_queue
+
+    begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s")
+    log_sources(args, _log)
+    asyncio.run(serve_queue(store_address(args), args.workers))
+    return 0

@@ -1,0 +1,389 @@
+"""The queue of planning requests, on PostgreSQL and behind pgbouncer, and the planners and workers that share it."""
+
+import asyncio
+import os
+import re
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from plan_requests import LONG, planning_worker, request
+from postgres_server import PostgresServer
+
+from perseus_dist.errors import ProfileError
+from perseus_dist.planner.store.postgres.address import PostgresAddress
+from perseus_dist.planner.store.postgres.planning_requests import MAX_TRIES, PlanningRequests
+from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
+from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueuedRequest, QueueError
+from perseus_dist.planner.worker.plan_request import PlanResult
+from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
+from perseus_dist.planner.worker.queue_process import shared_queue
+from perseus_dist.planner.worker.queued_request import queued, request_of, result_of, text_of_answer
+from perseus_dist.planner.worker.shared_planning import SharedPlanning
+
+PATIENCE_S = 60.0
+LAPSE = "UPDATE perseus_dist.planning_requests SET taken_until = now() - interval '1 s' WHERE done_at = 'infinity'"
+
+
+@pytest.fixture(params=["postgres", "pgbouncer"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> PostgresAddress:
+    """A database with a planner's tables."""
+    pooled = request.param == "pgbouncer"
+    server = request.getfixturevalue("pooled" if pooled else "postgres")
+    name = server.fresh_database()
+    PostgresFacts(PostgresAddress(server.url(name)), state_id="here", aside=tmp_path, waits=False).close()
+    return PostgresAddress(server.url(name, pooled=pooled))
+
+
+@pytest.fixture
+def queue(address: PostgresAddress) -> Iterator[PlanningRequests]:
+    opened = PlanningRequests(address)
+    yield opened
+    opened.close()
+
+
+def asked(digest: str, urgency: int = PATIENT) -> QueuedRequest:
+    return QueuedRequest(digest=digest, urgency=urgency, body=f'"body of {digest}"')
+
+
+def test_a_request_is_taken_by_one_worker_and_its_answer_is_kept(queue: PlanningRequests) -> None:
+    queue.ask(asked("a"))
+    assert queue.look(["a", "b"])["a"].is_free
+    assert queue.look(["b"]) == {}
+    taken = queue.take()
+    assert taken is not None
+    assert (taken.digest, taken.body, queue.take(), queue.take(digest="a")) == ("a", '"body of a"', None, None)
+    assert queue.length().num_waiting == 0
+    assert queue.renew(taken, 30.0)
+    state = queue.look(["a"])["a"]
+    assert (state.is_free, state.is_done) == (False, False)
+    assert state.left_s == pytest.approx(30, abs=10)
+    queue.answer(taken, "answer", b"\0tables")
+    for _ in range(2):  # a request that is repeated has its answer at once
+        state = queue.look(["a"])["a"]
+        assert (state.is_done, state.is_free, state.error, state.left_s) == (True, False, "", None)
+        assert queue.read("a") == ("answer", b"\0tables")
+        queue.ask(asked("a"))
+    assert queue.take() is None
+
+
+def test_urgent_requests_come_first_and_each_has_one_worker_of_many(
+    queue: PlanningRequests, address: PostgresAddress
+) -> None:
+    for number in range(20):
+        queue.ask(asked(f"{number:02}", URGENT if number % 2 else PATIENT))
+    assert queue.length().num_waiting == 20
+    first = [queue.take(least_urgency=URGENT) for _ in range(2)]
+    assert [taken and taken.digest for taken in first] == ["01", "03"]
+    found: list[str] = []
+
+    def work() -> None:
+        own = PlanningRequests(address)
+        while (taken := own.take()) is not None:
+            found.append(taken.digest)
+        own.close()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == len(set(found)) == 18
+
+
+def test_a_worker_that_is_silent_loses_its_request_and_its_late_answer_is_as_good(
+    queue: PlanningRequests, postgres: PostgresServer
+) -> None:
+    queue.ask(asked("a"))
+    first = queue.take()
+    assert first is not None
+    postgres.execute(LAPSE, "fresh")
+    assert queue.look(["a"])["a"].is_free
+    second = queue.take()
+    assert second is not None
+    assert second.token > first.token
+    assert not queue.renew(first, None)
+    assert queue.renew(second, None)
+    queue.fail(first, "of one that has lost it")
+    queue.give_back(first, was_tried=False)
+    assert not queue.look(["a"])["a"].is_done
+    queue.answer(first, "answer", b"")
+    assert not queue.renew(second, None)
+    queue.fail(second, "too late")
+    queue.answer(second, "the same, made again", b"")
+    assert queue.read("a") == ("answer", b"")
+    assert queue.look(["a"])["a"].error == ""
+
+
+def test_a_request_over_which_workers_die_is_tried_a_few_times(
+    queue: PlanningRequests, postgres: PostgresServer
+) -> None:
+    queue.ask(asked("a"))
+    for number in range(MAX_TRIES):
+        assert queue.look(["a"])["a"].is_free
+        taken = queue.take()
+        assert taken is not None
+        if number % 2:
+            queue.give_back(taken, was_tried=True)
+        postgres.execute(LAPSE, "fresh")
+    state = queue.look(["a"])["a"]
+    assert (state.is_done, state.is_free, state.is_transient, queue.take()) == (True, False, True, None)
+    assert re.search(f"ended over the request {MAX_TRIES} times", state.error)
+    queue.ask(asked("a"))  # the planner tries again, as it does after any transient error
+    taken = queue.take()
+    assert taken is not None
+    for _ in range(MAX_TRIES + 1):  # workers that end in order count for nothing
+        queue.give_back(taken, was_tried=False)
+        taken = queue.take()
+        assert taken is not None
+    queue.fail(taken, "saw a \0, expected none")
+    state = queue.look(["a"])["a"]
+    assert (state.is_done, state.is_transient, state.error) == (True, False, "saw a , expected none")
+    queue.ask(asked("a"))
+    assert queue.look(["a"])["a"].is_free
+
+
+def test_what_no_planner_wants_is_left_alone_and_forgotten(queue: PlanningRequests, postgres: PostgresServer) -> None:
+    queue.ask(asked("a"))
+    taken = queue.take()
+    assert taken is not None
+    postgres.execute("UPDATE perseus_dist.planning_requests SET wanted_until = now() - interval '1 s'", "fresh")
+    assert not queue.renew(taken, None)
+    queue.give_back(taken, was_tried=False)
+    assert queue.take() is None
+    assert queue.length().num_waiting == 0
+    assert queue.look(["a"])["a"].is_free, "and is wanted again"
+    assert queue.length().num_waiting == 1
+    postgres.execute("UPDATE perseus_dist.planning_requests SET program = 'another'", "fresh")
+    assert (queue.take(), queue.look(["a"])) == (None, {})
+    postgres.execute("UPDATE perseus_dist.planning_requests SET wanted_until = now() - interval '1 day'", "fresh")
+    queue.length()
+    assert postgres.execute("SELECT count(*) FROM perseus_dist.planning_requests", "fresh") == [(0,)]
+
+
+def test_a_database_without_tables_or_away_is_said(postgres: PostgresServer, tmp_path: Path) -> None:
+    queue = PlanningRequests(PostgresAddress(postgres.url(postgres.fresh_database())))
+    for _ in range(2):
+        with pytest.raises(QueueError, match=r"no queue of planning requests yet") as found:
+            queue.take()
+        assert found.value.is_passing
+    queue.close()
+    nowhere = PlanningRequests(PostgresAddress(f"postgresql://u@/d?host={tmp_path}"))
+    with pytest.raises(QueueError, match="cannot be connected to"):
+        nowhere.ask(asked("a"))
+
+
+def test_requests_and_answers_survive_their_text() -> None:
+    one = replace(request(), snapshots=((((0, "F", 0.001),),),), menu_mhz=(1400, 1350), is_first=True)
+    row = queued(one)
+    assert (row.digest, row.urgency) == (one.digest, URGENT)
+
+    async def plan() -> PlanResult:
+        worker = PlanningWorker()
+        try:
+            return await worker.plan(replace(one, snapshots=()))
+        finally:
+            await worker.close()
+
+    made = asyncio.run(plan())
+    from perseus_dist.planner.store.request_queue import TakenRequest
+
+    assert request_of(TakenRequest(digest=row.digest, body=row.body, token=1)) == one
+    assert result_of(replace(one, snapshots=()), *text_of_answer("9f", made)) == made
+    for damaged in ("", "[]", '{"request_id": 1}', row.body.replace("instruction", "whim")):
+        with pytest.raises(ValueError, match="cannot be read"):
+            request_of(TakenRequest(digest=row.digest, body=damaged, token=1))
+
+
+# ---- planners that share ---------------------------------------------------------------------------------------------
+
+
+def with_planners(address: PostgresAddress, number: int, test: Callable[..., Awaitable[None]], *more: object) -> None:
+    async def run() -> None:
+        planners = [SharedPlanning(shared_queue(address)) for _ in range(number)]
+        try:
+            async with asyncio.timeout(2 * PATIENCE_S):
+                await test(*planners, *more)
+        finally:
+            for planner in planners:
+                await planner.close()
+
+    asyncio.run(run())
+
+
+async def busy(planner: SharedPlanning) -> "asyncio.Task[PlanResult]":
+    """Let a planner's worker plan for minutes."""
+    task = asyncio.create_task(planner.plan(LONG))
+    while planner._own._patient._process is None:
+        await asyncio.sleep(0.01)
+    return task
+
+
+async def given_up(*tasks: "asyncio.Task[PlanResult]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def num_rows(postgres: PostgresServer, condition: str = "true") -> int:
+    ((number,),) = postgres.execute(f"SELECT count(*) FROM perseus_dist.planning_requests WHERE {condition}", "fresh")
+    return int(number)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.05)
+
+
+def test_a_planner_whose_worker_is_free_asks_no_queue(address: PostgresAddress, postgres: PostgresServer) -> None:
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        first = await planner.plan(replace(request(request_id=2), is_first=True))
+        assert (first.request_id, num_rows(postgres)) == (2, 0)
+        await given_up(long)
+        assert (await planner.plan(request(request_id=3))).request_id == 3
+        assert num_rows(postgres) == 0
+
+    with_planners(address, 1, test)
+
+
+def test_what_waits_for_its_planners_worker_is_planned_by_another_planner(
+    address: PostgresAddress, postgres: PostgresServer
+) -> None:
+    async def test(owner: SharedPlanning, helper: SharedPlanning) -> None:
+        long = await busy(owner)
+        waiting = replace(request(request_id=7, microbatches=3), revision=11)
+        result = await owner.plan(waiting)
+        assert (result.request_id, result.revision, long.done()) == (7, 11, False)
+        assert (owner.num_from_others, helper.num_for_others) == (1, 1)
+        again = await owner.plan(replace(waiting, request_id=8, revision=12))
+        assert (again.request_id, again.summary, num_rows(postgres)) == (8, result.summary, 1)
+        assert helper.num_for_others == 1, "a repeated request has the answer that is there"
+        with pytest.raises(ValueError, match="not measured") as refused:
+            await owner.plan(replace(waiting, contributions=()))
+        assert not isinstance(refused.value, (ProfileError, WorkerDiedError)), "said by the other planner"
+        await given_up(long)
+        here = await owner.plan(replace(waiting, request_id=9))
+        assert (here.tables, here.profile_csv) == (result.tables, result.profile_csv)
+
+    with_planners(address, 2, test)
+
+
+def test_a_request_goes_back_into_the_own_line_when_its_own_worker_is_free_first(
+    address: PostgresAddress, postgres: PostgresServer
+) -> None:
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        waiting = [
+            asyncio.create_task(planner.plan(request(request_id=number, microbatches=number))) for number in (3, 4)
+        ]
+        await until(lambda: num_rows(postgres) == 2)
+        await given_up(long)
+        assert [(await task).request_id for task in waiting] == [3, 4]
+        await until(lambda: num_rows(postgres, "answer <> ''") == 2)
+
+    with_planners(address, 1, test)
+
+
+def test_without_its_database_a_planner_plans_by_itself(address: PostgresAddress, postgres: PostgresServer) -> None:
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        postgres.pause()
+        try:
+            waiting = asyncio.create_task(planner.plan(request(request_id=3)))
+            await asyncio.sleep(0.2)
+            await given_up(long)
+            assert (await waiting).request_id == 3
+        finally:
+            postgres.resume()
+
+    with_planners(address, 1, test)
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def test_the_request_of_a_killed_worker_is_taken_by_the_next(
+    address: PostgresAddress, postgres: PostgresServer
+) -> None:
+    held = "taken_until > now() AND done_at = 'infinity'"
+
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        small = request(request_id=3, pp=8, microbatches=96, latency_s=0.012)  # seconds
+        waiting = asyncio.create_task(planner.plan(small))
+        with planning_worker(address.url, "--workers", "1") as dying:
+            await until(lambda: num_rows(postgres, held) == 1)
+            dying.send_signal(signal.SIGKILL)
+        with planning_worker(address.url) as second:
+            assert (await waiting).request_id == 3
+            assert planner.num_from_others == 1
+            assert postgres.execute("SELECT num_tries FROM perseus_dist.planning_requests", "fresh") == [(2,)]
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(PATIENCE_S) == 0
+            assert second.stderr is not None
+            assert b"1 requests were answered" in second.stderr.read()
+        await given_up(long)
+
+    with_planners(address, 1, test)
+
+
+def test_a_worker_that_is_ended_gives_its_request_back_at_once(
+    address: PostgresAddress, postgres: PostgresServer
+) -> None:
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        waiting = asyncio.create_task(planner.plan(replace(LONG, request_id=3, tp_size=2)))
+        with planning_worker(address.url) as ending:
+            await until(lambda: num_rows(postgres, "token > 0") == 1)
+            ending.send_signal(signal.SIGTERM)
+            assert ending.wait(PATIENCE_S) == 0
+        assert num_rows(postgres, "token = 0 AND num_tries = 0 AND taken_until < now()") == 1
+        await given_up(waiting, long)
+
+    with_planners(address, 1, test)
+
+
+def test_a_request_that_kills_every_worker_fails_and_others_go_on(
+    address: PostgresAddress, postgres: PostgresServer
+) -> None:
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        poisoned = asyncio.create_task(planner.plan(replace(LONG, request_id=3, tp_size=2)))
+        with planning_worker(address.url, "--workers", "1") as worker:
+            killed = set()
+            while not poisoned.done():
+                if num_rows(postgres, "taken_until > now() AND done_at = 'infinity'"):
+                    for pid in children(worker.pid):
+                        killed.add(pid)
+                        with suppress(ProcessLookupError):
+                            os.kill(pid, signal.SIGKILL)
+                await asyncio.sleep(0.2)
+            with pytest.raises(WorkerDiedError, match=f"ended over the request {MAX_TRIES} times"):
+                await poisoned
+            assert len(killed) >= MAX_TRIES
+            assert (await planner.plan(request(request_id=4))).request_id == 4
+        await given_up(long)
+
+    with_planners(address, 1, test)
+
+
+def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddress, postgres: PostgresServer) -> None:
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        waiting = asyncio.create_task(planner.plan(replace(LONG, request_id=3, tp_size=2)))
+        with planning_worker(address.url) as worker:
+            await until(lambda: any(map(children, [worker.pid])))
+            await given_up(waiting)
+            await until(lambda: num_rows(postgres, "token = 0 AND num_tries = 0 AND wanted_until < now()") == 1)
+            assert children(worker.pid) == []
+        await given_up(long)
+
+    with_planners(address, 1, test)
