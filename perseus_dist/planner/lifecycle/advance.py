@@ -353,6 +353,9 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     too_slow &= not are_unconfirmed(job)
     if slow := newly_slow(job, job.enforcement.guard.slower_then, beside_replicas=True):
         return _plan_with(job, slow)
+    if job.plan is not None and job.plan.summary.is_by_phase and job.enforcement.guard.num_plan_falls > 1:
+        job.planning.keeps_to_ranks = True
+        return start_planning(job, "clocks that change by time were late twice: planning one clock for each rank")
     if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:

@@ -205,6 +205,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
             version=attach.version,
             host=attach.host,
             findings=attach.findings,
+            follows_moments=attach.follows_moments,
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )
@@ -270,6 +271,11 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
             job.planning.again_at_s = now_s
         return effects
     effects = []
+    if job.plan is not None and job.plan.summary.is_by_phase and not attach.follows_moments:
+        # It runs at full clocks meanwhile, which makes no other rank late.
+        if job.planning.pending is None or job.is_refining:
+            job.planning.again_at_s = now_s
+        return effects
     if job.plan is not None and job.switch is not None:
         if attach.table_revision != revision:
             effects.append(SendTable(stream=stream, encoded=job.plan.tables[attach.rank.pp_rank]))
