@@ -120,6 +120,18 @@ def test_a_job_asks_for_one_clock_for_each_rank() -> None:
         assert not is_by_phase(job)
 
 
+@pytest.mark.parametrize("later", [Granularity.RANK, Granularity.PHASE])
+def test_the_next_run_may_ask_for_the_other(later: Granularity) -> None:
+    (earlier,) = {Granularity.RANK, Granularity.PHASE} - {later}
+    with profiled(granularity=earlier) as job:
+        train(job, 20)
+        assert is_by_phase(job) == (earlier == Granularity.PHASE)
+        job.next_job(replace(SEEN, granularity=later))
+        train(job, 20)
+        assert is_by_phase(job) == (later == Granularity.PHASE)
+        assert job.status.phase == "enforcing"
+
+
 def test_an_agent_that_follows_no_moments_brings_the_plan_by_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     with profiled() as job:
         train(job, 20)

@@ -24,6 +24,7 @@ from perseus_dist.planner.lifecycle.plan import (
     has_blocking_power,
     has_profile,
     has_swept,
+    is_of_other_unit,
     refusal,
     request_frontier,
     start_planning,
@@ -140,6 +141,9 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         if job.measured.baseline is None and not _can_do_without_baseline(job, now_s):
             return effects
     if job.plan is not None:
+        if job.num_attached == job.num_ranks and is_of_other_unit(job):
+            why = "the plan of an earlier run changes clocks by time, or could: planning for what these agents follow"
+            return [*effects, *start_planning(job, why)]
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
         return effects
     if job.num_attached < job.num_ranks or job.profiling.is_unplannable:

@@ -128,6 +128,12 @@ def _granularity(job: Job) -> Granularity:
     return Granularity.PHASE if follow_moments else granularity
 
 
+def is_of_other_unit(job: Job) -> bool:
+    """Whether the plan, of an earlier run, is by phase and would now be by rank, or the other way round."""
+    assert job.plan is not None
+    return job.plan.summary.is_by_phase != (_granularity(job) == Granularity.PHASE)
+
+
 def _clocks_to_plan_with(job: Job) -> tuple[int, ...]:
     """[MHz] clocks that plans may ask for although no sweep has measured them."""
     if not job.policy.plans_between_clocks:
