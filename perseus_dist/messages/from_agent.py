@@ -17,6 +17,7 @@ class Attach:
         workload: What the trainer knows of it.
         host: Name of the node; empty where it is not known.
         findings: Troubles of the node and its GPU that the agent found as it started.
+        follows_moments: Tables with moments are of use: it changes clocks by time where instructions cannot be seen.
     """
 
     rank: Rank
@@ -31,6 +32,7 @@ class Attach:
     workload: Workload = UNKNOWN_WORKLOAD
     host: str = ""
     findings: tuple[Finding, ...] = ()
+    follows_moments: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,9 @@ class PlanTable:
         change_clocks_mhz, change_latencies_s: (num_targets) the others, and their latencies.
         base_revision: 0 for a table of all pipelines. Otherwise this one is for one pipeline with a slow rank alone,
             and is held beside the table of that revision, whose profile stays the one to compare with.
+        moments_ns: (num_points x (num_instructions - 1)) row by row, for a rank whose instructions cannot be seen: so
+            long after its iteration began it asks for the row's second clock, and so on. Empty where each instruction
+            has a clock.
     """
 
     revision: int
@@ -84,6 +87,7 @@ class PlanTable:
     base_revision: int = 0
     change_clocks_mhz: tuple[int, ...] = ()
     change_latencies_s: tuple[float, ...] = ()
+    moments_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

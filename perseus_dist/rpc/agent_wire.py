@@ -136,6 +136,7 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
             )
             for finding in attach.findings[: limits.MAX_FINDINGS]
         ],
+        follows_moments=attach.follows_moments,
     )
 
 
@@ -159,6 +160,7 @@ def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
             _finding_from_wire(check, f"attach.findings[{index}].", finding)
             for index, finding in enumerate(wire.findings)
         ),
+        follows_moments=wire.follows_moments,
     )
 
 

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterable
+from itertools import pairwise
 
 from perseus_dist.messages.from_planner import (
     Attached,
@@ -163,6 +164,7 @@ def _table_to_wire(table: PlanTable) -> pb.PlanTable:
         base_revision=table.base_revision,
         change_clocks_mhz=table.change_clocks_mhz,
         change_latencies_s=table.change_latencies_s,
+        moments_ns=table.moments_ns,
     )
 
 
@@ -175,6 +177,16 @@ def _table_from_wire(check: Checker, wire: pb.PlanTable) -> PlanTable:
     if len(wire.change_clocks_mhz) != len(wire.change_latencies_s):
         seen = f"{len(wire.change_latencies_s)} values"
         check.violated("table.change_latencies_s", seen, f"one for each of {len(wire.change_clocks_mhz)} clocks")
+    num_moments = len(wire.moments_ns)
+    if num_moments not in (0, num_points * (num_instructions - 1)):
+        seen = f"{num_moments} moments"
+        check.violated("table.moments_ns", seen, f"none, or {num_instructions - 1} for each of {num_points} points")
+    elif any(
+        earlier_ns > later_ns
+        for place, (earlier_ns, later_ns) in enumerate(pairwise(wire.moments_ns), start=1)
+        if place % (num_instructions - 1)
+    ):
+        check.violated("table.moments_ns", "moments that go back", "ascending ones in each row")
     revision = check_count(check, "table.revision", wire.revision)
     return PlanTable(
         revision=revision,
@@ -195,6 +207,10 @@ def _table_from_wire(check: Checker, wire: pb.PlanTable) -> PlanTable:
             for clock_mhz in wire.change_clocks_mhz
         ),
         change_latencies_s=_numbers(check, "table.change_latencies_s", wire.change_latencies_s, limits.MAX_SECONDS),
+        moments_ns=tuple(
+            check.integer("table.moments_ns", moment_ns, 0, int(limits.MAX_SECONDS * 1e9))
+            for moment_ns in wire.moments_ns
+        ),
     )
 
 

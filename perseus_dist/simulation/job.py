@@ -47,7 +47,7 @@ class SimulatedJob:
         target: As in ``RankSpec``.
         profile: CSV of an earlier run, or None.
         time_scale: Computations take so many times ``FULL_STAGE_S``.
-        granularity: As in ``RankSpec``.
+        granularity: As in ``RankSpec``, where ``PHASE`` lets the agents of a job by rank change clocks by time.
     """
 
     schedule: Schedule
@@ -78,6 +78,7 @@ class SimulatedJob:
         """
         text = format_schedule(self.schedule)
         times = self._times()
+        is_unseen = self.granularity != Granularity.INSTRUCTION
         places = product(range(self.num_pipelines), range(self.schedule.num_ranks))
         return tuple(
             TrainerConfig(
@@ -98,7 +99,8 @@ class SimulatedJob:
                     profile=self.profile if rank == 0 else None,
                     run_id=run_id,
                     workload=self._workload(pp_rank),
-                    granularity=self.granularity,
+                    granularity=Granularity.RANK if is_unseen else Granularity.INSTRUCTION,
+                    options={"granularity": self.granularity} if is_unseen else {},
                 ),
                 gpu=rank,
                 times=times[pp_rank],

@@ -75,6 +75,10 @@ def _reaction(text: str) -> str | None:
     return text if text in ("act", "show") else None
 
 
+def _unseen_unit(text: str) -> str | None:
+    return text if text in ("phase", "rank") else None
+
+
 OPTIONS: dict[str, Option] = {
     "planner": Option(
         "HOST:PORT",
@@ -123,6 +127,13 @@ OPTIONS: dict[str, Option] = {
         "act: pipelines wait for stragglers (the default), or show: they are told of; a named planner has its own word",
         "act or show",
         _reaction,
+    ),
+    "granularity": Option(
+        "UNIT",
+        "where instructions cannot be seen, as in CUDA graphs: phase (the default: clocks may change within an "
+        "iteration, by time) or rank (one clock for each rank)",
+        "phase or rank",
+        _unseen_unit,
     ),
     "tls_ca": Option("FILE", "certificate of the planner's authority", "a file's path", _path),
     "tls_cert": Option("FILE", "this job's certificate for the planner", "a file's path", _path),

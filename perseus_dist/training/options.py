@@ -31,6 +31,7 @@ class PerseusOptions:
         token_file: File with the job's token at the planner.
         control: How clocks are set: ``auto``, ``clockd``, ``zeusd``, ``direct`` or ``observe``.
         stragglers: Whether the job's own planner has pipelines wait for stragglers: ``act``, or ``show``.
+        granularity: What has a clock of its own where instructions cannot be seen: ``phase`` or ``rank``.
         tls_ca, tls_cert, tls_key: Files for TLS towards the planner.
     """
 
@@ -44,6 +45,7 @@ class PerseusOptions:
     token_file: str | None = None
     control: str | None = None
     stragglers: str | None = None
+    granularity: str | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None

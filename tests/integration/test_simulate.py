@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from perseus_dist.cli import main
 from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.job import SimulatedJob
@@ -47,14 +49,30 @@ def test_virtual_time_saves_what_was_predicted_and_loses_no_time(capsys: pytest.
     assert document["enforced"]["num_iterations"] >= 20
 
 
-def test_a_clock_for_each_rank_is_simulated_in_virtual_time_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    command = "simulate --schedule 1f1b --pp 2 --microbatches 4 --iterations 40 --granularity rank --json"
-    assert main([*command.split(), "--target", "slowdown=1.1", "--virtual-time"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["saving_percent"] > 10
-    assert document["slowdown_percent"] < 10.2
-    assert main(command.split()) == 2
-    assert "add --virtual-time" in capsys.readouterr().err
+def test_a_clock_for_each_rank_and_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simulate --schedule 1f1b --pp 2 --microbatches 4 --iterations 40 --json --granularity"
+    savings = {}
+    for granularity in ("rank", "phase"):
+        assert main([*command.split(), granularity, "--target", "slowdown=1.1", "--virtual-time"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        savings[granularity] = document["saving_percent"]
+        assert document["slowdown_percent"] < 10.2
+        assert main([*command.split(), granularity]) == 2
+        assert "add --profile" in capsys.readouterr().err
+    assert savings["phase"] > savings["rank"] > 10
+
+
+def test_a_clock_for_each_phase_in_real_processes(tmp_path: Path) -> None:
+    profile_csv = tmp_path / "profile.csv"
+    seen = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=40, imbalance=0.3)
+    run_virtual(seen, "a100", profile_csv=profile_csv)
+    unseen = replace(seen, num_iterations=30, granularity=Granularity.PHASE, profile=str(profile_csv))
+    reasons: list[str] = []
+    outcome = run_wall(unseen, "a100", folder=tmp_path, watch=lambda status, _: reasons.append(status.reason))
+    assert outcome.enforced.num_iterations > 8
+    assert outcome.predicted_saving_percent > 5
+    assert any("each rank and phase has one clock" in reason for reason in reasons)
+    assert outcome.clocks_left_locked == 0
 
 
 def test_virtual_time_is_deterministic() -> None:

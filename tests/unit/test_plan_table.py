@@ -16,13 +16,14 @@ from perseus_dist.planner.worker.frontier_build import build_plan, planned_reque
 from perseus_dist.planner.worker.measured_profile import measured_profile
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planner.worker.plan_table import plan_tables
+from perseus_dist.planning.coarse.coarse_frontier import plan_by
 from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import replay, replay_all_max
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import read_profile
-from perseus_dist.planning.schedule.granularity import Granularity
+from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -273,6 +274,28 @@ def test_latencies_that_ranks_have_seen_are_in_profile_and_table() -> None:
     first, _ = plan_tables(plan_frontier(problem, num_points=4), revision=1)
     assert set(first.change_latencies_s) == {0.019}
     assert set(first.change_clocks_mhz) == set(CLOCKS_MHZ)
+
+
+def test_clocks_of_phases_come_with_moments() -> None:
+    schedule = one_f_one_b(pp=3, microbatches=5)
+    profile = measured_profile(
+        schedule, contributions(schedule), tensor_parallel=1, blocking_power_w=BLOCKING_W, source="test"
+    )
+    problem = make_problem(schedule, profile, blocking_uw_of_rank=[80 * UW_PER_W] * 3)
+    frontier = plan_by(problem, Granularity.PHASE, switch_latency_ps=10**9)
+    groups = sharing(schedule, Granularity.PHASE)
+    for pp_rank, table in enumerate(plan_tables(frontier, revision=1)):
+        own = [group for group in groups if problem.dag.pp_rank[group[0]] == pp_rank]
+        assert table.num_instructions == len(own) + 1
+        assert table.expected == ()
+        clocks_mhz = np.frombuffer(table.clocks_mhz, dtype="<u2").reshape(table.num_points, -1).tolist()
+        moments_ns = np.array(table.moments_ns).reshape(table.num_points, -1).tolist()
+        for point, (row, moments) in enumerate(zip(clocks_mhz, moments_ns, strict=True)):
+            execution = frontier.execution(point)
+            assert row[:-1] == [int(execution.clocks_mhz[group[0]]) for group in own]
+            assert row[-1] == max(row[0], row[-2])
+            assert moments == [int(execution.end_ps[group[-1]]) // 1000 for group in own]
+            assert moments == sorted(moments)
 
 
 def test_what_was_not_measured_is_named() -> None:

@@ -50,6 +50,7 @@ from perseus_dist.rpc.codec import (
     encode_agent_message,
     encode_planner_message,
 )
+from perseus_dist.rpc.planner_wire import planner_message_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import MAX_VIOLATIONS, InvalidMessageError
 
@@ -134,6 +135,7 @@ AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     ATTACH,
     replace(ATTACH, iteration=12, table_revision=3, target=Target(), version="0.1.0", has_profile=True),
     replace(ATTACH, target=Target(slowdown=1.05)),
+    replace(ATTACH, follows_moments=True),
     replace(ATTACH, findings=(FINDING, replace(FINDING, level=Level.FAIL, remedy=""))),
     replace(ATTACH, target=Target(deadline_s=3.2)),
     replace(ATTACH, gpu=replace(GPU, clocks_mhz=(), control="observe", refusal="no rights", energy_period_s=0.02)),
@@ -184,6 +186,7 @@ PLANNER_MESSAGES: tuple[PlannerMessage, ...] = (
     replace(TABLE, num_instructions=0, clocks_mhz=b"", expected=()),
     replace(TABLE, base_revision=3),
     replace(TABLE, change_clocks_mhz=(1410, 900), change_latencies_s=(0.006, 0.05)),
+    replace(TABLE, moments_ns=(0, 3, 10**9, 2 * 10**9)),
     Switch(table_revision=4, point=-1, effective_iteration=40, switch_revision=9),
     ProfileAck(sequence=3),
     Release(reason="the schedule has changed"),
@@ -309,6 +312,14 @@ def test_few_of_many_violations_are_told() -> None:
         decode_agent_message(wire.SerializeToString())
     assert len(refused.value.violations) == MAX_VIOLATIONS
     assert len(str(refused.value)) < 4000
+
+
+@pytest.mark.parametrize("moments_ns", [(1,), (1, 2, 3), (1, 2, 4, 3), (1, 2, 3, 2**63)])
+def test_a_table_whose_moments_do_not_fit_is_refused(moments_ns: tuple[int, ...]) -> None:
+    wire = planner_message_to_wire(TABLE)
+    wire.table.moments_ns[:] = moments_ns
+    with pytest.raises(InvalidMessageError, match=r"table\.moments_ns"):
+        decode_planner_message(wire.SerializeToString())
 
 
 @pytest.mark.parametrize(

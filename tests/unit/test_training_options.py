@@ -46,6 +46,7 @@ def values(folder: Path) -> dict[str, str]:
         "job": "gpt-3_a.b",
         "control": "observe",
         "stragglers": "show",
+        "granularity": "rank",
         **files,
     }
 

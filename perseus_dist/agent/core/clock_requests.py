@@ -3,6 +3,7 @@
 from perseus_dist.agent.core.actions import RequestClock
 from perseus_dist.agent.core.clock_directives import ClockDirectives
 from perseus_dist.agent.core.pilot import Pilot
+from perseus_dist.agent.following.moments import clock_now
 from perseus_dist.agent.following.position import Place, Position
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.messages.terms import NO_POINT, Gpu
@@ -22,6 +23,7 @@ class ClockRequests:
         is_over: The trainer has ended.
         is_stale: The wanted clock may have changed.
         must_repeat: The clock is to be requested again, the same one or not.
+        due_ns: When the clock changes by time next; None while none does.
     """
 
     def __init__(
@@ -36,13 +38,16 @@ class ClockRequests:
         self.refusal = gpu.refusal
         self.is_stalled = self.is_paused = self.is_over = False
         self.is_stale = self.must_repeat = False
+        self.due_ns: int | None = None
 
     def next(self, now_ns: int) -> RequestClock | None:
         """The request to make; None where the clock stays as it is."""
-        if not (self.is_stale or self.must_repeat):
+        is_due = self.due_ns is not None and now_ns >= self.due_ns
+        if not (self.is_stale or self.must_repeat or is_due):
             return None
         self.is_stale = False
-        wanted_mhz = self._wanted_mhz(self._position)
+        self.due_ns = None
+        wanted_mhz = self._wanted_mhz(self._position, now_ns)
         if wanted_mhz == self._clock.requested_mhz and not self.must_repeat:
             return None
         self.must_repeat = False
@@ -63,7 +68,7 @@ class ClockRequests:
             return True
         if self._directives.row(iteration).point == NO_POINT or self._directives.is_timed(iteration):
             return True
-        return self._wanted_mhz(Place(index=next_index)) != clock.requested_mhz
+        return self._wanted_mhz(Place(index=next_index), position.since.time_ns) != clock.requested_mhz
 
     def settle(self) -> None:
         """The GPU may have reached its clock: from then on a sweep measures."""
@@ -79,7 +84,7 @@ class ClockRequests:
         row = self._directives.row(iteration)
         return row.clocks_mhz if row.point != NO_POINT else None
 
-    def _wanted_mhz(self, position: Position | Place) -> int | None:
+    def _wanted_mhz(self, position: Position | Place, now_ns: int) -> int | None:
         """None for released. A rank that cannot set clocks requests none, and holds none either."""
         is_silent = self.is_over or self.is_stalled or self.is_paused
         if is_silent or not self._has_clocks or not self._position.in_step:
@@ -88,6 +93,11 @@ class ClockRequests:
         row, next_row = self._directives.row(iteration), self._directives.row(iteration + 1)
         if row.clocks_mhz is None and next_row.clocks_mhz is None:
             return None
+        if row.changes and row.clocks_mhz is not None and self._position.in_iteration and self._position.index == 0:
+            begin_ns = self._position.since.time_ns
+            clock_mhz, next_ns = clock_now(row.clocks_mhz[0], row.changes, now_ns - begin_ns)
+            self.due_ns = None if next_ns is None else begin_ns + next_ns
+            return clock_mhz
         return self._pilot.wanted_mhz(
             position,
             clocks_mhz=row.clocks_mhz,

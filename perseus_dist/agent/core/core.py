@@ -124,6 +124,7 @@ class AgentCore:
             workload=workload,
             host=settings.host,
             findings=findings,
+            follows_moments=settings.follows_moments and not sees_instructions,
         )
         self._planner = PlannerExchange(
             PlannerSession(attach, saved_profile),
@@ -252,6 +253,8 @@ class AgentCore:
         next_ns = self._reporter.due_ns
         if self._clock.requested_mhz is not None and (stall_ns := self._stall_ns) < next_ns:
             next_ns = stall_ns
+        if (change_ns := self._requests.due_ns) is not None and change_ns < next_ns:
+            next_ns = change_ns
         measure_ns, read_ns = self._sweeper.due_ns, self._reporter.gpu.due_ns
         if measure_ns is not None and measure_ns < next_ns:
             next_ns = measure_ns

@@ -17,6 +17,7 @@ class Settings:
         version: Of the package, for the planner.
         host: Name of the node, for the planner.
         keeps_timeline: Whether ``KeepTimeline`` is wanted: a report is written.
+        follows_moments: Whether clocks may change within an iteration whose instructions cannot be seen, by time.
     """
 
     lease_s: float = 2.0
@@ -25,6 +26,7 @@ class Settings:
     version: str = ""
     host: str = ""
     keeps_timeline: bool = True
+    follows_moments: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ effective iteration on, or from the next iteration if it came later; until then 
 
 import sys
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perseus_dist.agent.following.moments import Change
 from perseus_dist.messages.from_planner import PlanTable, Switch
 from perseus_dist.messages.terms import NO_POINT
 
@@ -20,6 +21,7 @@ class Row:
 
     Attributes:
         clocks_mhz: (num_instructions) 0 leaves the clock as it is; None releases it.
+        changes: Of a rank whose instructions cannot be seen, ascending: its later clocks, by time.
         latency_ns: What the plan reckons a clock change with.
         latencies_ns: The same of the clocks [MHz] that have a latency of their own.
         max_slowdown, deadline_s, is_waiting: As in ``Switch``.
@@ -28,6 +30,7 @@ class Row:
     table_revision: int = 0
     point: int = NO_POINT
     clocks_mhz: tuple[int, ...] | None = None
+    changes: tuple[Change, ...] = ()
     latency_ns: int = 0
     latencies_ns: Mapping[int, int] = field(default_factory=dict)
     max_slowdown: float = 0.0
@@ -133,7 +136,8 @@ class PlanView:
         return Row(
             table_revision=table.revision,
             point=switch.point,
-            clocks_mhz=tuple(clocks),
+            clocks_mhz=tuple(clocks[: self._num_instructions]),
+            changes=_changes(table, switch.point, clocks),
             latency_ns=round(table.switch_latency_s * 1e9),
             latencies_ns={
                 clock_mhz: round(latency_s * 1e9)
@@ -155,7 +159,15 @@ class PlanView:
                 f"table {table.revision} is for schedule {table.schedule_digest[:12]}, this rank runs "
                 f"{self._schedule_digest[:12]}"
             )
-        if table.num_instructions != self._num_instructions:
+        num_later = table.num_instructions - 1 if table.moments_ns else 0
+        if len(table.moments_ns) != table.num_points * num_later:
+            return (
+                f"table {table.revision} has {len(table.moments_ns)} moments, expected {num_later} for each of "
+                f"{table.num_points} points"
+            )
+        if num_later and self._num_instructions != 1:
+            return f"table {table.revision} changes clocks by time, this rank has a clock for each instruction"
+        if table.num_instructions - num_later != self._num_instructions:
             return (
                 f"table {table.revision} has {table.num_instructions} instructions, this rank has "
                 f"{self._num_instructions}"
@@ -172,6 +184,13 @@ class PlanView:
         if unknown and self._allowed_mhz:
             return f"table {table.revision} wants {max(unknown)} MHz, which this GPU does not have or may not be set to"
         return ""
+
+
+def _changes(table: PlanTable, point: int, clocks_mhz: Sequence[int]) -> tuple[Change, ...]:
+    if not table.moments_ns:
+        return ()
+    num = table.num_instructions - 1
+    return tuple(map(Change, table.moments_ns[num * point : num * (point + 1)], clocks_mhz[1:]))
 
 
 def _are_one_base(held: PlanTable, new: PlanTable) -> bool:

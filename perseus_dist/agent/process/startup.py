@@ -18,6 +18,7 @@ from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.target_text import EXPECTED, read_target
 from perseus_dist.messages.terms import Rank, Target, fingerprint_of
 from perseus_dist.number_text import read_real
+from perseus_dist.planning.schedule.granularity import Granularity
 
 if TYPE_CHECKING:
     from perseus_dist.rpc.connection import ClientTls
@@ -50,7 +51,7 @@ def rank_from_spec(spec: RankSpec) -> Rank:
 
 
 def settings_from_spec(spec: RankSpec) -> Settings:
-    """From its options ``lease_s`` and ``drift_tolerance``, and from who runs the planner.
+    """From its options ``lease_s``, ``drift_tolerance`` and ``granularity``, and from who runs the planner.
 
     Raises:
         SpecError: One is no number, or not positive.
@@ -63,6 +64,7 @@ def settings_from_spec(spec: RankSpec) -> Settings:
         version=version("perseus-dist"),
         host=os.environ.get(_NODE_VARIABLE) or socket.gethostname(),
         keeps_timeline=spec.report is not None,
+        follows_moments=spec.options.get("granularity") != Granularity.RANK,
     )
 
 

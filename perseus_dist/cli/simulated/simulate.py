@@ -82,10 +82,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     job.add_argument("--target", metavar="T", help="t_min, slowdown=1.05 or deadline=2.5 in s (default: t_min)")
     job.add_argument(
         "--granularity",
-        choices=[str(granularity) for granularity in (Granularity.INSTRUCTION, Granularity.RANK)],
+        choices=[str(granularity) for granularity in Granularity],
         default=str(Granularity.INSTRUCTION),
-        help="what has a clock of its own; rank: after its profile has been measured, the job's instructions cannot be "
-        "seen any more, as in a CUDA graph of the whole iteration (default: %(default)s)",
+        help="what has a clock of its own; phase and rank: after its profile has been measured, the job's instructions "
+        "cannot be seen any more, as in a CUDA graph of the whole iteration (default: %(default)s)",
     )
     job.add_argument("--profile", metavar="CSV", help="an earlier run's profile, which spares the sweep")
     add_rehearsal_arguments(parser)
@@ -130,8 +130,11 @@ def _run(args: argparse.Namespace) -> int:
     if args.target is not None:  # what agents would only write into their logs
         parse_target(args.target)
     granularity = Granularity(args.granularity)
-    if granularity != Granularity.INSTRUCTION and not args.virtual_time:
-        raise ScheduleError(f"--granularity {granularity} is simulated in virtual time alone; add --virtual-time")
+    if granularity != Granularity.INSTRUCTION and not args.virtual_time and args.profile is None:
+        raise ScheduleError(
+            f"--granularity {granularity}: instructions that cannot be seen cannot be measured; add --profile of a run "
+            "where they could, or --virtual-time, which plays that run first"
+        )
     if args.profile is not None:
         read_profile(args.profile)
     job = SimulatedJob(

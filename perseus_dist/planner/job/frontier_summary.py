@@ -29,6 +29,7 @@ class FrontierSummary:
             slow link; 0 where there is one case, and where a planner of before did not write it.
         saving_low, saving_high: (num_points) where each plan's saving is likely to lie, by the profile's errors; empty
             where the profile does not show them, of a first plan, and where a planner of before did not write them.
+        is_by_phase: Whether clocks change by time within an iteration whose instructions cannot be seen.
     """
 
     time_ps: tuple[int, ...]
@@ -45,6 +46,7 @@ class FrontierSummary:
     slowest_case_ps: int = 0
     saving_low: tuple[float, ...] = ()
     saving_high: tuple[float, ...] = ()
+    is_by_phase: bool = False
 
     @property
     def fastest_ps(self) -> int:

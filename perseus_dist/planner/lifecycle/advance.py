@@ -24,6 +24,7 @@ from perseus_dist.planner.lifecycle.plan import (
     has_blocking_power,
     has_profile,
     has_swept,
+    is_of_other_unit,
     refusal,
     request_frontier,
     start_planning,
@@ -140,6 +141,9 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         if job.measured.baseline is None and not _can_do_without_baseline(job, now_s):
             return effects
     if job.plan is not None:
+        if job.num_attached == job.num_ranks and is_of_other_unit(job):
+            why = "the plan of an earlier run changes clocks by time, or could: planning for what these agents follow"
+            return [*effects, *start_planning(job, why)]
         job.enter(Phase.ENFORCING, "the plan of an earlier run is in force")
         return effects
     if job.num_attached < job.num_ranks or job.profiling.is_unplannable:
@@ -353,6 +357,9 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     too_slow &= not are_unconfirmed(job)
     if slow := newly_slow(job, job.enforcement.guard.slower_then, beside_replicas=True):
         return _plan_with(job, slow)
+    if job.plan is not None and job.plan.summary.is_by_phase and job.enforcement.guard.num_plan_falls > 1:
+        job.planning.keeps_to_ranks = True
+        return start_planning(job, "clocks that change by time were late twice: planning one clock for each rank")
     if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
         effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:

@@ -30,7 +30,7 @@ from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, of
 from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.schedule.granularity import Granularity
-from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, Kind
 from perseus_dist.units import PS_PER_S
 
 _COMPUTATIONS = frozenset(Kind)
@@ -113,8 +113,25 @@ def planning_request(job: Job) -> PlanningRequest:
         slightly_slow=job.planning.slightly_slow,
         snapshots=job.planning.snapshots,
         menu_mhz=_clocks_to_plan_with(job),
-        granularity=Granularity(job.spec.granularity),
+        granularity=_granularity(job),
     )
+
+
+def _granularity(job: Job) -> Granularity:
+    """By phase instead of by rank where every agent changes clocks by time, and how long a change takes is known."""
+    assert job.spec is not None
+    granularity = Granularity(job.spec.granularity)
+    if granularity != Granularity.RANK or job.planning.keeps_to_ranks or not _is_switch_latency_known(job):
+        return granularity
+    ranks = job.members.ranks.values()
+    follow_moments = bool(ranks) and all(state.follows_moments for state in ranks)
+    return Granularity.PHASE if follow_moments else granularity
+
+
+def is_of_other_unit(job: Job) -> bool:
+    """Whether the plan, of an earlier run, is by phase and would now be by rank, or the other way round."""
+    assert job.plan is not None
+    return job.plan.summary.is_by_phase != (_granularity(job) == Granularity.PHASE)
 
 
 def _clocks_to_plan_with(job: Job) -> tuple[int, ...]:
@@ -169,7 +186,9 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
     if result.is_first:
         why += "; the whole frontier follows"
     if not job.sees_instructions:
-        why += "; each rank has one clock" + (_SAVES_LITTLE if job.target == T_MIN else "")
+        saves_little = not summary.is_by_phase and job.target == T_MIN
+        unit = "rank and phase" if summary.is_by_phase else "rank"
+        why += f"; each {unit} has one clock" + (_SAVES_LITTLE if saves_little else "")
     tell_cost(job, now_s)
     job.enter(Phase.ENFORCING, why)
     return [Persist(facts=(made,)), *put_in_force(job, now_s, why)]
@@ -317,11 +336,27 @@ def _contributions(job: Job) -> tuple[Contribution, ...]:
 
 def switch_latency_s(job: Job) -> float:
     """The upper quartile over the ranks of what each has seen."""
+    of_ranks_s = _seen_latencies_s(job)
+    if not of_ranks_s:
+        return job.policy.default_switch_latency_s
+    return of_ranks_s[math.ceil(0.75 * len(of_ranks_s)) - 1]
+
+
+def _seen_latencies_s(job: Job) -> list[float]:
+    """[s] of the ranks that have seen clock changes, ascending."""
     seen_s: defaultdict[int, list[float]] = defaultdict(list)
     for of_series in job.profiling.samples.values():
         for rank, taken in of_series.items():
             seen_s[rank] += [one.samples.switch_latency_s for one in taken if one.samples.switch_latency_s > 0]
-    of_ranks_s = sorted(median(latencies_s) for latencies_s in seen_s.values() if latencies_s)
-    if not of_ranks_s:
-        return job.policy.default_switch_latency_s
-    return of_ranks_s[math.ceil(0.75 * len(of_ranks_s)) - 1]
+    return sorted(median(latencies_s) for latencies_s in seen_s.values() if latencies_s)
+
+
+def _is_switch_latency_known(job: Job) -> bool:
+    """Whether a rank has seen clock changes, or a profile tells of them."""
+    return bool(_seen_latencies_s(job)) or any(
+        sample.kind == CLOCK_CHANGE
+        for of_series in job.profiling.samples.values()
+        for taken in of_series.values()
+        for one in taken
+        for sample in one.samples.samples
+    )

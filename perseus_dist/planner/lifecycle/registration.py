@@ -205,6 +205,7 @@ def _take_in(job: Job, event: RankAttached) -> None:
             version=attach.version,
             host=attach.host,
             findings=attach.findings,
+            follows_moments=attach.follows_moments,
             control=attach.gpu.control,
             run_id=attach.run_id or job.spec.run_id,
         )
@@ -270,10 +271,17 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
             job.planning.again_at_s = now_s
         return effects
     effects = []
+    own = job.straggler_plan_in_force(attach.rank.dp_rank)
+    is_by_phase = any(plan is not None and plan.summary.is_by_phase for plan in (job.plan, own))
+    if is_by_phase and not attach.follows_moments:
+        # It runs at full clocks meanwhile, which makes no other rank late.
+        if job.planning.pending is None or job.is_refining:
+            job.planning.again_at_s = now_s
+        return effects
     if job.plan is not None and job.switch is not None:
         if attach.table_revision != revision:
             effects.append(SendTable(stream=stream, encoded=job.plan.tables[attach.rank.pp_rank]))
-        if own := job.straggler_plan_in_force(attach.rank.dp_rank):
+        if own:
             effects.append(SendTable(stream=stream, encoded=own.tables[attach.rank.pp_rank]))
         if is_of_earlier_run(job, job.switch.effective_iteration):
             return [*effects, *decide(job, now_s, "training has gone back to an earlier iteration", force=True)]

@@ -233,6 +233,7 @@ def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True, knows_interv
         slow_rank_ps=_with_slow_ranks_ps(problem) if knows_slow_ranks else (),
         saving_low=saving_low,
         saving_high=saving_high,
+        is_by_phase=frontier.granularity == Granularity.PHASE,
         tail_ps=int(baseline.time_ps - baseline.end_ps[np.isin(kinds, list(Kind))].max()),
     )
 

@@ -101,7 +101,7 @@ class Workload(_message.Message):
     def __init__(self, framework: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., precision: _Optional[str] = ..., microbatch_size: _Optional[int] = ..., sequence_length: _Optional[int] = ..., stage_parameters: _Optional[_Iterable[int]] = ..., tp_size: _Optional[int] = ..., cp_size: _Optional[int] = ..., ep_size: _Optional[int] = ..., stage_layers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Attach(_message.Message):
-    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload", "host", "findings")
+    __slots__ = ("rank", "gpu", "incarnation", "iteration", "table_revision", "target", "version", "has_profile", "run_id", "workload", "host", "findings", "follows_moments")
     RANK_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,7 @@ class Attach(_message.Message):
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWS_MOMENTS_FIELD_NUMBER: _ClassVar[int]
     rank: Rank
     gpu: Gpu
     incarnation: int
@@ -126,7 +127,8 @@ class Attach(_message.Message):
     workload: Workload
     host: str
     findings: _containers.RepeatedCompositeFieldContainer[Finding]
-    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., host: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
+    follows_moments: bool
+    def __init__(self, rank: _Optional[_Union[Rank, _Mapping]] = ..., gpu: _Optional[_Union[Gpu, _Mapping]] = ..., incarnation: _Optional[int] = ..., iteration: _Optional[int] = ..., table_revision: _Optional[int] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., version: _Optional[str] = ..., has_profile: bool = ..., run_id: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., host: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., follows_moments: bool = ...) -> None: ...
 
 class Finding(_message.Message):
     __slots__ = ("level", "subject", "what", "remedy")
@@ -385,7 +387,7 @@ class Probe(_message.Message):
     def __init__(self, first_iteration: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
 
 class PlanTable(_message.Message):
-    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest", "base_revision", "change_clocks_mhz", "change_latencies_s")
+    __slots__ = ("revision", "num_points", "num_instructions", "clocks_mhz", "times_s", "energies_j", "expected", "switch_latency_s", "schedule_digest", "base_revision", "change_clocks_mhz", "change_latencies_s", "moments_ns")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     NUM_POINTS_FIELD_NUMBER: _ClassVar[int]
     NUM_INSTRUCTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +400,7 @@ class PlanTable(_message.Message):
     BASE_REVISION_FIELD_NUMBER: _ClassVar[int]
     CHANGE_CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
     CHANGE_LATENCIES_S_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_NS_FIELD_NUMBER: _ClassVar[int]
     revision: int
     num_points: int
     num_instructions: int
@@ -410,7 +413,8 @@ class PlanTable(_message.Message):
     base_revision: int
     change_clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
     change_latencies_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ..., base_revision: _Optional[int] = ..., change_clocks_mhz: _Optional[_Iterable[int]] = ..., change_latencies_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    moments_ns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, revision: _Optional[int] = ..., num_points: _Optional[int] = ..., num_instructions: _Optional[int] = ..., clocks_mhz: _Optional[bytes] = ..., times_s: _Optional[_Iterable[float]] = ..., energies_j: _Optional[_Iterable[float]] = ..., expected: _Optional[_Iterable[_Union[Expected, _Mapping]]] = ..., switch_latency_s: _Optional[float] = ..., schedule_digest: _Optional[str] = ..., base_revision: _Optional[int] = ..., change_clocks_mhz: _Optional[_Iterable[int]] = ..., change_latencies_s: _Optional[_Iterable[float]] = ..., moments_ns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Expected(_message.Message):
     __slots__ = ("chunk", "kind", "clocks_mhz", "times_s", "energies_j")

@@ -389,6 +389,7 @@ def _agent_options(options: PerseusOptions) -> dict[str, str]:
         "tls_cert": options.tls_cert,
         "tls_key": options.tls_key,
         "planner_stragglers": options.stragglers,
+        "granularity": options.granularity,
         "cache": None if options.planner is not None else _cache_folder(options),
     }
     return {name: value for name, value in said.items() if value is not None}

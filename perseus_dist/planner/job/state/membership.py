@@ -23,7 +23,7 @@ class RankState:
 
     Attributes:
         stream: The one it is attached by, or None.
-        run_id, host, findings: As it says.
+        run_id, host, findings, follows_moments: As it says.
         control: As its latest telemetry says.
         said_goodbye: Its trainer has ended.
         telemetry_sequence: Of its latest telemetry; 0 before the first.
@@ -43,6 +43,7 @@ class RankState:
     run_id: str = ""
     host: str = ""
     findings: tuple[Finding, ...] = ()
+    follows_moments: bool = False
     trouble: str = ""
     said_goodbye: bool = False
     telemetry_sequence: int = 0

@@ -61,6 +61,7 @@ class Planning:
         snapshots: Of the newest request.
         transfers_at_s: [s] when that was made.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
+        keeps_to_ranks: Where instructions cannot be seen, plans by phase were late: plans are by rank.
         ahead: Plans for other shapes.
     """
 
@@ -73,6 +74,7 @@ class Planning:
     snapshots: tuple[Snapshot, ...] = ()
     transfers_at_s: float = -math.inf
     slightly_slow: tuple[SlowRank, ...] = ()
+    keeps_to_ranks: bool = False
     ahead: PlansAhead = field(default_factory=PlansAhead)
 
     def begin_anew(self) -> None:
@@ -80,6 +82,7 @@ class Planning:
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
         self.expected_at_s = None
         self.snapshots, self.transfers_at_s, self.slightly_slow = (), -math.inf, ()
+        self.keeps_to_ranks = False
 
 
 @dataclass(slots=True, kw_only=True)
