@@ -232,3 +232,31 @@ def test_another_target_in_mid_iteration_counts_from_the_next_one() -> None:
             job.planner.tell(TargetSet(target=T_MIN))
             train(job, 12)
             assert median(one.time_s for one in train(job, 10)) == pytest.approx(mean_s(planned), rel=0.002)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_dies_in_mid_iteration_no_iteration_is_late(seed: int) -> None:
+    chance = random.Random(seed)
+    seen = replace(SEEN, num_pipelines=chance.choice((1, 2)))
+    full_s = mean_s(at_full_clocks(seen))
+    with profiled(seen) as job:
+        train(job, 20)
+        faults = job.faults
+        for _ in range(6):
+            rank = chance.randrange(seen.num_ranks)
+            begin, end = chance.choice(
+                (
+                    (partial(faults.kill_agent, rank), partial(faults.restart_agent, rank)),
+                    (partial(faults.stop_agent, rank), partial(faults.continue_agent, rank)),
+                    (partial(faults.cut_network, rank), partial(faults.mend_network, rank)),
+                    (partial(faults.delay_messages, rank, 3.0), partial(faults.delay_messages, rank, 0.0)),
+                    (partial(faults.kill_lease, rank), bool),
+                    (faults.kill_planner, faults.restart_planner),
+                )
+            )
+            disturbed = [job.run_iteration((full_s * chance.random(), begin)), *train(job, chance.randrange(1, 6))]
+            disturbed += [job.run_iteration((full_s * chance.random(), end)), *train(job, 4)]
+            assert all(one is not None and one.time_s < 1.01 * full_s for one in disturbed)
+        train(job, 40)
+        assert is_by_phase(job)
+        assert job.status.phase == "enforcing"
