@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -123,7 +124,8 @@ def test_the_guard_gives_up_a_plan_that_is_slow_and_sweeps_nothing() -> None:
         assert "released" in {iteration.phase for iteration in slow}
         assert not {"profiling", "re-profiling"} & {iteration.phase for iteration in slow}
         job.slow_down(1, 1.0)
-        assert mean_s(train(job, 150)[-10:]) == pytest.approx(mean_s(planned), rel=0.002)
+        back = median(iteration.time_s for iteration in train(job, 40)[-20:])
+        assert back == pytest.approx(mean_s(planned), rel=0.002)
 
 
 def test_it_goes_on_after_planner_and_agent_were_killed() -> None:
