@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
 
 CASES = {
-    "perseus-dist pl": ["plan", "planner"],
+    "perseus-dist pl": ["plan", "planner", "planning-worker"],
     "perseus-dist planner --sta": ["--state-dir"],
     "perseus-dist planner --stragglers ": ["act", "show"],
     "perseus-dist straggler ": ["clear", "report"],
