@@ -158,6 +158,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(17054, "reported_saving", id="probes of three short iterations", marks=pytest.mark.stress),
         pytest.param(17078, "profile_truth", id="a whole node 8 percent slow", marks=pytest.mark.stress),
         pytest.param(17114, "settled_time", id="a link is well again before its plan", marks=pytest.mark.stress),
+        pytest.param(
+            17386, "reported_saving", id="a planner starts again after a power cap is over", marks=pytest.mark.stress
+        ),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perseus_dist.planner.job.facts import SavingCounted
 from perseus_dist.planner.job.saving.followed import UNKNOWN, Followed
 from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks, FullWindow
 from perseus_dist.planner.job.saving.saving import Saving
+from perseus_dist.planner.store.fact_rows import fact_of_row, row_of_fact
 
 TIME_S, ENERGY_J, PLANNED_J, PERIOD_S = 2.0, 1000.0, 900.0, 0.1
 PLAN = Followed(key="t_min", stretch=1.0, rate_j=95.0)
@@ -254,7 +256,7 @@ def test_a_window_is_wanted_where_the_profile_alone_says_what_is_saved() -> None
 def test_plans_that_change_before_they_are_measured_want_one_window_together() -> None:
     saving = begun()
     for number in range(4):
-        odd = Followed(key=number, time_s=1.9, stretch=1.2, rate_j=200.0)
+        odd = Followed(key=str(number), time_s=1.9, stretch=1.2, rate_j=200.0)
         plan(saving, 1, 2.6 + 0.1 * number, 900.0, number=number, plan=odd)
         assert saving.wants_window() == (number == 3)
 
@@ -265,12 +267,12 @@ def test_windows_that_tell_nothing_are_wanted_half_as_often_each_time() -> None:
     for _ in range(3):
         gap = 0
         while not saving.wants_window():
-            odd = Followed(key=number, time_s=1.9, stretch=1.2, rate_j=200.0)
+            odd = Followed(key=str(number), time_s=1.9, stretch=1.2, rate_j=200.0)
             plan(saving, 1, 2.6 + 0.1 * (number % 5), 900.0, number=number, plan=odd)
             number, gap = number + 1, gap + 1
         gaps.append(gap)
         probe(saving, number, 3.0, 1500.0)
-        plan(saving, 1, 2.0, 900.0, number=number + 3, plan=Followed(key=number))
+        plan(saving, 1, 2.0, 900.0, number=number + 3, plan=Followed(key=str(number)))
         saving.end_window()
         number += 4
     assert gaps == [4, 8, 16]
@@ -495,7 +497,7 @@ def test_what_lies_long_behind_is_not_counted_again() -> None:
 def test_many_plans_are_kept_as_a_sum() -> None:
     saving = begun()
     for number in range(200):
-        saving.record_planned(number, TIME_S, PLANNED_J, plan=Followed(key=number, stretch=1.0))
+        saving.record_planned(number, TIME_S, PLANNED_J, plan=Followed(key=str(number), stretch=1.0))
     assert saving.saved_j == pytest.approx(200 * 100)
     assert saving.counted_j > 0
 
@@ -620,3 +622,64 @@ def test_what_the_window_before_a_short_plan_has_borrowed_is_given_back_where_th
     plan(saving, 1, energy_j=PLANNED_J - 30, number=10)
     plan(saving, 2, energy_j=None, number=11)
     assert saving.saved_j == pytest.approx(3 * 100, rel=0.05)
+
+
+def restarted(saving: Saving) -> Saving:
+    """The count of a planner that reads what another one has stored, over a baseline of its own."""
+    fact = SavingCounted(saved_j=saving.saved_j, doubt_j=saving.doubt_j, kept=saving.keep())
+    read = fact_of_row(row_of_fact(fact))
+    assert isinstance(read, SavingCounted)
+    assert read == fact
+    assert read.kept is not None
+    counts_on = begun()
+    counts_on.restore(read.kept)
+    return counts_on
+
+
+@given(seed=st.integers(0, 10_000))
+def test_a_planner_that_restarts_at_any_moment_counts_as_one_that_does_not(seed: int) -> None:
+    """Plans, caps that come and go, and windows at full clocks, between any two of which the planner may restart."""
+    rng = random.Random(seed)
+    steady, stopped = Saving(), Saving()
+    if rng.random() < 0.5:
+        steady, stopped = begun(), begun()
+    number = 0
+    for _ in range(rng.randint(1, 25)):
+        share = rng.choice([1.0, 1.0, 1.05, 1.2])  # of the time at full clocks
+        plan = rng.choice([None, PLAN, WAITING, SLOWER, Followed(key="set")])
+        for _ in range(rng.randint(1, 12)):
+            number += rng.choice([1] * 9 + [2, 9])
+            time_s = TIME_S * share * (plan.stretch or 1.1 if plan else 1.0) * rng.gauss(1, 0.002)
+            energy_j: float | None = (PLANNED_J if plan else ENERGY_J) * rng.gauss(1, 0.004)
+            energy_j = None if rng.random() < 0.02 else energy_j
+            if rng.random() < 0.15:
+                stopped = restarted(stopped)
+            for saving in (steady, stopped):
+                if plan is None:
+                    saving.record_full(number, time_s, energy_j, period_s=PERIOD_S)
+                else:
+                    saving.record_planned(number, time_s, energy_j, plan=plan)
+            assert stopped.saved_j == pytest.approx(steady.saved_j, abs=1e-6)
+            assert stopped.doubt_j == pytest.approx(steady.doubt_j, abs=1e-6)
+            assert stopped.wants_window() == steady.wants_window()
+
+
+def test_what_a_planner_guessed_before_it_was_restarted_is_counted_anew_by_a_window() -> None:
+    saving = Saving()
+    plan(saving, 10, number=0)
+    assert saving.saved_j == 10 * 95
+    saving = restarted(saving)
+    probe(saving, 10, energy_j=1100.0)
+    plan(saving, 8, number=13)
+    assert saving.saved_j == pytest.approx(18 * 200, rel=0.02)
+
+
+def test_what_is_kept_stays_as_it_is_while_the_count_goes_on() -> None:
+    saving = begun()
+    plan(saving, 5)
+    probe(saving, 1005)
+    kept, before = saving.keep(), saving.saved_j
+    plan(saving, 40, number=1008, energy_j=800.0)
+    counts_on = Saving()
+    counts_on.restore(kept)
+    assert counts_on.saved_j == before

@@ -16,6 +16,7 @@ from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
+from perseus_dist.planner.job.saving.kept import KeptSaving
 from perseus_dist.planner.shapes.stage import StageWork
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
@@ -114,10 +115,15 @@ class BaselineMeasured(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingCounted(_Keyed):
-    """[J] saved in the present run, by measurement, and by how much that may be wrong; stored from time to time."""
+    """[J] saved in the present run, by measurement, and by how much that may be wrong; stored from time to time.
+
+    Attributes:
+        kept: What may be counted anew as more is measured; None in what earlier versions stored.
+    """
 
     saved_j: float
     doubt_j: float = 0.0
+    kept: KeptSaving | None = None
 
     KEY = "saved"
 

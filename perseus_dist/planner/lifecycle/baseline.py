@@ -107,8 +107,9 @@ def store_saving(job: Job, now_s: float, *, at_once: bool = False) -> list[Effec
     is_due = at_once or now_s >= job.measured.stored_saved_at_s + job.policy.saving_period_s
     if job.measured.saving.saved_j == job.measured.stored_saved_j or not is_due:
         return []
-    job.measured.stored_saved_j, job.measured.stored_saved_at_s = job.measured.saving.saved_j, now_s
-    return [Persist(facts=(SavingCounted(saved_j=job.measured.saving.saved_j, doubt_j=job.measured.saving.doubt_j),))]
+    saving = job.measured.saving
+    job.measured.stored_saved_j, job.measured.stored_saved_at_s = saving.saved_j, now_s
+    return [Persist(facts=(SavingCounted(saved_j=saving.saved_j, doubt_j=saving.doubt_j, kept=saving.keep()),))]
 
 
 def begin_saving(job: Job, baseline: BaselineMeasured) -> None:

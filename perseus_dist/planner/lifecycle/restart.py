@@ -46,8 +46,12 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
         policy: Of this planner.
     """
     job = Job(job_id=job_id, policy=policy)
+    saved = None
     for fact in facts:
+        saved = fact if isinstance(fact, SavingCounted) else saved
         _take(job, fact)
+    if saved is not None and saved.kept is not None:  # knows more than the baseline does
+        job.measured.saving.restore(saved.kept)
     if job.switch is not None:
         job.measured.saving.plans.begin(0, job.switch.directives, followed_plan(job))
     note_unmeasured(job, math.inf)

@@ -1,7 +1,7 @@
 """Plans that iterations followed, and what these save by the profile."""
 
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _MAX_PLANS = 16
@@ -24,7 +24,7 @@ class Followed:
         is_waiting: Some pipelines wait for a straggler.
     """
 
-    key: Hashable
+    key: str
     time_s: float = 0.0
     stretch: float = 0.0
     rate_j: float = 0.0

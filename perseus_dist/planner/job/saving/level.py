@@ -1,6 +1,7 @@
 """Iterations under one plan that look alike, and what one of them saves."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perseus_dist.planner.job.saving.followed import Followed
@@ -9,6 +10,7 @@ from perseus_dist.planner.job.saving.full_clocks import Beside, FullClocks
 _ALIKE_STRETCH = 0.015
 _GUESS_STRETCH = 0.05  # where their state is a guess, and a window is beside them
 _ALIKE_TIME = 0.005
+_RECOVERED = 0.02
 _AS_PLANNED = 0.01  # of what a plan draws by the profile
 _Z = 4.0
 _SAMPLING_Z = 2.0
@@ -178,6 +180,24 @@ class Level:
     def waits_in(self, state: FullClocks) -> bool:
         """Whether pipelines wait for a straggler that is over in a state."""
         return self.plan.is_waiting and self.hides(state)
+
+    def faster_state(self, states: Sequence[FullClocks]) -> FullClocks | None:
+        """The newest state without the straggler that is no longer waited for, although the plan still waits."""
+        if self.state is None:
+            return None
+        least_s = (1 - _RECOVERED) * self.state.time_s
+        return next((state for state in reversed(states) if state.time_s < least_s), None)
+
+    def hidden_j(self, states: Sequence[FullClocks]) -> float:
+        """[J] by which the newest iterations may be counted wrong: plans may hide one of these states."""
+        if self.state is None:
+            return 0.0
+        hidden = [
+            abs(state.energy_j - self.state.energy_j)
+            for state in states
+            if state is not self.state and self.hides(state) and (self.plan.is_waiting or self.hides(self.state))
+        ]
+        return self.num_since * max(hidden, default=0.0)
 
     def beside(self, energies_j: list[float]) -> Beside:
         """These iterations of it, on one side of a window."""

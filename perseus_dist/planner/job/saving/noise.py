@@ -13,6 +13,20 @@ _USUAL = 0.0025
 _NORMAL = 1.4826 / math.sqrt(2)  # from a median of absolute differences to a standard deviation
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptNoise:
+    """As of ``Noise``.
+
+    Attributes:
+        times, energies: Shares by which successive iterations differed, the newest last.
+        latest: Plan, time and energy of the latest iteration.
+    """
+
+    times: tuple[float, ...]
+    energies: tuple[float, ...]
+    latest: tuple[Followed | None, float, float] | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Noise:
     """Standard deviations of a single iteration, as shares."""
@@ -30,6 +44,18 @@ class Noise:
     def energy(self) -> float:
         """Of energies, what counters leave in doubt included."""
         return _deviation(self._energies)
+
+    def keep(self) -> KeptNoise:
+        """The differences behind both, as values that stay as they are."""
+        return KeptNoise(times=tuple(self._times), energies=tuple(self._energies), latest=self._latest)
+
+    @classmethod
+    def restored(cls, kept: KeptNoise) -> "Noise":
+        """The inverse of ``keep``."""
+        noise = cls(_latest=kept.latest)
+        noise._times.extend(kept.times)
+        noise._energies.extend(kept.energies)
+        return noise
 
     def note(self, plan: Followed | None, time_s: float, energy_j: float) -> None:
         """Take note of the next iteration.

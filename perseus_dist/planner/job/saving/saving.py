@@ -14,16 +14,16 @@ A level's sum is taken again whenever more is known of its state. What cannot be
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perseus_dist.planner.job.saving.followed import Followed, FollowedPlans
 from perseus_dist.planner.job.saving.full_clocks import FullClocks, FullWindow
+from perseus_dist.planner.job.saving.kept import KeptSaving, at, copies, distinct, index_of, keep_level, restore_level
 from perseus_dist.planner.job.saving.level import GUESS_SHARE, PROFILE_SHARE, Level
 from perseus_dist.planner.job.saving.noise import Noise
 
 _ALIKE_TIME = 0.005
 _ALIKE_ENERGY = 0.01
-_RECOVERED = 0.02
 _CLEARLY = 0.25  # of what an iteration may be off
 _Z = 4.0
 _MAX_GAP = 4  # iterations between a window and the one that follows it, where reports were lost
@@ -73,7 +73,7 @@ class Saving:
     @property
     def doubt_j(self) -> float:
         """[J] that it may be more or less, because counters tick and states changed that no window has shown."""
-        hidden_j = self._hidden_j(self._level) if self._level is not None else 0.0
+        hidden_j = self._level.hidden_j(self._states) if self._level is not None else 0.0
         noise = self._noise.time
         return self.counted_doubt_j + hidden_j + sum(level.doubt_j(noise) for level in self._levels)
 
@@ -81,6 +81,47 @@ class Saving:
     def is_known(self) -> bool:
         """Whether full clocks have been measured in this run."""
         return bool(self._states)
+
+    def keep(self) -> KeptSaving:
+        """The count without the plans in force, as values that stay as they are."""
+        levels = distinct([*self._levels, self._level, self._before, self._after])
+        states = distinct([*self._states, self.full, *(level.state for level in levels)])
+        return KeptSaving(
+            counted_j=self.counted_j,
+            counted_doubt_j=self.counted_doubt_j,
+            states=tuple(copies(states)),
+            num_states=len(self._states),
+            levels=tuple(keep_level(level, states) for level in levels),
+            num_levels=len(self._levels),
+            full=index_of(self.full, states),
+            level=index_of(self._level, levels),
+            level_number=self._level_number,
+            row_j=tuple(self._row),
+            window=replace(self._window) if self._window is not None else None,
+            before=index_of(self._before, levels),
+            before_j=tuple(self._before_j),
+            after=index_of(self._after, levels),
+            after_j=tuple(self._after_j),
+            num_unmeasured=self._num_unmeasured,
+            num_measured=self._num_measured,
+            num_wanted=self._num_wanted,
+            noise=self._noise.keep(),
+        )
+
+    def restore(self, kept: KeptSaving) -> None:
+        """Count on where another planner was when it kept this."""
+        states = copies(kept.states)
+        levels = [restore_level(level, states) for level in kept.levels]
+        self.counted_j, self.counted_doubt_j = kept.counted_j, kept.counted_doubt_j
+        self._states, self._levels = states[: kept.num_states], levels[: kept.num_levels]
+        self.full, self._level, self._level_number = at(states, kept.full), at(levels, kept.level), kept.level_number
+        self._row.extend(kept.row_j)
+        self._window = replace(kept.window) if kept.window is not None else None
+        self._before, self._before_j = at(levels, kept.before), list(kept.before_j)
+        self._after, self._after_j = at(levels, kept.after), list(kept.after_j)
+        self._num_unmeasured, self._num_measured = kept.num_unmeasured, kept.num_measured
+        self._num_wanted = kept.num_wanted
+        self._noise = Noise.restored(kept.noise)
 
     def wants_window(self) -> bool:
         """Whether iterations at full clocks are wanted now, since nothing tells of many; until a window has come.
@@ -228,7 +269,7 @@ class Saving:
         is_change = self._window is None and before is not None and before.plan.key == plan.key
         noise = self._noise.time
         if is_change and plan.is_waiting and before is not None and time_s < before.time_s:
-            level.state = self._faster_than(before)
+            level.state = before.faster_state(self._states)
         elif plan.stretch or not is_change:
             level.state = self._state_of(level, noise, is_change=is_change)
         if level.state is None:
@@ -277,13 +318,6 @@ class Saving:
             num_iterations=0,
             guess_share=GUESS_SHARE if is_measured and level.is_as_long_as_full else PROFILE_SHARE,
         )
-
-    def _faster_than(self, waiting: Level) -> FullClocks | None:
-        """The state without the straggler that is no longer waited for, although the plan still waits."""
-        if waiting.state is None:
-            return None
-        least_s = (1 - _RECOVERED) * waiting.state.time_s
-        return next((state for state in reversed(self._states) if state.time_s < least_s), None)
 
     def _known(self, found: FullClocks) -> FullClocks:
         """The state that a window shows: one that is known, which is known better now, or another one."""
@@ -360,14 +394,3 @@ class Saving:
             if off < min(least, 1 + _CLEARLY) - _CLEARLY:
                 nearest, least = level, off
         return nearest
-
-    def _hidden_j(self, level: Level) -> float:
-        """[J] by which the newest iterations may be counted wrong, because a state may have come that plans hide."""
-        if level.state is None:
-            return 0.0
-        hidden = [
-            abs(state.energy_j - level.state.energy_j)
-            for state in self._states
-            if state is not level.state and level.hides(state) and (level.plan.is_waiting or level.hides(level.state))
-        ]
-        return level.num_since * max(hidden, default=0.0)

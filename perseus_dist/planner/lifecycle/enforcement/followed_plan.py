@@ -1,5 +1,7 @@
 """The plans that a switch puts in force, in the terms of the count of joules saved."""
 
+from hashlib import blake2b
+
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
@@ -23,8 +25,9 @@ def followed_plan(job: Job) -> Followed | None:
     t_prime_ps = round(switch.t_prime_s * PS_PER_S)  # a straggler takes as long at full clocks
     planned_ps = max(t_prime_ps, *(one.time_ps[point] for one, point in followed))
     full_ps = max(t_prime_ps, *(one.baseline_time_ps for one, _ in followed))
+    directives = (switch.table_revision, switch.points, switch.own_revisions, is_set)
     return Followed(
-        key=(switch.table_revision, switch.points, switch.own_revisions, is_set),
+        key=blake2b(repr(directives).encode(), digest_size=12).hexdigest(),
         time_s=planned_ps / PS_PER_S,
         stretch=0.0 if is_set else planned_ps / full_ps,
         rate_j=(baseline_uj - planned_uj) / UJ_PER_J,
