@@ -310,6 +310,7 @@ def children(pid: int) -> list[int]:
     return []
 
 
+@pytest.mark.parametrize("address", ["postgres", pytest.param("pgbouncer", marks=pytest.mark.stress)], indirect=True)
 def test_the_request_of_a_killed_worker_is_taken_by_the_next(
     address: PostgresAddress, postgres: PostgresServer
 ) -> None:

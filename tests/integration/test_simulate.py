@@ -62,11 +62,12 @@ def test_a_clock_for_each_rank_and_for_each_phase(capsys: pytest.CaptureFixture[
     assert savings["phase"] > savings["rank"] > 10
 
 
+@pytest.mark.stress
 def test_a_clock_for_each_phase_in_real_processes(tmp_path: Path) -> None:
     profile_csv = tmp_path / "profile.csv"
     seen = job(schedule=one_f_one_b(pp=2, microbatches=4), num_pipelines=1, num_iterations=40, imbalance=0.3)
     run_virtual(seen, "a100", profile_csv=profile_csv)
-    unseen = replace(seen, num_iterations=30, granularity=Granularity.PHASE, profile=str(profile_csv))
+    unseen = replace(seen, num_iterations=40, granularity=Granularity.PHASE, profile=str(profile_csv))
     reasons: list[str] = []
     outcome = run_wall(unseen, "a100", folder=tmp_path, watch=lambda status, _: reasons.append(status.reason))
     assert outcome.enforced.num_iterations > 8
