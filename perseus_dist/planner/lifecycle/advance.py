@@ -389,7 +389,7 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
     job.profiling.reprofiled_at_s = now_s
     job.enforcement.guard.begin_sweep()
     job.enter(Phase.REPROFILING, why)
-    others = [rank for rank in concerned if rank not in setters]
+    others = [rank for rank in concerned if not job.members.ranks[rank].can_set_clocks]
     return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
 
 

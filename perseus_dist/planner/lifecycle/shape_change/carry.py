@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from perseus_dist.fingerprint import of_stage
+from perseus_dist.fingerprint import Fingerprint, of_stage
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.job.facts import CARRIED_ROUND, OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job
@@ -208,14 +208,17 @@ def _kinds(schedule: Schedule) -> list[set[str]]:
 
 def works_of_job(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWork]:
     """By pp_rank and chunk; without those whose ranks are not all known to compute alike."""
-    fingerprints: defaultdict[int, list[StageWork]] = defaultdict(list)
+    works: defaultdict[int, dict[StageWork, None]] = defaultdict(dict)  # different ones, by stage, as first seen
+    of_stages: dict[Fingerprint, Fingerprint] = {}  # thousands of ranks have few
     of_ranks, num_stages, found = _stages_of_ranks(schedule), schedule.num_stages, {}
     for rank, place in job.members.places.items():
         known = job.members.fingerprints.get(rank)
         if known is None or place.pp_rank >= len(of_ranks):
             continue
         workload, stages = known.fingerprint.workload, of_ranks[place.pp_rank]
-        fingerprint = of_stage(known.fingerprint)
+        fingerprint = of_stages.get(known.fingerprint)
+        if fingerprint is None:
+            fingerprint = of_stages[known.fingerprint] = of_stage(known.fingerprint)
         for chunk, stage in enumerate(stages):
             work = StageWork(
                 index=stage,
@@ -224,9 +227,9 @@ def works_of_job(job: Job, schedule: Schedule) -> dict[tuple[int, int], StageWor
                 layers=workload.stage_layers[chunk] if len(workload.stage_layers) == len(stages) else 0,
                 fingerprint=fingerprint,
             )
-            fingerprints[stage].append(work)
-            found[place.pp_rank, chunk] = fingerprints[stage][0]
-    return {key: work for key, work in found.items() if all(computes_alike(work, o) for o in fingerprints[work.index])}
+            works[stage].setdefault(work)
+            found[place.pp_rank, chunk] = next(iter(works[stage]))
+    return {key: work for key, work in found.items() if all(computes_alike(work, o) for o in works[work.index])}
 
 
 def _known(works: dict[tuple[int, int], StageWork], place: tuple[int, int], stage: int) -> StageWork:
