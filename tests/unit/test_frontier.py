@@ -178,7 +178,8 @@ def test_the_bound_spans_from_the_fastest_to_the_cheapest_iteration() -> None:
     assert frontier.bound.time_ps[0] == fastest.time_ps == frontier.fastest_ps
     assert frontier.bound.time_ps[-1] == cheapest.time_ps
     waiting_uj = energy_uj(problem.total_blocking_uw, cheapest.time_ps)
-    assert frontier.bound.effective_uj[-1] == cheapest.total_uj - waiting_uj
+    below_uj = cheapest.total_uj - waiting_uj - frontier.bound.effective_uj[-1]
+    assert 0 <= below_uj <= 2 + problem.num_instructions, "energies are whole microjoules"
     slopes = np.diff(frontier.bound.effective_uj) / np.diff(frontier.bound.time_ps)
     assert np.all(np.diff(slopes) > 0)
     assert slopes[-1] < 0

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from perseus_dist.errors import FrontierFileError, OutputError
+from perseus_dist.planning.coarse.coarse_frontier import plan_by
 from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.frontier_csv import write_frontier_csv
 from perseus_dist.planning.frontier.frontier_file import OVERLAP_VERSION, load_frontier, save_frontier
@@ -20,6 +23,8 @@ from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.profile.cost_curve import CostCurve
 from perseus_dist.planning.profile.curve_doubt import CurveDoubt
 from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.granularity import Granularity
+from perseus_dist.planning.schedule.schedule import gpipe, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_MS
 
@@ -28,6 +33,13 @@ ORDERS = """\
 0LOAD0 0F0 0F1 2F0 2B0 2F1 2B1 0I0 0I1 0W0 0W1 0STEP
 1F0 1F1 1B0 1B1
 """
+SCHEDULES = (
+    one_f_one_b(pp=2, microbatches=3),
+    gpipe(pp=1, microbatches=2),
+    one_f_one_b(pp=4, microbatches=6),
+    gpipe(pp=3, microbatches=4),
+    interleaved(pp=2, microbatches=4, chunks=2),
+)
 
 
 def write_profile_csv(path: Path) -> Path:
@@ -53,6 +65,34 @@ def frontier(tmp_path_factory: pytest.TempPathFactory) -> Frontier:
     powers_uw = [60_000_000, 80_000_000]
     problem = make_problem(parse_schedule(ORDERS), profile, blocking_uw_of_rank=powers_uw, tensor_parallel=2)
     return plan_frontier(problem, switch_latency_ps=5 * PS_PER_MS)
+
+
+@given(seed=st.integers(0, 2**32), size_s=st.floats(1e-6, 1e2), granularity=st.sampled_from(Granularity))
+@settings(max_examples=60, deadline=None)
+@example(seed=2, size_s=1e-6, granularity=Granularity.INSTRUCTION)
+def test_frontiers_of_instructions_of_any_length_can_be_read_back(
+    seed: int, size_s: float, granularity: Granularity, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Energies are whole microjoules, of which short instructions take few; no plan may lie below the bound."""
+    folder = tmp_path_factory.mktemp("any-length")
+    rng = np.random.default_rng(seed)
+    schedule = SCHEDULES[seed % len(SCHEDULES)]
+    clocks_mhz = rng.choice(np.arange(300, 1800, 15), rng.integers(2, 12), replace=False)
+    rows = ["stage,instruction,frequency,time,energy"]
+    for stage in range(schedule.num_stages):
+        for name in ("forward", "backward"):
+            time_s, power_w = size_s * rng.uniform(0.5, 2), rng.uniform(100, 400)
+            for share, clock_mhz in zip(clocks_mhz / clocks_mhz.max(), clocks_mhz, strict=True):
+                at_clock_s = time_s / share ** rng.uniform(0.8, 1)
+                energy_j = max(at_clock_s * (80 + power_w * share**2.5), 1e-6)
+                rows.append(f"{stage},{name},{clock_mhz},{at_clock_s:.9g},{energy_j:.9g}")
+    (folder / "profile.csv").write_text("\n".join(rows))
+    blocking_uw = [int(rng.choice([0, 20_000_000, 80_000_000]))] * schedule.num_ranks
+    problem = make_problem(schedule, read_profile(folder / "profile.csv"), blocking_uw_of_rank=blocking_uw)
+    frontier = plan_by(problem, granularity)
+    assert (frontier.gaps >= 0).all()
+    save_frontier(frontier, folder / "frontier.npz")
+    assert (load_frontier(folder / "frontier.npz").time_ps == frontier.time_ps).all()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ everybody waits for a straggler until T' anyway, the waiting costs the same unde
 *effective* energy: the total minus blocking power x time. The first is least at T*, the second beyond it.
 """
 
+import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -258,6 +259,25 @@ def _num_pieces(problem: PlanningProblem) -> int:
     return int(np.array([len(curve.hull) - 1 for curve in problem.curves])[problem.curve_of].sum())
 
 
+def _bound(problem: PlanningProblem, solved: _solver.FrontierResult, least_uj: int) -> Bound:
+    """The solver's frontier in whole microjoules, where it lies above no plan."""
+    effective_uj = (least_uj + solved.energy_uj)[::-1] - _rounding_uj(problem)
+    falls = np.diff(effective_uj, prepend=effective_uj[0] + 1) < 0  # vertices may lie less than 1 uJ apart
+    return Bound(
+        time_ps=solved.time_ps[::-1][falls],
+        effective_uj=effective_uj[falls],
+        total_blocking_uw=problem.total_blocking_uw,
+        tolerance=solved.share_below,
+    )
+
+
+def _rounding_uj(problem: PlanningProblem) -> int:
+    """[uJ] that the solver's frontier may lie above a plan, because energies are whole microjoules."""
+    of_curves = np.array([curve.rounding_uj for curve in problem.curves])
+    of_vertices, of_waiting = 0.5, 0.5
+    return math.ceil(float(of_curves[problem.curve_of].sum()) + of_vertices + of_waiting)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Search:
     """Problem and settings of one search, as of ``plan_frontier``."""
@@ -319,12 +339,7 @@ def _plan(search: _Search, num_points: int) -> Frontier:
     return Frontier(
         problem=problem,
         switch_latency_ps=switch_latency_ps,
-        bound=Bound(
-            time_ps=np.ascontiguousarray(solved.time_ps[::-1]),
-            effective_uj=np.ascontiguousarray((least_uj + solved.energy_uj)[::-1]),
-            total_blocking_uw=problem.total_blocking_uw,
-            tolerance=solved.share_below,
-        ),
+        bound=_bound(problem, solved, least_uj),
         time_ps=time_ps,
         effective_uj=effective_uj,
         num_changes=num_changes,

@@ -74,6 +74,14 @@ class CostCurve:
         return float(saved_uj / self.energies_uj[self.at_max]) if saved_uj else 0.0
 
     @property
+    def rounding_uj(self) -> float:
+        """[uJ] that the hull lies above a choice at most, because its slopes are whole microwatts."""
+        falls_uj = self.slope_uw[:-1] * (np.diff(self.hull_ps) / PS_PER_S)
+        hull_uj = self.effective_uj[self.at_least_energy] + np.append(np.cumsum(falls_uj[::-1])[::-1], 0)
+        above_uj = np.interp(self.durations_ps[self.choices], self.hull_ps, hull_uj) - self.effective_uj[self.choices]
+        return max(float(above_uj.max()), 0.0)
+
+    @property
     def slowdown_share(self) -> float:
         """Time of the choice of least energy above that at the maximum clock, as a share of the latter."""
         return float(self.durations_ps[self.at_least_energy] / self.durations_ps[self.at_max]) - 1
