@@ -99,14 +99,14 @@ def _row(case: Case) -> tuple[str, ...]:
     job, fault = case.job, case.fault
     with TemporaryDirectory() as folder:
         profile = Path(folder) / "profile.csv"
-        profile.write_text(undisturbed_profile(job))
         simulated = SimulatedJob(
             schedule=job.make_schedule(),
             num_pipelines=job.dp,
             num_iterations=FIRST + EPISODE,
             imbalance=job.imbalance,
-            profile=str(profile),
         )
+        profile.write_text(undisturbed_profile(simulated, job.gpu))
+        simulated = replace(simulated, profile=str(profile))
         with virtual_training(simulated, job.gpu, noise_percent=job.noise_percent, seed=1) as training:
             before_s = median(_trained(training, job, FIRST).times_s)
             WorldFaults(training).apply(fault)

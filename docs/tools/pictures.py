@@ -21,8 +21,8 @@ from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.report.plots.frontier_plot import MarkedPoint, plot_frontier
 from perseus_dist.report.plots.theme import figure_bytes
-from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
 from perseus_dist.simulation.chaos.world.profile_rows import undisturbed_profile
+from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulator.presets import find_preset
 from perseus_dist.units import j_from_uj, s_from_ps
 
@@ -47,10 +47,10 @@ def main() -> None:
 def draw_frontier(folder: Path) -> None:
     """Plan the simulated job, measure it for each target, and draw both."""
     profile = folder / "profile.csv"
-    job = ScenarioJob(schedule="1f1b", pp=PP, dp=1, microbatches=MICROBATCHES, gpu=GPU, imbalance=IMBALANCE)
-    profile.write_text(undisturbed_profile(job))
-    blocking_uw = round(1e6 * find_preset(GPU).blocking_power_w)
     schedule = one_f_one_b(pp=PP, microbatches=MICROBATCHES)
+    job = SimulatedJob(schedule=schedule, num_pipelines=1, num_iterations=1, imbalance=IMBALANCE)
+    profile.write_text(undisturbed_profile(job, GPU))
+    blocking_uw = round(1e6 * find_preset(GPU).blocking_power_w)
     problem = make_problem(schedule, read_profile(profile), blocking_uw_of_rank=[blocking_uw] * PP)
     frontier = plan_frontier(problem)
     runs = [measured(profile, target) for target in TARGETS]

@@ -9,6 +9,15 @@ from typing import IO
 from perseus_dist.simulation.trainers.trainer_config import TrainerConfig
 
 _END_S = 15.0
+_PREFIX = "PERSEUS_"
+_KEPT = ("PERSEUS_CONFIG", "PERSEUS_LOG", "PERSEUS_SIM_", "PERSEUS_TEST_")
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without settings of real jobs: simulated ones know neither their planner nor tokens or caches."""
+    return {
+        name: value for name, value in environment.items() if not name.startswith(_PREFIX) or name.startswith(_KEPT)
+    }
 
 
 @contextmanager

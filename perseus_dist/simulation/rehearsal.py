@@ -152,11 +152,11 @@ def run_rehearsal(
     with ExitStack() as stack:
         run = _Run(rehearsal, preset, folder, stack)
         wanted = {job.job_id for job in rehearsal.jobs}
-        statuses: dict[str, pb.JobStatus] = {}
+        statuses: JobStatuses = {}
         began_s = time.monotonic()
         while run.is_training():
             time.sleep(_LOOK_S)
-            statuses |= {job_id: status for job_id, status in read_jobs().items() if job_id in wanted}
+            statuses = newest_statuses(statuses, {name: job for name, job in read_jobs().items() if name in wanted})
             watch(statuses)
             if time.monotonic() - began_s > _ATTACHED_S and statuses.keys() != wanted:
                 jobs = run.judge(statuses)
@@ -165,7 +165,7 @@ def run_rehearsal(
         until_s = time.monotonic() + _ENDED_S
         while True:
             time.sleep(_LOOK_S)
-            statuses |= {job_id: status for job_id, status in read_jobs().items() if job_id in wanted}
+            statuses = newest_statuses(statuses, {name: job for name, job in read_jobs().items() if name in wanted})
             # What the planner has not heard of by now it will not.
             if time.monotonic() > until_s or _have_ended(statuses, run):
                 break
@@ -274,6 +274,15 @@ class _Run:
 def rehearsal_passed(jobs: Sequence[RehearsedJob]) -> bool:
     """Whether every job came under a plan and to its end, and left no clock locked."""
     return not any(job.fault for job in jobs)
+
+
+def newest_statuses(before: JobStatuses, now: JobStatuses) -> JobStatuses:
+    """What is known of each job: with the figures of the plan before where no iteration has run under the newest."""
+    for job_id in before.keys() & now.keys():
+        if not now[job_id].enforced.num_iterations:
+            now[job_id].enforced.CopyFrom(before[job_id].enforced)
+            now[job_id].predicted_saving = before[job_id].predicted_saving
+    return {**before, **now}
 
 
 def _have_ended(statuses: JobStatuses, run: _Run) -> bool:

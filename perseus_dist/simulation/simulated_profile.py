@@ -6,6 +6,7 @@ from io import StringIO
 
 from perseus_dist.planning.schedule.instruction import Kind, profile_name
 from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.simulation.trainers.trainer_config import InstructionTime
 from perseus_dist.simulator.gpu_preset import GpuPreset
 from perseus_dist.simulator.work import WorkTimes
 
@@ -43,6 +44,11 @@ def profile_of_schedule(
     return _profile(preset, work, rows, num_stages=num_stages, num_chunks=num_chunks, constants_s=constants_s)
 
 
+def profile_of_times(preset: GpuPreset, times: Iterable[InstructionTime]) -> str:
+    """The same of what a simulated job's trainers compute; its constants are left out."""
+    return _table(preset, [(t.stage, t.kind, (t.kernel_class, t.seconds)) for t in times if t.kernel_class], {})
+
+
 def _profile(
     preset: GpuPreset,
     work: WorkTimes,
@@ -52,12 +58,23 @@ def _profile(
     num_chunks: int,
     constants_s: Mapping[str, float],
 ) -> str:
+    kernels = [
+        (stage, kind, work.kernel(kind, stage, num_stages=num_stages, num_chunks=num_chunks)) for stage, kind in rows
+    ]
+    return _table(preset, kernels, constants_s)
+
+
+def _table(
+    preset: GpuPreset,
+    kernels: Iterable[tuple[int, str, tuple[str, float] | None]],
+    constants_s: Mapping[str, float],
+) -> str:
+    """Rows of each stage and kind, from its kernel: its class, and [s] at the maximum clock; None for a constant."""
     clocks_mhz = preset.clocks_mhz[: _NUM_CLOCKS * _STEP : _STEP]
     text = StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(("stage", "instruction", "frequency", "time", "energy"))
-    for stage, kind in rows:
-        kernel = work.kernel(kind, stage, num_stages=num_stages, num_chunks=num_chunks)
+    for stage, kind, kernel in kernels:
         if kernel is None:
             time_s = constants_s[kind]
             energy_j = time_s * preset.blocking_power_w

@@ -19,7 +19,7 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.errors import SimulationError
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.outcome import Outcome
-from perseus_dist.simulation.processes import end_process, trainer_process
+from perseus_dist.simulation.processes import end_process, trainer_process, without_settings
 from perseus_dist.simulator.machine import SimulatedMachine
 
 T = TypeVar("T")
@@ -96,7 +96,9 @@ def run_wall(
     """
     with ExitStack() as stack:
         machine = stack.enter_context(SimulatedMachine(preset, count=simulated.num_ranks))
-        clockd = stack.enter_context(ClockdProcess(folder, {**os.environ, **machine.environment(cuda=True)}))
+        clockd = stack.enter_context(
+            ClockdProcess(folder, {**without_settings(os.environ), **machine.environment(cuda=True)})
+        )
         planner = SupervisedPlanner(folder, clockd.environ)
         stack.callback(planner.end)
         log = stack.enter_context((folder / "trainers.log").open("wb"))

@@ -24,6 +24,13 @@ from perseus_dist.simulator.gpu_preset import Timing
 from perseus_dist.simulator.presets import find_preset
 
 NUM_RANKS = 2
+SETTINGS = (
+    *(
+        f"PERSEUS_{name}"
+        for name in ("CACHE", "CLOCKD_SOCKET", "LEASE_DIR", "NODE_RELAY", "PROFILE", "RECORDS", "REPORT")
+    ),
+    *(f"PERSEUS_{name}" for name in ("TARGET", "TLS_CA", "TOKEN_FILE", "CLIENT_TLS_CA", "CLIENT_TOKEN_FILE", "NODE")),
+)
 MIN_KILLS, KILLING_S = 8, 70.0  # of 115 s; 15 to 45 kills, by the machine
 
 
@@ -60,6 +67,28 @@ def test_a_clock_for_each_rank_and_for_each_phase(capsys: pytest.CaptureFixture[
         assert main([*command.split(), granularity]) == 2
         assert "add --profile" in capsys.readouterr().err
     assert savings["phase"] > savings["rank"] > 10
+
+
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_settings_of_real_jobs_are_not_read(
+    is_virtual: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As a cluster's users export them: a simulation neither trains at their planner nor writes among their records."""
+    profile_csv = tmp_path / "profile.csv"
+    small = job(schedule=one_f_one_b(pp=2, microbatches=2), num_pipelines=1, num_iterations=40)
+    run_virtual(small, "a100", profile_csv=profile_csv)
+    for name in SETTINGS:
+        monkeypatch.setenv(name, str(tmp_path / "of-real-jobs"))
+    monkeypatch.setenv("PERSEUS_PLANNER", "127.0.0.1:1")
+    monkeypatch.setenv("PERSEUS_PLANNER_METRICS_PORT", "broken")
+    command = f"simulate --schedule 1f1b --pp 2 --microbatches 2 --iterations 40 --profile {profile_csv} --json"
+    how = ["--virtual-time"] if is_virtual else ["--log-dir", str(tmp_path / "log")]
+    assert main([*command.split(), *how]) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["enforced"]["num_iterations"] > 0
+    assert not (tmp_path / "of-real-jobs").exists()
 
 
 @pytest.mark.stress

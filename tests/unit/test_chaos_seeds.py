@@ -8,7 +8,8 @@ import pytest
 
 from perseus_dist.simulation.chaos.drawing.draw import draw_history
 from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
-from perseus_dist.simulation.chaos.trial import try_seed
+from perseus_dist.simulation.chaos.scenario.scenario import SAVED, Scenario, ScenarioJob
+from perseus_dist.simulation.chaos.trial import judge, try_seed
 
 SEEDS = {
     0: "manual report, agent killed; 1f1b, 4 ranks, sweep",
@@ -44,3 +45,19 @@ def test_a_profile_that_was_measured_while_all_gpus_were_slow_is_measured_again(
 def test_every_kind_of_fault_is_in_some_history() -> None:
     drawn = {kind for seed in SEEDS for kind in draw_history(seed).faults}
     assert drawn == set(FaultKind)
+
+
+@pytest.mark.parametrize(("pp", "schedule", "layers"), [(2, "1f1b", 24), (3, "gpipe", 100), (2, "interleaved", 9)])
+def test_a_saved_profile_is_of_the_layers_that_stages_have(pp: int, schedule: str, layers: int) -> None:
+    job = ScenarioJob(
+        schedule=schedule,
+        pp=pp,
+        microbatches=2 * pp,
+        chunks=2 if schedule == "interleaved" else 1,
+        layers=layers,
+        imbalance=0.1,
+        profile=SAVED,
+    )
+    run, broken = judge(Scenario(job=job, iterations=60))
+    assert not broken, broken[0].sentence
+    assert run is not None

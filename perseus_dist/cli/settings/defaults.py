@@ -50,7 +50,7 @@ def _set_defaults(
     if command is None or not words or any(word in _HELP for word in words):
         return ()
     section = section_of(words[0], command)
-    if section is None or "--embedded" in words:
+    if section is None or "--embedded" in words or _has_planner_of_its_own(words):
         return ()
     files = read_files(environ)
     prefix = f"PERSEUS_{section}_".upper()
@@ -64,6 +64,11 @@ def _set_defaults(
     given = tuple(setting for setting in settings if not setting.is_default)
     command.set_defaults(**{setting.dest: setting.value for setting in given}, settings=given)
     return given
+
+
+def _has_planner_of_its_own(words: Sequence[str]) -> bool:
+    """Whether the line simulates with a planner of its own: settings are of the one that real jobs train with."""
+    return words[0] == "simulate" and not any(word.partition("=")[0] == "--planner" for word in words)
 
 
 def log_sources(args: argparse.Namespace, log: "Logger") -> None:

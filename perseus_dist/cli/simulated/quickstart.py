@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from perseus_dist.simulation.supervised import supervised
 
     training = _training(args)
-    with _alone_in(args.out), supervised():
+    with _alone_in(args.out), supervised(), nullcontext() if training.preset is None else _no_settings():
         return _run(args, training)
 
 
@@ -101,6 +101,20 @@ def _run(args: argparse.Namespace, training: "DeepSpeedRun") -> int:
     if not report.is_planned and _was_on_its_way(report):
         _say("the job ended before its plan: give more --steps")
     return 0 if report.is_planned and report.losses_equal and not num_locked else 1
+
+
+@contextmanager
+def _no_settings() -> Iterator[None]:
+    """Without variables that say where real jobs find their planner and keep their profiles and records."""
+    from perseus_dist.simulation.processes import without_settings
+
+    inherited = dict(os.environ)
+    for name in inherited.keys() - without_settings(inherited).keys():
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(inherited)
 
 
 def _was_on_its_way(report: "RunReport") -> bool:

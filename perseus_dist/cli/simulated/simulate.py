@@ -42,6 +42,7 @@ not name. What breaks for a single seed is shrunk and printed as a scenario.
 --planner rehearses production: jobs train at once on simulated nodes, against a planner that runs already, with its
 certificate, tokens, metrics and page. Without a schedule each has four stages and eight microbatches. Exit code 1 says
 that a job did not come under a plan and to its end, or left a clock locked. The planner keeps the jobs for a day.
+Only then do settings files and PERSEUS_* variables count: a simulation has a planner of its own.
 """
 _COLUMNS = (  # header, key of a record, format
     ("simulated GPUs", "name", "s"),

@@ -6,23 +6,21 @@ from io import StringIO
 
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.detection import OwnRequest
-from perseus_dist.planning.schedule.instruction import Kind, kind_from_profile_name
-from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
+from perseus_dist.planning.schedule.instruction import kind_from_profile_name
 from perseus_dist.simulation.chaos.world.world import ProfileRow
-from perseus_dist.simulation.job import FULL_STAGE_S, SimulatedJob
-from perseus_dist.simulation.simulated_profile import simulated_profile
+from perseus_dist.simulation.job import SimulatedJob
+from perseus_dist.simulation.simulated_profile import profile_of_times
 from perseus_dist.simulator.presets import find_preset
-from perseus_dist.simulator.work import WorkTimes
 
 
-def undisturbed_profile(job: ScenarioJob) -> str:
-    """The profile that a sweep of the undisturbed machine would find, as CSV."""
-    work = WorkTimes(
-        forward_s=job.time_scale * FULL_STAGE_S[Kind.FORWARD],
-        backward_s=job.time_scale * FULL_STAGE_S[Kind.BACKWARD],
-        imbalance=job.imbalance,
-    )
-    return simulated_profile(find_preset(job.gpu), work, pp_size=job.pp, num_chunks=job.chunks, constants_s={})
+def undisturbed_profile(simulated: SimulatedJob, gpu: str) -> str:
+    """The profile that a sweep of the undisturbed machine would find, as CSV.
+
+    Args:
+        simulated: The job.
+        gpu: The simulated GPUs' preset.
+    """
+    return profile_of_times(find_preset(gpu), simulated.instruction_times())
 
 
 def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[ProfileRow, ...]:

@@ -51,21 +51,22 @@ def open_virtual_world(scenario: Scenario, *, with_perseus: bool) -> Iterator["V
 
 
 def _simulated_job(job: ScenarioJob, iterations: int, folder: Path) -> SimulatedJob:
-    profile: str | None = job.profile
-    if job.profile == SAVED:
-        path = folder / "profile.csv"
-        path.write_text(undisturbed_profile(job))
-        profile = str(path)
-    return SimulatedJob(
+    simulated = SimulatedJob(
         schedule=job.make_schedule(),
         num_pipelines=job.dp,
         num_iterations=iterations,
         imbalance=job.imbalance,
         time_scale=job.time_scale,
         target=target_option(parse_scenario_target(job.target)),
-        profile=None if job.profile == SWEEP else profile,
         layers=job.layers_of_stages,
     )
+    if job.profile == SWEEP:
+        return simulated
+    if job.profile != SAVED:
+        return replace(simulated, profile=job.profile)
+    path = folder / "profile.csv"
+    path.write_text(undisturbed_profile(simulated, job.gpu))
+    return replace(simulated, profile=str(path))
 
 
 class VirtualWorld:
