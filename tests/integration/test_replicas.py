@@ -269,7 +269,6 @@ def test_owners_of_random_jobs_are_killed_and_stopped() -> None:
         (["--store", "postgresql://u@h:5432,i:99999/d"], "--store: saw port 99999, expected a number"),
         (["--store", "postgresql://u@h/d?nosuch=1"], "--store: cannot be read"),
         (["--advertise", "a:1"], "--advertise needs --store"),
-        (["--store", "postgresql://u@h/d", "--advertise", "a"], "--advertise: 'a' is no address"),
         (["--store", "postgresql://u@h/d", "--advertise", "0.0.0.0:1"], "--advertise 0.0.0.0:1: nothing"),
         (["--store", "postgresql://u@h/d", "--advertise", "a:0"], "--advertise a:0: nothing"),
     ],

@@ -153,9 +153,9 @@ REFUSED = {
     "[planner]\nmetrics-port = true\n": (":2", "saw true", "text or number"),
     "[planner]\nmetrics-port = [1]\n": (":2", "[1]", "text or number"),
     "[planner]\nmetrics-port = nan\n": (":2", "nan", "0 to 65535"),
-    "[planner]\nbind = 1\n": (":2", "saw 1", "in quotes"),
-    "[planner]\nbind = ''\n": (":2", "empty", "planner.bind"),
-    "[planner]\nbind = 'a\\u0000'\n[clockd]\ngroup = \"a\\u0000\"\n": (":4", "NUL", "clockd.group"),
+    "[client]\nplanner = 1\n": (":2", "saw 1", "in quotes"),
+    "[client]\nplanner = ''\n": (":2", "empty", "client.planner"),
+    "[planner]\nsignals = 'a\\u0000'\n[clockd]\ngroup = \"a\\u0000\"\n": (":4", "NUL", "clockd.group"),
     "[planner]\ninsecure = 1\n": (":2", "saw 1", "true or false"),
     "[planner]\nstragglers = 'Act'\n": (":2", "'Act'", "'show'"),
     "[planner]\ntls-key = 1979-05-27\n": (":2", "tls-key", "text or number"),
@@ -299,6 +299,28 @@ def test_the_example_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--check", str(example), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {one["section"] for one in document["settings"]} == set(COMMAND_OF)
+
+
+@pytest.mark.parametrize("key", ["bind", "advertise", "metrics", "web"])
+@pytest.mark.parametrize("value", ["x", "", "127.0.0.1", "127.0.0.1:65536", "a b:1", ":1"])
+def test_an_address_that_the_planner_refuses_is_refused_by_a_check(
+    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "perseus.toml"
+    path.write_text(f'[planner]\n{key} = "{value}"\n')
+    assert refusal(capsys, "config", "--check", str(path)).startswith(f"{path}:2: planner.{key}: ")
+    with pytest.raises(SystemExit, match="2"):
+        main(["planner", f"--{key}={value}"])
+    assert f"argument --{key}: {value!r} is no address" in capsys.readouterr().err
+
+
+def test_bounds_that_allow_no_clock_are_refused(
+    place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place("system", "[clockd]\nmin-mhz = 1400\nmax-mhz = 300\n")
+    said = refusal(capsys, "clockd")
+    assert said.startswith("--min-mhz 1400 lies above --max-mhz 300")
+    assert f"--max-mhz is from {path}:3" in said
 
 
 def test_bytes_of_all_kinds_are_read_or_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

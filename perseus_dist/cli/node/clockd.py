@@ -7,7 +7,14 @@ from pathlib import Path
 
 from perseus_dist.cli.node.log_format import add_log_option, begin_log
 from perseus_dist.cli.number_options import real, whole
-from perseus_dist.device.lease.clockd import DEFAULT_LEASE_S, UNBOUNDED_MHZ, ClockdConfig, check_usable, run_clockd
+from perseus_dist.device.lease.clockd import (
+    DEFAULT_LEASE_S,
+    UNBOUNDED_MHZ,
+    ClockdConfig,
+    ClockdError,
+    check_usable,
+    run_clockd,
+)
 from perseus_dist.device.lease.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
 from perseus_dist.device.lease.file import SYSTEM_FOLDER, lease_folder
 
@@ -64,10 +71,14 @@ def run(args: argparse.Namespace) -> int:
         0; 1 if clocks could not be restored in the end.
 
     Raises:
-        ClockdError: This process cannot set clocks, or cannot listen.
+        ClockdError: No clock is allowed, or this process cannot set clocks, or cannot listen.
     """
     from perseus_dist.cli.settings.defaults import log_sources
 
+    if args.min_mhz > args.max_mhz:
+        raise ClockdError(
+            f"--min-mhz {args.min_mhz} lies above --max-mhz {args.max_mhz}: no clock could ever be set; exchange them"
+        )
     begin_log(args.log_format, text="%(asctime)s clockd: %(message)s")
     log_sources(args, _log)
     config = ClockdConfig(

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseus_dist.cli.node.address_option import address
 from perseus_dist.cli.number_options import whole
 from perseus_dist.errors import PerseusError
 
@@ -20,6 +21,7 @@ def add_metrics_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--metrics",
+        type=address,
         metavar="HOST:PORT",
         help="serve Prometheus metrics there; other addresses than loopback need --metrics-tls-cert or --insecure",
     )
@@ -48,7 +50,7 @@ def metrics_endpoint(args: argparse.Namespace) -> "EndpointConfig | None":
     Raises:
         PerseusError: Options do not fit together, or a file cannot be used.
     """
-    from perseus_dist.planner.access.address import Address, AddressError, parse_address
+    from perseus_dist.planner.access.address import Address, parse_address
     from perseus_dist.planner.metrics.endpoint import EndpointConfig
 
     cert, key, passwords = args.metrics_tls_cert, args.metrics_tls_key, args.metrics_password_file
@@ -56,10 +58,7 @@ def metrics_endpoint(args: argparse.Namespace) -> "EndpointConfig | None":
         if cert or key or passwords:
             raise MetricsOptionsError("--metrics-tls-cert, -key and --metrics-password-file need --metrics HOST:PORT")
         return None
-    try:
-        bind = parse_address(args.metrics) if args.metrics is not None else Address("127.0.0.1", args.metrics_port)
-    except AddressError as error:
-        raise MetricsOptionsError(f"--metrics: {error}") from None
+    bind = parse_address(args.metrics) if args.metrics is not None else Address("127.0.0.1", args.metrics_port)
     if (cert is None) != (key is None):
         raise MetricsOptionsError("saw one of --metrics-tls-cert and --metrics-tls-key, expected both or neither")
     if not bind.is_loopback and cert is None and not args.insecure:

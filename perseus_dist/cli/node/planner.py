@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseus_dist.cli.node.address_option import address
 from perseus_dist.cli.node.log_format import add_log_option, begin_log
 from perseus_dist.cli.node.metrics_options import add_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
@@ -51,7 +52,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--bind", default="127.0.0.1:50151", metavar="HOST:PORT", help="default: %(default)s; port 0 takes a free one"
+        "--bind",
+        type=address,
+        default="127.0.0.1:50151",
+        metavar="HOST:PORT",
+        help="default: %(default)s; port 0 takes a free one",
     )
     parser.add_argument(
         "--state-dir",
@@ -62,6 +67,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_store_options(parser, what="keep jobs, profiles and plans")
     parser.add_argument(
         "--advertise",
+        type=address,
         metavar="HOST:PORT",
         help="with --store: share the jobs of the database with other planners that have this option; agents and "
         "commands reach this one at the address, which goes with the certificate",
@@ -79,6 +85,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add_metrics_options(parser)
     parser.add_argument(
         "--web",
+        type=address,
         metavar="HOST:PORT",
         help="serve a page of all jobs to browsers, with the same certificate and tokens; port 0 takes a free one",
     )
@@ -194,7 +201,7 @@ def _state_dir(args: argparse.Namespace) -> Path | None:
 
 
 def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
-    from perseus_dist.planner.access.address import AddressError, parse_address, parse_host
+    from perseus_dist.planner.access.address import parse_address, parse_host
     from perseus_dist.planner.access.auth import load_operator_token, new_token
     from perseus_dist.planner.access.tls import ServerTls, server_credentials
     from perseus_dist.planner.job.job_policy import Policy
@@ -202,10 +209,7 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
 
-    try:
-        bind = parse_address(args.bind)
-    except AddressError as error:
-        raise PlannerOptionsError(f"--bind: {error}") from None
+    bind = parse_address(args.bind)
     web = None if args.web is None else _web_address(args.web)
     if (args.tls_cert is None) != (args.tls_key is None):
         raise PlannerOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
@@ -219,10 +223,10 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
         raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
     _check_store_options(args)
     tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
-    for option, address in (("--bind", bind), ("--web", web)):
-        if address is not None and not address.is_loopback and tls is None and not args.insecure:
+    for option, place in (("--bind", bind), ("--web", web)):
+        if place is not None and not place.is_loopback and tls is None and not args.insecure:
             raise PlannerOptionsError(
-                f"{option} {address} is no loopback address: other machines could read tokens on the way. Give "
+                f"{option} {place} is no loopback address: other machines could read tokens on the way. Give "
                 "--tls-cert and --tls-key, or --insecure on a network that you trust"
             )
     if tls is not None:
@@ -280,17 +284,14 @@ def _check_store_options(args: argparse.Namespace) -> None:
 
 
 def _check_advertised(args: argparse.Namespace) -> None:
-    from perseus_dist.planner.access.address import AddressError, parse_address
+    from perseus_dist.planner.access.address import parse_address
 
     if args.store is None:
         raise PlannerOptionsError("--advertise needs --store: replicas share a PostgreSQL database")
-    try:
-        address = parse_address(args.advertise)
-    except AddressError as error:
-        raise PlannerOptionsError(f"--advertise: {error}") from None
-    if address.port == 0 or address.host in ("0.0.0.0", "[::]"):
+    advertised = parse_address(args.advertise)
+    if advertised.port == 0 or advertised.host in ("0.0.0.0", "[::]"):
         raise PlannerOptionsError(
-            f"--advertise {address}: nothing can be reached there; name this planner's own address"
+            f"--advertise {advertised}: nothing can be reached there; name this planner's own address"
         )
 
 
@@ -311,14 +312,11 @@ def _shared_planning(args: argparse.Namespace) -> "Callable[[], SharedPlanning]"
 
 
 def _web_address(text: str) -> "Address":
-    from perseus_dist.planner.access.address import AddressError, parse_address
+    from perseus_dist.planner.access.address import parse_address
 
     missing = [name for name in ("jinja2", "starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise PlannerOptionsError(
             f"--web needs {', '.join(missing)}, not installed here: run \"pip install 'perseus-dist[planner,web]'\""
         )
-    try:
-        return parse_address(text)
-    except AddressError as error:
-        raise PlannerOptionsError(f"--web: {error}") from None
+    return parse_address(text)
