@@ -17,6 +17,7 @@ class Outcome:
         predicted_saving_low, predicted_saving_high: Where it is likely to lie; both 0 where that is not known.
         num_profiled_clocks: Clocks that the sweep tried.
         reason: The job's last decision.
+        troubles: What hinders it, a sentence each.
         planner_restarts: How often the planner died and was started again.
         clocks_left_locked: GPUs that are still locked.
         is_virtual: Whether time was.
@@ -29,6 +30,7 @@ class Outcome:
     predicted_saving_high: float
     num_profiled_clocks: int
     reason: str
+    troubles: tuple[str, ...]
     planner_restarts: int
     clocks_left_locked: int
     is_virtual: bool
@@ -68,6 +70,7 @@ class Outcome:
             "profiled_clocks": self.num_profiled_clocks,
             "planner_restarts": self.planner_restarts,
             "clocks_left_locked": self.clocks_left_locked,
+            "troubles": list(self.troubles),
         }
 
 

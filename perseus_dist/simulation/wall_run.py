@@ -126,6 +126,7 @@ def run_wall(
             predicted_saving_high=status.predicted_saving_high,
             num_profiled_clocks=status.profiled_clocks,
             reason=status.reason,
+            troubles=tuple(status.troubles),
             planner_restarts=planner.num_restarts,
             clocks_left_locked=sum(not gpu.state().is_unlocked for gpu in machine.gpus),
             is_virtual=False,

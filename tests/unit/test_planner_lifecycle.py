@@ -39,7 +39,7 @@ from perseus_dist.messages.from_planner import (
     Switch,
 )
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
-from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided
+from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import slowest
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
@@ -1133,6 +1133,18 @@ def test_a_deadline_that_no_plan_meets_is_refused_with_what_can_be_met() -> None
     assert not fleet.answers[-1].accepted
     assert "1.000000000 s" in fleet.answers[-1].reason
     assert fleet.job.target == Target()
+
+
+def test_a_deadline_that_a_job_begins_with_and_no_plan_meets_is_a_trouble_of_the_job() -> None:
+    fleet = Fleet().to_enforcing()
+    assert job_status(fleet.job).troubles == ()
+    assert fleet.job.plan is not None
+    fleet.job.chosen_target = TargetChosen(target=Target(deadline_s=0.5), by_operator=False)
+    said = "a deadline of 0.5 s cannot be met: the fastest plan takes 1.000000000 s"
+    assert job_status(fleet.job).troubles == (said,)
+    decide(fleet.job, fleet.now_s, "the plan is new", force=True)
+    assert fleet.job.switch is not None
+    assert said in fleet.job.switch.reason
 
 
 def test_all_but_the_straggling_pipeline_slow_down_and_come_back() -> None:

@@ -191,6 +191,7 @@ def _text(outcome: "Outcome") -> str:
         f"clocks profiled: {outcome.num_profiled_clocks}; planner restarts: {outcome.planner_restarts}; "
         f"clocks left locked: {outcome.clocks_left_locked}",
     ]
+    lines += outcome.troubles
     if not outcome.enforced.num_iterations:
         lines.append(f"no iteration ran under a plan ({outcome.reason}); give more --iterations")
     return "\n".join(lines)

@@ -43,18 +43,20 @@ async def serve_queue(address: PostgresAddress, num_workers: int) -> None:
     queue = shared_queue(address)
     processes = [PlanningWorker() for _ in range(num_workers)]
     try:
+        when = ""
         try:
             await queue.length()
         except QueueError as error:
             if not error.is_passing:
                 raise StoreError(str(error)) from error
+            when = ", once it can be reached"
         workers = [
             QueueWorker(queue, process, least_urgency=URGENT if num_workers > 1 and not number else PATIENT)
             for number, process in enumerate(processes)
         ]
         running = [asyncio.create_task(worker.run()) for worker in workers]
         systemd.notify("READY=1")
-        _log.info("planning for all planners on %s, %d requests at once", queue.name, num_workers)
+        _log.info("planning for all planners on %s, %d requests at once%s", queue.name, num_workers, when)
         ending = asyncio.create_task(over.wait())
         await asyncio.wait({ending, *running}, return_when=asyncio.FIRST_COMPLETED)
         systemd.notify("STOPPING=1")

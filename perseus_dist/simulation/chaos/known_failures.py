@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from perseus_dist.number_text import read_whole
-from perseus_dist.planning.input_file import InputFileError, read_input
+from perseus_dist.planning.input_file import InputFileError, read_input, unique_keys
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.invariants.every import INVARIANT_NAMES
 from perseus_dist.simulation.chaos.scenario.json_fields import shown
@@ -28,7 +28,7 @@ def read_known_failures(path: str | os.PathLike[str]) -> KnownFailures:
     """
     name = os.fspath(path)
     try:
-        by_seed = json.loads(read_input(path))
+        by_seed = json.loads(read_input(path), object_pairs_hook=unique_keys)
     except InputFileError as error:
         raise ScenarioError(f"{error}; name a file of known failures") from None
     except (ValueError, RecursionError) as error:

@@ -293,6 +293,7 @@ def run_virtual(
             predicted_saving_high=status.predicted_saving_high,
             num_profiled_clocks=status.profiled_clocks,
             reason=status.reason,
+            troubles=status.troubles,
             planner_restarts=0,
             clocks_left_locked=job.clocks_left_locked,
             is_virtual=True,

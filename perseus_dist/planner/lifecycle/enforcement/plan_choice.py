@@ -67,6 +67,8 @@ def choose(job: Job) -> Choice:
             points.append(at_target)
     wish = policy_text(job.chosen_pace) if job.chosen_pace and is_paced(job) else target_text(job.target)
     sentence = f"{wish} is point {at_target} at {summary.time_ps[at_target] / PS_PER_S:.6f} s"
+    if unmet := unmet_deadline(job.target, summary):
+        sentence += f"; {unmet}"
     if job.stragglers or job.detection.verdicts:
         sentence += f", {selection.sentence}"
     if owns:
@@ -135,6 +137,14 @@ def deadline_ps(target: Target, summary: FrontierSummary) -> int:
     if target.deadline_s is not None:
         return deadline_ps_from_s(target.deadline_s)
     return round((target.slowdown or 1.0) * summary.baseline_time_ps)
+
+
+def unmet_deadline(target: Target, summary: FrontierSummary) -> str:
+    """Why no plan is within a deadline, in a sentence; empty where one is, or where none is asked for."""
+    if target.deadline_s is None or deadline_ps(target, summary) >= summary.fastest_ps:
+        return ""
+    fastest_s = summary.fastest_ps / PS_PER_S
+    return f"a deadline of {target.deadline_s:g} s cannot be met: the fastest plan takes {fastest_s:.9f} s"
 
 
 def target_text(target: Target) -> str:

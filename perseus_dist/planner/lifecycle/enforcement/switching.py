@@ -11,7 +11,7 @@ from perseus_dist.planner.job.facts import OwnTableMade, StragglerKnown, SwitchD
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
-from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose, deadline_ps, target_text
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose, target_text, unmet_deadline
 from perseus_dist.planner.lifecycle.events import (
     Answer,
     Effect,
@@ -23,7 +23,6 @@ from perseus_dist.planner.lifecycle.events import (
     StragglerReported,
     TargetSet,
 )
-from perseus_dist.units import PS_PER_S
 
 MAX_DEGREE = 100
 _TIME_STEP = 0.005  # of an iteration; less is not worth a switch
@@ -236,13 +235,8 @@ def own_tables(members: Membership, own: OwnTableMade) -> list[Effect]:
 
 def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
     """An operator's wish, which no later rank overrules."""
-    if job.plan is not None and event.target.deadline_s is not None:
-        fastest_s = job.plan.summary.fastest_ps / PS_PER_S
-        if deadline_ps(event.target, job.plan.summary) < job.plan.summary.fastest_ps:
-            reason = (
-                f"a deadline of {event.target.deadline_s:g} s cannot be met: the fastest plan takes {fastest_s:.9f} s"
-            )
-            return [Answer(accepted=False, reason=reason)]
+    if job.plan is not None and (reason := unmet_deadline(event.target, job.plan.summary)):
+        return [Answer(accepted=False, reason=reason)]
     job.chosen_target = TargetChosen(target=event.target, by_operator=True)
     job.enforcement.overrun = 0.0
     job.detection.keeps_switch = False

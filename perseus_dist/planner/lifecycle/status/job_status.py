@@ -6,7 +6,12 @@ from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.predicted_saving import predicted_saving, saving_interval
 from perseus_dist.planner.job.state.measured import Measured
-from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_target_point, reported_pipelines, target_point
+from perseus_dist.planner.lifecycle.enforcement.plan_choice import (
+    own_target_point,
+    reported_pipelines,
+    target_point,
+    unmet_deadline,
+)
 from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
 from perseus_dist.rank_text import told_once
 from perseus_dist.units import PS_PER_S, UJ_PER_J
@@ -93,7 +98,8 @@ def _verdicts(job: Job) -> tuple[StragglerVerdict, ...]:
 
 def _troubles(job: Job) -> tuple[str, ...]:
     of_ranks = told_once({rank: state.trouble for rank, state in job.members.ranks.items()})[:MAX_TROUBLES]
-    return (*of_ranks, job.measured.self_check.sentence) if job.measured.self_check.sentence else tuple(of_ranks)
+    of_job = (unmet_deadline(job.target, job.plan.summary) if job.plan else "", job.measured.self_check.sentence)
+    return (*of_ranks, *filter(None, of_job))
 
 
 def _baseline(measured: Measured) -> MeasuredIterations:

@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any
 
-from perseus_dist.planning.input_file import InputFileError, read_input
+from perseus_dist.planning.input_file import InputFileError, read_input, unique_keys
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.scenario.event_fields import format_event, read_event
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
@@ -42,7 +42,7 @@ def parse_scenario(text: str, source: str = "scenario") -> Scenario:
         ScenarioError: It is not one; one line that names the field.
     """
     try:
-        fields = json.loads(text)
+        fields = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{source}: expected one JSON object ({error}); mend it") from None
     taken = JsonFields(fields, source)
