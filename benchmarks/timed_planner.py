@@ -37,7 +37,7 @@ class _Loop:
     at_report_s = at_write_s = 0.0
     messages_s = 0.0
     at_report_messages_s = 0.0
-    num_written = 0
+    num_written = num_streams = 0
 
 
 class _TimedContext:
@@ -61,6 +61,8 @@ class _TimedContext:
 
     async def write(self, data: bytes) -> None:
         await self._context.write(data)
+        if _Loop.num_written == _Loop.num_streams:
+            return  # something else, long after the switch
         _Loop.num_written += 1
         _Loop.at_write_s = _Loop.spent_s - (_Loop.messages_s - _Loop.at_report_messages_s)
 
@@ -78,7 +80,11 @@ def install() -> None:
     run = vars(events.Handle)["_run"]
 
     async def timed_serve(self: Any, context: Any) -> None:
-        await serve(self, cast("Any", _TimedContext(context)))
+        _Loop.num_streams += 1
+        try:
+            await serve(self, cast("Any", _TimedContext(context)))
+        finally:
+            _Loop.num_streams -= 1
 
     def timed_tell(self: Any, event: Any, answer: Any = None) -> None:
         began_s = time.thread_time()
