@@ -24,16 +24,31 @@ from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
 from perseus_dist.planner.lifecycle.sweeping.rounds import first_round, next_round
 from perseus_dist.planner.lifecycle.sweeping.series_samples import clock_of_step, drop_replaced, has_risen, keep_samples
+from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 
 def iterations_per_clock(job: Job, *, is_profile: bool) -> int:
-    """Iterations that a clock is held for, so that the energy counter's steps are small beside the window."""
+    """Iterations that a clock is held for, so that the energy counter's steps are small beside the window.
+
+    The clock is on its way during the first instruction. One that a pipeline begins with and has no other of its kind,
+    as with a single microbatch, is measured in the next iteration.
+    """
     policy = job.policy
     num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
     window_s = num_periods * job.members.energy_period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
     assert time_s is not None  # no sweep before the baseline
-    return min(max(math.ceil(window_s / max(time_s, 1e-6)), 1), policy.max_iterations_per_clock)
+    least = 2 if is_profile and _begins_with_a_single_one(parse_schedule(job.schedule_text)) else 1
+    return min(max(math.ceil(window_s / max(time_s, 1e-6)), least), policy.max_iterations_per_clock)
+
+
+def _begins_with_a_single_one(schedule: Schedule) -> bool:
+    firsts = (order[0] for order in schedule.ranks if order and order[0].stage == 0)  # others wait for these
+    return any(
+        sum((one.stage, one.kind) == (first.stage, first.kind) for order in schedule.ranks for one in order) == 1
+        for first in firsts
+    )
 
 
 def begin_series(
