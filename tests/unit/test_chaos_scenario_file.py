@@ -53,7 +53,7 @@ def test_the_documentation_shows_an_event_of_each_sort() -> None:
 @pytest.mark.parametrize("at", ["", ', "events": [{"iteration": 1, "rank": 0, "slowdown": 2, "slowdown": 1}]'])
 def test_a_key_that_stands_there_twice_is_refused(at: str) -> None:
     whole = json.dumps(FIELDS)[:-1] + (at or ', "pp": 3') + "}"
-    with pytest.raises(ScenarioError, match="'(pp|slowdown)' stands there twice"):
+    with pytest.raises(ScenarioError, match=r"'(pp|slowdown)' stands there twice"):
         parse_scenario(whole, "file.json")
 
 

@@ -1135,6 +1135,18 @@ def test_a_deadline_that_no_plan_meets_is_refused_with_what_can_be_met() -> None
     assert fleet.job.target == Target()
 
 
+@pytest.mark.parametrize(("time_s", "length"), [(1.0, 5), (0.13, 5), (0.055, 11), (0.001, 50)])
+def test_a_baseline_of_short_iterations_is_longer(time_s: float, length: int) -> None:
+    """The counter ticks every 20 ms: what is read late at either end must be little beside the window."""
+    fleet = Fleet()
+    fleet.free_s = time_s
+    fleet.attach_all()
+    while fleet.job.measured.baseline is None and fleet.iteration < 100:
+        fleet.iterate()
+    assert fleet.job.measured.baseline is not None
+    assert fleet.job.measured.baseline.num_iterations == length
+
+
 def test_a_deadline_that_a_job_begins_with_and_no_plan_meets_is_a_trouble_of_the_job() -> None:
     fleet = Fleet().to_enforcing()
     assert job_status(fleet.job).troubles == ()

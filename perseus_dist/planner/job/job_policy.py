@@ -12,6 +12,7 @@ class Policy:
         num_warmup_with_plan: The same, of a run that begins with the plan of an earlier one.
         num_baseline_iterations: Those after them that the baseline is made of.
         max_baseline_spread: Interquartile range over median, above which a baseline is measured again.
+        max_baseline_iterations: The same, where iterations are short beside the ticks of the energy counter.
         max_baseline_attempts: Baselines measured, the last of which counts however wide it is.
         baseline_patience_s: How long a plan of an earlier run waits at least for a run's baseline.
         max_sweep_clocks: Clocks that a sweep may choose from, the maximum included.
@@ -56,6 +57,7 @@ class Policy:
     num_warmup_with_plan: int = 1
     num_baseline_iterations: int = 5
     max_baseline_spread: float = 0.05
+    max_baseline_iterations: int = 50
     max_baseline_attempts: int = 2
     baseline_patience_s: float = 30.0
     max_sweep_clocks: int = 24

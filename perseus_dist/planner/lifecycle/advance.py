@@ -6,7 +6,7 @@ from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import JobEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
-from perseus_dist.planner.lifecycle.baseline import record_baseline, store_saving
+from perseus_dist.planner.lifecycle.baseline import baseline_length, record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
@@ -129,7 +129,7 @@ def _is_overdue(job: Job, now_s: float) -> bool:
     policy = job.policy
     if job.progress.began_at_iteration is None or now_s < job.progress.began_at_s + policy.baseline_patience_s:
         return False
-    num_wanted = policy.num_warmup_iterations + policy.max_baseline_attempts * policy.num_baseline_iterations
+    num_wanted = policy.num_warmup_iterations + policy.max_baseline_attempts * baseline_length(job)
     return job.progress.iteration > job.progress.began_at_iteration + num_wanted
 
 

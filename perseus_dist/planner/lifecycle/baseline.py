@@ -8,7 +8,7 @@ replace it by a faster one. A baseline never becomes slower.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 
 from perseus_dist.messages.job_status import MeasuredIterations
 from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted, SweepBegun
@@ -90,7 +90,7 @@ def measured_baseline(job: Job) -> BaselineMeasured | None:
 
     Where their times lie far apart the next ones are waited for; then the baseline is of all of them.
     """
-    num, num_seen = job.policy.num_baseline_iterations, len(job.measured.baseline_iterations)
+    num, num_seen = baseline_length(job), len(job.measured.baseline_iterations)
     if num_seen < num:
         return None
     newest = job.measured.baseline_iterations[-num:]
@@ -100,6 +100,16 @@ def measured_baseline(job: Job) -> BaselineMeasured | None:
             return None
         newest = job.measured.baseline_iterations
     return _baseline_of(newest)
+
+
+def baseline_length(job: Job) -> int:
+    """Iterations of a baseline: more than usual where they are short beside the ticks of the energy counter."""
+    usual, seen = job.policy.num_baseline_iterations, job.measured.baseline_iterations
+    if not any(iteration.energy_j is not None for iteration in seen):
+        return usual
+    window_s = _Z * METER_SHARE * job.members.energy_period_s / _ROUGH_SHARE
+    time_s = max(median(iteration.time_s for iteration in seen), 1e-6)
+    return max(usual, min(math.ceil(window_s / time_s), job.policy.max_baseline_iterations))
 
 
 def store_saving(job: Job, now_s: float, *, at_once: bool = False) -> list[Effect]:

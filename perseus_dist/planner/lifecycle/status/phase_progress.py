@@ -7,6 +7,7 @@ from statistics import median
 from perseus_dist.messages.progress_text import format_span
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.lifecycle.baseline import baseline_length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ def phase_progress(job: Job) -> Progress:
                 text=f"{job.num_attached} of {job.num_ranks} ranks attached", share=job.num_attached / job.num_ranks
             )
         case Phase.WARMING_UP if job.progress.began_at_iteration is not None:
-            needed = job.policy.num_warmup_iterations + job.policy.num_baseline_iterations
+            needed = job.policy.num_warmup_iterations + baseline_length(job)
             return _of_iterations(job, job.progress.began_at_iteration, needed, "baseline")
         case Phase.PROFILING | Phase.REPROFILING if (sweep := job.profiling.sweep) is not None:
             ordered = sweep.ordered
