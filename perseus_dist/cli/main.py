@@ -20,6 +20,7 @@ _EXTRAS = {
     "shtab": "completion",
 }
 """By package that a command imports when it runs, which extra of ours installs it."""
+_REFUSED = 2
 _SIGINT = 2
 _SIGTERM = 15
 
@@ -41,12 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.getpid() == 1:
             _handle_sigterm()
         open_streams()
+        code = None
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            code = _run(sys.argv[1:] if argv is None else argv)
         finally:
-            sys.stdout.flush()  # also what --help has printed
-            if error := write_error(sys.stdout):
+            with suppress(OSError):
+                sys.stdout.flush()  # also what --help has printed
+            if code != _REFUSED and (error := write_error(sys.stdout)):  # a refusal is one line
                 raise error
+        return code
     except KeyboardInterrupt as stop:
         _complain("interrupted")
         return 128 + getattr(stop, "number", _SIGINT)
@@ -93,6 +97,8 @@ def _run(words: Sequence[str]) -> int:
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot keep its cache of fonts
     try:
+        if hasattr(args, "output_parser"):
+            import_module("perseus_dist.cli.output_option").check_outputs(args)
         code: int = args.run(args)
     except PerseusError as error:
         message = str(error)
