@@ -3,6 +3,7 @@
 Nothing that takes time is imported before ``main`` is at work, so that Ctrl-C finds it from the beginning.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,11 @@ _EXTRAS = {
     "shtab": "completion",
 }
 """By package that a command imports when it runs, which extra of ours installs it."""
+_MENDABLE = {
+    getattr(errno, name)
+    for name in ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENAMETOOLONG", "ELOOP", "ENOTDIR")
+}
+"""Errors of a path that the user can mend; any other that no command has expected is a defect."""
 _REFUSED = 2
 _SIGINT = 2
 _SIGTERM = 15
@@ -105,6 +111,13 @@ def _run(words: Sequence[str]) -> int:
         if given:
             message = import_module("perseus_dist.cli.settings.defaults").with_sources(message, args, given)
         _complain(parser.one_line(message))
+        return 2
+    except OSError as error:
+        if error.filename is None or error.errno not in _MENDABLE:
+            raise
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        reason = f"{path}: cannot be used ({error.strerror}); name another place, or run this as a user who may use it"
+        _complain(parser.one_line(reason))
         return 2
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
