@@ -3,6 +3,7 @@
 Nothing that takes time is imported before ``main`` is at work, so that Ctrl-C finds it from the beginning.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,12 @@ _EXTRAS = {
     "shtab": "completion",
 }
 """By package that a command imports when it runs, which extra of ours installs it."""
+_MENDABLE = {
+    getattr(errno, name)
+    for name in ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENAMETOOLONG", "ELOOP", "ENOTDIR")
+}
+"""Errors of a path that the user can mend; any other that no command has expected is a defect."""
+_REFUSED = 2
 _SIGINT = 2
 _SIGTERM = 15
 
@@ -41,12 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if os.getpid() == 1:
             _handle_sigterm()
         open_streams()
+        code = None
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            code = _run(sys.argv[1:] if argv is None else argv)
         finally:
-            sys.stdout.flush()  # also what --help has printed
-            if error := write_error(sys.stdout):
+            with suppress(OSError):
+                sys.stdout.flush()  # also what --help has printed
+            if code != _REFUSED and (error := write_error(sys.stdout)):  # a refusal is one line
                 raise error
+        return code
     except KeyboardInterrupt as stop:
         _complain("interrupted")
         return 128 + getattr(stop, "number", _SIGINT)
@@ -93,12 +103,21 @@ def _run(words: Sequence[str]) -> int:
 
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot keep its cache of fonts
     try:
+        if hasattr(args, "output_parser"):
+            import_module("perseus_dist.cli.output_option").check_outputs(args)
         code: int = args.run(args)
     except PerseusError as error:
         message = str(error)
         if given:
             message = import_module("perseus_dist.cli.settings.defaults").with_sources(message, args, given)
         _complain(parser.one_line(message))
+        return 2
+    except OSError as error:
+        if error.filename is None or error.errno not in _MENDABLE:
+            raise
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        reason = f"{path}: cannot be used ({error.strerror}); name another place, or run this as a user who may use it"
+        _complain(parser.one_line(reason))
         return 2
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

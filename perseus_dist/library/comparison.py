@@ -6,6 +6,7 @@ from perseus_dist.library import arguments
 from perseus_dist.library.frontier import Frontier
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.baselines import comparison as core
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import j_from_uj, s_from_ps
 
 COLUMNS: tuple[Column, ...] = (
@@ -43,7 +44,7 @@ class ComparedPlan(NamedTuple):
     max_changes_per_rank: int
 
 
-class Comparison:
+class Comparison(ValueEquality):
     """All-max, Zeus-global, Zeus-per-stage, EnvPipe, and perseus-dist by rank, phase and instruction.
 
     ``compare`` gives one. Plans by rank and by phase (``perseus_rank_deadline``, ``perseus_phase_t_star``, ...) are

@@ -9,6 +9,7 @@ from perseus_dist.library.frontier import Frontier
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning import emulation as core
 from perseus_dist.planning.frontier import frontier as core_frontier
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import j_from_uj, s_from_ps
 
 PLAN_COLUMNS: tuple[Column, ...] = (
@@ -77,7 +78,7 @@ class StragglingJob(NamedTuple):
     saving_percent: float
 
 
-class Emulation:
+class Emulation(ValueEquality):
     """The energy of a job of equal pipelines. ``emulate`` gives one.
 
     Attributes:

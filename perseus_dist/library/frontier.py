@@ -19,6 +19,7 @@ from perseus_dist.planning.frontier import frontier as core
 from perseus_dist.planning.frontier import plan as core_plan
 from perseus_dist.planning.frontier.frontier_csv import write_frontier_csv
 from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, frontier_npz, save_frontier
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import FloatArray, j_from_uj, s_from_ps
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Frontier:
+class Frontier(ValueEquality):
     """Plans from the fastest iteration to that of least energy, and the exact bound below which no plan can be.
 
     ``plan`` makes one, ``load_frontier`` reads one. Energies are those of one pipeline, all its GPUs drawing blocking

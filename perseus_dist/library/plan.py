@@ -11,6 +11,7 @@ from perseus_dist.library.plan_table import format_plans, html_plans, interval_n
 from perseus_dist.planning.frontier import plan as core
 from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, frontier_npz
 from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import j_from_uj, s_from_ps
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class PlannedInstruction(NamedTuple):
     energy_j: float
 
 
-class Plan:
+class Plan(ValueEquality):
     """A clock for every instruction of an iteration. ``Frontier.at`` gives one.
 
     Energies are those of one pipeline, all its GPUs drawing blocking power until the iteration ends, or until that of

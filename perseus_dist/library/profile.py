@@ -24,7 +24,7 @@ _COLUMNS: tuple[Column, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
 class Profile(core.Profile):
     """Time [s] and energy [J] of every instruction of every stage, at each clock [MHz] that was tried.
 

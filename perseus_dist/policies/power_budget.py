@@ -52,8 +52,9 @@ class Shares:
     Attributes:
         points: (num_members) of each member's operating points.
         power_w: [W] of all together.
-        cap_w: [W] that they may draw.
-        least_power_w: [W] that they draw at their slowest; where the cap is below, they run there, over the cap.
+        cap_w: [W] the cap.
+        usable_w: [W] that they may draw: the cap less the guard band.
+        least_power_w: [W] that they draw at their slowest; where ``usable_w`` is less, they run there.
         cost: The sum of weighted slowdowns, or the largest.
         cost_bound: No choice of plans within the cap has a lower one; that of the slowest where the cap cannot be met.
         slowdown_per_w: By which the sum of weighted slowdowns would fall for each watt more; 0 where none is slowed.
@@ -62,6 +63,7 @@ class Shares:
     points: tuple[int, ...]
     power_w: float
     cap_w: float
+    usable_w: float
     least_power_w: float
     cost: float
     cost_bound: float
@@ -69,8 +71,8 @@ class Shares:
 
     @property
     def is_met(self) -> bool:
-        """Whether the cap is kept."""
-        return self.power_w <= self.cap_w * (1 + 1e-12)
+        """Whether the cap is kept, and the guard band below it."""
+        return self.power_w <= self.usable_w * (1 + 1e-12)
 
 
 def share_power(
@@ -124,6 +126,7 @@ def share_power(
         points=tuple(chosen),
         power_w=sum(points.powers_w[k] for points, k in zip(allowed, chosen, strict=True)),
         cap_w=cap_w,
+        usable_w=usable_w,
         least_power_w=least_power_w,
         cost=cost,
         cost_bound=min(bound, cost),

@@ -68,7 +68,7 @@ class Outcome:
     Attributes:
         jobs: (num_works).
         peak_w: [W] the most that they drew together.
-        over_s: [s] in which they drew more than a cap.
+        over_s: [s] in which they drew more than a cap less its guard band.
     """
 
     jobs: tuple[JobOutcome, ...]
@@ -146,17 +146,24 @@ def follow_policies(
     return _play(works, slots, caps, choose, keeps_caps=True, guard_band=guard_band)
 
 
-def always_fastest(works: Sequence[Work], slots: Sequence[Slot], caps: Sequence[Cap] = ()) -> Outcome:
+def always_fastest(
+    works: Sequence[Work], slots: Sequence[Slot], caps: Sequence[Cap] = (), *, guard_band: float = 0.0
+) -> Outcome:
     """All jobs at the fastest of their plans, T_min; caps are not kept, and it is counted for how long.
 
     Raises:
         PlanningError: As ``follow_policies``.
     """
-    return _play(works, slots, caps, lambda job, *_: [_at(works[job].member.points, 0)])
+    return _play(works, slots, caps, lambda job, *_: [_at(works[job].member.points, 0)], guard_band=guard_band)
 
 
 def constant_paces(
-    works: Sequence[Work], slots: Sequence[Slot], finishes_s: Sequence[float], caps: Sequence[Cap] = ()
+    works: Sequence[Work],
+    slots: Sequence[Slot],
+    finishes_s: Sequence[float],
+    caps: Sequence[Cap] = (),
+    *,
+    guard_band: float = 0.0,
 ) -> Outcome:
     """Each job at the constant pace that finishes when it should; caps are not kept, and it is counted for how long.
 
@@ -165,6 +172,7 @@ def constant_paces(
         slots: The horizon.
         finishes_s: (num_works) [s] from its begin.
         caps: To count by.
+        guard_band: Share of each cap to count as above it.
 
     Raises:
         PlanningError: As ``follow_policies``.
@@ -174,7 +182,7 @@ def constant_paces(
     for work, finish_s in zip(works, finishes_s, strict=True):
         alone = constant_pace(work.member.points, [Slot(duration_s=finish_s, price=1.0)], work.iterations, finish_s)
         draws.append(_Draw(math.inf, alone.iterations / alone.finish_s, alone.energy_j / alone.finish_s))
-    return _play(works, slots, caps, lambda job, *_: [draws[job]])
+    return _play(works, slots, caps, lambda job, *_: [draws[job]], guard_band=guard_band)
 
 
 def _check(works: Sequence[Work], slots: Sequence[Slot], caps: Sequence[Cap]) -> None:
@@ -232,7 +240,8 @@ def _play(
             next_s = min(at_s for at_s in changes_s if at_s - now_s > _LEAST_S)
             power_w = sum(draw.power_w for draw in draws.values())
             peak_w = max(peak_w, power_w)
-            over_s += next_s - now_s if cap_w is not None and power_w > cap_w * (1 + 1e-9) else 0.0
+            is_over = cap_w is not None and power_w > cap_w * (1 - guard_band) * (1 + 1e-9)
+            over_s += next_s - now_s if is_over else 0.0
             for job, draw in draws.items():
                 drawn_j = draw.power_w * (next_s - now_s)
                 left[job] -= draw.rate * (next_s - now_s)

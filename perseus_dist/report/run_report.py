@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.output_file import replace_file
 from perseus_dist.report.analysis.figures import RunReport, build_report
 from perseus_dist.report.analysis.summary import summary_text
 from perseus_dist.report.page.page import run_page
@@ -55,7 +55,7 @@ def write_report(report: RunReport, folder: Path) -> RunReport:
         if content is None:
             (folder / name).unlink(missing_ok=True)
         else:
-            write_output(folder / name, content)
+            replace_file(folder / name, content)
     return report
 
 

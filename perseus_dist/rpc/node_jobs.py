@@ -27,7 +27,7 @@ from pathlib import Path
 
 from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.errors import PerseusError
-from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.output_file import replace_file
 from perseus_dist.rpc.state_folder import default_state_dir
 
 RENDEZVOUS_PREFIX = "perseus-"
@@ -131,7 +131,7 @@ def register_job(job_id: str, rendezvous: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     entry = folder / f"{_boot_id()}-{secrets.token_hex(4)}.json"
     document = {"job": job_id, "host": os.uname().nodename, "rendezvous": str(rendezvous.absolute())}
-    write_output(entry, json.dumps(document).encode())
+    replace_file(entry, json.dumps(document).encode())
     return entry
 
 

@@ -23,7 +23,7 @@ from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import OutputError
 from perseus_dist.messages.from_agent import IterationReport
 from perseus_dist.messages.terms import Gpu
-from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.output_file import replace_file
 from perseus_dist.runlog.file_names import EVENTS_FILE, FRONTIER_FILE, JOB_FILE, PROFILE_FILE, timeline_file
 from perseus_dist.runlog.iteration_log import IterationLog
 from perseus_dist.runlog.timed_iteration import TimedIteration
@@ -85,7 +85,7 @@ class ReportFolder:
 
     def replace(self, name: str, text: str) -> None:
         """Write a file that appears whole or not at all."""
-        self._try(lambda: write_output(self._path / name, text.encode()))
+        self._try(lambda: replace_file(self._path / name, text.encode()))
 
     def _begin(self, num_ranks: int) -> None:
         self._path.mkdir(parents=True, exist_ok=True)

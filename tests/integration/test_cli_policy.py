@@ -47,6 +47,13 @@ def test_a_budget_is_shared(frontier: str, capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     assert "the cap cannot be kept: at their slowest these jobs draw" in out
     assert "a " in out
+    least_w = float(str(shown(capsys, "policy", "share", *jobs, "--watts", "100")["least_power_w"]))
+    banded = (*jobs, "--watts", str(1.05 * least_w), "--guard-band", "0.3")
+    assert main(["policy", "share", *banded]) == 1
+    assert "the cap cannot be kept with a guard band of 30 %" in capsys.readouterr().out
+    assert shown(capsys, "policy", "share", *banded)["is_met"] is False
+    assert main(["policy", "simulate", *banded, "--iterations", "100", "--hours", "1"]) == 1
+    assert "the caps cannot be kept with a guard band of 30 % for" in capsys.readouterr().out
 
 
 def test_a_job_follows_a_price(frontier: str, signal: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,12 @@
 """``perseus-dist token`` and ``audit`` with a real planner."""
 
 import json
+import shlex
+import stat
+import subprocess
+import sys
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -95,6 +100,47 @@ def test_a_refusal_is_one_line_and_makes_nothing(command: Command, arguments: li
     assert (code, said.count("\n")) == (2, 1)
     assert reason in said
     assert command("token", "list", "--json") == before
+
+
+def test_a_token_is_written_into_a_new_file_alone(command: Command, tmp_path: Path) -> None:
+    other = tmp_path / "other.token"
+    assert command("token", "create", "other", "--role", "view", "--out", str(other))[0] == 0
+    kept = other.read_text()
+    (tmp_path / "link").symlink_to(other)
+    before = command("token", "list", "--json")
+    for place in (other, tmp_path / "link", command.operator):
+        code, said = command("token", "create", "over", "--role", "view", "--out", str(place))
+        assert (code, said.count("\n")) == (2, 1)
+        assert f"--out {place}: saw " in said
+    assert command("token", "list", "--json") == before
+    assert other.read_text() == kept
+
+
+@pytest.mark.parametrize("options", ["", "--json", "--out /dev/full", "--out /dev/stdout"])
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", "> >(exec 0<&-; sleep 1)"])
+def test_a_token_that_is_not_handed_over_is_revoked(served: Planner, options: str, redirection: str) -> None:
+    name = "lost-" + sha256(f"{options}{redirection}".encode()).hexdigest()[:12]
+    reach = f"--planner {served.address} --token-file {shlex.quote(str(served.folder / 'state' / 'operator-token'))}"
+    program = f"{shlex.quote(sys.executable)} -m perseus_dist token"
+    line = f"{program} create {name} --role view {reach} {options} {redirection}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"{name}: its token could not be handed over (" in done.stderr
+    assert "and is revoked; make one of another name" in done.stderr
+    listed = subprocess.run(["bash", "-c", f"{program} list {reach}"], capture_output=True, text=True, check=True)
+    (row,) = (row for row in listed.stdout.splitlines() if row.startswith(name))
+    assert " revoked " in row
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
+
+
+def test_a_token_in_a_file_counts_whoever_reads_that_it_does(served: Planner, tmp_path: Path) -> None:
+    reach = f"--planner {served.address} --token-file {shlex.quote(str(served.folder / 'state' / 'operator-token'))}"
+    program, file = f"{shlex.quote(sys.executable)} -m perseus_dist", shlex.quote(str(tmp_path / "file.token"))
+    line = f"{program} token create in-a-file --role view {reach} --out {file} >/dev/full"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "standard output cannot be written" in done.stderr) == (2, True)
+    line = f"{program} jobs --planner {served.address} --token-file {file}"
+    assert subprocess.run(["bash", "-c", line], capture_output=True, check=False).returncode == 0
 
 
 def test_what_happened_can_be_narrowed(command: Command) -> None:

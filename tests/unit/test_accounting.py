@@ -157,6 +157,55 @@ def test_a_run_that_would_hold_up_its_reader_is_passed_over(tmp_path: Path, name
     assert main(["accounting", "--finish", str(tmp_path)]) == 2
 
 
+def test_records_that_cannot_be_read_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However a record is damaged: one sentence with how many and why, and the others are counted."""
+    content = write_record(tmp_path, RECORD).read_bytes()
+    begin = json.loads(content)
+    damaged = {
+        "empty": b"",
+        "half": content[: len(content) // 2],
+        "bytes": b"\xff\xfe" + content,
+        "list": b"[]",
+        "other": b'{"job_id": 1}',
+        "negative": json.dumps({**begin, "num_gpus": -1}).encode(),
+        "giant": b" " * (MAX_BYTES + 1),
+        "deep": b"[" * 100_000,
+    }
+    for number, (name, data) in enumerate(damaged.items(), 1):
+        (tmp_path / f"energy-{name}.json").write_bytes(data)
+        assert main(["accounting", "--records", str(tmp_path), "--csv"]) == 0
+        said = capsys.readouterr()
+        assert said.out.splitlines()[1].startswith("ada,1,")
+        assert said.err.startswith(f"perseus-dist: {number} unreadable and not counted: {tmp_path}/energy-")
+        assert said.err.count("\n") == 1
+    assert main(["accounting", "--records", str(tmp_path), "--json"]) == 0
+    said = capsys.readouterr()
+    skipped = json.loads(said.out)["skipped"]
+    assert len(skipped) == len(damaged)
+    assert all(one.endswith(")") for one in skipped)
+    assert said.err.endswith("; and 3 more\n")
+    assert main(["accounting", "--line", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert (said.out.count("\n"), said.err.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("what", ["job.json", "pipe", "folder\x1b[2J"])
+def test_runs_that_cannot_be_read_are_said_to(tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_run(tmp_path)
+    if what == "job.json":
+        (tmp_path / what).write_text("{")
+    elif what == "pipe":
+        os.mkfifo(tmp_path / "rank-9.jsonl")
+    else:
+        (tmp_path / what).mkdir()
+        (tmp_path / what / "energy-x.json").touch()
+    assert main(["accounting", "--records", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("perseus-dist: 1 unreadable and not counted: ")
+    assert str(tmp_path) in said
+    assert said.removesuffix("\n").isprintable()
+
+
 def test_texts_of_users_do_nothing_to_a_terminal_or_a_spreadsheet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

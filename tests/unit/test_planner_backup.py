@@ -45,6 +45,27 @@ def loaded(folder: Path) -> dict[str, list[object]]:
     return {job_id: list(facts) for job_id, facts in store.load().items()}
 
 
+def test_a_backup_replaces_backups_alone(state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither devices and pipes, nor the file beside it that would hold the rights; a link's target is replaced."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    (tmp_path / "letter.access").write_text("Dear Ada")
+    (tmp_path / "linked.access").symlink_to("letter.access")
+    (tmp_path / "piped.access").symlink_to("pipe")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for name in ("pipe", "null", "letter", "linked", "piped"):
+        assert main(["state", "backup", str(tmp_path / name), "--state-dir", str(state_dir)]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert (tmp_path / "letter.access").read_text() == "Dear Ada"
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    (tmp_path / "link").symlink_to("backup.sqlite")
+    for _ in range(2):
+        assert main(["state", "backup", str(tmp_path / "link"), "--state-dir", str(state_dir)]) == 0
+        assert (tmp_path / "link").is_symlink()
+    assert inspect(tmp_path / "backup.sqlite").jobs == JOBS
+
+
 def test_a_backup_comes_back_as_it_was_and_what_was_there_is_kept(state_dir: Path, tmp_path: Path) -> None:
     backup = tmp_path / "backup.sqlite"
     assert back_up(state_dir, backup).jobs == JOBS

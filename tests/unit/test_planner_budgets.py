@@ -70,6 +70,11 @@ def test_a_cap_that_cannot_be_kept_is_said() -> None:
     assert "the cap of 100 W cannot be kept: 120 W are planned" in state.troubles[0]
     assert state.troubles[1] == "nothing is known of the power of d, which is not counted"
     assert state.measured_w is None
+    banded = share_budget(
+        replace(HALL, watts=150.0, guard_band=0.3), (150.0, ""), [demand("a"), demand("b"), demand("c")]
+    )
+    assert not banded.is_met
+    assert "the cap of 150 W, 105 W with its guard band, cannot be kept: 120 W are planned" in banded.troubles[0]
 
 
 def test_a_load_target_counts_while_it_lasts() -> None:

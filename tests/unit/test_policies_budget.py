@@ -109,6 +109,11 @@ def test_what_cannot_be_met_is_said_and_floors_and_the_guard_band_are_kept(point
     cap_w = 0.9 * points.full_power_w
     assert share_power([member], cap_w, guard_band=0.05).power_w <= 0.95 * cap_w
     whole = Member(name="b", points=OperatingPoints.at_full_power(full_time_s=1.0, full_power_w=500.0))
+    for beside in (0.0, 0.01, 0.3, 0.9):  # a cap that is kept by itself, and not with its guard band
+        tight = share_power([whole], 500.0 / (1 - beside) * 1.001, guard_band=beside)
+        assert tight.is_met
+        over = share_power([whole], 500.0 / (1 - beside) * 0.999, guard_band=beside)
+        assert (over.is_met, over.power_w) == (False, 500.0)
     both = share_power([member, whole], 500.0 + points.powers_w[0])
     assert both.points == (0, 0)
     assert both.cost == both.slowdown_per_w == 0.0

@@ -1,6 +1,7 @@
 """Policies played over a horizon, held against the functions for one job and against what they promise."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,14 @@ def test_what_cannot_be_kept_is_counted() -> None:
     found = follow_policies([work(6000)], slots, [half], follows_prices=False)
     assert found.over_s == pytest.approx(1.5 * HOUR_S)
     assert found.jobs[0].done == pytest.approx(6000)
+    just = replace(half, watts=1.01 * POINTS.powers_w[-1])
+    assert follow_policies([work(6000)], slots, [just], follows_prices=False).over_s == 0
+    for way in (
+        follow_policies([work(6000)], slots, [just], follows_prices=False, guard_band=0.1),
+        constant_paces([work(6000)], slots, [4 * HOUR_S], [just], guard_band=0.1),
+        always_fastest([work(6000)], slots, [just], guard_band=0.1),
+    ):
+        assert way.over_s == pytest.approx(1.5 * HOUR_S)
     late = follow_policies([work(1e5)], slots)
     assert late.finish_s is None
     assert late.jobs[0].done == pytest.approx(4 * HOUR_S / TIMES_S[0])

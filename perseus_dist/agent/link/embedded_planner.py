@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import PerseusError
-from perseus_dist.planning.output_file import write_output
+from perseus_dist.planning.output_file import replace_file
 from perseus_dist.rpc.node_jobs import (
     RENDEZVOUS_PREFIX,
     SHARED_PORT_FILE,
@@ -67,8 +67,7 @@ class EmbeddedPlanner:
         self._entry = self._register(spec.job_id)
         self._state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX, dir=self.folder))
         for name, content in found_by.items():
-            write_output(self._state / name, content)
-            (self._state / name).chmod(0o600)
+            replace_file(self._state / name, content, mode=0o600)
         self._address_file = address_file(self.folder, spec.job_id)
         self._address_file.unlink(missing_ok=True)  # of an earlier run
         self._command = [sys.executable, "-P", "-m", "perseus_dist", "planner", "--embedded"]

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-from pathlib import Path
 
 from perseus_dist.cli.jobs.job_arguments import add_job_argument
 from perseus_dist.cli.jobs.planner_client import TIMEOUT_S, PlannerCallError, add_planner_arguments, planner_calls
-from perseus_dist.planning.output_file import write_output
+from perseus_dist.cli.output_option import Output
+from perseus_dist.planning.output_file import check_writable, write_output
 
 _EPILOG = """\
 example:
@@ -28,8 +28,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_job_argument(parser)
-    parser.add_argument("--profile", type=Path, metavar="FILE.csv", help="write the measured profile")
-    parser.add_argument("--frontier", type=Path, metavar="FILE.csv", help="write times and energies of all plans")
+    parser.add_argument("--profile", action=Output, metavar="FILE.csv", help="write the measured profile")
+    parser.add_argument("--frontier", action=Output, metavar="FILE.csv", help="write times and energies of all plans")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_planner_arguments(parser)
     parser.set_defaults(run=run)
@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
             raise PlannerCallError(
                 f"{option} {path}: saw {path.suffix}, but what is written is CSV; name a file that ends in .csv"
             )
+        if path is not None:
+            check_writable(path)
     with planner_calls(args) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
         from perseus_dist.runlog.frontier_csv import frontier_csv

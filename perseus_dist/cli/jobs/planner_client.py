@@ -76,6 +76,7 @@ def add_planner_arguments(parser: argparse.ArgumentParser, which: str = _WHICH) 
     group.add_argument("--tls-ca", type=Path, metavar="PEM", help="speak TLS, and trust this authority alone")
     group.add_argument("--tls-cert", type=Path, metavar="PEM", help="our certificate, for a planner that asks for one")
     group.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
+    parser.set_defaults(find_token=token_path)
 
 
 def find_planner(args: argparse.Namespace) -> Endpoint:

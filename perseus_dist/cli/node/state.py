@@ -75,10 +75,11 @@ def run_backup(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: There is no state, or no backup could be written.
     """
-    from perseus_dist.planner.access.rights_backup import back_up_rights
+    from perseus_dist.planner.access.rights_backup import back_up_rights, check_rights_place
     from perseus_dist.planner.store.backup import back_up
     from perseus_dist.planner.store.state_dir import RIGHTS
 
+    check_rights_place(args.file)
     contents = back_up(_state_dir(args), args.file)
     rights = back_up_rights(_state_dir(args) / RIGHTS, args.file)
     beside = f"; tokens' roles and the audit record: {rights}" if rights else ""

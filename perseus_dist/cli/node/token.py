@@ -5,7 +5,6 @@ import json
 import re
 import time
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseus_dist.cli.jobs.job_arguments import name
@@ -17,12 +16,14 @@ from perseus_dist.cli.jobs.planner_client import (
     planner_calls,
 )
 from perseus_dist.cli.node.duration_option import duration_s
-from perseus_dist.planner.access.private_file import write_private
-from perseus_dist.planning.output_file import check_writable
+from perseus_dist.cli.output_option import Output
+from perseus_dist.errors import OutputError, PerseusError
+from perseus_dist.planning.output_file import check_writable, write_output
 
 if TYPE_CHECKING:
     from perseus_dist.library.tables import Column
     from perseus_dist.rpc.v1 import planner_pb2 as pb
+    from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 _EPILOG = """\
 example:
@@ -50,6 +51,7 @@ example:
 
 It counts no more at once, also for those who watch a job; ranks that are attached stay until their stream ends.
 """
+_PRIVATE = 0o600
 _ROLES = ("view", "operate", "admin")
 _COLUMNS: "tuple[Column, ...]" = (
     ("name", "name", "s"),
@@ -90,7 +92,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     create.add_argument("--expires", type=duration_s, metavar="TIME", help="from now, as in 12h or 30d; default: never")
     create.add_argument("--certificate", metavar="NAME", help="common name or subject alternative name of clients")
-    create.add_argument("--out", type=Path, metavar="FILE", help="write the token there, for its owner alone")
+    create.add_argument(
+        "--out", action=Output, metavar="FILE", help="write the token into a new file, for its owner alone"
+    )
     create.set_defaults(run=run_create)
     listing = actions.add_parser(
         "list", help="list all", description="List named tokens.", epilog=_LIST_EPILOG, formatter_class=form
@@ -106,10 +110,22 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         add_planner_arguments(action, NODE_PLANNER)
 
 
+class TokenError(PerseusError):
+    """A token that would be lost, or has been."""
+
+
 def run_create(args: argparse.Namespace) -> int:
-    """Make one."""
+    """Make one; it is revoked if its token cannot be handed over.
+
+    Raises:
+        TokenError: A file is there already, which may hold another token, or the token could not be handed over.
+        OutputError: The file cannot be written.
+        PlannerCallError: The planner cannot be reached, or refuses.
+    """
     if args.out is not None:
-        check_writable(args.out)  # a token that cannot be kept would be lost
+        check_writable(args.out)
+        if args.out.is_file() and args.out.stat().st_size:  # it may hold a token that nothing else holds
+            raise TokenError(f"--out {args.out}: saw a file, expected a new one; name another, or remove that one")
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -121,15 +137,46 @@ def run_create(args: argparse.Namespace) -> int:
             valid_for_s=args.expires or 0,
         )
         made = planner.CreateToken(request, timeout=TIMEOUT_S, metadata=metadata)
-    if args.out is not None and made.token:
-        write_private(args.out, f"{made.token}\n")
-    token = "" if args.out is not None else made.token
-    if args.json:
-        print(json.dumps(_document(made.grant) | ({"token": token} if token else {})))
-    else:
-        kept = f"; its token is in {args.out}" if args.out is not None and made.token else ""
-        print(token or f"{made.grant.name}: {made.grant.role}, {_jobs(made.grant)}{kept}")
+        try:
+            _hand_over(made, args)
+        except BaseException as error:
+            is_revoked = _revoke_if_possible(planner, made, metadata)
+            if not isinstance(error, OSError | OutputError):
+                raise
+            done = "is revoked" if is_revoked else f"counts; revoke it by 'perseus-dist token revoke {args.name}'"
+            raise TokenError(
+                f"{args.name}: its token could not be handed over ({getattr(error, 'strerror', error)}), and {done}; "
+                "make one of another name"
+            ) from None
+    if args.out is not None or not made.token:
+        kept = f"; its token is in {args.out}" if made.token else ""
+        text = f"{made.grant.name}: {made.grant.role}, {_jobs(made.grant)}{kept}"
+        print(json.dumps(_document(made.grant)) if args.json else text)
     return 0
+
+
+def _hand_over(made: "pb.CreateTokenResponse", args: argparse.Namespace) -> None:
+    """Write or print the token, which this process alone has now."""
+    if not made.token:
+        return
+    if args.out is not None:
+        write_output(args.out, f"{made.token}\n".encode(), mode=_PRIVATE)
+    else:
+        print(json.dumps(_document(made.grant) | {"token": made.token}) if args.json else made.token, flush=True)
+
+
+def _revoke_if_possible(
+    planner: "PlannerStub", made: "pb.CreateTokenResponse", metadata: tuple[tuple[str, str], ...]
+) -> bool:
+    import grpc
+
+    from perseus_dist.rpc.v1 import planner_pb2 as pb
+
+    try:
+        planner.RevokeToken(pb.RevokeTokenRequest(name=made.grant.name), timeout=TIMEOUT_S, metadata=metadata)
+    except grpc.RpcError:
+        return False
+    return True
 
 
 def run_list(args: argparse.Namespace) -> int:

@@ -2,8 +2,8 @@
 
 import argparse
 import json
-from pathlib import Path
 
+from perseus_dist.cli.output_option import Output
 from perseus_dist.cli.planning.deadline_option import (
     add_deadline_arguments,
     add_fastest_argument,
@@ -43,7 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     group.add_argument(
         "--straggler-s", type=positive_number, metavar="T'", help="iteration time of a straggler, in seconds"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the plan into this JSON file")
+    parser.add_argument("--out", action=Output, metavar="FILE", help="write the plan into this JSON file")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 from perseus_dist.errors import OutputError
 from perseus_dist.planning.frontier.frontier import Progress
+from perseus_dist.planning.output_file import move_output
 
 
 @contextmanager
@@ -40,9 +41,9 @@ def staged_output(folder: Path, names: Collection[str]) -> Iterator[Path]:
         yield staging
         for name in names:
             if (staging / name).exists():
-                (staging / name).replace(folder / name)
-            else:
-                (folder / name).unlink(missing_ok=True)
+                move_output(staging / name, folder / name)
+            elif (folder / name).is_file():
+                (folder / name).unlink()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from perseus_dist.cli.output_option import Output
 from perseus_dist.cli.planning.deadline_option import (
     add_deadline_arguments,
     add_fastest_argument,
@@ -85,7 +86,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="a clock for each instruction, for each rank and phase (warm-up, steady state, cool-down), or for each "
         "rank (default: instruction)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the results into this folder")
+    parser.add_argument("--out", action=Output, names=RESULTS, metavar="DIR", help="write the results into this folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 

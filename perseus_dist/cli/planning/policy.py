@@ -109,6 +109,7 @@ def _run_share(args: argparse.Namespace) -> int:
             "jobs": rows,
             "power_w": shares.power_w,
             "cap_w": shares.cap_w,
+            "usable_w": shares.usable_w,
             "least_power_w": shares.least_power_w,
             "objective": str(args.objective),
             "weighted_slowdown": shares.cost,
@@ -128,11 +129,12 @@ def _run_share(args: argparse.Namespace) -> int:
     print(format_table(columns, rows))
     what = "largest" if args.objective is Objective.MAX_MIN else "sum of"
     print(
-        f"{shares.power_w:,.0f} W of {shares.cap_w:,.0f} W; {what} weighted slowdowns {100 * shares.cost:.3f} %, "
+        f"{shares.power_w:,.0f} W of {shares.usable_w:,.0f} W; {what} weighted slowdowns {100 * shares.cost:.3f} %, "
         f"at best {100 * shares.cost_bound:.3f} %"
     )
     if not shares.is_met:
-        print(f"the cap cannot be kept: at their slowest these jobs draw {shares.least_power_w:,.0f} W")
+        band = f" with a guard band of {100 * args.guard_band:g} %" if args.guard_band else ""
+        print(f"the cap cannot be kept{band}: at their slowest these jobs draw {shares.least_power_w:,.0f} W")
     return 0 if shares.is_met else 1
 
 

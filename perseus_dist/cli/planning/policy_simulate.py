@@ -95,8 +95,8 @@ def _run(args: argparse.Namespace) -> int:
     )
     finishes_s = [horizon_s if job.finish_s is None else job.finish_s for job in policies.jobs]
     ways = {
-        "always T_min": always_fastest(works, slots, caps),
-        "constant": constant_paces(works, slots, finishes_s, caps),
+        "always T_min": always_fastest(works, slots, caps, guard_band=args.guard_band),
+        "constant": constant_paces(works, slots, finishes_s, caps, guard_band=args.guard_band),
         "policies": policies,
     }
     is_kept = policies.finish_s is not None and not policies.over_s
@@ -115,7 +115,8 @@ def _run(args: argparse.Namespace) -> int:
         if job.finish_s is None:
             print(f"{job.name}: {job.done:,.0f} of {work.iterations:,.0f} iterations are done in {args.hours:g} hours")
     if policies.over_s:
-        print(f"the caps cannot be kept for {policies.over_s / 3600:.2f} hours: jobs are at their slowest then")
+        band = f" with a guard band of {100 * args.guard_band:g} %" if args.guard_band else ""
+        print(f"the caps cannot be kept{band} for {policies.over_s / 3600:.2f} hours: jobs are at their slowest then")
     return 0 if is_kept else 1
 
 

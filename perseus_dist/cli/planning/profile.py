@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perseus_dist.cli.number_options import whole
+from perseus_dist.cli.output_option import Output
 from perseus_dist.cli.planning.blocking_option import add_blocking_argument, blocking_uw_from_args
 from perseus_dist.errors import OutputError, ProfileError
 from perseus_dist.planning.output_file import write_output
@@ -71,7 +72,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     show.add_argument(
         "--stage", type=whole(0, MAX_STAGE, "a stage: 0, 1, 2, ..."), metavar="N", help="show this stage only"
     )
-    show.add_argument("--out", type=Path, metavar="FILE", help="draw the cost curves into this .svg or .png file")
+    show.add_argument("--out", action=Output, metavar="FILE", help="draw the cost curves into this .svg or .png file")
     show.add_argument("--json", action="store_true", help="print one JSON object")
     show.set_defaults(run=run)
 

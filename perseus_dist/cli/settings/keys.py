@@ -20,6 +20,7 @@ ALIASES = {
 _OF_ONE_START = ("embedded", "cache", "job", "share")
 """Options of a planner inside a job: the agent gives them, and no file changes a job's own planner."""
 _PATHS = ("DIR", "FILE", "PATH", "PEM")
+_ENDINGS = (".csv", ".npz", ".prom")
 
 
 def section_of(command: str, parser: argparse.ArgumentParser) -> str | None:
@@ -61,8 +62,9 @@ def is_switch(action: argparse.Action) -> bool:
 
 
 def is_path(action: argparse.Action) -> bool:
-    """Whether the option's value names a file or folder."""
-    return action.metavar in _PATHS
+    """Whether the value of an option or argument names a file or folder."""
+    metavar = str(action.metavar)
+    return metavar in _PATHS or metavar.endswith(_ENDINGS)
 
 
 def _has_one_value(action: argparse.Action) -> bool:

@@ -1,10 +1,8 @@
 """Files for the planner's user alone, such as tokens."""
 
-import os
-from contextlib import suppress
 from pathlib import Path
 
-from perseus_dist.errors import OutputError
+from perseus_dist.planning.output_file import replace_file
 
 
 def write_private(path: Path, content: str | bytes) -> None:
@@ -13,16 +11,4 @@ def write_private(path: Path, content: str | bytes) -> None:
     Raises:
         OutputError: The folder is missing or cannot be written to.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)  # of a crashed process that had our number
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content.encode("ascii") if isinstance(content, str) else content)
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}); expected a file name in an existing, writable folder"
-        ) from error
+    replace_file(path, content.encode("ascii") if isinstance(content, str) else content, mode=0o600)

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import time
 from contextlib import closing, suppress
 from pathlib import Path
@@ -9,6 +10,25 @@ from pathlib import Path
 from perseus_dist.planner.access.access_database import RightsDatabaseError, check_access_database
 
 _SUFFIX = ".access"
+_MAGIC = b"SQLite format 3\0"
+
+
+def check_rights_place(backup: Path) -> None:
+    """Refuse a backup of jobs beside which there is a file that is no backup of rights, and would be lost.
+
+    Raises:
+        RightsDatabaseError: There is one, or it cannot be looked at.
+    """
+    copy = _beside(backup)
+    try:
+        status = copy.lstat()
+        is_ours = stat.S_ISREG(status.st_mode) and (not status.st_size or copy.read_bytes().startswith(_MAGIC))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RightsDatabaseError(f"{copy}: cannot be looked at ({error.strerror})") from error
+    if not is_ours:
+        raise RightsDatabaseError(f"{copy}: is there and is no backup of rights; name another file for the backup")
 
 
 def back_up_rights(database: Path, backup: Path) -> Path | None:

@@ -100,8 +100,9 @@ class BudgetState:
         """A sentence for whatever of the budget is not kept."""
         found = []
         if not self.is_met:
+            band = f", {self.usable_w:,.0f} W with its guard band," if self.budget.guard_band else ""
             found.append(
-                f"the cap of {self.cap_w:,.0f} W cannot be kept: {self.planned_w:,.0f} W are planned, and "
+                f"the cap of {self.cap_w:,.0f} W{band} cannot be kept: {self.planned_w:,.0f} W are planned, and "
                 f"{self.least_w:,.0f} W is the least that its jobs can draw within their limits"
             )
         if self.unknown:

@@ -21,7 +21,6 @@ from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.own_address import own_address
-from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.access.shared_port import SharedPort, keep_shared_port, load_shared_port
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
 from perseus_dist.planner.job.job_policy import Policy
@@ -41,6 +40,7 @@ from perseus_dist.planner.store.lease_table import LeaseTable
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.planner.worker.shared_planning import SharedPlanning
+from perseus_dist.planning.output_file import write_output
 from perseus_dist.rpc.connection import SERVICE
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
 
@@ -285,7 +285,7 @@ def _tell_address(
             told["token"] = config.operator_token
         if shared is not None:
             told["shared"] = {"address": shared.address, "certificate": shared.certificate}
-        write_private(config.address_file, json.dumps(told) + "\n")
+        write_output(config.address_file, json.dumps(told).encode() + b"\n", mode=0o600)
 
 
 async def _share_jobs(jobs: Jobs, store: Store, leases: LeaseTable) -> None:

@@ -55,7 +55,7 @@ def back_up(state_dir: Path, target: Path) -> Contents:
 
     Args:
         state_dir: Of a planner, running or not; stays as it is.
-        target: Private to its owner (0600); an earlier backup is replaced.
+        target: Private to its owner (0600); an earlier backup is replaced, also one that a link leads to.
 
     Raises:
         BackupError: There is no database, it is damaged, or the target cannot be written or is another file.
@@ -63,6 +63,7 @@ def back_up(state_dir: Path, target: Path) -> Contents:
     """
     source = state_dir / DATABASE
     _check_target(source, target)
+    target = Path(os.path.realpath(target))
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         contents = _copy_whole(source, unfinished)
@@ -209,6 +210,8 @@ def _check_target(source: Path, target: Path) -> None:
             raise BackupError(f"{target}: its folder is missing; name a file in one that is there")
         if target.is_dir():
             raise BackupError(f"{target}: is a folder; name a file in it")
+        if target.exists() and not target.is_file():
+            raise BackupError(f"{target}: is a device, a pipe or a socket, which keeps no backup; name a file")
         is_there = target.exists() and target.stat().st_size > 0
         if not source.exists():
             raise BackupError(_why_missing(source))

@@ -20,6 +20,7 @@ from perseus_dist.errors import PlanningError
 from perseus_dist.planning.frontier.problem import PlanningProblem
 from perseus_dist.planning.frontier.replay import Execution, replay, replay_all_max
 from perseus_dist.planning.schedule.granularity import Granularity
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import PS_PER_NS, PS_PER_S, FloatArray, IntArray, energy_uj
 
 Progress = Callable[[str, float], bool]
@@ -69,7 +70,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Frontier:
+class Frontier(ValueEquality):
     """Realised plans, ascending in time and falling in effective energy, and the bound they are held against.
 
     Attributes:
@@ -107,6 +108,13 @@ class Frontier:
         best_before = np.minimum.accumulate(np.concatenate(([np.iinfo(np.int64).max], total_uj[:-1])))
         object.__setattr__(self, "total_uj", total_uj)
         object.__setattr__(self, "deadline_points", np.flatnonzero(total_uj < best_before))
+
+    def _value(self) -> object:
+        """The problem as it was given, and the plans; not how long planning took."""
+        problem = self.problem
+        given = (problem.dag.schedule, problem.dag.timed, problem.curves, problem.blocking_uw, problem.tensor_parallel)
+        plans = (self.time_ps, self.effective_uj, self.clock_indices, self.bound)
+        return given, self.switch_latency_ps, self.granularity, plans
 
     @property
     def fastest_ps(self) -> int:

@@ -10,13 +10,14 @@ from perseus_dist.planning.frontier.problem import PlanningProblem
 from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.frontier.saving_interval import SavingInterval, saving_intervals
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import energy_uj, j_from_uj, ms_from_ps, s_from_ps, w_from_uw
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Plan:
+class Plan(ValueEquality):
     """One iteration under chosen clocks. Energies count until its end, or until a straggler's if that is later.
 
     Attributes:
@@ -30,6 +31,10 @@ class Plan:
     deadline_ps: int
     t_prime_ps: int = 0
     execution: Execution
+
+    def _value(self) -> object:
+        """Clocks on a frontier, and who is waited for; whatever deadline they were chosen for."""
+        return self.frontier, self.execution.clocks_mhz, self.t_prime_ps
 
     @property
     def until_ps(self) -> int:

@@ -125,7 +125,7 @@ def saving_intervals(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Drawn:
     """A profile that may be the true one: of clocks that were measured, and of clocks that a plan has chosen."""
 

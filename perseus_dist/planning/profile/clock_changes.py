@@ -12,11 +12,12 @@ import numpy as np
 
 from perseus_dist.planning.profile.profile_csv import Row
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import FloatArray, IntArray, ps_from_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockChanges:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClockChanges(ValueEquality):
     """Latencies of the GPUs of one stage.
 
     Attributes:

@@ -21,7 +21,7 @@ MAX_SLOPE_UW = 10**14
 _NEXT_TO_NOTHING_PS = 1  # every instruction takes some time, and deadlines name nanoseconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostCurve:
     """The clocks of one instruction, and which of them are worth choosing.
 

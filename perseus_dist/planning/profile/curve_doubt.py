@@ -20,7 +20,7 @@ MAX_ERROR_SHARE = 1.0
 """Share from which on an error says nothing of a value: it counts as not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CurveDoubt:
     """Doubt about one instruction of one stage.
 

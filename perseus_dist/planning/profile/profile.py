@@ -12,13 +12,14 @@ from perseus_dist.planning.profile.clock_changes import ClockChanges, clock_chan
 from perseus_dist.planning.profile.profile_csv import Row, read_rows, write_rows
 from perseus_dist.planning.profile.samples import RejectedRow, estimate
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, Kind, profile_name
+from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import FloatArray, IntArray
 
 _RowsOfClock = dict[int, list[Row]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurements:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measurements(ValueEquality):
     """One instruction of one stage at every clock that was tried, per GPU.
 
     Attributes:
@@ -42,8 +43,8 @@ class Measurements:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Profile(ValueEquality):
     """Time and energy of every instruction of every stage, at every clock.
 
     Attributes:

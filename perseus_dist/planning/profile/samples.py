@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from perseus_dist.planning.profile.profile_csv import Row
+from perseus_dist.planning.value_equality import ValueEquality
 
 MIN_ROWS_TO_REJECT = 4  # of three rows that disagree it is unknown which one is wrong
 REJECT_SIGMAS = 6.0
@@ -16,8 +17,8 @@ ALIKE_SHARE = 0.02
 ALIKE_SIGMAS = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedRow:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RejectedRow(ValueEquality):
     """A row that disagrees grossly with the other rows of its clock, and what they say instead."""
 
     row: Row

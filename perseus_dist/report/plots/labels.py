@@ -55,7 +55,7 @@ class _Place(NamedTuple):
     leader: FloatArray
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Page:
     """Boxes that are on the page already, in points.
 

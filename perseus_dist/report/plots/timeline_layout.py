@@ -39,7 +39,7 @@ _MAX_WINDOW_SHARE = 0.25  # of the iteration
 _MIN_WINDOW_BOXES = 12  # on the busiest rank
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rows:
     """Vertical places, in sub-rows.
 

@@ -75,14 +75,19 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
     return path
 
 
-def read_record(path: Path) -> EnergyRecord | None:
-    """A record; None where the file is no record, is being written, or may not be read.
+def read_record(path: Path, skipped: list[str] | None = None) -> EnergyRecord | None:
+    """A record; None where the file is no record, or may not be read.
 
     Folders of users are read by operators: links, devices and pipes are not opened, and no file is read without end.
+
+    Args:
+        path: Of the record.
+        skipped: Gets the path and why, where there is none.
     """
     try:
         return record_from(read_json(_content(path)))
-    except (OSError, ValueError, FieldsError):
+    except (OSError, ValueError, FieldsError) as error:
+        _skip(path, error, skipped)
         return None
 
 
@@ -117,26 +122,38 @@ def _may_be_read(entry: "os.DirEntry[str]") -> bool:
     return entry.is_file(follow_symlinks=False) and (size <= _MAX_RUN_FILE_BYTES or not is_read)
 
 
-def records_in(folder: Path) -> list[EnergyRecord]:
-    """Those that stand in this folder itself, by their names."""
+def records_in(folder: Path, skipped: list[str] | None = None) -> list[EnergyRecord]:
+    """Those that stand in this folder itself, by their names; ``skipped`` as for ``read_record``."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if _NAME.fullmatch(entry.name))
-    except OSError:
+    except OSError as error:
+        _skip(folder, error, skipped)
         return []
-    found = (read_record(folder / name) for name in names)
+    found = (read_record(folder / name, skipped) for name in names)
     return [record for record in found if record is not None]
 
 
-def run_folders(root: Path) -> Iterator[Path]:
-    """The folder and those below it that hold records or a run; links are not followed."""
-    for path, folders, names in islice(os.walk(root), _MAX_FOLDERS):
+def run_folders(root: Path, skipped: list[str] | None = None) -> Iterator[Path]:
+    """The folder and those below it that hold records or a run; links are not followed.
+
+    Args:
+        root: The folder.
+        skipped: Gets the path of each folder that may not be looked into, and why.
+    """
+    walk = os.walk(root, onerror=lambda error: _skip(Path(error.filename), error, skipped))
+    for path, folders, names in islice(walk, _MAX_FOLDERS):
         depth = len(Path(path).relative_to(root).parts)
         if depth >= _MAX_DEPTH:
             folders.clear()
         folders.sort()
         if JOB_FILE in names or any(_NAME.fullmatch(name) for name in names):
             yield Path(path)
+
+
+def _skip(path: Path, error: Exception, skipped: list[str] | None) -> None:
+    if skipped is not None:
+        skipped.append(f"{path} ({getattr(error, 'strerror', None) or error})")
 
 
 def _flush(folder: Path) -> None:

@@ -12,7 +12,7 @@ Wrong = Callable[[Random], str]
 _PROBLEM = ("profile.csv", *OPTIONS)
 _PLANNER = ("--planner", "127.0.0.1:1")
 _MOMENT = "2026-11-24T17:00:00-05:00"
-_BASE: Mapping[str, tuple[str, ...]] = {
+BASE: Mapping[str, tuple[str, ...]] = {
     "schedule": OPTIONS[:6],
     "profile show": ("profile.csv",),
     "plan": (*_PROBLEM, "--out", "plans"),
@@ -461,7 +461,7 @@ def bad_argument(rng: Random) -> Case:
     """One command line with one wrong argument."""
     argument = rng.choice(ARGUMENTS)
     command = rng.choice(argument.commands)
-    wrong, words = argument.wrong(rng), list(_BASE[command])
+    wrong, words = argument.wrong(rng), list(BASE[command])
     named = [argument.name, *([wrong] if len(wrong) > 1 else [])]
     if argument.instead_of >= 0:
         words[argument.instead_of : argument.instead_of + 1] = ["--", wrong] if wrong.startswith("-") else [wrong]

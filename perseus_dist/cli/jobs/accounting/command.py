@@ -2,11 +2,16 @@
 
 import argparse
 import os
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.cli.jobs.accounting.errors import AccountingError
 from perseus_dist.number_text import read_real
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _EPILOG = """\
 example:
@@ -27,6 +32,7 @@ that Slurm's epilog knows. --line is for the comment of a job in Slurm: it waits
 ranks.
 """
 _RECORDS = "/var/lib/perseus-dist/records"
+_MAX_NAMED = 5
 _UNITS_S = {"h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -69,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
         print(files.finish(args.finish))
         return 0
     if args.line is not None:
-        print(view.line_text(files.of_report(args.line)))
+        found = files.of_report(args.line)
+        print(view.line_text(found.records))
+        _say_skipped(found.skipped)
         return 0
     root: Path = args.records or Path(os.environ.get("PERSEUS_RECORDS") or _RECORDS)
     if args.collect:
@@ -77,14 +85,24 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.since is not None and args.until is not None and args.since >= args.until:
         raise AccountingError(f"--until: saw {args.until:%Y-%m-%d %H:%M}, expected a time after --since")
-    records = files.find(root, args.since, args.until)
+    found = files.find(root, args.since, args.until)
+    records = found.records
     if args.csv:
         print(view.csv_text(records, args.by), end="")
     elif args.json:
-        print(view.json_text(records, args.by))
+        print(view.json_text(records, args.by, found.skipped))
     else:
         print(view.table_text(records, args.by), end="")
+    _say_skipped(found.skipped)
     return 0
+
+
+def _say_skipped(skipped: "Sequence[str]") -> None:
+    """Name what is in no sum, so that a damaged record is not taken for none."""
+    if skipped:
+        more = f"; and {len(skipped) - _MAX_NAMED} more" if len(skipped) > _MAX_NAMED else ""
+        named = "".join(letter if letter.isprintable() else "?" for letter in "; ".join(skipped[:_MAX_NAMED]))
+        print(f"perseus-dist: {len(skipped)} unreadable and not counted: {named}{more}", file=sys.stderr)
 
 
 def _time(text: str) -> datetime:

@@ -1,9 +1,10 @@
 """Energy records that ``perseus-dist accounting`` finds, finishes and collects."""
 
 import json
+import os
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -19,30 +20,45 @@ from perseus_dist.runlog.json_fields import FieldsError, read_json
 from perseus_dist.runlog.submission import plain
 
 _LAST_WORD_S = 3.0
+_REMEDY = "expected energy records, or folders of reports: name it with --records or $PERSEUS_RECORDS"
 _MAX_COLLECTED_BYTES = 64 * MAX_BYTES
 
 
-def find(root: Path, since: datetime | None, until: datetime | None) -> list[EnergyRecord]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRecords:
+    """Records, and whatever is not among them.
+
+    Attributes:
+        records: By their ends.
+        skipped: Paths of damaged records, of runs and of folders that cannot be read, each with the reason.
+    """
+
+    records: Sequence[EnergyRecord]
+    skipped: Sequence[str]
+
+
+def find(root: Path, since: datetime | None, until: datetime | None, *, remedy: str = _REMEDY) -> FoundRecords:
     """Records at and below a folder, of runs that ended within the bounds; each run once, a complete record first.
 
     A run without a record, which was killed or goes on, is read from its files; nothing is written.
 
     Raises:
-        AccountingError: There is no such folder.
+        AccountingError: There is no such folder, or it cannot be read.
     """
-    if not root.is_dir():
-        raise AccountingError(
-            f"{root}: no folder that can be read; expected energy records, or folders of reports: name it with "
-            f"--records or $PERSEUS_RECORDS"
-        )
+    try:
+        os.scandir(root).close()
+    except OSError as error:
+        raise AccountingError(f"{root}: no folder that can be read ({error.strerror}); {remedy}") from None
     found: dict[tuple[str, str], EnergyRecord] = {}
-    for folder in run_folders(root):
-        for record in [*records_in(folder), *_unfinished(folder)]:
+    skipped: list[str] = []
+    for folder in run_folders(root, skipped):
+        for record in [*records_in(folder, skipped), *_unfinished(folder, skipped)]:
             key = (record.job_id, record.began_at)
             if key not in found or (record.is_complete and not found[key].is_complete):
                 found[key] = record
     chosen = (record for record in found.values() if is_within(record, since, until))
-    return sorted(chosen, key=lambda record: (record.ended_at, record.job_id))
+    records = sorted(chosen, key=lambda record: (record.ended_at, record.job_id))
+    return FoundRecords(records=records, skipped=skipped)
 
 
 def finish(folder: Path) -> str:
@@ -65,17 +81,18 @@ def finish(folder: Path) -> str:
     return "\n".join(json.dumps(asdict(one)) for one in (*others, record))
 
 
-def of_report(folder: Path) -> list[EnergyRecord]:
+def of_report(folder: Path) -> FoundRecords:
     """Records of all runs in a report's folder, once all ranks of the last one have had their last word, or 3 s later.
 
     Raises:
         AccountingError: There is no such folder, or no run in it.
     """
     finish_if_possible(folder, is_final=False, patience_s=_LAST_WORD_S)
-    records = find(folder, None, None) if folder.is_dir() else []
-    if not records:
-        raise AccountingError(f"{folder}: no run has left anything here that may be read; name a report's folder")
-    return records
+    found = find(folder, None, None, remedy="name a report's folder")
+    if not found.records:
+        why = f" ({found.skipped[0]})" if found.skipped else ""
+        raise AccountingError(f"{folder}: no run has left anything here that may be read{why}; name a report's folder")
+    return found
 
 
 def collect(root: Path, environ: Mapping[str, str]) -> str:
@@ -112,12 +129,17 @@ def collect(root: Path, environ: Mapping[str, str]) -> str:
     return "\n".join(str(write_record(root, one, name=name)) for one, name in zip(records, names, strict=True))
 
 
-def _unfinished(folder: Path) -> list[EnergyRecord]:
+def _unfinished(folder: Path, skipped: list[str]) -> list[EnergyRecord]:
     """The run there, if it has no record yet."""
-    if not (folder / JOB_FILE).is_file() or not may_be_read(folder):
-        return []
     try:
-        record = record_of_run(folder)
-    except RunFilesError:
-        return []
-    return [record]
+        if not (folder / JOB_FILE).is_file():
+            return []
+        if not may_be_read(folder):
+            skipped.append(f"{folder} (it holds more than a run's regular files, or may not be read)")
+            return []
+        return [record_of_run(folder)]
+    except OSError as error:
+        skipped.append(f"{folder / JOB_FILE} ({error.strerror})")
+    except RunFilesError as error:
+        skipped.append(f"{folder} ({error})")
+    return []

@@ -62,10 +62,11 @@ def csv_text(records: Sequence[EnergyRecord], by: str) -> str:
     return text.getvalue()
 
 
-def json_text(records: Sequence[EnergyRecord], by: str) -> str:
-    """Sums and records in one object."""
+def json_text(records: Sequence[EnergyRecord], by: str, skipped: Sequence[str]) -> str:
+    """Sums, records and what was skipped, in one object."""
     sums = [asdict(one) for one in sum_up(records, Group(by))]
-    return json.dumps({"by": by, "sums": sums, "records": [asdict(record) for record in records]})
+    shown = [asdict(record) for record in records]
+    return json.dumps({"by": by, "sums": sums, "records": shown, "skipped": list(skipped)})
 
 
 def _row(one: EnergySums) -> dict[str, object]:

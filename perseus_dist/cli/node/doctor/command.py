@@ -3,10 +3,8 @@
 import argparse
 import json
 import os
-from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 
 from perseus_dist.cli.jobs.planner_client import add_planner_arguments
 from perseus_dist.cli.node.doctor.certificates import inspect_certificates
@@ -14,6 +12,7 @@ from perseus_dist.cli.node.doctor.jobs import inspect_embedded
 from perseus_dist.cli.node.doctor.packages import inspect_packages
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
 from perseus_dist.cli.node.doctor.settings import inspect_settings
+from perseus_dist.cli.output_option import Output
 from perseus_dist.device.inspection.node import inspect_device
 from perseus_dist.device.inspection.slurm import inspect_slurm_settings
 from perseus_dist.device.node_metrics import node_metrics
@@ -52,7 +51,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--metrics",
-        type=Path,
+        action=Output,
         metavar="FILE.prom",
         help="write leases, clocks left locked and throttling for node_exporter's textfile collector, and "
         "nothing else; asks for no lease, and no planner",
@@ -96,7 +95,5 @@ def _write_metrics(args: argparse.Namespace) -> int:
     if args.metrics.suffix != ".prom":
         raise DoctorOptionsError(f"--metrics {args.metrics}: node_exporter reads files whose names end in .prom alone")
     check_writable(args.metrics)
-    write_output(args.metrics, node_metrics(os.environ, version("perseus-dist")).encode())
-    with suppress(OSError):  # it belongs to another user, who has seen to it
-        args.metrics.chmod(_READABLE_BY_ALL)
+    write_output(args.metrics, node_metrics(os.environ, version("perseus-dist")).encode(), mode=_READABLE_BY_ALL)
     return 0
