@@ -277,7 +277,7 @@ def rehearsal_passed(jobs: Sequence[RehearsedJob]) -> bool:
 
 
 def newest_statuses(before: JobStatuses, now: JobStatuses) -> JobStatuses:
-    """What is known of each job: with the figures of the plan before where no iteration has run under the newest."""
+    """The newest status of each job, with the figures of the plan before where no iteration has run under its own."""
     for job_id in before.keys() & now.keys():
         if not now[job_id].enforced.num_iterations:
             now[job_id].enforced.CopyFrom(before[job_id].enforced)
