@@ -161,6 +161,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             17386, "reported_saving", id="a planner starts again after a power cap is over", marks=pytest.mark.stress
         ),
+        pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:

@@ -157,7 +157,8 @@ class Fleet:
         """One event; its effects take place."""
         effects = step(self.job, event, self.now_s)
         if self.is_disk_full:
-            effects = without_acknowledgement(effects, "disk full")
+            failed = next((i for i, effect in enumerate(effects) if isinstance(effect, Persist)), len(effects))
+            effects = [*effects[:failed], *without_acknowledgement(effects[failed:], "disk full")]
         for effect in effects:
             match effect:
                 case Persist():
@@ -1644,6 +1645,20 @@ def test_samples_that_a_full_disk_did_not_take_are_not_acknowledged_to_a_rank_th
         attached = next(message for message in fleet.inbox[stream] if isinstance(message, Attached))
         assert (attached.acked_samples > 0) != fleet.is_disk_full
         fleet.is_disk_full = False
+
+
+def test_samples_of_a_forgotten_sweep_do_not_acknowledge_those_that_a_full_disk_did_not_take() -> None:
+    """An acknowledgement covers all before it, and the agent deletes them."""
+    fleet = Fleet().to_profiling()
+    while fleet.job.profiling.acked_samples.get((0, 1000), 0) == 0:
+        fleet.iterate()
+    sequence = fleet.job.profiling.acked_samples[0, 1000] + 1
+    forgotten = replace(fleet.samples(0, 1, 0, 1400), sweep_id=7, sequence=sequence)
+    fleet.is_disk_full = True
+    ack = Send(stream=fleet.stream_of[0], message=ProfileAck(sequence=sequence))
+    assert ack not in fleet.say(fleet.stream_of[0], forgotten)
+    fleet.is_disk_full = False
+    assert ack in fleet.say(fleet.stream_of[0], forgotten)
 
 
 def test_what_ranks_miss_and_complain_of_is_shown() -> None:
