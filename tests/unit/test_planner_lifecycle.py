@@ -2030,6 +2030,23 @@ def test_a_link_that_has_become_slow_is_planned_with_beside_what_it_was_and_alon
     assert link_ms(fleet.requests[-1]) == [[0.0], [14.9]]
 
 
+def test_a_link_that_becomes_slow_as_a_plan_is_made_is_planned_with_at_once_and_the_next_one_after_a_while() -> None:
+    """Iterations of 0.2 s were late 150 times until the 30 s after the first plan were over."""
+    fleet = Fleet().to_planning()
+    fleet.say_times(LINK_NS)
+    fleet.plan_ready()
+    fleet.iterate()
+    assert fleet.phase() is Phase.PLANNING
+    assert link_ms(fleet.requests[-1]) == [[15.0], []]
+    fleet.plan_ready()
+    fleet.iterate(18)
+    fleet.say_times(2 * LINK_NS)
+    fleet.iterate()
+    assert len(fleet.requests) == 2
+    fleet.iterate(14)
+    assert link_ms(fleet.requests[-1]) == [[30.0], [15.0]]
+
+
 def test_a_link_that_comes_and_goes_is_planned_with_for_longer_and_longer() -> None:
     fleet = Fleet().to_enforcing()
     fleet.iterate(40)
