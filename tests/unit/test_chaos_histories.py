@@ -154,6 +154,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(11009, "settled_time", id="noise, and a run that begins in a sweep", marks=pytest.mark.stress),
         pytest.param(11044, "settled_time", id="a rank 3 percent slow after a power cap", marks=pytest.mark.stress),
         pytest.param(17032, "settled_plan", id="a rank waits for several seconds", marks=pytest.mark.stress),
+        pytest.param(17036, "reported_saving", id="a GPU is slow in every other iteration", marks=pytest.mark.stress),
         pytest.param(17038, "waiting", id="heat, and long after it the power cap of all", marks=pytest.mark.stress),
         pytest.param(17054, "reported_saving", id="probes of three short iterations", marks=pytest.mark.stress),
         pytest.param(17078, "profile_truth", id="a whole node 8 percent slow", marks=pytest.mark.stress),
