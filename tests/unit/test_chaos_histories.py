@@ -154,6 +154,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(11009, "settled_time", id="noise, and a run that begins in a sweep", marks=pytest.mark.stress),
         pytest.param(11044, "settled_time", id="a rank 3 percent slow after a power cap", marks=pytest.mark.stress),
         pytest.param(17032, "settled_plan", id="a rank waits for several seconds", marks=pytest.mark.stress),
+        pytest.param(17036, "reported_saving", id="a GPU is slow in every other iteration", marks=pytest.mark.stress),
         pytest.param(17038, "waiting", id="heat, and long after it the power cap of all", marks=pytest.mark.stress),
         pytest.param(17054, "reported_saving", id="probes of three short iterations", marks=pytest.mark.stress),
         pytest.param(17078, "profile_truth", id="a whole node 8 percent slow", marks=pytest.mark.stress),
@@ -161,6 +162,11 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             17386, "reported_saving", id="a planner starts again after a power cap is over", marks=pytest.mark.stress
         ),
+        pytest.param(
+            18245, "settled_time", id="a link is slow as a saved profile is planned from", marks=pytest.mark.stress
+        ),
+        pytest.param(18286, "settled_time", id="a link becomes slow just after the first plan"),
+        pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )
 def test_what_a_drawn_history_broke(seed: int, invariants: str) -> None:

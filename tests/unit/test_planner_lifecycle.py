@@ -157,7 +157,8 @@ class Fleet:
         """One event; its effects take place."""
         effects = step(self.job, event, self.now_s)
         if self.is_disk_full:
-            effects = without_acknowledgement(effects, "disk full")
+            failed = next((i for i, effect in enumerate(effects) if isinstance(effect, Persist)), len(effects))
+            effects = [*effects[:failed], *without_acknowledgement(effects[failed:], "disk full")]
         for effect in effects:
             match effect:
                 case Persist():
@@ -1670,6 +1671,20 @@ def test_samples_that_a_full_disk_did_not_take_are_not_acknowledged_to_a_rank_th
         fleet.is_disk_full = False
 
 
+def test_samples_of_a_forgotten_sweep_do_not_acknowledge_those_that_a_full_disk_did_not_take() -> None:
+    """An acknowledgement covers all before it, and the agent deletes them."""
+    fleet = Fleet().to_profiling()
+    while fleet.job.profiling.acked_samples.get((0, 1000), 0) == 0:
+        fleet.iterate()
+    sequence = fleet.job.profiling.acked_samples[0, 1000] + 1
+    forgotten = replace(fleet.samples(0, 1, 0, 1400), sweep_id=7, sequence=sequence)
+    fleet.is_disk_full = True
+    ack = Send(stream=fleet.stream_of[0], message=ProfileAck(sequence=sequence))
+    assert ack not in fleet.say(fleet.stream_of[0], forgotten)
+    fleet.is_disk_full = False
+    assert ack in fleet.say(fleet.stream_of[0], forgotten)
+
+
 def test_what_ranks_miss_and_complain_of_is_shown() -> None:
     fleet = Fleet(dp=5)
     fleet.attach_all()
@@ -2037,6 +2052,23 @@ def test_a_link_that_has_become_slow_is_planned_with_beside_what_it_was_and_alon
     assert len(fleet.requests) == num_plans
     assert say_times_until_planned(fleet, 0, at_most=1) == 1
     assert link_ms(fleet.requests[-1]) == [[0.0], [14.9]]
+
+
+def test_a_link_that_becomes_slow_as_a_plan_is_made_is_planned_with_at_once_and_the_next_one_after_a_while() -> None:
+    """Iterations of 0.2 s were late 150 times until the 30 s after the first plan were over."""
+    fleet = Fleet().to_planning()
+    fleet.say_times(LINK_NS)
+    fleet.plan_ready()
+    fleet.iterate()
+    assert fleet.phase() is Phase.PLANNING
+    assert link_ms(fleet.requests[-1]) == [[15.0], []]
+    fleet.plan_ready()
+    fleet.iterate(18)
+    fleet.say_times(2 * LINK_NS)
+    fleet.iterate()
+    assert len(fleet.requests) == 2
+    fleet.iterate(14)
+    assert link_ms(fleet.requests[-1]) == [[30.0], [15.0]]
 
 
 def test_a_link_that_comes_and_goes_is_planned_with_for_longer_and_longer() -> None:

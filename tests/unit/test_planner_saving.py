@@ -102,6 +102,24 @@ def test_a_probe_tells_of_the_iterations_beside_it() -> None:
     assert saving.doubt_j < doubt_j
 
 
+@pytest.mark.parametrize("num_in_window", [1, 2])
+def test_a_probe_within_which_a_straggler_comes_and_goes_tells_nothing_of_both_sides(num_in_window: int) -> None:
+    """A GPU is slow in every other iteration, and so in some of those at full clocks."""
+    slower = replace(PLAN, stretch=1.2)
+    saving = begun()
+    for number in range(0, 12, 2):
+        plan(saving, 1, 2.4, number=number, plan=slower)
+        plan(saving, 1, 3.6, 1350.0, number=number + 1, plan=slower)
+    energies_j = {TIME_S: ENERGY_J, 3.0: 1500.0}
+    times_s = [TIME_S, 3.0, *[TIME_S] * num_in_window]
+    for number, time_s in enumerate(times_s, start=12):
+        saving.record_full(number, time_s, energies_j[time_s], period_s=0.02)
+    plan(saving, 1, 3.6, 1350.0, number=12 + len(times_s), plan=slower)
+    plan(saving, 1, 2.4, number=13 + len(times_s), plan=slower)
+    truly_j = 7 * 100 + 7 * 150
+    assert truly_j / 2 <= saving.saved_j <= truly_j
+
+
 def test_a_cap_that_comes_with_its_probe_changes_nothing_before() -> None:
     """No plan takes less time than full clocks do."""
     saving = begun()

@@ -27,7 +27,7 @@ from perseus_dist.planner.lifecycle.reset import cancel_planning, drop_kept_prof
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_cost
 from perseus_dist.planner.lifecycle.sweeping.rounds import settable_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, of_newest_state
-from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan
+from perseus_dist.planner.lifecycle.transfers import snapshots_to_plan, transfers_are_new
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, Kind
@@ -46,6 +46,8 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning.expected_at_s = None
     job.planning.attempts += 1
     job.enter(Phase.PLANNING, why)
+    if transfers_are_new(job):
+        job.planning.moved_at_s = job.now_s
     job.planning.snapshots, job.planning.transfers_at_s = snapshots_to_plan(job), job.now_s
     request = first_request(job) if _is_first_wanted(job) else planning_request(job)
     job.revisions.given_table = request.revision

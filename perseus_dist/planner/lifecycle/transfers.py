@@ -109,10 +109,11 @@ def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> 
         now_s: [s] of the planner's clock.
         is_urgent: Something speaks against the plan's times, so that no interval is kept.
     """
+    # A plan that does not know them is late: one made for another reason does not put the next one off.
+    if (is_urgent or now_s >= job.planning.moved_at_s + _MIN_INTERVAL_S) and (why := transfers_are_new(job)):
+        return why
     if not is_urgent and now_s < job.planning.transfers_at_s + _MIN_INTERVAL_S:
         return ""
-    if why := transfers_are_new(job):
-        return why
     least_s = _least_change_s(job)
     if not job.measured.snapshots or job.plan is None or least_s is None:
         return ""

@@ -139,6 +139,10 @@ class FullWindow:
         """How many."""
         return self.last - self.first + 1
 
+    def is_on_the_way_to(self, time_s: float) -> bool:
+        """Whether clocks rose in its only iteration, which is why the next one at full clocks takes less."""
+        return self.num_iterations == 1 and not self.is_settled and time_s < self.time_s
+
     def goes_on(self, number: int, time_s: float, energy_j: float, time_noise: float) -> bool:
         """Whether an iteration is the next one of this window; in the first one clocks may have been on their way.
 

@@ -10,6 +10,7 @@ from perseus_dist.planner.job.saving.followed import Followed
 _NUM_DIFFERENCES = 64
 _MIN_DIFFERENCES = 8
 _USUAL = 0.0025
+_MAX_NOISE = 0.1  # [log] times that differ by more do so because the machines have changed
 _NORMAL = 1.4826 / math.sqrt(2)  # from a median of absolute differences to a standard deviation
 
 
@@ -66,8 +67,10 @@ class Noise:
             energy_j: [J] all GPUs drew.
         """
         if self._latest is not None and self._latest[0] == plan and self._latest[2] > 0 and energy_j > 0:
-            self._times.append(abs(math.log(time_s / self._latest[1])))
-            self._energies.append(abs(math.log(energy_j / self._latest[2])))
+            time_off = abs(math.log(time_s / self._latest[1]))
+            if time_off <= _MAX_NOISE:
+                self._times.append(time_off)
+                self._energies.append(abs(math.log(energy_j / self._latest[2])))
         self._latest = (plan, time_s, energy_j)
 
 

@@ -153,11 +153,12 @@ class Saving:
             window.add(time_s, energy_j)
             return
         is_settled = window is not None and self._after is None and window.last == number - 1
+        has_changed = is_settled and window is not None and not window.is_on_the_way_to(time_s)
         self.end_window()
         self._window = FullWindow(
             first=number, last=number, time_s=time_s, energy_j=energy_j, period_s=period_s, is_settled=is_settled
         )
-        follows = self._level is not None and 0 < number - self._level_number <= _MAX_GAP
+        follows = self._level is not None and 0 < number - self._level_number <= _MAX_GAP and not has_changed
         self._before = self._level if follows else None
         self._before_j = list(reversed(self._row)) if self._level_number == number - 1 else []
 

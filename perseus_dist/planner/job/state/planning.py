@@ -60,6 +60,7 @@ class Planning:
         refine_at_s: [s] when to ask it for the whole frontier behind a first plan; infinite where it cannot be made.
         snapshots: Of the newest request.
         transfers_at_s: [s] when that was made.
+        moved_at_s: [s] when one knew transfers that the plan in force did not.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
         keeps_to_ranks: Where instructions cannot be seen, plans by phase were late: plans are by rank.
         ahead: Plans for other shapes.
@@ -73,6 +74,7 @@ class Planning:
     refine_at_s: float = 0.0
     snapshots: tuple[Snapshot, ...] = ()
     transfers_at_s: float = -math.inf
+    moved_at_s: float = -math.inf
     slightly_slow: tuple[SlowRank, ...] = ()
     keeps_to_ranks: bool = False
     ahead: PlansAhead = field(default_factory=PlansAhead)
@@ -81,7 +83,8 @@ class Planning:
         """No plan has been asked for yet."""
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
         self.expected_at_s = None
-        self.snapshots, self.transfers_at_s, self.slightly_slow = (), -math.inf, ()
+        self.snapshots, self.slightly_slow = (), ()
+        self.transfers_at_s = self.moved_at_s = -math.inf
         self.keeps_to_ranks = False
 
 

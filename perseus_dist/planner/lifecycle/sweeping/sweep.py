@@ -110,7 +110,9 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
         series = job.profiling.sweeps[message.sweep_id].series
     else:
         job.profiling.sweep_id = max(job.profiling.sweep_id, message.sweep_id)
-        return [Log(sentence=f"rank {rank} sent samples of sweep {message.sweep_id}, which nobody waits for"), ack]
+        unwanted = Log(sentence=f"rank {rank} sent samples of sweep {message.sweep_id}, which nobody waits for")
+        # It acknowledges earlier ones, too, and a full disk may have kept those from being durable.
+        return [unwanted, Persist(), ack] if (rank, incarnation) in job.profiling.acked_samples else [unwanted, ack]
     fact = SamplesReceived(
         rank=rank,
         pp_rank=state.rank.pp_rank,
