@@ -18,7 +18,7 @@ from perseus_dist.simulator.machine import SimulatedMachine
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "launch/systemd"
 SANDBOX = ROOT / "tests/support/unit_sandbox.py"
-MAX_EXPOSURE = {"clockd": 4.0, "planner": 2.5, "release": 4.0}
+MAX_EXPOSURE = {"clockd": 4.0, "planner": 2.5, "planning-worker": 2.5, "release": 4.0}
 PATIENCE_S = 120.0
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs the package systemd")
@@ -128,6 +128,17 @@ def test_a_service_works_under_its_units_filter(name: str, tmp_path: Path) -> No
     check_what_it_says(tmp_path, [sys.executable, str(SANDBOX), unit, *commands(tmp_path)[name], *options])
 
 
+def test_a_planning_worker_says_that_it_is_ready_and_stopping(tmp_path: Path) -> None:
+    """Also where its database is away: it is waited for."""
+    pytest.importorskip("psycopg")
+    command = [sys.executable, "-m", "perseus_dist", "planning-worker", "--store", "postgresql://u@127.0.0.1:1/d"]
+    with service(tmp_path, command, {}) as (process, receiver):
+        assert receiver.recv(1000) == b"READY=1"
+        process.send_signal(signal.SIGTERM)
+        assert receiver.recv(1000) == b"STOPPING=1"
+        assert process.wait(PATIENCE_S) == 0
+
+
 @pytest.mark.stress
 @needs_systemd
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives capabilities up")
@@ -135,6 +146,7 @@ def test_a_service_works_under_its_units_filter(name: str, tmp_path: Path) -> No
     ("name", "file", "tests"),
     [
         ("planner", "test_planning_worker.py", "takes_turns or replaced_once"),
+        ("planning-worker", "test_planning_worker.py", "takes_turns or replaced_once"),
         ("clockd", "test_clockd.py", "set_change_and_release or group_that_may_connect or first_process_of_its"),
     ],
 )
