@@ -1,6 +1,7 @@
 """Fixtures and settings for all tests."""
 
 import gc
+import os
 import signal
 import sysconfig
 import venv
@@ -39,10 +40,15 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+OF_TESTS = ("PERSEUS_TEST_", "PERSEUS_NUM_")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Planners and jobs of tests keep their state apart from those of the user who runs the tests."""
+    """Planners and jobs of tests are apart from those of the user who runs the tests, in state and settings."""
     with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PERSEUS_") and not name.startswith(OF_TESTS)]:
+            patch.delenv(name)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("PERSEUS_CONFIG", "off")
         patch.setenv("PERSEUS_CACHE", "off")  # or a test's job would begin where an earlier test's ended
