@@ -68,6 +68,7 @@ def played(
     energy_j: float = PLANNED_J,
     views: Mapping[int, PlannerView | None] | None = None,
     sweeps: Iterable[int] = (),
+    phases: Mapping[int, str] | None = None,
     unfollowed: Iterable[int] = range(10),
     locked: Mapping[int, int] | None = None,
     num: int = NUM,
@@ -80,7 +81,7 @@ def played(
         Iteration(
             time_s=_at(time_s, i),
             energy_j=ENERGY_J if i in unfollowed else energy_j,
-            phase="enforcing",
+            phase=(phases or {}).get(i, "enforcing"),
             is_sweep=i in sweeps,
             view=(views or {}).get(i, VIEW),
             locked_without_lease=(locked or {}).get(i, 0),
@@ -110,6 +111,14 @@ def played(
         for (first, of), until in zip(scenario.jobs(), [*firsts[1:], num], strict=True)
     ]
     return PlayedRun(scenario=scenario, iterations=iterations, without=without, jobs=jobs)
+
+
+@pytest.mark.parametrize("between", ["profiling", "enforcing"])
+def test_rounds_of_a_sweep_are_one_sweep(between: str) -> None:
+    """Between two of them short iterations pass at full clocks, until the next is ordered."""
+    sweeps = (*range(10, 20), *range(24, 40))
+    run = played(sweeps=sweeps, time_s=over(sweeps, 1.3 * TIME_S), phases=dict.fromkeys(range(20, 24), between))
+    assert bool(sentences(total_time, run)) == (between != "profiling")
 
 
 def _at(value: Times, i: int) -> float:

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from statistics import median
 
+from perseus_dist.planner.job.job import Phase
 from perseus_dist.simulation.chaos.record import Broken, JobSpan, PlayedRun
 from perseus_dist.simulation.chaos.standing import History
 
 NAME = "total_time"
 _SHARE = 0.01
 _ITERATIONS_PER_DISTURBANCE = 10
+_SWEEPING = frozenset({Phase.PROFILING, Phase.REPROFILING})
 
 
 def check(run: PlayedRun, history: History) -> list[Broken]:
@@ -43,11 +45,11 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
 
 
 def sweeps_of(run: PlayedRun, span: JobSpan) -> list[range]:
-    """The sweeps of a job, each an unbroken row of iterations."""
+    """The sweeps of a job, each with all its rounds: between two the job waits for the next, in the same phase."""
     sweeps: list[range] = []
     for i in span.iterations:
         if run.iterations[i].is_sweep:
-            if sweeps and sweeps[-1].stop == i:
+            if sweeps and all(run.iterations[j].phase in _SWEEPING for j in range(sweeps[-1].stop, i)):
                 sweeps[-1] = range(sweeps[-1].start, i + 1)
             else:
                 sweeps.append(range(i, i + 1))
