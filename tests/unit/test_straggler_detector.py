@@ -302,7 +302,7 @@ def test_a_power_cap_that_a_hot_gpu_meets_as_its_peers_do_is_no_heat() -> None:
 
 def test_readings_far_apart_are_no_row() -> None:
     """Heat once, and twelve seconds later the power cap that all GPUs share."""
-    at_cap = replace(HOT, event_reasons=0x4, observed_mhz=1230, temperature_c=45.0)
+    at_cap = replace(HOT, event_reasons=0x4, temperature_c=45.0)
     found = []
     for first_s in (18.0, 30.0):
         job = Job()
@@ -311,6 +311,16 @@ def test_readings_far_apart_are_no_row() -> None:
             assert job.detector.observe_gpu(6, reading, at_s) == ""
         found.append([verdict.cause for verdict in job.detector.judge(31.5).verdicts])
     assert found == [[], [Cause.THERMAL]]
+
+
+def test_heat_is_over_where_the_clock_has_risen_to_the_power_cap() -> None:
+    """All GPUs share the cap, and only that holds it now, at a clock that heat did not let it reach."""
+    at_cap = replace(HOT, event_reasons=0x4, observed_mhz=1230, temperature_c=45.0)
+    job = Job()
+    job.run(18)
+    for at_s, reading in zip((30.0, 30.6, 31.2), (HOT, at_cap, at_cap), strict=True):
+        assert job.detector.observe_gpu(6, reading, at_s) == ""
+    assert job.detector.judge(31.5).verdicts == ()
 
 
 def test_times_take_over_what_nvml_predicted() -> None:

@@ -106,6 +106,9 @@ class GpuEvidence:
         if self._num_throttled[rank] == 0:
             self.since_s[rank], self.since_iteration[rank] = now_s, seen.iteration
             clocks[:], joined[:], losses[:] = seen.observed_mhz, reasons, np.nan
+        # Heat that held it below this clock is over, although the power cap that all GPUs share may hold it now.
+        is_past = ~np.isnan(losses) & (seen.observed_mhz > (1 + _MIN_LOSS) * clocks)
+        losses[is_past], joined[is_past] = np.nan, reasons
         clocks[:-1], clocks[-1] = clocks[1:].copy(), seen.observed_mhz
         joined[:-1], joined[-1] = joined[1:].copy(), reasons
         is_heat = seen.requested_mhz and not reasons & REASON_POWER_CAP
