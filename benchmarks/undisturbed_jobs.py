@@ -95,8 +95,8 @@ def play_number(number: int) -> Outcome:
     )
 
 
-def _rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    rows = []
+def _rows(outcomes: Sequence[Outcome]) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = []
     for schedule in sorted({outcome.schedule for outcome in outcomes}):
         of_schedule = [outcome for outcome in outcomes if outcome.schedule == schedule]
         names = Counter(name for outcome in of_schedule for name in outcome.broken)
