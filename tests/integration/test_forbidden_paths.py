@@ -148,13 +148,11 @@ def test_paths_in_arguments_are_refused_in_one_line(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_paths_in_the_environment_are_refused_in_one_line(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_in_the_environment_are_refused_in_one_line(variable: str, tmp_path: Path) -> None:
     found = []
-    with forbidding(tmp_path):
+    with forbidding(tmp_path), pytest.MonkeyPatch.context() as patch:  # which ends before the workplace's own variables
         for path in ("locked/x", "secret"):
-            monkeypatch.setenv(variable, str(tmp_path / path))
+            patch.setenv(variable, str(tmp_path / path))
             for command in sorted((LEAVES.keys() & BASE.keys()) - SERVICES):
                 words = list(BASE[command])
                 for option in {"--state-dir", "--records"} & set(words):  # the variable names it then

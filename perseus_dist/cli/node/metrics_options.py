@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.node.address_option import address
+from perseus_dist.cli.address_option import address
 from perseus_dist.cli.number_options import whole
 from perseus_dist.errors import PerseusError
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.node.address_option import address
+from perseus_dist.cli.address_option import address
 from perseus_dist.cli.node.log_format import add_log_option, begin_log
 from perseus_dist.cli.node.metrics_options import add_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
