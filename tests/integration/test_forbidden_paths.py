@@ -3,6 +3,7 @@
 import argparse
 import ctypes
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,10 +63,16 @@ def forbidding(folder: Path) -> Iterator[None]:
             if os.geteuid() == 0:
                 os.chown(folder / name, ANOTHER, ANOTHER)
             (folder / name).chmod(mode)
-        with as_an_ordinary_user():
-            yield
-        for name in modes:
-            (folder / name).chmod(0o700)
+        try:
+            with as_an_ordinary_user():
+                yield
+        finally:
+            for name in modes:
+                (folder / name).chmod(0o700)
+                if os.geteuid() == 0:
+                    shutil.chown(folder / name, os.geteuid(), os.getegid())
+            for path in folder.iterdir():  # pytest could not remove what is another user's, without root's capabilities
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def leaves(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -150,10 +150,11 @@ def test_a_planning_worker_says_that_it_is_ready_and_stopping(tmp_path: Path) ->
         ("clockd", "test_clockd.py", "set_change_and_release or group_that_may_connect or first_process_of_its"),
     ],
 )
-def test_what_a_service_does_is_not_filtered(name: str, file: str, tests: str) -> None:
+def test_what_a_service_does_is_not_filtered(name: str, file: str, tests: str, tmp_path: Path) -> None:
     """Its processes that plan, at a low priority; its leases, of several users."""
     unit = UNITS / f"perseus-{name}.service"
     options = ["-q", "-k", tests, "-p", "no:cacheprovider", str(ROOT / "tests/integration" / file)]
+    options += ["--basetemp", str(tmp_path / "tests")]  # it may not remove what earlier tests of other users have left
     command = [sys.executable, str(SANDBOX), str(unit), sys.executable, "-m", "pytest", *options]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
