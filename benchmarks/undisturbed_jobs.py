@@ -15,24 +15,14 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import NamedTuple
 
 from measuring import conditions, print_table, record_result
+from ordinary_histories import Outcome, outcome_of
 
 from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, Scenario, ScenarioJob
-from perseus_dist.simulation.chaos.trial import judge
 
 COLUMNS = ("schedule", "jobs", "do not hold", "invariants that these break")
 COMMAND = "python benchmarks/undisturbed_jobs.py --record"
-
-
-class Outcome(NamedTuple):
-    """What came of a job: the names of the invariants that it broke, and what they say."""
-
-    number: int
-    schedule: str
-    broken: tuple[str, ...]
-    sentences: tuple[str, ...]
 
 
 def main() -> int:
@@ -48,7 +38,7 @@ def main() -> int:
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
         for outcome in pool.map(play_number, range(args.count)):
             outcomes.append(outcome)
-            for sentence in outcome.sentences:
+            for sentence in outcome.broken:
                 print(f"{outcome.number} ({draw(outcome.number).job}): {sentence}", file=sys.stderr, flush=True)
     print(before)
     rows = _rows(outcomes)
@@ -85,23 +75,17 @@ def draw(number: int) -> Scenario:
 
 def play_number(number: int) -> Outcome:
     """Play a job and judge it."""
-    scenario = draw(number)
-    _, broken = judge(scenario)
-    return Outcome(
-        number=number,
-        schedule=scenario.job.schedule,
-        broken=tuple(one.name for one in broken),
-        sentences=tuple(f"{one.name}: {one.sentence}" for one in broken),
-    )
+    return outcome_of(draw(number))
 
 
 def _rows(outcomes: Sequence[Outcome]) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
-    for schedule in sorted({outcome.schedule for outcome in outcomes}):
-        of_schedule = [outcome for outcome in outcomes if outcome.schedule == schedule]
-        names = Counter(name for outcome in of_schedule for name in outcome.broken)
+    jobs = [(draw(outcome.number).job.schedule, outcome) for outcome in outcomes]
+    for schedule in sorted({schedule for schedule, _ in jobs}):
+        broken = [outcome.broken for of, outcome in jobs if of == schedule]
+        names = Counter(sentence.partition(":")[0] for sentences in broken for sentence in sentences)
         told = ", ".join(f"{name} ({count})" for name, count in sorted(names.items())) or "none"
-        rows.append((schedule, str(len(of_schedule)), str(sum(bool(one.broken) for one in of_schedule)), told))
+        rows.append((schedule, str(len(broken)), str(sum(map(bool, broken))), told))
     return rows
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from malformed.arguments import BASE
+from malformed.commands import leaves
 from malformed.judge import contents, run, workplace
 from malformed.rows import PROFILE
 
@@ -73,15 +74,6 @@ def forbidding(folder: Path) -> Iterator[None]:
                     shutil.chown(folder / name, os.geteuid(), os.getegid())
             for path in folder.iterdir():  # pytest could not remove what is another user's, without root's capabilities
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def leaves(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
-        yield words.strip(), parser
-    for action in below:
-        for word, found in action.choices.items():
-            yield from leaves(found, f"{words} {word}")
 
 
 LEAVES = dict(leaves(build_parser([command for command in COMMANDS if command not in HIDDEN])))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from malformed.commands import leaves
 from malformed.rows import OPTIONS, PROFILE
 
 from perseus_dist.cli import main
@@ -26,15 +27,6 @@ BASES = {
     "doctor": PLANNER,
 }
 ENDINGS = {"profile show": ".svg", "fetch": ".csv", "doctor": ".prom"}
-
-
-def leaves(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not below:
-        yield words.strip(), parser
-    for action in below:
-        for word, found in action.choices.items():
-            yield from leaves(found, f"{words} {word}")
 
 
 LEAVES = dict(leaves(build_parser()))
