@@ -59,10 +59,10 @@ class Stretch:
 
 def node_processes() -> Iterator[int]:
     """Agents, the lease daemon and what they have started, of this run."""
-    mark = os.environ["PERSEUS_FOOTPRINT"].encode()
+    mark = os.environ["FOOTPRINT_OF"].encode()
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if b"PERSEUS_FOOTPRINT=" + mark not in (path / "environ").read_bytes().split(b"\0"):
+            if b"FOOTPRINT_OF=" + mark not in (path / "environ").read_bytes().split(b"\0"):
                 continue
             command = (path / "cmdline").read_bytes()
             if any(part in command for part in OURS):
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=120, metavar="N")
     parser.add_argument("--record", action="store_true", help="write benchmarks/results/node_footprint.json")
     args = parser.parse_args()
-    os.environ["PERSEUS_FOOTPRINT"] = str(os.getpid())
+    os.environ["FOOTPRINT_OF"] = str(os.getpid())
     print(conditions())
     stretches = (Stretch("warming_up", "profiling"), Stretch("enforcing"))
     looked_s = 0.0
@@ -111,6 +111,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         outcome = run_wall(job, "a100", folder=Path(folder), watch=watch)
     measuring, planned = stretches
+    if not measuring.num_processes or not planned.num_processes:
+        raise SystemExit("node_footprint: no process of an agent was seen, so that nothing is measured")
     num = str(planned.num_processes)
     rows = [
         ("proportional set size", num, f"{BARS[0]:g} MB", f"{measuring.pss_mb:.0f} MB", f"{planned.pss_mb:.0f} MB"),

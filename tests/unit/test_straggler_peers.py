@@ -187,3 +187,19 @@ def test_a_history_of_few_iterations_does_not_learn_the_begin_of_something() -> 
     for times in [usually] * 4 + [slow] * 4 + [usually] * 6 + [slow]:
         above, _ = reference.deviations(times, clocks, flagged, flagged, usual(5))
     assert above[0] == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_history_that_begins_while_the_whole_job_is_slow_is_of_the_job_as_it_was() -> None:
+    """Two of six have been at their clocks since before: they were held to be slower than the four that begin anew."""
+    stages = np.array([0, 1] * 3)
+    reference = PeerBaseline(stages, np.ones(1), POLICY)
+    none = np.zeros(6, dtype=bool)
+    full, planned = np.full((6, 1), 1980.0), np.where(stages == 0, 1860.0, 1980.0)[:, None]
+    has_reported = np.array([True] * 4 + [False] * 2)
+    for _ in range(2 * POLICY.history_settle):
+        reference.deviations(np.where(has_reported, 0.0, math.nan)[:, None], full, none, none, usual(6), none)
+    for clocks in [full] * 2 + [planned] * (2 * POLICY.history_settle):
+        above, alone = reference.deviations(np.full((6, 1), 0.18), clocks, none, none, usual(6), none)
+        assert np.nanmax(above, initial=0.0) < 0.01
+        assert np.nanmax(alone, initial=0.0) < 0.01
+    assert not np.isnan(alone).any()

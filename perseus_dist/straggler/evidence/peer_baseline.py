@@ -166,18 +166,23 @@ class PeerBaseline:
         own = np.where(is_settled, times - self._history, np.nan)
         if is_profiled is not None:
             own = np.where(is_profiled & ~is_settled, times, own)
-        common, num_others = median_of_others(own, np.zeros(len(own), dtype=np.intp), is_frozen)
+        is_new = is_there & np.isnan(own)  # no reference for others, but the others are for it
+        compared = np.where(is_new, times, own)
+        common, num_others = median_of_others(compared, np.zeros(len(own), dtype=np.intp), is_frozen | is_new)
         # One or two that become faster are not the whole job: who does not is no slower than before.
         common = np.where(num_others >= self._policy.min_peers, common, np.maximum(common, -_MAX_SPEED_UP))
         # Without a peer, what has happened to the whole job looks like what has happened here.
-        above = own - np.where(is_straggler & (num_others == 0), 0.0, common)
-        is_risen = ~is_settled & (self._num_history > 0) & (times - self._history > rise)
+        left_out = np.where(is_straggler & (num_others == 0), 0.0, common)
+        above = own - left_out
+        # A history that begins while the whole job is slow is one of the job as it was: others' histories are, too.
+        usual = times - np.nan_to_num(left_out)
+        is_risen = ~is_settled & (self._num_history > 0) & (usual - self._history > rise)
         learns = is_there & learns & ~changed & ~is_risen  # the first iteration at other clocks may be of both
         step = np.where(
             is_settled,
             np.clip(np.nan_to_num(above), -_MAX_HISTORY_STEP, _MAX_HISTORY_STEP)
             / np.minimum(self._num_history + 1, _HISTORY_MEMORY),
-            (times - self._history) / (self._num_history + 1),
+            (usual - self._history) / (self._num_history + 1),
         )
         self._history[learns] += step[learns]
         self._num_history[learns] += 1

@@ -28,18 +28,25 @@ from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 
-def iterations_per_clock(job: Job, *, is_profile: bool) -> int:
+def iterations_per_clock(job: Job, *, is_profile: bool, is_repeated: bool = False) -> int:
     """Iterations that a clock is held for, so that the energy counter's steps are small beside the window.
 
-    The clock is on its way during the first instruction. One that a pipeline begins with and has no other of its kind,
-    as with a single microbatch, is measured in the next iteration.
+    The clock is on its way during the first instructions. One that a pipeline begins with and has no other of its kind,
+    as with a single microbatch, is measured in the next iteration; so are those of a GPU at its power limit, which does
+    not reach the clock, so that it takes longer to be sure of it.
+
+    Args:
+        job: Whose iterations have been measured.
+        is_profile: As of ``begin_series``.
+        is_repeated: An earlier round of the series has held these clocks, and missed a computation or was disturbed.
     """
     policy = job.policy
     num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
     window_s = num_periods * job.members.energy_period_s + 2 * policy.default_switch_latency_s
     time_s = iteration_time_s(job)
     assert time_s is not None  # no sweep before the baseline
-    least = 2 if is_profile and _begins_with_a_single_one(parse_schedule(job.schedule_text)) else 1
+    is_seen_next = is_repeated or (is_profile and _begins_with_a_single_one(parse_schedule(job.schedule_text)))
+    least = 2 if is_seen_next else 1
     return min(max(math.ceil(window_s / max(time_s, 1e-6)), least), policy.max_iterations_per_clock)
 
 
@@ -282,10 +289,17 @@ def _go_on(job: Job, sweep: ActiveSweep, now_s: float, why: str) -> list[Effect]
         num_round=ordered.num_round + 1,
         attempts=1,
         is_profile=True,
+        is_repeated=_has_been_ordered(job, ordered.series, steps),
     )
     assert job.profiling.sweep is not None
     clocks_mhz = ", ".join(map(str, job.profiling.sweep.ordered.clocks_mhz))
     return [Log(sentence=f"{why}: sweep {job.profiling.sweep_id} measures {clocks_mhz} MHz, too"), *effects]
+
+
+def _has_been_ordered(job: Job, series: int, steps: Mapping[int, tuple[int, ...]]) -> bool:
+    """Whether an earlier round of the series has held some of these clocks, beside the highest that all begin with."""
+    ordered_mhz = {clock for one in job.profiling.sweeps.values() if one.series == series for clock in one.clocks_mhz}
+    return any(clock in ordered_mhz for clocks in steps.values() for clock in clocks[1:])
 
 
 def _order(
@@ -297,6 +311,7 @@ def _order(
     num_round: int,
     attempts: int,
     is_profile: bool,
+    is_repeated: bool = False,
 ) -> list[Effect]:
     """Order a sweep.
 
@@ -308,6 +323,7 @@ def _order(
         num_round: Of the series.
         attempts: How often the round has been ordered.
         is_profile: As of ``begin_series``.
+        is_repeated: As of ``iterations_per_clock``.
     """
     job.profiling.sweep_id += 1
     clocks_mhz = tuple(sorted(set().union(*steps.values()), reverse=True))
@@ -318,7 +334,7 @@ def _order(
         sweep_id=job.profiling.sweep_id,
         series=series,
         first_iteration=first_iteration,
-        iterations_per_clock=iterations_per_clock(job, is_profile=is_profile),
+        iterations_per_clock=iterations_per_clock(job, is_profile=is_profile, is_repeated=is_repeated),
         clocks_mhz=clocks_mhz,
         ranks=ranks,
         first_only=tuple(sorted(first_only)),
