@@ -10,7 +10,13 @@ from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
 from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
-from perseus_dist.planner.lifecycle.sweeping.witnesses import believed_ranks, curves, of_newest_state, witnesses
+from perseus_dist.planner.lifecycle.sweeping.witnesses import (
+    believed_ranks,
+    curves,
+    of_newest_state,
+    partly_measured,
+    witnesses,
+)
 from perseus_dist.planning.profile.between_clocks import slow_points
 from perseus_dist.straggler.evidence.gpu_evidence import THROTTLE_REASONS
 
@@ -105,6 +111,14 @@ def next_round(job: Job, series: int) -> Steps:
     steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
     is_unseen = [rank for rank in setters if highest_mhz in wanted.get(places[rank].pp_rank, ()) and rank in believed]
     return {rank: (highest_mhz, *steps.get(rank, ())) for rank in sorted({*steps, *is_unseen})}
+
+
+def are_partly_measured(job: Job, series: int, steps: Steps) -> bool:
+    """Whether some of these clocks, beside the highest that all begin with, were held and missed a computation."""
+    partly_mhz = partly_measured(of_newest_state(job.profiling.samples.get(series, {})), job.members.places)
+    return any(
+        clock in partly_mhz.get(job.members.places[rank].pp_rank, ()) for rank in steps for clock in steps[rank][1:]
+    )
 
 
 def note_reading(profiling: Profiling, rank: int, reading: GpuSample) -> None:

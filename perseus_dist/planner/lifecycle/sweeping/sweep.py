@@ -22,7 +22,7 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
 )
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
-from perseus_dist.planner.lifecycle.sweeping.rounds import first_round, next_round
+from perseus_dist.planner.lifecycle.sweeping.rounds import are_partly_measured, first_round, next_round
 from perseus_dist.planner.lifecycle.sweeping.series_samples import clock_of_step, drop_replaced, has_risen, keep_samples
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -38,7 +38,7 @@ def iterations_per_clock(job: Job, *, is_profile: bool, is_repeated: bool = Fals
     Args:
         job: Whose iterations have been measured.
         is_profile: As of ``begin_series``.
-        is_repeated: An earlier round of the series has held these clocks, and missed a computation or was disturbed.
+        is_repeated: An earlier round of the series has held some of these clocks, and missed a computation.
     """
     policy = job.policy
     num_periods = policy.num_profile_periods if is_profile else policy.num_energy_periods
@@ -289,17 +289,11 @@ def _go_on(job: Job, sweep: ActiveSweep, now_s: float, why: str) -> list[Effect]
         num_round=ordered.num_round + 1,
         attempts=1,
         is_profile=True,
-        is_repeated=_has_been_ordered(job, ordered.series, steps),
+        is_repeated=are_partly_measured(job, ordered.series, steps),
     )
     assert job.profiling.sweep is not None
     clocks_mhz = ", ".join(map(str, job.profiling.sweep.ordered.clocks_mhz))
     return [Log(sentence=f"{why}: sweep {job.profiling.sweep_id} measures {clocks_mhz} MHz, too"), *effects]
-
-
-def _has_been_ordered(job: Job, series: int, steps: Mapping[int, tuple[int, ...]]) -> bool:
-    """Whether an earlier round of the series has held some of these clocks, beside the highest that all begin with."""
-    ordered_mhz = {clock for one in job.profiling.sweeps.values() if one.series == series for clock in one.clocks_mhz}
-    return any(clock in ordered_mhz for clocks in steps.values() for clock in clocks[1:])
 
 
 def _order(

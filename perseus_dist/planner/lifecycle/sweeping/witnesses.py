@@ -73,9 +73,7 @@ def witnesses(
 
     Only what tells of every computation that the pp_rank has, as it was measured at some clock, counts.
     """
-    wanted: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
-    for rank, sample in _computations(taken, places):
-        wanted[places[rank].pp_rank].add((sample.chunk, sample.kind))
+    wanted = _computations_of_stages(taken, places)
     found: defaultdict[int, defaultdict[int, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     for rank in ranks:
         place = places[rank]
@@ -84,6 +82,24 @@ def witnesses(
             if wanted[place.pp_rank] and wanted[place.pp_rank] <= told:
                 found[place.pp_rank][one.clock_mhz][place.dp_rank] += 1
     return {pp_rank: dict(of_clocks) for pp_rank, of_clocks in found.items()}
+
+
+def partly_measured(taken: TakenOfRanks, places: Mapping[int, RankCoords]) -> dict[int, set[int]]:
+    """By pp_rank, clocks [MHz] at which a rank has measured some of its computations, and missed others.
+
+    Args:
+        taken: The samples of a series.
+        places: Where its ranks stand.
+    """
+    wanted = _computations_of_stages(taken, places)
+    found: defaultdict[int, set[int]] = defaultdict(set)
+    for rank in taken.keys() & places.keys():
+        pp_rank = places[rank].pp_rank
+        for one in taken[rank]:
+            told = {(sample.chunk, sample.kind) for sample in one.samples.samples} & wanted[pp_rank]
+            if told and told < wanted[pp_rank]:
+                found[pp_rank].add(one.clock_mhz)
+    return dict(found)
 
 
 def curves(
@@ -149,6 +165,16 @@ def _curve(of_clocks: Mapping[int, Sequence[Sample]], blocking_power_w: float) -
         energy_errors_j=energy_errors,
         blocking_power_w=blocking_power_w,
     )
+
+
+def _computations_of_stages(
+    taken: TakenOfRanks, places: Mapping[int, RankCoords]
+) -> defaultdict[int, set[tuple[int, str]]]:
+    """By pp_rank, the chunk and the kind of every computation that was measured at some clock."""
+    found: defaultdict[int, set[tuple[int, str]]] = defaultdict(set)
+    for rank, sample in _computations(taken, places):
+        found[places[rank].pp_rank].add((sample.chunk, sample.kind))
+    return found
 
 
 def _computations(taken: TakenOfRanks, places: Mapping[int, RankCoords]) -> Iterator[tuple[int, Sample]]:
