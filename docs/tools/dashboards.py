@@ -67,6 +67,14 @@ FLEET = (
         unit="s",
     ),
     Panel(
+        "Planning requests in a database's queue",
+        {
+            # Planners that share no queue have no such series.
+            "max(perseus_queued_planning_requests) or vector(0)": "waiting",
+            "max(perseus_queued_planning_seconds) or vector(0)": "the oldest has waited [s]",
+        },
+    ),
+    Panel(
         "Agents' messages",
         {"sum by (kind) (rate(perseus_received_messages_total[$__rate_interval]))": "{{kind}}"},
         unit="reqps",

@@ -57,7 +57,7 @@ PLANNING = Family("perseus_planning_seconds", Kind.HISTOGRAM, "From the request 
 QUEUED_REQUESTS = Family(
     "perseus_queued_planning_requests",
     Kind.GAUGE,
-    "Planning requests of all planners on the database that no worker has, some seconds ago.",
+    "Planning requests of all planners of this version on the database that no worker has, some seconds ago.",
 )
 QUEUED_AGE = Family(
     "perseus_queued_planning_seconds", Kind.GAUGE, "How long the oldest of them had waited for a worker then."

@@ -106,7 +106,7 @@ class RequestQueue(Protocol):
         """Let another worker take a request at once, if it was not tried too often."""
 
     def length(self) -> QueueLength:
-        """How many requests wait; forgets what is old."""
+        """How many requests wait that a worker of this version could take; forgets what is old."""
 
     def close(self) -> None:
         """Disconnect."""

@@ -94,7 +94,7 @@ DELETE FROM {_TABLE} WHERE id IN (
 """
 _LENGTH = f"""
 SELECT count(*), coalesce(extract(epoch FROM now() - min(asked_at)), 0)::float8 FROM {_TABLE}
-WHERE {_IS_FREE} AND wanted_until > now()
+WHERE program = %(program)s AND {_IS_FREE} AND wanted_until > now()
 """
 
 _Result = TypeVar("_Result")
@@ -178,7 +178,7 @@ class PlanningRequests:
     def length(self) -> QueueLength:
         """As ``RequestQueue``."""
         self._change(_FORGET, {})
-        ((num_waiting, oldest_s),) = self._change(_LENGTH, {})
+        ((num_waiting, oldest_s),) = self._change(_LENGTH, {"program": self._program})
         return QueueLength(num_waiting=num_waiting, oldest_s=oldest_s)
 
     def close(self) -> None:
