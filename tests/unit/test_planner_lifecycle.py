@@ -1982,6 +1982,19 @@ def test_a_drift_is_measured_again_where_it_lasts_or_nothing_keeps_the_promise()
     until(fleet, Phase.REPROFILING, at_most=7)
 
 
+@pytest.mark.parametrize(("second_s", "phase"), [(0.121, Phase.REPROFILING), (0.14, Phase.RELEASED)])
+def test_a_drift_for_which_the_plan_is_dropped_twice_is_measured_again(second_s: float, phase: Phase) -> None:
+    """Times that are as far off as at the last drop have not recovered in between."""
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(60)
+    fleet.say(fleet.stream_of[0], replace(DRIFT, measured_time_s=0.12, num_iterations=5))
+    until(fleet, Phase.RELEASED, at_most=7)
+    until(fleet, Phase.ENFORCING, at_most=5)
+    fleet.iterate(20)
+    fleet.say(fleet.stream_of[0], replace(DRIFT, measured_time_s=second_s, num_iterations=5))
+    until(fleet, phase, at_most=7)
+
+
 def test_a_stage_that_takes_far_less_than_by_its_new_profile_is_measured_again_at_once_twice_at_most() -> None:
     """No disturbance makes GPUs faster: they were slow as the profile was measured."""
     fleet = Fleet().to_enforcing()

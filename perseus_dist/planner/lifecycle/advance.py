@@ -1,5 +1,6 @@
 """The next phase: where the job goes on to once the condition that it waited for holds."""
 
+import math
 from collections.abc import Collection
 
 from perseus_dist.messages.terms import NO_ITERATION
@@ -43,6 +44,7 @@ from perseus_dist.planner.lifecycle.transfers import (
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
 _MIN_CLOCKS = 2  # less is no choice
+_SAME_DRIFT = 0.03  # of a time, between the shares by which two plans were dropped for the same
 _UNSEEN = "instructions cannot be seen, and no whole profile of them is there: measure one while they can be seen"
 
 
@@ -290,8 +292,23 @@ def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
 
 
 def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:
-    """Whether the times of some of these pp_ranks have left the profile for long."""
-    return any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts)
+    """Whether the times of some of these pp_ranks have left the profile for long, or as far as at the last drop."""
+    if any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts):
+        return True
+    enforcement, shares = job.enforcement, _largest_drifts(job, pp_ranks)
+    return enforcement.guard.was_steady and any(
+        abs(share - enforcement.dropped.get(pp_rank, math.inf)) < _SAME_DRIFT for pp_rank, share in shares.items()
+    )
+
+
+def _largest_drifts(job: Job, pp_ranks: Collection[int]) -> dict[int, float]:
+    """By pp_rank, the share by which times of the rank that is farthest off have left the profile."""
+    shares: dict[int, float] = {}
+    for rank, share in job.enforcement.drifts.items():
+        pp_rank = job.members.ranks[rank].rank.pp_rank
+        if pp_rank in pp_ranks:
+            shares[pp_rank] = max(shares.get(pp_rank, 0.0), share, key=abs)
+    return shares
 
 
 def _drop_plan(
@@ -310,13 +327,14 @@ def _drop_plan(
         is_held: It is not measured again yet: the guard says when the next sweep is due.
     """
     ranks = [rank for rank in job.enforcement.drifts if job.members.ranks[rank].rank.pp_rank in pp_ranks]
-    most = max(abs(job.enforcement.drifts[rank]) for rank in ranks)
+    most = max(map(abs, _largest_drifts(job, pp_ranks).values()))
     why = (
         f"times of pp_rank {_listed(pp_ranks)} have left the profile by {100 * most:.0f} % on {len(ranks)} ranks: the "
         "plan is dropped"
     )
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     is_profile_wrong = _lasting(job, pp_ranks)
+    job.enforcement.dropped |= _largest_drifts(job, pp_ranks)
     job.enter(Phase.RELEASED, why)
     effects = release_all(job, now_s)
     if not is_held:
@@ -386,6 +404,7 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
     if len(clocks_mhz) < _MIN_CLOCKS:
         return []
     job.enforcement.forget_drifts()
+    job.enforcement.dropped.clear()
     job.profiling.reprofiled_at_s = now_s
     job.enforcement.guard.begin_sweep()
     job.enter(Phase.REPROFILING, why)

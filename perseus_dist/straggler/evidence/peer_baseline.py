@@ -25,6 +25,7 @@ _MAX_HISTORY_STEP = 0.03
 _MAX_SPEED_UP = 0.02
 _LIKE_MEMORY = 4
 _PROFILE_DOUBT = 0.02
+_MIN_SHARED = 2
 
 
 class PeerBaseline:
@@ -166,16 +167,12 @@ class PeerBaseline:
         own = np.where(is_settled, times - self._history, np.nan)
         if is_profiled is not None:
             own = np.where(is_profiled & ~is_settled, times, own)
-        is_new = is_there & np.isnan(own)  # no reference for others, but the others are for it
-        compared = np.where(is_new, times, own)
-        common, num_others = median_of_others(compared, np.zeros(len(own), dtype=np.intp), is_frozen | is_new)
+        common, num_others = median_of_others(own, np.zeros(len(own), dtype=np.intp), is_frozen)
         # One or two that become faster are not the whole job: who does not is no slower than before.
         common = np.where(num_others >= self._policy.min_peers, common, np.maximum(common, -_MAX_SPEED_UP))
         # Without a peer, what has happened to the whole job looks like what has happened here.
-        left_out = np.where(is_straggler & (num_others == 0), 0.0, common)
-        above = own - left_out
-        # A history that begins while the whole job is slow is one of the job as it was: others' histories are, too.
-        usual = times - np.nan_to_num(left_out)
+        above = own - np.where(is_straggler & (num_others == 0), 0.0, common)
+        usual = times - _shared_change(own[is_settled & ~is_frozen])
         is_risen = ~is_settled & (self._num_history > 0) & (usual - self._history > rise)
         learns = is_there & learns & ~changed & ~is_risen  # the first iteration at other clocks may be of both
         step = np.where(
@@ -187,3 +184,13 @@ class PeerBaseline:
         self._history[learns] += step[learns]
         self._num_history[learns] += 1
         return above
+
+
+def _shared_change(changes: FloatArray) -> float:
+    """What all places whose histories go back have changed by at least, one way; 0 where that is not known.
+
+    A history that begins meanwhile leaves it out, as theirs do. One place may have changed for itself.
+    """
+    if len(changes) < _MIN_SHARED:
+        return 0.0
+    return float(max(changes.min(), 0.0) + min(changes.max(), 0.0))
