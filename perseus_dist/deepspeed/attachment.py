@@ -7,13 +7,22 @@ Only attributes of the engine itself are set. ``PipelineEngine._exec_schedule`` 
 import functools
 import logging
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from perseus_dist.boundaries.record import Mark
 from perseus_dist.deepspeed.engine_place import place_of
-from perseus_dist.deepspeed.engine_schedule import InstructionCounter, is_instruction, read_schedule, transfer_of
+from perseus_dist.deepspeed.engine_schedule import (
+    EXCHANGE,
+    InstructionCounter,
+    is_instruction,
+    link_of,
+    read_schedule,
+    stages_of,
+    transfer_of,
+)
 from perseus_dist.deepspeed.engine_workload import workload_of
 from perseus_dist.deepspeed.monitor import write_status
 from perseus_dist.planning.schedule.instruction import Kind
@@ -36,7 +45,8 @@ class Attachment:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._member: JobMember | None = None
-        self._counter = InstructionCounter(0)
+        self._counter = InstructionCounter((0,))
+        self._line: defaultdict[tuple[bool, int], list[tuple[str, int]]] = defaultdict(list)  # transfers, by link
         self._tokens = TokenCount()
         self._is_training = False
         self._is_superseded = False  # a later engine of this process has taken its place
@@ -65,7 +75,7 @@ class Attachment:
             open_store=torch_store,
             read_workload=lambda: workload_of(seen()),
         )
-        self._counter = InstructionCounter(place.pp_rank)
+        self._counter = InstructionCounter(stages_of(engine, place.pp_rank))
         member = self._member = JobMember(place, options, framework)
         weakref.finalize(engine, _close, member).atexit = False
         if (earlier := _active()) is not None:
@@ -98,6 +108,7 @@ class Attachment:
         if self._is_training or not self.is_active:
             return train_batch()
         self._counter.begin_iteration()
+        self._line.clear()
         self._tokens.begin_iteration()
         self._safely(lambda member: member.begin_iteration(self._engine.micro_batches))
         self._is_training = True
@@ -145,35 +156,59 @@ class Attachment:
 
     def _told(self, command: type, function: Callable[..., Any]) -> Callable[..., Any]:
         name = command.__name__
-        transfer = transfer_of(name, self._counter.stage)
-        if transfer is not None:
-            return self._transferring(*transfer, function)
+        if name == EXCHANGE:
+            return self._exchanging(function)
+        if transfer_of(name, 0) is not None:
+            return self._transferring(name, function)
         if not is_instruction(name):
             return function
 
         @functools.wraps(function)
         def run(engine: Any, *args: Any, **kwargs: Any) -> Any:
             # Evaluation runs the same commands.
-            instruction = self._counter.name(name) if self._is_training else None
+            phase = kwargs.get("phase", 0)
+            instruction = self._counter.name(name, phase) if self._is_training else None
             if instruction is None:
                 return function(engine, *args, **kwargs)
             self._safely(lambda member: member.begin(instruction))
             result = function(engine, *args, **kwargs)
             self._safely(lambda member: member.end(instruction, is_sent=False))
-            if instruction.kind == Kind.FORWARD:
+            if instruction.kind == Kind.FORWARD and phase == 0:  # a later stage computes on the same tokens
                 self._tokens.add(_input_of(engine, kwargs.get("buffer_id")))
             return result
 
         return run
 
-    def _transferring(self, kind: str, sender: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _transferring(self, command: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A slow link takes its time once the tensor is there: it holds both sides from when both have come to it."""
 
         @functools.wraps(function)
         def run(engine: Any, *args: Any, **kwargs: Any) -> Any:
             result = function(engine, *args, **kwargs)
             if self._is_training:
-                self._safely(lambda member: member.send(kind, sender))
+                phase = kwargs.get("phase", 0)
+                transfer = transfer_of(command, self._counter.stages[phase])
+                assert transfer is not None
+                if len(self._counter.stages) > 1:  # it is only put in line
+                    self._line[link_of(command, phase)].append(transfer)
+                else:
+                    self._hold_up(*transfer)
+            return result
+
+        return run
+
+    def _hold_up(self, kind: str, sender: int) -> None:
+        self._safely(lambda member: member.send(kind, sender))
+
+    def _exchanging(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Slow links carry what is in line at the same time, each one tensor after the other."""
+
+        @functools.wraps(function)
+        def run(engine: Any, *args: Any, **kwargs: Any) -> Any:
+            result = function(engine, *args, **kwargs)
+            for transfer in max(self._line.values(), key=len, default=()):
+                self._hold_up(*transfer)
+            self._line.clear()
             return result
 
         return run
@@ -229,4 +264,6 @@ def _input_of(engine: Any, buffer_id: Any) -> Any:
 
 
 def _open_device(engine: Any, local_rank: int) -> Device:
-    return open_device(local_rank, is_cuda=engine.device.type == "cuda", num_stages=engine.num_stages)
+    num_chunks = len(stages_of(engine, engine.stage_id))
+    num_stages = num_chunks * engine.num_stages
+    return open_device(local_rank, is_cuda=engine.device.type == "cuda", num_stages=num_stages, num_chunks=num_chunks)

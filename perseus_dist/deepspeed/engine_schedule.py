@@ -1,7 +1,7 @@
 """The schedule of a DeepSpeed pipeline engine: its own class, evaluated for every stage, as a ``Schedule``.
 
-DeepSpeed's commands carry a buffer, which is not the microbatch: microbatches are counted. Sends and receives are no
-instructions but waiting.
+DeepSpeed's commands carry a buffer, which is not the microbatch: microbatches are counted. Those of DualPipeV carry a
+phase, too: which of the rank's two stages they are of. Sends and receives are no instructions but waiting.
 """
 
 from collections import Counter
@@ -28,39 +28,38 @@ _TRANSFERS: Final[dict[str, tuple[str, int]]] = {  # what they send or receive, 
     "SendGrad": (Kind.BACKWARD, 0),
     "RecvGrad": (Kind.BACKWARD, 1),
 }
-_WAITING = frozenset(_TRANSFERS)
-_UNPLANNED = {
-    # A send leaves with the next batch of exchanges, and that may be behind another instruction. Plans that do not know
-    # that slow its iterations down by 1 to 4 %: replayed on the profile of GPT-3 175B on A100, 4 ranks.
-    "DualPipeVSchedule": "DualPipeV exchanges results in batches, which plans do not know yet",
-}
+EXCHANGE: Final = "CommitP2P"
+"""DualPipeV's command that exchanges what others before it have put in line."""
+_WAITING = frozenset({*_TRANSFERS, EXCHANGE})
+_DUALPIPEV = "DualPipeVSchedule"
 
 
 class InstructionCounter:
-    """Names the commands of one stage as they run, microbatches by counting.
+    """Names the commands of one rank as they run, microbatches by counting.
 
     Attributes:
-        stage: The stage.
+        stages: Of the rank, by phase.
     """
 
-    def __init__(self, stage: int) -> None:
-        self.stage = stage
-        self._counts: Counter[str] = Counter()
+    def __init__(self, stages: tuple[int, ...]) -> None:
+        self.stages = stages
+        self._counts: Counter[tuple[str, int]] = Counter()
 
     def begin_iteration(self) -> None:
         """Count from 0."""
         self._counts.clear()
 
-    def name(self, command: str) -> Instruction | None:
+    def name(self, command: str, phase: int = 0) -> Instruction | None:
         """The instruction of the next command of this class; None for waiting and for unknown commands."""
         kind = _KINDS.get(command)
         if kind is None:
             return None
+        stage = self.stages[phase]
         if kind in _ONCE_AN_ITERATION:
-            return Instruction(self.stage, kind, NO_MICROBATCH)
-        microbatch = self._counts[kind]
-        self._counts[kind] += 1
-        return Instruction(self.stage, kind, microbatch)
+            return Instruction(stage, kind, NO_MICROBATCH)
+        microbatch = self._counts[kind, stage]
+        self._counts[kind, stage] += 1
+        return Instruction(stage, kind, microbatch)
 
 
 def is_instruction(command: str) -> bool:
@@ -76,6 +75,18 @@ def transfer_of(command: str, stage: int) -> tuple[str, int] | None:
     return kind, stage + distance
 
 
+def link_of(command: str, phase: int) -> tuple[bool, int]:
+    """Whether a rank sends by a command of this class, and whether to or from the next pp_rank, 1, or the one before.
+
+    Args:
+        command: Of those that ``transfer_of`` knows.
+        phase: 1 for the stages through which microbatches come back.
+    """
+    is_sent = command.startswith("Send")
+    is_behind = is_sent == (_TRANSFERS[command][0] == Kind.FORWARD)  # in the order of stages
+    return is_sent, 1 if is_behind == (phase == 0) else -1
+
+
 def read_schedule(engine: Any) -> Schedule:
     """The schedule that the engine's next iteration will follow, on all stages.
 
@@ -86,21 +97,24 @@ def read_schedule(engine: Any) -> Schedule:
         ScheduleError: It has commands that no plan is made for.
     """
     schedule_class = _schedule_class(engine)
-    name = schedule_class.__name__
-    if name in _UNPLANNED:
-        raise ScheduleError(f"{_UNPLANNED[name]}; a PipelineModule, which runs 1F1B, can be planned")
     return Schedule(
         ranks=tuple(
             tuple(
                 _instructions(
-                    stage,
-                    schedule_class(micro_batches=engine.micro_batches, stages=engine.num_stages, stage_id=stage),
+                    stages_of(engine, pp_rank),
+                    schedule_class(micro_batches=engine.micro_batches, stages=engine.num_stages, stage_id=pp_rank),
                 )
             )
-            for stage in range(engine.num_stages)
+            for pp_rank in range(engine.num_stages)
         ),
-        exchange=Exchange.SERIAL,
+        exchange=Exchange.DUALPIPEV if schedule_class.__name__ == _DUALPIPEV else Exchange.SERIAL,
     )
+
+
+def stages_of(engine: Any, pp_rank: int) -> tuple[int, ...]:
+    """The stages of a pp_rank, by phase: under DualPipeV two, as far from the model's begin as from its end."""
+    is_dualpipev = _schedule_class(engine).__name__ == _DUALPIPEV
+    return (pp_rank, 2 * engine.num_stages - 1 - pp_rank) if is_dualpipev else (pp_rank,)
 
 
 def _schedule_class(engine: Any) -> Any:
@@ -111,12 +125,12 @@ def _schedule_class(engine: Any) -> Any:
     return TrainSchedule
 
 
-def _instructions(stage: int, steps: Iterable[Iterable[object]]) -> Iterator[Instruction]:
-    counter = InstructionCounter(stage)
+def _instructions(stages: tuple[int, ...], steps: Iterable[Iterable[Any]]) -> Iterator[Instruction]:
+    counter = InstructionCounter(stages)
     for step in steps:
         for command in step:
             name = type(command).__name__
-            instruction = counter.name(name)
+            instruction = counter.name(name, getattr(command, "phase", 0))
             if instruction is not None:
                 yield instruction
             elif name not in _WAITING:

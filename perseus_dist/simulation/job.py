@@ -29,7 +29,7 @@ def as_simulated(schedule: Schedule) -> Schedule:
     """A schedule as stand-in trainers run it: who sends is not asked to; with several stages, it computes meanwhile."""
     if schedule.sends_block:
         return replace(schedule, exchange=Exchange.SENDER)
-    return replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.overlaps else schedule
+    return replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.holds_up else schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

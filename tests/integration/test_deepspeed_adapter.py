@@ -18,6 +18,7 @@ from waiting import PATIENCE_S
 
 from perseus_dist.agent.following.rank_program import rank_order
 from perseus_dist.planning.profile.profile_csv import Row, write_rows
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -435,13 +436,20 @@ def test_an_axis_that_no_plan_knows_is_refused(harness: Harness) -> None:
         assert rank["left_behind"] == []
 
 
-def test_dualpipev_is_refused_in_a_clear_word(newest: Harness) -> None:
-    seen = newest.run(pp=2, mb=4, module="DualPipeVModule", steps=["train", "train"])
-    assert [len(warnings(rank)) for rank in seen] == [1, 0]
-    assert "DualPipeV" in warnings(seen[0])[0]
+def test_dualpipev_runs_in_the_order_that_is_planned(newest: Harness) -> None:
+    pp, microbatches = 2, 5
+    seen = newest.run(pp=pp, mb=microbatches, module="DualPipeVModule", steps=["train"] * 4 + ["eval"])
+    known = dualpipev(pp=pp, microbatches=microbatches)
     for rank in seen:
         assert rank["losses"] == rank["plain_losses"]
-        assert rank["agents"] == []
+        assert warnings(rank) == []
+        (agent,) = rank["agents"]
+        schedule, pp_rank = parse_schedule(agent["spec"]["schedule"]), agent["spec"]["pp_rank"]
+        assert schedule.exchange == known.exchange
+        assert tuple(tuple(one for one in order if not one.is_constant) for order in schedule.ranks) == known.ranks
+        promised = [[work.kind, work.chunk, work.microbatch] for work in rank_order(agent["spec"]["schedule"], pp_rank)]
+        for boundaries in list(iterations(agent["boundaries"]).values())[:3]:
+            assert [run[1:4] for run in boundaries if run[0] == "BEGIN"] == promised
 
 
 @pytest.mark.parametrize(
@@ -477,34 +485,43 @@ def test_figures_go_to_deepspeeds_monitor(harness: Harness, tmp_path: Path) -> N
     }
 
 
-def write_profile(machine: SimulatedMachine, path: Path) -> None:
-    """What a sweep would find, which takes half a minute: of the GPU's model, and of constants that take 1 ms."""
+def write_profile(machine: SimulatedMachine, path: Path, *, num_stages: int = 2) -> None:
+    """What a sweep would find, which takes half a minute: of the GPU's model, and of constants that take 1 ms.
+
+    Two stages are on two ranks, four as DualPipeV has them.
+    """
     rows = []
-    for stage in range(2):
+    for stage in range(num_stages):
         for kind, kernel, seconds in [("F", "forward", FORWARD_S), ("B", "backward", BACKWARD_S)]:
             for clock in machine.preset.clocks_mhz[:40:4]:
-                time_s = machine.preset.kernel_time_s(kernel, seconds * (1 + stage * IMBALANCE), clock)
+                whole_s = seconds * (1 + stage * IMBALANCE / (num_stages - 1)) * 2 / num_stages
+                time_s = machine.preset.kernel_time_s(kernel, whole_s, clock)
                 rows.append(Row(0, stage, kind, clock, time_s, time_s * machine.preset.kernel_power_w(kernel, clock)))
-        constants = ("LOAD", *WITHOUT_MICROBATCH)
+        loads = ("LOAD",) * (num_stages == 2 or stage == 0)
+        constants = (*loads, *WITHOUT_MICROBATCH) if stage < 2 else ()
         rows += [Row(0, stage, kind, machine.preset.clocks_mhz[0], 1e-3, 0.08) for kind in constants]
     write_rows(path, rows)
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("steps", "module"),
     [
-        ["train_until_enforced=80"],
-        pytest.param(["train_until_enforced=80", "drop", "train_until_enforced=80"], marks=pytest.mark.stress),
+        (["train_until_enforced=80"], "PipelineModule"),
+        pytest.param(["train_until_enforced=80"], "DualPipeVModule", marks=pytest.mark.stress),
+        pytest.param(
+            ["train_until_enforced=80", "drop", "train_until_enforced=80"], "PipelineModule", marks=pytest.mark.stress
+        ),
     ],
 )
-def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, steps: list[str]) -> None:
+def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, steps: list[str], module: str) -> None:
     """Also for an engine that is made again, whose agent gets the clocks that the first one's had."""
     with SimulatedMachine("a100", count=2) as machine:
-        write_profile(machine, tmp_path / "profile.csv")
+        write_profile(machine, tmp_path / "profile.csv", num_stages=4 if module == "DualPipeVModule" else 2)
         work = work_environment(forward_s=FORWARD_S, backward_s=BACKWARD_S, imbalance=IMBALANCE)
         seen = newest.run(
             pp=2,
             mb=4,
+            module=module,
             steps=steps,
             real_agents=True,
             environment={**machine.environment(), **work},

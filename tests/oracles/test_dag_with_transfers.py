@@ -19,6 +19,7 @@ import pytest
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import LOAD, Instruction, Kind, profile_name
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved, joint_exchanges, one_f_one_b
 
@@ -73,10 +74,10 @@ def run_megatron(version: str, cases: Sequence[Case]) -> list[Moments]:
     return run(program, cases, {"PYTHONPATH": str(folder)})
 
 
-def run_deepspeed(cases: Sequence[Case]) -> list[Moments]:
+def run_deepspeed(cases: Sequence[Case], program: str = "deepspeed_transfers.py") -> list[Moments]:
     if find_spec("deepspeed") is None:
         pytest.skip("no DeepSpeed")
-    return run((str(HERE / "deepspeed_transfers.py"),), cases, {})
+    return run((str(HERE / program),), cases, {})
 
 
 def run(program: Sequence[str], cases: Sequence[Case], environment: dict[str, str]) -> list[Moments]:
@@ -213,3 +214,37 @@ def test_deepspeed(tmp_path: Path) -> None:
     cases = drawn_cases(ONE_STAGE, has_loads=True)
     for case, found in zip(cases, run_deepspeed(cases), strict=True):
         check(with_loads(one_f_one_b(pp=case["pp"], microbatches=case["microbatches"])), case, found, tmp_path)
+
+
+def with_first_loads(schedule: Schedule) -> Schedule:
+    """As DeepSpeed's DualPipeV: only the first stage loads, right before its forwards."""
+    ranks = (
+        tuple(
+            one
+            for instruction in order
+            for one in (
+                *[Instruction(0, LOAD, instruction.microbatch)] * (instruction[:2] == (0, Kind.FORWARD)),
+                instruction,
+            )
+        )
+        for order in schedule.ranks
+    )
+    return replace(schedule, ranks=tuple(ranks))
+
+
+def check_dualpipev(sizes: Sequence[tuple[int, int]], folder: Path) -> None:
+    drawn = drawn_cases([a_size(pp, 2, microbatches) for pp, microbatches in sizes], has_loads=True)
+    cases = [case | {"one_at_a_time": True} for case in drawn]
+    for case in cases:  # the last pp_rank's two stages follow each other
+        case["transfers"]["F"][case["pp"] - 1] = case["transfers"]["B"][case["pp"]] = 0
+    for case, found in zip(cases, run_deepspeed(cases, "deepspeed_dualpipev.py"), strict=True):
+        check(with_first_loads(dualpipev(pp=case["pp"], microbatches=case["microbatches"])), case, found, folder)
+
+
+def test_a_sample_of_dualpipev(tmp_path: Path) -> None:
+    check_dualpipev([(3, 7)], tmp_path)
+
+
+@pytest.mark.stress
+def test_dualpipev(tmp_path: Path) -> None:
+    check_dualpipev([(1, 3), (2, 4), (2, 9), (3, 6), (4, 8), (4, 13), (6, 12)], tmp_path)

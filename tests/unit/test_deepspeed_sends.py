@@ -19,7 +19,7 @@ class Recorded:
 def test_transfers_lie_in_the_commands_of_both_sides_while_training() -> None:
     log: list[str] = []
     attachment: Any = Attachment(engine=None)
-    attachment._member, attachment._counter = Recorded(log), InstructionCounter(2)
+    attachment._member, attachment._counter = Recorded(log), InstructionCounter((2,))
     for name in ("RecvActivation", "SendActivation", "RecvGrad", "SendGrad"):
         run = attachment._told(type(name, (), {}), lambda _, name=name: log.append(name))
         for attachment._is_training in (False, True):
@@ -30,3 +30,24 @@ def test_transfers_lie_in_the_commands_of_both_sides_while_training() -> None:
         *["RecvGrad", "RecvGrad", "3B is sent"],
         *["SendGrad", "SendGrad", "2B is sent"],
     ]
+
+
+def test_dualpipev_puts_transfers_in_line_and_each_link_carries_one_after_the_other() -> None:
+    log: list[str] = []
+    attachment: Any = Attachment(engine=None)
+    attachment._member, attachment._counter = Recorded(log), InstructionCounter((1, 6))
+    attachment._is_training = True
+
+    def run(name: str, **buffer: int) -> None:
+        attachment._told(type(name, (), {}), lambda _, **given: log.append(f"{name} {given}".strip(" {}")))(
+            None, **buffer
+        )
+
+    run("RecvActivation", phase=0)  # from pp_rank 0
+    run("RecvGrad", phase=1)  # from there, too
+    run("SendActivation", phase=0)  # to pp_rank 2
+    run("SendGrad", phase=0)  # to pp_rank 0
+    log.clear()
+    run("CommitP2P")
+    run("CommitP2P")
+    assert log == ["CommitP2P", "0F is sent", "7B is sent", "CommitP2P"]

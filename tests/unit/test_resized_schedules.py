@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import LOAD, NO_MICROBATCH, Instruction, Kind
 from perseus_dist.planning.schedule.resized import resized
 from perseus_dist.planning.schedule.schedule import (
@@ -73,6 +74,16 @@ def test_interleaved_ones_keep_chunks_and_groups(kind: str, group: int | None) -
     with pytest.raises(ScheduleError):
         make(17 if group is None else 2)
     assert resized(make(16), microbatches=17 if group is None else 2) is None
+
+
+def test_dualpipev_keeps_its_kind() -> None:
+    def make(pp: int, microbatches: int) -> Schedule:
+        bare = dualpipev(pp=pp, microbatches=microbatches)
+        return replace(with_constants(bare, loads=False), exchange=bare.exchange)
+
+    assert resized(make(4, 10), microbatches=13) == make(4, 13)
+    assert resized(make(4, 10), microbatches=9, pp=3) == make(3, 9)
+    assert resized(make(4, 10), microbatches=7) is None
 
 
 def test_one_rank_that_runs_pairs() -> None:

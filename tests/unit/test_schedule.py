@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dry_run import check_schedule
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import (
+    Exchange,
     Schedule,
     format_schedule,
     gpipe,
@@ -39,7 +42,12 @@ ONE_CHUNK_SCHEDULES = st.builds(
 )
 
 
-@given(ONE_CHUNK_SCHEDULES | interleaved_schedules() | interleaved_schedules().map(joint_exchanges))
+DUALPIPEV = st.integers(1, 6).flatmap(
+    lambda pp: st.builds(dualpipev, pp=st.just(pp), microbatches=st.integers(2 * pp, 2 * pp + 9))
+)
+
+
+@given(ONE_CHUNK_SCHEDULES | interleaved_schedules() | interleaved_schedules().map(joint_exchanges) | DUALPIPEV)
 def test_generated_schedules_are_complete_end_and_read_back(schedule: Schedule) -> None:
     check_schedule(schedule)
     read_back = parse_schedule(format_schedule(schedule))
@@ -91,6 +99,19 @@ def test_joint_exchanges_of_an_order_with_constants_at_its_end() -> None:
 def test_joint_exchanges_are_of_the_interleaved_schedule_alone(schedule: Schedule) -> None:
     with pytest.raises(ScheduleError, match="the order is another: give one of schedule=interleaved"):
         joint_exchanges(schedule)
+
+
+def test_dualpipev() -> None:
+    assert format_schedule(dualpipev(pp=2, microbatches=4)) == (
+        "0F0 0F1 0F2 3F0 3B0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0B2 0B3\n"
+        "1F0 2F0 1F1 2F1 1F2 2B0 2F2 1B0 1F3 2B1 2F3 1B1 2B2 1B2 2B3 1B3\n"
+        "# exchange: dualpipev\n"
+    )
+    with pytest.raises(ScheduleError, match="DualPipeV with pp=3 needs at least 6 microbatches, got 5"):
+        dualpipev(pp=3, microbatches=5)
+    other = replace(interleaved(pp=2, microbatches=4, chunks=2), exchange=Exchange.DUALPIPEV)
+    with pytest.raises(ScheduleError, match="exchange: dualpipev: DeepSpeed's DualPipeV alone"):
+        check_schedule(other)
 
 
 def test_sizes_and_placement() -> None:

@@ -262,7 +262,7 @@ def test_a_file_from_before_overlap_was_known(tmp_path: Path, exchange: Exchange
     assert old.baseline.time_ps < new.baseline.time_ps or not transfer_ms
     for frontier, version in (
         (old, frontier_file.EXCHANGE_VERSION if transfer_ms else frontier_file.SCHEMA_VERSION),
-        (new, frontier_file.OVERLAP_VERSION),
+        (new, frontier_file.WAITING_VERSION),
     ):
         save_frontier(frontier, tmp_path / "frontier.npz")
         with np.load(tmp_path / "frontier.npz") as archive:

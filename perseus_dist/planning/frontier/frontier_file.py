@@ -43,14 +43,14 @@ SCHEMA_VERSION = 3
 COARSE_VERSION = 4  # of frontiers of plans with shared clocks: it says which instructions share one
 LATENCY_VERSION = 5  # where the profile says how long changes to each clock take; plans may share clocks
 EXCHANGE_VERSION = 6  # with transfers or loads: replayed by Schedule.exchange; those before, as Exchange.SENDER
-OVERLAP_VERSION = 7  # where Schedule.exchange overlaps, with transfers or without; schedules before do not say so
+WAITING_VERSION = 7  # where Exchange.holds_up, with transfers or without; schedules before do not say so
 _READ_VERSIONS = (
     2,
     SCHEMA_VERSION,
     COARSE_VERSION,
     LATENCY_VERSION,
     EXCHANGE_VERSION,
-    OVERLAP_VERSION,
+    WAITING_VERSION,
 )  # bounds of version 2 are exact, and it does not say so
 
 _FORMAT = "perseus-dist frontier"
@@ -129,8 +129,8 @@ def frontier_npz(frontier: Frontier) -> bytes:
         header["doubts"] = [_doubt_document(curve) for curve in problem.curves]
     if _exchanges(problem.dag.schedule, header["curves"]):
         header["schema_version"] = EXCHANGE_VERSION
-    if problem.dag.schedule.exchange.overlaps:
-        header["schema_version"] = OVERLAP_VERSION
+    if problem.dag.schedule.exchange.holds_up:
+        header["schema_version"] = WAITING_VERSION
     header["sha256"] = _digest(header, arrays)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     data = BytesIO()
@@ -226,7 +226,7 @@ def _read_header(path: str | os.PathLike[str], arrays: _Arrays) -> dict[str, Any
         raise _foreign(path)
     if schema_version not in _READ_VERSIONS:
         raise FrontierFileError(
-            f"{path}: saw schema version {schema_version}, expected {OVERLAP_VERSION}; upgrade perseus-dist to read "
+            f"{path}: saw schema version {schema_version}, expected {WAITING_VERSION}; upgrade perseus-dist to read "
             "it, or plan again with this version"
         )
     return header

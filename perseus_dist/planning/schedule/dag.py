@@ -9,6 +9,7 @@ that a schedule may also run itself. How it stands in the way depends on the sch
                                  | 0SEND_F0 |        waits for a send when it has begun the next
     otherwise                0F0 | 0F1 | 0F2         the sender goes on at once; from stage to stage a link carries one
                                  | 0SEND_F0 |        transfer after the other in each direction
+    Exchange.DUALPIPEV       0F0 | 0F1 | 7F0         by ``dualpipev_calls``: calls block, some instructions later
     Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
 """
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from perseus_dist.planning.schedule.blocking_calls import blocking_programs
 from perseus_dist.planning.schedule.calls import Program, inputs_of_programs
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev_programs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.overlapped_calls import overlapped_programs
 from perseus_dist.planning.schedule.results import Timed, ends_with_of, needs_of, transfers_of, waits_for
@@ -39,8 +41,8 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
     be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
     what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time, or
-    exchanges overlap, ``blocking_calls`` or ``overlapped_calls`` says how pp_ranks exchange. Transfers that take time
-    come last, as in ``transfers_of``.
+    exchanges hold pp_ranks up without, ``blocking_calls``, ``overlapped_calls`` or ``dualpipev_calls`` says how they
+    exchange. Transfers that take time come last, as in ``transfers_of``.
     """
     needs = needs_of(schedule)
     transfers = transfers_of(schedule, timed)
@@ -75,6 +77,8 @@ def _programs(
     if schedule.exchange.overlaps:
         group = interleaved_group(schedule)
         return None if group is None else overlapped_programs(schedule, group)
+    if schedule.exchange == Exchange.DUALPIPEV:
+        return dualpipev_programs(schedule)
     if transfers and schedule.sends_block and schedule.exchange != Exchange.SENDER:
         return blocking_programs(schedule, needs)
     return None

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dag import inputs_of, joint_runs
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev_programs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.results import waits_for
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved_group
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group
 
 
 def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -> None:
@@ -29,6 +30,11 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
         raise ScheduleError(
             f"exchange: {schedule.exchange}: Megatron's interleaved schedule alone overlaps so, without joint "
             "exchanges, and the order is another: leave the exchange out"
+        )
+    if schedule.exchange == Exchange.DUALPIPEV and (schedule.joint or dualpipev_programs(schedule) is None):
+        raise ScheduleError(
+            f"exchange: {schedule.exchange}: DeepSpeed's DualPipeV alone exchanges so, without joint exchanges, and "
+            "the order is another: leave the exchange out"
         )
     dry_run(schedule, places=places)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, OVERLAPPED_FORWARD, Instruction
 from perseus_dist.planning.schedule.schedule import (
     Schedule,
@@ -29,7 +30,7 @@ def resized(schedule: Schedule, *, microbatches: int, pp: int | None = None) -> 
     """The schedule of the same kind in other sizes; None where its kind is not known, or has no such sizes.
 
     Args:
-        schedule: GPipe, 1F1B or interleaved 1F1B, with whatever constants.
+        schedule: GPipe, 1F1B, interleaved 1F1B or DualPipeV, with whatever constants.
         microbatches: To have.
         pp: Number of pp_ranks to have; as many as now unless given.
     """
@@ -70,6 +71,7 @@ def _makers(computations: Schedule) -> list[_Maker]:
         return interleaved(pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=own_group)
 
     return [
+        lambda pp, microbatches: dualpipev(pp=pp, microbatches=microbatches),
         plain,
         lambda pp, microbatches: joint_exchanges(plain(pp, microbatches)),
         lambda pp, microbatches: overlapped(plain(pp, microbatches)),

@@ -36,6 +36,9 @@ class Exchange(StrEnum):
     """The same, and a forward's result has been sent before the pp_rank goes on: Megatron-LM from 0.18 on, where it
     frees what it has sent (``deallocate_pipeline_outputs``)."""
 
+    DUALPIPEV = "dualpipev"
+    """DualPipeV as DeepSpeed runs it: calls that block, between the instructions that ``dualpipev_calls`` says."""
+
     SENDER = "sender"
     """The sender goes on when the transfer is over, whether or not it has been asked for: how frontiers were planned
     that were saved before the others were known."""
@@ -44,6 +47,11 @@ class Exchange(StrEnum):
     def overlaps(self) -> bool:
         """Whether it is Megatron-LM's interleaved schedule's alone, with ``overlap_p2p_comm``."""
         return self in {Exchange.OVERLAPPED, Exchange.OVERLAPPED_BACKWARDS}
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether it says when instructions begin even where transfers take no time."""
+        return self.overlaps or self == Exchange.DUALPIPEV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 One line per pp_rank, its instructions in execution order apart by spaces or commas; a ``+`` behind one says that it
 exchanges jointly with the next (``Schedule.joint``). ``#`` starts a comment, of which one counts, on a line of its own:
-``# exchange: serial`` or ``overlapped`` (``Schedule.exchange``). The ``compute_only`` CSV files of
+``# exchange: serial``, for one (``Schedule.exchange``). The ``compute_only`` CSV files of
 ``torch.distributed.pipelining`` are of this form; their empty cells are idle steps.
 """
 

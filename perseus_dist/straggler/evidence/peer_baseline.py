@@ -187,7 +187,7 @@ class PeerBaseline:
 
 
 def _shared_change(changes: FloatArray) -> float:
-    """What all places whose histories go back have changed by at least, one way; 0 where that is not known.
+    """Change that all places whose histories go back share at least, one way; 0 where that is not known.
 
     A history that begins meanwhile leaves it out, as theirs do. One place may have changed for itself.
     """
