@@ -59,6 +59,23 @@ def test_a_straggler_that_is_over_ends_a_plan_that_waits_for_it_with_the_next_pr
 
 
 @pytest.mark.parametrize(
+    ("noise", "excess", "is_kept"), [(0.0, 0.004, True), (0.0, 0.006, False), (0.01, 0.0, True), (0.01, 0.05, False)]
+)
+def test_noise_decides_how_little_a_probe_tells(noise: float, excess: float, is_kept: bool) -> None:  # noqa: FBT001
+    random = Random(13)
+    row = Row(point=3, max_slowdown=1.0, is_waiting=True)
+    guard = AbsenceGuard()
+
+    def time_ms(is_free: bool) -> float:  # noqa: FBT001
+        return random.gauss(100.0 if is_free else 100.0 * (1 + excess), 100.0 * noise)
+
+    drive(guard, range(20), time_ms, row)
+    guard.leave(19)
+    drive(guard, range(20, 200), time_ms, row)
+    assert (guard.verdict == "") == is_kept
+
+
+@pytest.mark.parametrize(
     ("row", "is_kept"),
     [
         (Row(point=1, max_slowdown=1.2), True),

@@ -173,6 +173,8 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="a whole node slow, found after a planner's restart",
             marks=pytest.mark.stress,
         ),
+        pytest.param(18524, "durability", id="a disk is full as a planner starts again", marks=pytest.mark.stress),
+        pytest.param(18559, "settled_time", id="a planner is stopped while pipelines wait", marks=pytest.mark.stress),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )

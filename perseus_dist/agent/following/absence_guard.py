@@ -8,6 +8,7 @@ iterations as all other ranks, with what they take at full clocks.
 
 import sys
 from collections import deque
+from collections.abc import Collection
 from statistics import median
 
 from perseus_dist.agent.following.plan_view import RELEASED, Row
@@ -16,6 +17,8 @@ from perseus_dist.messages.terms import NO_POINT
 _NUM_USUAL = 16  # iterations
 _NUM_LATEST = 8  # iterations
 _TOLERANCE = 0.02
+_LEAST_TOLERANCE = 0.005  # of a probe's comparison, where iterations are as long as each other
+_Z = 3.5
 # Iterations between the begins of two probes; ranks that hear of no planner agree by the iterations' numbers.
 _PROBE_GAP = 64
 _WAITING_PROBE_GAP = 16
@@ -104,7 +107,7 @@ class AbsenceGuard:
         # Whichever of them was slower may be how fast the job is.
         allowed_ns = max(self._row.max_slowdown * max(self._full_ns), self._row.deadline_s * 1e9)
         excess = median(planned_ns) / allowed_ns - 1 if allowed_ns else 0.0
-        if excess > _TOLERANCE:
+        if excess > min(max(_LEAST_TOLERANCE, _Z * _scatter(planned_ns)), _TOLERANCE):
             self._give_up(iteration, f"iterations take {excess:.1%} longer than the job's target allows")
 
     def _compare(self, iteration: int) -> None:
@@ -128,3 +131,9 @@ class AbsenceGuard:
     def _is_probed(self, iteration: int) -> bool:
         place = iteration % self._probe_gap
         return place < _NUM_PROBE_ITERATIONS and iteration in self._absence and iteration - place in self._absence
+
+
+def _scatter(durations_ns: Collection[int]) -> float:
+    """Standard deviation of durations as a share of their median, by the absolute deviations' median."""
+    middle_ns = median(durations_ns)
+    return 1.4826 * median(abs(one - middle_ns) for one in durations_ns) / middle_ns if middle_ns else 0.0

@@ -65,10 +65,11 @@ class AcknowledgedFacts:
                 self._agents[event.stream] = (event.attach.rank.rank, event.attach.incarnation)
             case RankMessage(message=ProfileSamples() as samples) if event.stream in job.members.rank_of_stream:
                 rank, incarnation = agent = self._agents[event.stream]
-                series = _series(job, samples)
+                series, heard = _series(job, samples), self._samples.setdefault(agent, {})
                 if series is not None:
-                    key = f"samples/{series}/{rank}/{incarnation}/{samples.sequence}/"
-                    self._samples.setdefault(agent, {})[samples.sequence] = key
+                    heard[samples.sequence] = f"samples/{series}/{rank}/{incarnation}/{samples.sequence}/"
+                else:  # of a sweep that a planner does not know that was started again: it wants none
+                    heard.pop(samples.sequence, None)
             case TargetSet() | StragglerReported() | StragglerCleared():
                 # A full disk may keep the answer back: what stood before may be replaced then, and may not.
                 key, ordered = _order(event)
