@@ -32,6 +32,7 @@ from perseus_dist.simulation.chaos.scenario.events import (
     ProcessAction,
     ProcessEvent,
     SlowDown,
+    SlowLink,
     StragglerOrder,
     TargetOrder,
 )
@@ -313,6 +314,14 @@ def test_a_straggler_may_enter_the_profile_only_where_no_replica_is_better() -> 
     alone = replace(JOB, dp=1)
     only = replace(SLOW, rank=1)
     assert sentences(reprofiling, played(only, job=alone, sweeps=range(50, 60), views=views, without_s=slow)) == []
+
+
+def test_a_link_that_is_slow_makes_t_min_as_much_slower_as_iterations_are() -> None:
+    link = SlowLink(iteration=30, rank=1, node=None, transfer_s=0.05)
+    slow = over(range(30, NUM), 1.1)
+    for fastest_s, is_broken in ((1.1, False), (1.2, True)):
+        found = sentences(reprofiling, played(link, sweeps=range(50, 60), views=after_sweep(fastest_s), without_s=slow))
+        assert bool(found) == is_broken
 
 
 # ---- profile_truth ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
 
     Its fastest plan is at most 0.5 % above the one before, or above the undisturbed iteration's time where that is
     more: a profile that was too fast may be mended. Where in some iteration of the sweep every replica of a stage was
-    not well, no measurement could be better, and the time of the slowest iteration without Perseus is allowed.
+    not well, no measurement could be better, and where a link was slow, the plan before may not have known it: the time
+    of the slowest iteration without Perseus is allowed.
     """
     broken = []
     for span in run.jobs:
@@ -57,7 +58,8 @@ def _next_plan(run: PlayedRun, iterations: range, revision: int) -> tuple[int, f
 
 def _forced_s(run: PlayedRun, history: History, span: JobSpan, sweep: range) -> float:
     for i in sweep:
-        if unwell_stages(history, span, i):
+        has_slow_link = any(faults.transfer_s for faults in history.at(i).gpus.values())
+        if has_slow_link or unwell_stages(history, span, i):
             return max(run.without[j].time_s for j in sweep)
     return 0.0
 
