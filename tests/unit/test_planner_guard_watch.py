@@ -73,6 +73,20 @@ def test_a_probe_that_has_not_reached_every_rank_is_no_reference() -> None:
     assert watch.guard.breach is None
 
 
+def test_probes_are_ordered_as_early_as_messages_have_been_late() -> None:
+    watch, late = begun(), 5
+    asked = 17
+    for is_in_time in (False, False, False, True):
+        assert (watch.probe_lead >= late) == is_in_time
+        probed = watch.guard.order_probe(asked + watch.probe_lead)
+        for iteration in range(asked, probed.stop):
+            point = NO_POINT if iteration in probed and iteration >= asked + late else 0
+            report(watch, iteration, 1.0, point, point)
+        asked = probed.stop
+    assert watch.probe_lead == 7
+    assert watch.guard.num_probes == 4
+
+
 def test_iterations_of_the_plan_before_do_not_speak_for_the_next() -> None:
     watch = begun(planned_s=1.1)
     watch.begin_plan(20, range(NUM_RANKS))

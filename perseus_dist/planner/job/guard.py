@@ -249,6 +249,10 @@ class Guard:
         """Whether the newest probe has all ranks run that iteration at full clocks."""
         return iteration in self._probed
 
+    def is_first_probed(self, iteration: int) -> bool:
+        """Whether the newest probe begins with that iteration."""
+        return bool(self._probed) and iteration == self._probed.start
+
     def is_probe_ahead(self, iteration: int) -> bool:
         """Whether a probe has been ordered that is not over, or has just been, when this is the newest iteration."""
         return iteration <= self._probed.stop

@@ -18,6 +18,7 @@ _FASTER = 0.98
 _AS_PROFILED = 0.01
 _CLEARLY_SLOWER = 0.005
 _MAX_LATE = 64  # iterations that a switch is waited for
+_MAX_PROBE_LEAD = 63  # iterations
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
 _EARLIEST = 8  # iterations of a hold that ends early
@@ -64,6 +65,8 @@ class GuardWatch:
         was_steady: Iterations at full clocks took the same time in the newest hold.
         num_since_sweep: Plans given up since all ranks were swept again, as long as none is trusted; None before that.
         swept_until: Iteration before which clocks may have been those of a sweep.
+        probe_lead: Iterations that probes are ordered ahead, beside those that a message usually takes: as many as
+            messages have been found to be late by.
         misstated: By rank whose instructions took another time in probes since the newest switch than by the profile,
             by what share.
     """
@@ -82,6 +85,7 @@ class GuardWatch:
     was_steady: bool = True
     num_since_sweep: int | None = None
     swept_until: int = 0
+    probe_lead: int = 0
     misstated: dict[int, float] = field(default_factory=dict)
     _num_switches: int = 0
     _moved_by: dict[int, int] = field(default_factory=dict)  # by dp_rank, the newest switch that changed its order
@@ -188,6 +192,8 @@ class GuardWatch:
             self._newest = number
             if known.time_s > 0:
                 mode = self._mode(number, known, is_whole=known.num_ranks >= num_attached)
+                if self.guard.is_first_probed(number) and not known.is_free:
+                    self.probe_lead = min(2 * self.probe_lead + 1, _MAX_PROBE_LEAD)
                 self.guard.take(number, known.time_s, mode, allowed)
                 is_known = True
         if self.guard.is_trusting:

@@ -61,7 +61,7 @@ def keep_promise(job: Job, now_s: float) -> list[Effect]:
         return []
     wish = _UNMEASURED if job.measured.saving.wants_window() else ""
     if why := watch.guard.wanted_probe(job.progress.iteration, _waiting(job), wish=wish):
-        probed = watch.guard.order_probe(effective_iteration(job, now_s))
+        probed = watch.guard.order_probe(effective_iteration(job, now_s) + watch.probe_lead)
         probe = Probe(first_iteration=probed.start, num_iterations=len(probed))
         return [
             Log(sentence=f"probe at full clocks from iteration {probed.start} on: {why}"),
