@@ -7,6 +7,7 @@ from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report, write_report
 from perseus_dist.simulation.frameworks.training_run import TrainingFailedError, TrainingRun
 
+MAX_SLOWDOWN, MAX_ERROR = 1.0, 1.0  # percent, points
 COLUMNS = ("full clocks [s]", "[J]", "plan [s]", "[J]", "slowdown [%]", "saving [%]", "predicted [%]")
 
 
@@ -23,6 +24,18 @@ def train_with_and_without(run: TrainingRun) -> dict[str, Any]:
     are_equal = losses_equal(run.losses, run.reference_losses)
     report = build_report(run.folder, losses_equal=are_equal, clocks_left_locked=num_locked)
     return write_report(report, run.folder).document()
+
+
+def meets_bars(report: dict[str, Any]) -> bool:
+    """Whether a job was on time and saved what was predicted, with equal losses and no clock left locked."""
+    saving, predicted = report["saving_percent"], report["predicted_saving_percent"]
+    return (
+        report["losses_equal"]
+        and report["clocks_left_locked"] == 0
+        and None not in (saving, predicted)
+        and report["slowdown_percent"] <= MAX_SLOWDOWN
+        and abs(saving - predicted) <= MAX_ERROR
+    )
 
 
 def saving_cells(report: dict[str, Any]) -> list[str]:

@@ -114,7 +114,9 @@ def build_model(args: argparse.Namespace) -> PipelineModule:
         embedding = LayerSpec(TokenEmbedding, VOCABULARY_SIZE, args.hidden)
         head = LayerSpec(nn.Linear, args.hidden, VOCABULARY_SIZE, bias=False)
     positions = LayerSpec(PositionEmbedding, args.sequence_length, args.hidden)
-    return PipelineModule(
+    # With DualPipeV each rank holds two stages, and an iteration has two microbatches a rank at least.
+    module_class = deepspeed.pipe.DualPipeVModule if args.dualpipev else PipelineModule
+    return module_class(
         layers=[embedding, positions, *blocks, LayerSpec(nn.LayerNorm, args.hidden), head],
         num_stages=args.stages,
         loss_fn=loss_fn,
@@ -138,6 +140,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=4, help="attention heads")
     parser.add_argument("--sequence-length", type=int, default=32, help="tokens in a sequence")
     parser.add_argument("--tied", action="store_true", help="the head shares the embedding's weight")
+    parser.add_argument("--dualpipev", action="store_true", help="DualPipeV in place of 1F1B, from DeepSpeed 0.19.8 on")
     parser.add_argument("--activation-checkpointing", action="store_true", help="recompute blocks in the backward")
     parser.add_argument("--seed", type=int, default=1234)
     parser.add_argument("--losses", type=Path, metavar="FILE", help="write each step's exact loss, a JSON line a step")

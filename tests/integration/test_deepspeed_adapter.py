@@ -57,7 +57,10 @@ class DeepSpeedHarness(Harness):
         return super().run(**{"options": {}, **case})
 
 
-@pytest.fixture(scope="module", params=[None, *([OLD] if OLD else [])], ids=lambda folder: "old" if folder else "new")
+VERSIONS = [pytest.param(None, id="new"), *([pytest.param(OLD, id="old", marks=pytest.mark.stress)] if OLD else [])]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
     with DeepSpeedHarness(request.param).running() as harness:
         yield harness
