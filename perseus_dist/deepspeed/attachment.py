@@ -265,5 +265,10 @@ def _input_of(engine: Any, buffer_id: Any) -> Any:
 
 def _open_device(engine: Any, local_rank: int) -> Device:
     num_chunks = len(stages_of(engine, engine.stage_id))
-    num_stages = num_chunks * engine.num_stages
-    return open_device(local_rank, is_cuda=engine.device.type == "cuda", num_stages=num_stages, num_chunks=num_chunks)
+    return open_device(
+        local_rank,
+        is_cuda=engine.device.type == "cuda",
+        num_stages=num_chunks * engine.num_stages,
+        num_chunks=num_chunks,
+        sends_block=True,
+    )

@@ -142,26 +142,29 @@ class SimulatedWork:
         stream.wait(self._semaphore, self._released)
 
     @classmethod
-    def from_environment(cls, *, gpu: int, num_stages: int, num_chunks: int = 1) -> Self | None:
+    def from_environment(
+        cls, *, gpu: int, num_stages: int, num_chunks: int = 1, sends_block: bool = False
+    ) -> Self | None:
         """The work of this process, if it runs under ``perseus-dist sim --forward-ms ...``.
 
         Args:
             gpu: Index of its simulated GPU, which no other process may use.
             num_stages: Virtual stages over the whole model.
             num_chunks: Virtual stages on each rank.
+            sends_block: Whether ``send`` is called where a rank waits for transfers, also with several chunks.
 
         Returns:
             None where the environment says nothing of simulated work.
 
         Raises:
             SimulatorError: What it says is wrong, the machine is gone, or it has no such GPU that is free; transfers,
-                where a rank has several chunks: their sender does not wait for them.
+                where a rank has several chunks and does not wait for them.
         """
         text = os.environ.get(WORK_VARIABLE)
         if not text or not os.environ.get(STATE_VARIABLE):
             return None
         times = WorkTimes.from_json(text)
-        if times.transfer_s and num_chunks > 1:
+        if times.transfer_s and num_chunks > 1 and not sends_block:
             raise SimulatorError(
                 "simulated transfers hold up their sender, as in 1F1B; leave --transfer-ms out where ranks have "
                 "several chunks"

@@ -441,7 +441,8 @@ def test_an_axis_that_no_plan_knows_is_refused(harness: Harness) -> None:
 
 def test_dualpipev_runs_in_the_order_that_is_planned(newest: Harness) -> None:
     pp, microbatches = 2, 5
-    seen = newest.run(pp=pp, mb=microbatches, module="DualPipeVModule", steps=["train"] * 4 + ["eval"])
+    steps = ["train", "train", "eval", "train", "train"]
+    seen = newest.run(pp=pp, mb=microbatches, module="DualPipeVModule", tied=True, steps=["eval", *steps])
     known = dualpipev(pp=pp, microbatches=microbatches)
     for rank in seen:
         assert rank["losses"] == rank["plain_losses"]
@@ -449,6 +450,7 @@ def test_dualpipev_runs_in_the_order_that_is_planned(newest: Harness) -> None:
         (agent,) = rank["agents"]
         schedule, pp_rank = parse_schedule(agent["spec"]["schedule"]), agent["spec"]["pp_rank"]
         assert schedule.exchange == known.exchange
+        assert agent["spec"]["workload"]["stage_layers"] == [5, 4]
         assert tuple(tuple(one for one in order if not one.is_constant) for order in schedule.ranks) == known.ranks
         promised = [[work.kind, work.chunk, work.microbatch] for work in rank_order(agent["spec"]["schedule"], pp_rank)]
         for boundaries in list(iterations(agent["boundaries"]).values())[:3]:
@@ -520,7 +522,8 @@ def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, step
     """Also for an engine that is made again, whose agent gets the clocks that the first one's had."""
     with SimulatedMachine("a100", count=2) as machine:
         write_profile(machine, tmp_path / "profile.csv", num_stages=4 if module == "DualPipeVModule" else 2)
-        work = work_environment(forward_s=FORWARD_S, backward_s=BACKWARD_S, imbalance=IMBALANCE)
+        transfer_s = 0.005 if module == "DualPipeVModule" else 0.0
+        work = work_environment(forward_s=FORWARD_S, backward_s=BACKWARD_S, imbalance=IMBALANCE, transfer_s=transfer_s)
         seen = newest.run(
             pp=2,
             mb=4,

@@ -122,6 +122,17 @@ def test_an_iteration_that_cannot_be_seen_is_one_instruction(job: Job) -> None:
     member.close()
 
 
+@pytest.mark.parametrize(("lasts", "num_away"), [(20, [2, 2, 2, 2]), (6, [2, 4, 6, 6])])
+def test_content_that_lasts_is_followed_as_soon_by_the_next(job: Job, lasts: int, num_away: list[int]) -> None:
+    """A batch that grows is planned at each of its sizes; one that changes all the time is waited for."""
+    member = job.member(0)
+    away = []
+    for job.num_microbatches in range(4, 9):
+        away.append(sum(not job.run(member) for _ in range(lasts)))
+    member.close()
+    assert away == [0, *num_away]
+
+
 def test_two_engines_are_two_jobs(job: Job) -> None:
     members = [job.member(0), job.member(0)]
     assert [job.run(member) for member in members] == [True, True]

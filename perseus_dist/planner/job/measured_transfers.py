@@ -8,11 +8,15 @@ A computation that its input was late for begins as soon as that is there. Clock
 to one direction and taken from the other: half of both together is the transfer. One that blocks its sender is no
 longer than the sender's pauses: what receivers wait beyond that, such as for a busy host, is none. Where nothing ever
 waited for a transfer it is not known, and need not be.
+
+Where pp_ranks exchange in calls that hold them up, a computation may wait for what else its call waits for. There only
+those count that would begin as their input is made if no transfer took time, by a replay of the iteration's durations.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -20,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_dist.messages.from_agent import RunTimes
+from perseus_dist.planning.schedule.dag import inputs_of
 from perseus_dist.planning.schedule.instruction import (
     OVERLAPPED_FORWARD,
     SEND_BACKWARD,
@@ -66,6 +71,18 @@ class _Way(NamedTuple):
     received: Int64Array
 
 
+class _Precedence(NamedTuple):
+    """What each instruction of a schedule waits for where no transfer takes time, by their places.
+
+    Attributes:
+        before: What ends before each begins, each after all of its own.
+        computations: (num_computations) places of the computations of all ranks, one after the other.
+    """
+
+    before: tuple[tuple[int, ...], ...]
+    computations: Int64Array
+
+
 class _Links(NamedTuple):
     """Links of a schedule.
 
@@ -75,6 +92,7 @@ class _Links(NamedTuple):
         rank_of_stage: pp_rank of each stage.
         ways: By sending stage; forward, and backward from the stage after it.
         has_own_transfers: The schedule names its transfers itself, or runs forwards and backwards as one.
+        precedence: Where calls hold pp_ranks up.
     """
 
     num_computations: tuple[int, ...]
@@ -82,6 +100,7 @@ class _Links(NamedTuple):
     rank_of_stage: tuple[int, ...]
     ways: dict[int, tuple[_Way, _Way]]
     has_own_transfers: bool
+    precedence: _Precedence | None
 
 
 def num_computations(schedule_text: str, pp_rank: int) -> int:
@@ -97,7 +116,8 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
         times: (pp_size) of its ranks.
 
     Returns:
-        Of links that something waited for in both directions, where the answer makes sense.
+        Of links that something waited for in both directions, where the answer makes sense; where calls hold pp_ranks
+        up, also of links between the same two pp_ranks as one of these.
     """
     links = _links(schedule_text)
     if links.has_own_transfers:
@@ -106,25 +126,49 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     pauses_ns = np.append(np.maximum(begins_ns[1:] - ends_ns[:-1], 0), _NEVER_NS)
     pauses_ns[np.cumsum(links.num_computations) - 1] = _NEVER_NS  # a rank's last one
     has_waited = np.append(True, pauses_ns[:-1] > _LEAST_WAIT_NS)
+    counts = [has_waited[way.received] for way in _all_ways(links)]
+    if links.precedence is None:
+        found_ns = _found(links, begins_ns, ends_ns, counts)
+    else:
+        is_awaited = _awaited(links, links.precedence, ends_ns - begins_ns)
+        counts = [counted & is_one for counted, is_one in zip(counts, is_awaited, strict=True)]
+        found_ns = _with_links_alike(_found(links, begins_ns, ends_ns, counts), links)
     found: list[tuple[int, str, float]] = []
-    for stage, ways in links.ways.items():
-        forward_ns, backward_ns = (
-            np.min(
-                begins_ns[way.received] - ends_ns[way.sent], initial=_NEVER_NS, where=has_waited[way.received]
-            ).item()
-            for way in ways
-        )
-        if _NEVER_NS in (forward_ns, backward_ns):
-            continue
-        both_ns = max(0, forward_ns + backward_ns)
-        if both_ns > _MOST_NS:
-            continue
+    for stage, both_ns in found_ns.items():
         there_ns, back_ns = both_ns / 2, both_ns / 2
         if links.sends_block:
-            most_ns = (np.min(pauses_ns[way.sent], initial=_NEVER_NS).item() for way in ways)
+            most_ns = (np.min(pauses_ns[way.sent], initial=_NEVER_NS).item() for way in links.ways[stage])
             there_ns, back_ns = _blocking(both_ns, *most_ns)
         found += [(stage, SEND_FORWARD, there_ns / 1e9), (stage + 1, SEND_BACKWARD, back_ns / 1e9)]
     return tuple(found)
+
+
+def _found(
+    links: _Links, begins_ns: Int64Array, ends_ns: Int64Array, counts: Sequence[NDArray[np.bool_]]
+) -> dict[int, int]:
+    """[ns] there and back together, by sending stage, of links that something waited for in both directions.
+
+    Args:
+        links: Of the schedule.
+        begins_ns: (num_computations) [ns] of all ranks, one after the other.
+        ends_ns: The same.
+        counts: Of ``_all_ways``, (num_transfers) whether the receiver's begin tells how long each takes.
+    """
+    least_ns = [
+        np.min(begins_ns[way.received] - ends_ns[way.sent], initial=_NEVER_NS, where=is_one).item()
+        for way, is_one in zip(_all_ways(links), counts, strict=True)
+    ]
+    both_ns = {
+        stage: max(0, there_ns + back_ns)
+        for stage, there_ns, back_ns in zip(links.ways, least_ns[::2], least_ns[1::2], strict=True)
+        if _NEVER_NS not in (there_ns, back_ns)
+    }
+    return {stage: ns for stage, ns in both_ns.items() if ns <= _MOST_NS}
+
+
+def _all_ways(links: _Links) -> list[_Way]:
+    """Of each link, there and back."""
+    return [way for ways in links.ways.values() for way in ways]
 
 
 def clocks_ahead_ns(schedule_text: str, times: Sequence[RunTimes]) -> tuple[int, ...]:
@@ -209,7 +253,45 @@ def _links(schedule_text: str) -> _Links:
         rank_of_stage=tuple(schedule.rank_of_stage),
         ways=_ways(schedule, place),
         has_own_transfers=is_named,
+        precedence=_precedence(schedule, orders) if schedule.joint or schedule.exchange.holds_up else None,
     )
+
+
+def _precedence(schedule: Schedule, orders: Sequence[Sequence[Instruction]]) -> _Precedence:
+    before = {instruction: [*needed] for instruction, needed in inputs_of(schedule).items()}
+    for order in schedule.ranks:
+        for previous, instruction in pairwise(order):
+            before[instruction].append(previous)
+    place = {one: at for at, one in enumerate(TopologicalSorter(before).static_order())}
+    return _Precedence(
+        before=tuple(tuple(place[one] for one in before[instruction]) for instruction in place),
+        computations=np.array([place[one] for order in orders for one in order], dtype=np.int64),
+    )
+
+
+def _awaited(links: _Links, precedence: _Precedence, durations_ns: Int64Array) -> list[NDArray[np.bool_]]:
+    """Of ``_all_ways``, (num_transfers) whether each result is the last that its receiver waits for.
+
+    By a replay of the computations' durations, (num_computations) [ns], in which nothing else takes time.
+    """
+    lasts_ns = dict(zip(precedence.computations.tolist(), durations_ns.tolist(), strict=True))
+    begins: list[int] = []
+    ends: list[int] = []
+    for at, before in enumerate(precedence.before):
+        begins.append(max([ends[one] for one in before], default=0))
+        ends.append(begins[at] + lasts_ns.get(at, 0))
+    begins_ns, ends_ns = np.array(begins)[precedence.computations], np.array(ends)[precedence.computations]
+    return [begins_ns[way.received] <= ends_ns[way.sent] for way in _all_ways(links)]
+
+
+def _with_links_alike(found_ns: Mapping[int, int], links: _Links) -> dict[int, int]:
+    """Transfers, and as long ones of links between the same two pp_ranks that nothing waited for."""
+    pp_ranks = {stage: frozenset(links.rank_of_stage[stage : stage + 2]) for stage in links.ways}
+    known_ns: dict[frozenset[int], int] = {}
+    for stage, both_ns in found_ns.items():
+        known_ns[pp_ranks[stage]] = min(both_ns, known_ns.get(pp_ranks[stage], both_ns))
+    alike = {stage: known_ns[pp_ranks[stage]] for stage in links.ways if pp_ranks[stage] in known_ns}
+    return {**alike, **found_ns}
 
 
 def _joined(times: Sequence[RunTimes]) -> tuple[Int64Array, Int64Array]:

@@ -111,7 +111,9 @@ class SimulatedGpu:
         self.work.close()
 
 
-def open_device(local_rank: int, *, is_cuda: bool, num_stages: int, num_chunks: int = 1) -> Device:
+def open_device(
+    local_rank: int, *, is_cuda: bool, num_stages: int, num_chunks: int = 1, sends_block: bool = False
+) -> Device:
     """The device of this rank.
 
     Args:
@@ -119,6 +121,7 @@ def open_device(local_rank: int, *, is_cuda: bool, num_stages: int, num_chunks: 
         is_cuda: Whether the framework computes on the current CUDA device.
         num_stages: Virtual stages over the whole model.
         num_chunks: Virtual stages on this rank.
+        sends_block: As of ``SimulatedWork.from_environment``.
 
     Raises:
         SimulatorError: The environment names a simulated GPU that is not there, or impossible times.
@@ -126,7 +129,9 @@ def open_device(local_rank: int, *, is_cuda: bool, num_stages: int, num_chunks: 
     # Its import loads no native code: that happens once the environment names a simulated machine.
     from perseus_dist.simulator.work import SimulatedWork
 
-    work = SimulatedWork.from_environment(gpu=local_rank, num_stages=num_stages, num_chunks=num_chunks)
+    work = SimulatedWork.from_environment(
+        gpu=local_rank, num_stages=num_stages, num_chunks=num_chunks, sends_block=sends_block
+    )
     if work is not None:
         return SimulatedGpu(work)
     return _current_cuda_gpu() if is_cuda else Host()

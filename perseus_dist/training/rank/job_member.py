@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF = 2  # iterations; doubled at each change, so that a batch that grows all the time costs little
 _MAX_BACKOFF = 1024
+_LASTING_BACKOFFS = 4  # for which content must have lasted, so that the next is planned as soon as the first was
 _MAX_JOIN_ATTEMPTS = 5  # at rank 0's word, an iteration apart; by what it promises, the second finds it
 _numbers = count()  # ranks make their engines in the same order
 
@@ -108,6 +109,7 @@ class JobMember:
         self._shape: object = None
         self._join_iteration: int | None = 0  # the iteration at which all ranks join; None once this one never will
         self._rejoin_backoff = _FIRST_BACKOFF
+        self._changed_at = 0  # the iteration
         self._num_join_attempts = 0
         self._announcement: _PlannerAnnouncement | None = None
         self._tracing: JobTracing | None = None
@@ -203,13 +205,17 @@ class JobMember:
     def change(self, what: str) -> None:
         """The content of iterations has changed, on all ranks: clocks are released, and a new plan is made.
 
-        All ranks join again once nothing has changed for a while.
+        All ranks join again once nothing has changed for a while: twice as long each time, unless the content before
+        has lasted for long.
         """
         if self._join_iteration is None or not self._has_run:
             return
         if self._place.rank == 0 and self._boundaries is not None:
             _log.warning("perseus: %s: clocks are released, and a new plan will be made", what)
         self._leave()
+        if self._iteration - self._changed_at >= _LASTING_BACKOFFS * self._rejoin_backoff:
+            self._rejoin_backoff = _FIRST_BACKOFF
+        self._changed_at = self._iteration
         self._join_iteration = max(self._iteration, 0) + self._rejoin_backoff
         self._rejoin_backoff = min(2 * self._rejoin_backoff, _MAX_BACKOFF)
         self._num_join_attempts = 0
