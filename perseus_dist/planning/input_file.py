@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from perseus_dist.errors import PerseusError
 
@@ -30,16 +29,3 @@ def read_input(path: str | os.PathLike[str], *, max_bytes: int = MAX_TEXT_BYTES)
     if len(data) > max_bytes:
         raise InputFileError(f"{os.fspath(path)}: cannot be read (more than {max_bytes} bytes)")
     return data
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An ``object_pairs_hook`` of ``json.loads`` that takes each key once.
-
-    Raises:
-        ValueError: A key stands in an object twice, and one of the two would be lost.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise ValueError(f"{ascii(twice)[:80]} stands there twice")
-    return found

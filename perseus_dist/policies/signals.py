@@ -13,7 +13,7 @@ Nothing here talks to the network.
 import csv
 import io
 import json
-import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from perseus_dist.errors import PlanningError
+from perseus_dist.json_text import unique_keys
+from perseus_dist.number_text import read_real
 from perseus_dist.policies.tariff import Tariff, tariff_from_document
 
 JOULES_PER_KWH = 3.6e6
@@ -63,7 +65,11 @@ def read_signal(path: Path) -> tuple[Piece, ...] | Tariff:
     except UnicodeDecodeError:
         raise PlanningError(f"{path}: saw bytes that are no text, expected a signal in CSV or JSON") from None
     try:
-        read = _from_json(json.loads(text)) if text.lstrip()[:1] in ("{", "[") else _from_csv(text)
+        read = (
+            _from_json(json.loads(text, object_pairs_hook=unique_keys))
+            if text.lstrip()[:1] in ("{", "[")
+            else _from_csv(text)
+        )
     except (
         KeyError,
         TypeError,
@@ -82,19 +88,31 @@ def read_signal(path: Path) -> tuple[Piece, ...] | Tariff:
 def _from_csv(text: str) -> tuple[Piece, ...]:
     rows = csv.DictReader(io.StringIO(text), strict=True)
     names = rows.fieldnames or []
+    if len(set(names)) < len(names):
+        raise ValueError(f"saw columns {', '.join(names)}, expected each once")
     expected = next((name for name in ("forecast", "hist") if name in names), None)
     for name in ("timestamp", "duration", "value"):
         if name not in names:
             raise ValueError(f"saw columns {', '.join(names) or 'none'}, expected timestamp, duration and value")
     return _in_order(
         Piece(
-            start=_time(row["timestamp"]),
+            start=_time(_whole_row(row)["timestamp"]),
             duration_s=60 * _number("duration", row["duration"]),
             value=_number("value", row["value"]),
             forecast=None if expected is None else _number(expected, row[expected]),
         )
         for row in rows
     )
+
+
+def _whole_row(row: dict[Any, Any]) -> dict[Any, Any]:
+    """A row that has as many cells as there are columns; a missing one is None, and more are under None."""
+    if None in row or None in row.values():
+        cells = [cell for cell in row.values() if isinstance(cell, str)]
+        raise ValueError(
+            f"saw a row of {len(cells) + len(row.get(None, ()))} cells, expected {len(row.keys() - {None})}"
+        )
+    return row
 
 
 def _from_json(document: Any) -> tuple[Piece, ...] | Tariff:
@@ -153,11 +171,11 @@ def _time(text: str) -> datetime:
     return time
 
 
-def _number(name: str, value: str | float) -> float:
-    number = float(value)
-    if not 0 <= number < math.inf or (isinstance(value, str) and not value.isascii()):
-        raise ValueError(f"{name}: saw {value}, expected a number that is not negative")
-    return number
+def _number(name: str, value: object) -> float:
+    try:
+        return read_real(str(value).strip(), 0.0, sys.float_info.max)
+    except ValueError:
+        raise ValueError(f"{name}: saw {value}, expected a number that is not negative") from None
 
 
 def pieces_from(signal: tuple[Piece, ...] | Tariff, start: datetime | None, duration_s: float) -> tuple[Piece, ...]:

@@ -93,6 +93,14 @@ def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, caps
     assert all(row["cost"] is None for row in plain["ways"])  # type: ignore[attr-defined]
     assert main([*argv[:-2], "--watts", "1000000"]) == 0
     assert "-0.00" not in capsys.readouterr().out, "a cap that holds nothing back"
+    beyond = "0001-01-01T00:00:00+14:00,9999-12-31T23:59:59-14:00"
+    backward = "2026-11-23T05:00:00+00:00,2026-11-23T03:00:00+00:00"
+    for row in (f"peak,{beyond},14000,no", f"peak,{backward},14000,no", f"peak,{moments},14000,no,more"):
+        targets.write_text(f"name,start,end,watts,best_effort\n{row}\n")
+        assert main([*argv[:-2], "--load-targets", str(targets)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "load-targets" in said or "targets.csv:2" in said
     for wrong in (
         argv[:-2],
         (*argv[:-2], "--watts", "1", "--forecast"),

@@ -161,7 +161,12 @@ def test_tariffs_know_months_hours_and_weekends(tmp_path: Path) -> None:
         ("timestamp,duration,value\n2026-11-23T00:00:00,30,5\n", "offset from UTC"),
         ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,0,5\n", "duration"),
         ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,30,nan\n", "value: saw nan"),
-        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,30\n", "expected|float"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,30\n", "saw a row of 2 cells, expected 3"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,30,5,6\n", "saw a row of 4 cells, expected 3"),
+        ("timestamp,duration,value\n2026-11-23T00:00:00+00:00,3_0,5\n", "duration: saw 3_0"),
+        ("timestamp,duration,value,value\n2026-11-23T00:00:00+00:00,30,5,6\n", "expected each once"),
+        ('{"history": [{"carbonIntensity": true, "datetime": "2026-11-23T00:00Z"}]}', "carbonIntensity: saw True"),
+        ('{"history": [{"carbonIntensity": 1, "carbonIntensity": 2}]}', "'carbonIntensity' stands there twice"),
         (
             "timestamp,duration,value\n2026-11-23T00:00:00+00:00,30,5\n2026-11-23T01:00:00+00:00,30,5\n",
             "expected the next value at 2026-11-23T00:30:00",

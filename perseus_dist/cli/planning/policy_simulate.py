@@ -64,6 +64,15 @@ def add_simulate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.set_defaults(run=_run)
 
 
+def _moment_of(unix_s: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(unix_s).astimezone()
+    except (ValueError, OverflowError, OSError):  # at an end of the calendar, which the offset from UTC leaves
+        raise PlanningError(
+            f"--load-targets: saw a begin {unix_s:.0f} s after 1970, expected one in the calendar"
+        ) from None
+
+
 def _run(args: argparse.Namespace) -> int:
     if args.signal is None and args.watts is None and args.load_targets is None:
         raise PlanningError("saw no policy, expected --signal, --watts or --load-targets")
@@ -73,7 +82,7 @@ def _run(args: argparse.Namespace) -> int:
     targets = read_load_targets(args.load_targets) if args.load_targets is not None else []
     start = args.start
     if start is None and args.signal is None and targets:
-        start = datetime.fromtimestamp(min(target.start_s for target in targets)).astimezone()
+        start = _moment_of(min(target.start_s for target in targets))
     horizon_s = 3600 * args.hours
     pieces = pieces_of(args) if args.signal is not None else ()
     if start is None and pieces:

@@ -72,7 +72,7 @@ class _Way(NamedTuple):
 
 
 class _Precedence(NamedTuple):
-    """What each instruction of a schedule waits for where no transfer takes time, by their places.
+    """Precedence of a schedule's instructions where no transfer takes time, by their places.
 
     Attributes:
         before: What ends before each begins, each after all of its own.

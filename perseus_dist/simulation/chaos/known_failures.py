@@ -8,8 +8,9 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from perseus_dist.json_text import unique_keys
 from perseus_dist.number_text import read_whole
-from perseus_dist.planning.input_file import InputFileError, read_input, unique_keys
+from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.invariants.every import INVARIANT_NAMES
 from perseus_dist.simulation.chaos.scenario.json_fields import shown

@@ -58,17 +58,22 @@ def _rows(path: Path, rows: "csv.DictReader[str]") -> Iterator[LoadTargetRow]:
         try:
             yield _row(row)
         except (ValueError, TypeError, KeyError, argparse.ArgumentTypeError) as error:
-            expected = "a name, two times with their offset from UTC, watts above 0, and yes or no"
+            expected = (
+                "a name, two times with their offset from UTC, the second the later, watts above 0, and yes or no"
+            )
             raise LoadTargetFileError(
                 f"{path}:{number}: saw {','.join(map(str, row.values()))}, expected {expected}"
             ) from error
 
 
 def _row(row: Mapping[str, str]) -> LoadTargetRow:
+    start_s, end_s = moment(row["start"]).timestamp(), moment(row["end"]).timestamp()
+    if len(row) > len(_COLUMNS) or start_s >= end_s:
+        raise ValueError("a cell too many, or an end that is not behind the start")
     return LoadTargetRow(
         name=name(row["name"]),
-        start_s=moment(row["start"]).timestamp(),
-        end_s=moment(row["end"]).timestamp(),
+        start_s=start_s,
+        end_s=end_s,
         watts=read_real(row["watts"], 1e-3, MAX_WATTS),
         best_effort=_WORDS[row["best_effort"]],
     )

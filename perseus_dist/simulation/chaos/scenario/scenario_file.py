@@ -4,7 +4,8 @@ import json
 import os
 from typing import Any
 
-from perseus_dist.planning.input_file import InputFileError, read_input, unique_keys
+from perseus_dist.json_text import unique_keys
+from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.scenario.event_fields import format_event, read_event
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
