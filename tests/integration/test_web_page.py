@@ -211,6 +211,10 @@ def test_events_bring_a_target_that_is_set_over_grpc(served: Planner) -> None:
         assert "1.07" in next(event["rows"][OWN] for _, event in rows if "1.07" in event["rows"].get(OWN, ""))
         found = next(event["sections"] for _, event in sections if "1.07" in event["sections"].get("figures", ""))
         assert "1.07" in found["figures"]
+        report = ("straggler", "report", OWN, "--id", "rack7", "--pipeline", "0", "--degree", "1.25")
+        assert perseus_dist(*report, "--planner", served.address).returncode == 0
+        found = next(event["sections"] for _, event in sections if "rack7" in event["sections"].get("events", ""))
+        assert found["events"].count(f"user {os.getuid()}") == 2, "who set the target, and who reported"
 
 
 def test_streams_are_bounded_and_those_that_are_left_make_room(served: Planner) -> None:

@@ -78,7 +78,12 @@ class _Held:
 
 
 class JobActor:
-    """Owns a ``Job``. All of it runs on the event loop; store and worker, which take time, are not awaited."""
+    """Owns a ``Job``. All of it runs on the event loop; store and worker, which take time, are not awaited.
+
+    Attributes:
+        target_set_by: Identity of the operator who set the target last; empty before the planner has seen one.
+        reported_by: Identities of operators, by the numbers of the events that their reports have led to.
+    """
 
     def __init__(
         self,
@@ -118,6 +123,8 @@ class JobActor:
         self._plans: dict[int, asyncio.Task[None]] = {}
         self._loop = asyncio.get_running_loop()
         self._is_abandoned = False
+        self.target_set_by = ""
+        self.reported_by: dict[int, str] = {}
 
     def tell(self, event: JobEvent, answer: "asyncio.Future[Answer] | None" = None) -> None:
         """Put an event to the job."""

@@ -12,6 +12,7 @@ from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError, check_rights, not_found, not_now
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job_history import MAX_EVENTS
 from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
@@ -83,8 +84,13 @@ class OperatorCalls:
 
     async def _make(self, actor: JobActor, caller: Caller, change: Change) -> None:
         job, action = actor.job, _ACTIONS[type(change)]
-        before = _text(job, change)
+        before, num_events = _text(job, change), job.history.num_events
         answering = actor.begin(change)
+        if isinstance(change, TargetSet):
+            actor.target_set_by = caller.identity
+        else:
+            actor.reported_by |= dict.fromkeys(range(num_events + 1, job.history.num_events + 1), caller.identity)
+            actor.reported_by = dict(list(actor.reported_by.items())[-MAX_EVENTS:])
         after = _text(job, change)
         answer = await answering
         if not answer.accepted:

@@ -124,6 +124,7 @@ class Fragments:
                 self._diary.entries(actor),
                 planned=made.planned,
                 timeline=made.timeline,
+                reported_by=actor.reported_by,
             )
             sections: dict[str, str] = {}
             for name, template in self._sections.items():

@@ -46,12 +46,12 @@ class Diary:
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[JobActor, _Seen] = WeakKeyDictionary()
 
-    def look(self, actor: JobActor, who: str = "an operator") -> None:
+    def look(self, actor: JobActor, who: str = "") -> None:
         """Note what has changed since the last look.
 
         Args:
             actor: Of the job.
-            who: Set a target, if that is what has changed.
+            who: Set a target, if that is what has changed; as the actor knows it unless given.
         """
         job = actor.job
         seen = self._of.get(actor)
@@ -66,7 +66,7 @@ class Diary:
         if (seen.target, seen.by_operator) != (job.target, by_operator):
             seen.target, seen.by_operator = job.target, by_operator
             sentence = f"target: {target_words(job.target)}"
-            who = who if by_operator else "the job"
+            who = (who or actor.target_set_by or "an operator") if by_operator else "the job"
             seen.entries.append(Entry(at_s=time.time(), kind="target", who=who, sentence=sentence))
 
     def entries(self, actor: JobActor) -> tuple[Entry, ...]:

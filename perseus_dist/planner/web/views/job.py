@@ -1,6 +1,7 @@
 """One job in the sections of its page."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from perseus_dist.messages.job_status import JobStatus
@@ -16,7 +17,13 @@ MAX_EVENTS = 40
 
 
 def job_document(
-    job: Job, status: JobStatus, entries: tuple[Entry, ...], *, planned: Planned, timeline: dict[str, Any] | None
+    job: Job,
+    status: JobStatus,
+    entries: tuple[Entry, ...],
+    *,
+    planned: Planned,
+    timeline: dict[str, Any] | None,
+    reported_by: Mapping[int, str],
 ) -> dict[str, Any]:
     """A job's page, for the templates of its sections."""
     time_s = iteration_time_s(status)
@@ -33,7 +40,7 @@ def job_document(
         "pipelines": status.pipelines[:MAX_PIPELINES],
         "pipelines_left_out": max(0, len(status.pipelines) - MAX_PIPELINES),
         "refusals": _refusals(job),
-        "events": _events(job, status, entries),
+        "events": _events(job, status, entries, reported_by),
     }
 
 
@@ -49,14 +56,14 @@ def _refusals(job: Job) -> list[str]:
     ]
 
 
-def _events(job: Job, status: JobStatus, entries: tuple[Entry, ...]) -> list[Entry]:
+def _events(job: Job, status: JobStatus, entries: tuple[Entry, ...], reported_by: Mapping[int, str]) -> list[Entry]:
     """The planner's history and the diary in one, the newest first."""
     now_s = time.time() - max(0.0, time.monotonic() - job.now_s)
     events = [
         Entry(
             at_s=now_s - event.age_s,
             kind=event.kind.replace("_", " "),
-            who="an operator" if event.kind in ("reported", "cleared") else "planner",
+            who=reported_by.get(event.sequence, "an operator") if event.kind in ("reported", "cleared") else "planner",
             sentence=f"from iteration {event.effective_iteration} on: {event.sentence}"
             if event.effective_iteration >= 0
             else event.sentence,
