@@ -77,6 +77,15 @@ def test_simulated_gpus_take_no_rights_of_the_node() -> None:
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_a_planner_ends_when_the_service_has_forgotten_it() -> None:
+    planner = find(documents_of("overlays/production"), "StatefulSet", "perseus-planner")
+    pod = planner["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    assert int(seconds) + 3 < pod["terminationGracePeriodSeconds"], "it drains in 3 s"
+
+
 def test_what_prometheus_reads() -> None:
     documents = documents_of("overlays/production")
     monitor, service = (
