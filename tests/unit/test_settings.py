@@ -110,10 +110,13 @@ def test_existing_variables_are_aliases(
 
 @pytest.mark.parametrize(
     "command",
-    ["jobs", "watch job", "target job --t-min", "straggler clear job --id a", "fetch job --profile a.csv", "doctor"],
+    [
+        *("jobs", "watch job", "target job --t-min", "straggler clear job --id a", "fetch job --profile a.csv"),
+        *("policy show", "token list", "audit", "health", "doctor"),
+    ],
 )
 def test_operators_commands_take_the_client_section(place: Callable[[str, str], Path], command: str) -> None:
-    place("system", '[client]\nplanner = "planner.example:50151"\ntls-ca = "ca.pem"\n')
+    place("system", '[client]\nplanner = "planner.example:50151"\ntls-ca = "ca.pem"\ntoken-file = "t"\n')
     words = command.split()
     parser = build_parser([words[0]])
     set_defaults(parser, words, os.environ)
@@ -123,7 +126,11 @@ def test_operators_commands_take_the_client_section(place: Callable[[str, str], 
 
 
 @pytest.mark.parametrize(
-    "line", ["planner --embedded --address-file a", "agent", "report run", "release", "sim -- true", "planner --help"]
+    "line",
+    [
+        *("health --clockd clockd.sock", "health --clockd=clockd.sock"),
+        *("planner --embedded --address-file a", "agent", "report run", "release", "sim -- true", "planner --help"),
+    ],
 )
 def test_what_training_starts_reads_no_file(place: Callable[[str, str], Path], line: str) -> None:
     place("system", "\0 no TOML")

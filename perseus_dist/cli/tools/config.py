@@ -20,8 +20,8 @@ example:
   perseus-dist config --check perseus.toml
 
 Settings are the long options of 'perseus-dist planner' in [planner], of 'perseus-dist clockd' in [clockd], and in
-[client] those with which jobs, watch, target, straggler, fetch, token, audit and doctor find a planner. A later source
-wins:
+[client] those with which jobs, watch, target, straggler, fetch, policy, token, audit, health and doctor find a planner.
+A later source wins:
 
   1. built-in default
   2. /etc/perseus-dist/perseus.toml
