@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import trustme
 
 from perseus_dist.cli import main
 from perseus_dist.cli.parser import build_parser
@@ -328,6 +329,51 @@ def test_bounds_that_allow_no_clock_are_refused(
     said = refusal(capsys, "clockd")
     assert said.startswith("--min-mhz 1400 lies above --max-mhz 300")
     assert f"--max-mhz is from {path}:3" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[planner]\ntls-cert = "a.pem"', "saw one of --tls-cert and --tls-key"),
+        ('[planner]\ntls-client-ca = "a.pem"', "--tls-client-ca needs"),
+        ('[planner]\nbind = "0.0.0.0:50151"', "--bind 0.0.0.0:50151 is no loopback address"),
+        ('[planner]\nweb = "0.0.0.0:50152"', "--web 0.0.0.0:50152 is no loopback address"),
+        ('[planner]\nmetrics = "0.0.0.0:9464"', "--metrics 0.0.0.0:9464 is no loopback address"),
+        ('[planner]\nmetrics-tls-cert = "a.pem"', "need --metrics HOST:PORT"),
+        ('[planner]\nadvertise = "a:1"', "--advertise needs --store"),
+        ('[planner]\ntls-cert = "a.pem"\ntls-key = "b.key"', "KEY_VALUES_MISMATCH"),
+        (
+            '[planner]\nmetrics-port = 0\nmetrics-tls-cert = "a.pem"\nmetrics-tls-key = "b.key"',
+            "KEY_VALUES_MISMATCH",
+        ),
+        ("[clockd]\nmin-mhz = 1400\nmax-mhz = 300", "--min-mhz 1400 lies above --max-mhz 300"),
+        ('[client]\nplanner = "host:\uff150151"', "is no address"),
+        ('[client]\nplanner = "a:1,b"', "'b' is no address"),
+        ('[client]\ntls-cert = "a.pem"', "saw one of --tls-cert and --tls-key"),
+        ('[client]\ntls-cert = "a.pem"\ntls-key = "b.key"', "KEY_VALUES_MISMATCH"),
+    ],
+)
+def test_what_commands_refuse_together_is_refused_by_a_check(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        issued = trustme.CA().issue_cert("localhost")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+    path = tmp_path / "perseus.toml"
+    path.write_text(f"{text}\n", encoding="utf-8")
+    line = refusal(capsys, "config", "--check", str(path))
+    assert line.startswith(f"{path}: [")
+    assert said in line
+
+
+def test_files_that_are_not_where_a_check_is_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "perseus.toml"
+    path.write_text('[client]\ntls-ca = "missing.pem"\n')
+    assert main(["config", "--check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: 1 setting, no errors\n"
+    assert err == "perseus-dist: the files of client.tls-ca cannot be read here, and were not checked\n"
 
 
 def test_bytes_of_all_kinds_are_read_or_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
