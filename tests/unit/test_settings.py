@@ -198,6 +198,25 @@ def test_a_variable_is_refused_by_its_name(
     assert "expected 1 or 0" in refusal(capsys, "planner")
 
 
+def test_variables_that_are_no_settings_are_told_with_the_nearest(
+    place: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("PERSEUS_PLANNER_BINDD", "PERSEUS_CLOCKD_MAX_MH", "PERSEUS_CLIENT_TOKENFILE", "PERSEUS_CLIENT_\x1b[2J")
+    of_kubernetes = ("SERVICE_HOST", "SERVICE_PORT_GRPC", "PORT", "PORT_50151_TCP_ADDR")
+    sound = ("PERSEUS_PLANNER_BIND", "PERSEUS_CLIENT_PLANNER", *(f"PERSEUS_PLANNER_{name}" for name in of_kubernetes))
+    for name in (*names, *sound):
+        monkeypatch.setenv(name, "127.0.0.1:1")
+    path = place("system", '[client]\nplanner = "a:1"\n')
+    for command in (["config"], ["config", "--json"], ["config", "--check", str(path)]):
+        assert main(command) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert told[0] == "perseus-dist: $PERSEUS_PLANNER_BINDD is no setting; the nearest is $PERSEUS_PLANNER_BIND"
+        assert told[1].endswith("the nearest is $PERSEUS_CLOCKD_MAX_MHZ")
+        assert told[3].endswith("$PERSEUS_CLIENT_TOKENFILE is no setting; the nearest is $PERSEUS_CLIENT_TOKEN_FILE")
+        assert len(told) == len(names)
+        assert "\x1b" not in "".join(told)
+
+
 def test_a_commands_own_refusal_says_where_its_options_were_set(
     place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

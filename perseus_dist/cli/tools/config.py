@@ -32,7 +32,7 @@ A later source wins:
 
 $PERSEUS_CONFIG names one file to be read instead of both, or 'off' for none. A file must belong to the user who runs
 the command, or to root, and others may not write it. Relative paths in it start from its folder. Training jobs, their
-agents and their own planners read no file.
+agents and their own planners read no file. Variables named as settings are that are none are told of.
 """
 
 
@@ -56,7 +56,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         SettingsError: A file cannot be used, or a setting is refused.
     """
-    return _check(args.check, as_json=args.json) if args.check is not None else _show(as_json=args.json)
+    code = _check(args.check, as_json=args.json) if args.check is not None else _show(as_json=args.json)
+    from perseus_dist.cli.settings.effective import unknown_variables
+
+    for name, nearest in unknown_variables(os.environ):
+        print(f"perseus-dist: ${_text(name[:80])} is no setting; the nearest is ${nearest}", file=sys.stderr)
+    return code
 
 
 def _show(*, as_json: bool) -> int:
