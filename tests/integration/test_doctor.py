@@ -188,6 +188,23 @@ def test_tokens_that_expire_soon(tmp_path: Path) -> None:
     assert "token 'soon' (view) expires on " in line
 
 
+@pytest.mark.parametrize("role", ["view", "operate", "admin"])
+def test_no_call_of_a_doctor_is_refused(role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with planner(tmp_path) as running:
+        ask = ("--planner", running.address, "--token-file")
+        operator, own = str(running.folder / "state" / "operator-token"), str(tmp_path / "token")
+        create = ("token", "create", "own", "--role", role, "--expires", "3d", "--out", own)
+        assert main([*create, *ask, operator]) == 0
+        capsys.readouterr()
+        _, lines = doctor(None, tmp_path, *ask, own)
+        assert has(lines, "ok planner: ")
+        assert has(lines, "token 'own'") == (role == "admin")
+        assert main(["audit", "--json", *ask, operator]) == 0
+    told = capsys.readouterr().out
+    assert "CreateToken" in told
+    assert "ListTokens" not in told
+
+
 def test_a_planner_whose_certificate_expires_soon(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
