@@ -2,6 +2,7 @@
 
 import os
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,11 +67,11 @@ def channel_credentials(tls: ClientTls) -> "grpc.ChannelCredentials":
     """For ``grpc.secure_channel``; reads the files anew each time.
 
     Raises:
-        ConnectionFileError: A file cannot be read.
+        ConnectionFileError: A file cannot be used.
     """
     import grpc
 
-    _check_pem(tls)
+    check_pem(tls)
     ca, key, cert = (None if path is None else _read(path) for path in (tls.ca, tls.key, tls.cert))
     if tls.ca_pem is not None:
         ca = tls.ca_pem.encode("ascii", errors="replace")
@@ -86,20 +87,31 @@ def system_authorities() -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _check_pem(tls: ClientTls) -> None:
-    """GRPC itself would only say that there is no answer."""
+def check_pem(tls: ClientTls) -> None:
+    """Check that the files can be used: gRPC itself would only say that there is no answer.
+
+    Raises:
+        ConnectionFileError: A file cannot be read, is no PEM file of its kind, or a key does not fit its certificate.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if tls.ca is not None:
+        _load("authority", (tls.ca,), lambda ca: context.load_verify_locations(cadata=ca.decode("ascii")))
+    elif tls.ca_pem is None and (bundle := system_authorities()) is not None:
+        _load("authority", (bundle,), lambda _: context.load_verify_locations(cafile=bundle))
+    if (cert := tls.cert) is not None:
+        paths = (cert,) if tls.key is None else (cert, tls.key)
+        # Without a pass phrase it would be asked for on the terminal.
+        _load("certificate and key", paths, lambda *_: context.load_cert_chain(cert, tls.key, password=""))
+
+
+def _load(what: str, paths: tuple[Path, ...], load: Callable[..., None]) -> None:
+    contents = [_read(path) for path in paths]
     try:
-        if tls.ca is not None:
-            context.load_verify_locations(cadata=_read(tls.ca).decode("ascii"))
-        if tls.cert is not None:
-            _read(tls.cert)
-            context.load_cert_chain(tls.cert, tls.key)
+        load(*contents)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        names = ", ".join(str(path) for path in (tls.ca, tls.cert, tls.key) if path is not None)
-        raise ConnectionFileError(
-            f"{names}: no usable certificate, key or authority ({error}); expected PEM files"
-        ) from error
+        reason = str(error).partition(" (_ssl.c")[0]
+        names = ", ".join(map(str, paths))
+        raise ConnectionFileError(f"{names}: no usable {what} ({reason}); expected PEM files that fit") from error
 
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:

@@ -120,6 +120,16 @@ def test_help_names_every_command_with_a_line(capsys: pytest.CaptureFixture[str]
         assert re.search(rf"^    {name}\s+\w+", out, flags=re.MULTILINE)
 
 
+def test_every_option_is_explained() -> None:
+    unexplained = [
+        f"{name} {action.option_strings[-1]}"
+        for name, command in commands(build_parser())
+        for action in command._actions
+        if action.option_strings and not action.help
+    ]
+    assert unexplained == []
+
+
 def test_help_groups_commands_by_who_needs_them(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [command for group in GROUPS.values() for command in group]
     assert sorted(listed) == sorted({name.split()[0] for name in SURFACE})

@@ -188,6 +188,23 @@ def test_tokens_that_expire_soon(tmp_path: Path) -> None:
     assert "token 'soon' (view) expires on " in line
 
 
+@pytest.mark.parametrize("role", ["view", "operate", "admin"])
+def test_no_call_of_a_doctor_is_refused(role: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with planner(tmp_path) as running:
+        ask = ("--planner", running.address, "--token-file")
+        operator, own = str(running.folder / "state" / "operator-token"), str(tmp_path / "token")
+        create = ("token", "create", "own", "--role", role, "--expires", "3d", "--out", own)
+        assert main([*create, *ask, operator]) == 0
+        capsys.readouterr()
+        _, lines = doctor(None, tmp_path, *ask, own)
+        assert has(lines, "ok planner: ")
+        assert has(lines, "token 'own'") == (role == "admin")
+        assert main(["audit", "--json", *ask, operator]) == 0
+    told = capsys.readouterr().out
+    assert "CreateToken" in told
+    assert "ListTokens" not in told
+
+
 def test_a_planner_whose_certificate_expires_soon(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -226,6 +243,69 @@ def test_bad_settings_and_certificates_and_a_relay_that_is_away(tmp_path: Path) 
     assert has(lines, "fail settings: ", "perseus.toml:2: [planner] has no key 'tls-cret'")
     assert has(lines, f"ok certificates: {tmp_path / 'fresh.pem'} is valid until ")
     assert has(lines, "ok node relay: answers on ")
+
+
+@pytest.mark.parametrize(
+    ("options", "named", "reason"),
+    [
+        ({"ca": "missing"}, "missing", "No such file"),
+        ({"ca": "folder"}, "folder", "Is a directory"),
+        ({"ca": "text"}, "text", "no usable authority"),
+        ({"cert": "missing", "key": "a.key"}, "missing", "No such file"),
+        ({"cert": "text", "key": "a.key"}, "text", "no usable certificate"),
+        ({"cert": "a.pem", "key": "folder"}, "folder", "Is a directory"),
+        ({"cert": "a.pem", "key": "b.key"}, "b.key", "KEY_VALUES_MISMATCH"),
+        ({"cert": "a.pem"}, "--tls-cert", "expected both or neither"),
+    ],
+)
+@pytest.mark.parametrize("source", ["option", "environment", "file"])
+def test_tls_files_that_cannot_be_used(
+    options: dict[str, str], named: str, reason: str, source: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("no certificate\n")
+    for name in ("a", "b"):
+        issued = trustme.CA().issue_cert("localhost")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+    words, environ = ["--planner", "127.0.0.1:1"], {}
+    for option, name in options.items():
+        if source == "option":
+            words += [f"--tls-{option}", str(tmp_path / name)]
+        elif source == "environment":
+            environ[f"PERSEUS_CLIENT_TLS_{option.upper()}"] = str(tmp_path / name)
+    settings = tmp_path / "perseus.toml"
+    lines_of_file = [f'tls-{option} = "{name}"' for option, name in options.items()] if source == "file" else []
+    settings.write_text("\n".join(["[client]", *lines_of_file, ""]))
+    code, lines = doctor(None, tmp_path, *words, PERSEUS_CONFIG=str(settings), **environ)
+    assert code == 1
+    assert has(lines, "ok packages: ")
+    (line,) = [line for line in lines if line.startswith("fail certificates: ")]
+    assert named in line
+    assert reason in line
+    assert "_ssl.c" not in line
+
+
+def test_authorities_of_the_system_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no certificate\n")
+    with planner(tmp_path) as running:
+        options = ("--planner", running.address, "--tls")
+        code, lines = doctor(None, tmp_path, *options, SSL_CERT_FILE=str(tmp_path / "text"))
+    assert code == 1
+    assert has(lines, "fail certificates: ", str(tmp_path / "text"), "no usable authority")
+
+
+def test_a_token_file_that_is_missing(tmp_path: Path) -> None:
+    settings = tmp_path / "perseus.toml"
+    settings.write_text('[client]\ntoken-file = "nofile.tok"\n')
+    with planner(tmp_path) as running:
+        options = ("--planner", f"{running.address},127.0.0.1:1")
+        code, lines = doctor(None, tmp_path, *options, PERSEUS_CONFIG=str(settings))
+    assert code == 1
+    assert has(lines, "ok packages: ")
+    assert has(lines, "fail planner: 127.0.0.1:1: no planner answers")
+    (line,) = [line for line in lines if "nofile.tok" in line]
+    assert line == f"fail token: {tmp_path / 'nofile.tok'}: cannot be read (No such file or directory)"
 
 
 SLURM = """\

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from planner_process import Planner, planner
 
 from perseus_dist.cli import main
+from perseus_dist.rpc.connection import ClientTls, ConnectionFileError, channel_credentials
 
 
 @dataclass(slots=True)
@@ -194,3 +201,14 @@ def test_health_says_what_is_wrong_as_well(
         told = capsys.readouterr().err
         assert reason in told
         assert "UNAVAILABLE" not in told
+
+
+def test_a_certificate_without_its_key_or_a_keys_pass_phrase(files: Files) -> None:
+    """As agents may name them; a pass phrase is asked for on no terminal."""
+    cert, key = files.leaf("locked", files.ca.issue_cert("agent"))
+    secret = load_pem_private_key(Path(key).read_bytes(), None)
+    form = (Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    Path(key).write_bytes(secret.private_bytes(*form))
+    for tls in (ClientTls(cert=Path(cert)), ClientTls(cert=Path(cert), key=Path(key))):
+        with pytest.raises(ConnectionFileError, match=r"locked\.cert.*: no usable certificate and key"):
+            channel_credentials(tls)

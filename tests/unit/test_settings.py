@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import trustme
 
 from perseus_dist.cli import main
 from perseus_dist.cli.parser import build_parser
@@ -110,10 +111,13 @@ def test_existing_variables_are_aliases(
 
 @pytest.mark.parametrize(
     "command",
-    ["jobs", "watch job", "target job --t-min", "straggler clear job --id a", "fetch job --profile a.csv", "doctor"],
+    [
+        *("jobs", "watch job", "target job --t-min", "straggler clear job --id a", "fetch job --profile a.csv"),
+        *("policy show", "token list", "audit", "health", "doctor"),
+    ],
 )
 def test_operators_commands_take_the_client_section(place: Callable[[str, str], Path], command: str) -> None:
-    place("system", '[client]\nplanner = "planner.example:50151"\ntls-ca = "ca.pem"\n')
+    place("system", '[client]\nplanner = "planner.example:50151"\ntls-ca = "ca.pem"\ntoken-file = "t"\n')
     words = command.split()
     parser = build_parser([words[0]])
     set_defaults(parser, words, os.environ)
@@ -123,7 +127,11 @@ def test_operators_commands_take_the_client_section(place: Callable[[str, str], 
 
 
 @pytest.mark.parametrize(
-    "line", ["planner --embedded --address-file a", "agent", "report run", "release", "sim -- true", "planner --help"]
+    "line",
+    [
+        *("health --clockd clockd.sock", "health --clockd=clockd.sock"),
+        *("planner --embedded --address-file a", "agent", "report run", "release", "sim -- true", "planner --help"),
+    ],
 )
 def test_what_training_starts_reads_no_file(place: Callable[[str, str], Path], line: str) -> None:
     place("system", "\0 no TOML")
@@ -188,6 +196,25 @@ def test_a_variable_is_refused_by_its_name(
     monkeypatch.delenv("PERSEUS_PLANNER_METRICS_PORT")
     monkeypatch.setenv("PERSEUS_PLANNER_INSECURE", "maybe")
     assert "expected 1 or 0" in refusal(capsys, "planner")
+
+
+def test_variables_that_are_no_settings_are_told_with_the_nearest(
+    place: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("PERSEUS_PLANNER_BINDD", "PERSEUS_CLOCKD_MAX_MH", "PERSEUS_CLIENT_TOKENFILE", "PERSEUS_CLIENT_\x1b[2J")
+    of_kubernetes = ("SERVICE_HOST", "SERVICE_PORT_GRPC", "PORT", "PORT_50151_TCP_ADDR")
+    sound = ("PERSEUS_PLANNER_BIND", "PERSEUS_CLIENT_PLANNER", *(f"PERSEUS_PLANNER_{name}" for name in of_kubernetes))
+    for name in (*names, *sound):
+        monkeypatch.setenv(name, "127.0.0.1:1")
+    path = place("system", '[client]\nplanner = "a:1"\n')
+    for command in (["config"], ["config", "--json"], ["config", "--check", str(path)]):
+        assert main(command) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert told[0] == "perseus-dist: $PERSEUS_PLANNER_BINDD is no setting; the nearest is $PERSEUS_PLANNER_BIND"
+        assert told[1].endswith("the nearest is $PERSEUS_CLOCKD_MAX_MHZ")
+        assert told[3].endswith("$PERSEUS_CLIENT_TOKENFILE is no setting; the nearest is $PERSEUS_CLIENT_TOKEN_FILE")
+        assert len(told) == len(names)
+        assert "\x1b" not in "".join(told)
 
 
 def test_a_commands_own_refusal_says_where_its_options_were_set(
@@ -321,6 +348,51 @@ def test_bounds_that_allow_no_clock_are_refused(
     said = refusal(capsys, "clockd")
     assert said.startswith("--min-mhz 1400 lies above --max-mhz 300")
     assert f"--max-mhz is from {path}:3" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[planner]\ntls-cert = "a.pem"', "saw one of --tls-cert and --tls-key"),
+        ('[planner]\ntls-client-ca = "a.pem"', "--tls-client-ca needs"),
+        ('[planner]\nbind = "0.0.0.0:50151"', "--bind 0.0.0.0:50151 is no loopback address"),
+        ('[planner]\nweb = "0.0.0.0:50152"', "--web 0.0.0.0:50152 is no loopback address"),
+        ('[planner]\nmetrics = "0.0.0.0:9464"', "--metrics 0.0.0.0:9464 is no loopback address"),
+        ('[planner]\nmetrics-tls-cert = "a.pem"', "need --metrics HOST:PORT"),
+        ('[planner]\nadvertise = "a:1"', "--advertise needs --store"),
+        ('[planner]\ntls-cert = "a.pem"\ntls-key = "b.key"', "KEY_VALUES_MISMATCH"),
+        (
+            '[planner]\nmetrics-port = 0\nmetrics-tls-cert = "a.pem"\nmetrics-tls-key = "b.key"',
+            "KEY_VALUES_MISMATCH",
+        ),
+        ("[clockd]\nmin-mhz = 1400\nmax-mhz = 300", "--min-mhz 1400 lies above --max-mhz 300"),
+        ('[client]\nplanner = "host:\uff150151"', "is no address"),
+        ('[client]\nplanner = "a:1,b"', "'b' is no address"),
+        ('[client]\ntls-cert = "a.pem"', "saw one of --tls-cert and --tls-key"),
+        ('[client]\ntls-cert = "a.pem"\ntls-key = "b.key"', "KEY_VALUES_MISMATCH"),
+    ],
+)
+def test_what_commands_refuse_together_is_refused_by_a_check(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        issued = trustme.CA().issue_cert("localhost")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+    path = tmp_path / "perseus.toml"
+    path.write_text(f"{text}\n", encoding="utf-8")
+    line = refusal(capsys, "config", "--check", str(path))
+    assert line.startswith(f"{path}: [")
+    assert said in line
+
+
+def test_files_that_are_not_where_a_check_is_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "perseus.toml"
+    path.write_text('[client]\ntls-ca = "missing.pem"\n')
+    assert main(["config", "--check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}: 1 setting, no errors\n"
+    assert err == "perseus-dist: the files of client.tls-ca cannot be read here, and were not checked\n"
 
 
 def test_bytes_of_all_kinds_are_read_or_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

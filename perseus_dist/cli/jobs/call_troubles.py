@@ -114,7 +114,7 @@ def _client_context(tls: ClientTls) -> ssl.SSLContext:
         cafile=str(tls.ca or system_authorities() or "") or None if tls.ca_pem is None else None, cadata=tls.ca_pem
     )
     if tls.cert is not None:
-        context.load_cert_chain(tls.cert, tls.key)
+        context.load_cert_chain(tls.cert, tls.key, password="")
     context.set_alpn_protocols(["h2"])
     return context
 

@@ -189,13 +189,22 @@ def named_planner(args: argparse.Namespace, named: str | None) -> Endpoint:
         AddressError: One of the addresses is none.
         ConnectionFileError: The token cannot be read.
     """
-    address = ",".join(str(parse_address(one.strip())) for one in (named or DEFAULT_PLANNER).split(","))
+    address = parse_addresses(named or DEFAULT_PLANNER)
     if args.token_file is None and named is not None:
         planners = [planner for job in running_jobs() if (planner := job.read_planner()) is not None]
         for planner in planners:
             if planner.address == address:
                 return Endpoint(address=address, token=planner.token, is_embedded=True, is_named=True)
     return Endpoint(address=address, token=_token(args), is_named=named is not None)
+
+
+def parse_addresses(text: str) -> str:
+    """The address of a planner, or those of replicas with commas between, without spaces.
+
+    Raises:
+        AddressError: One of them is none.
+    """
+    return ",".join(str(parse_address(one.strip())) for one in text.split(","))
 
 
 def token_path(args: argparse.Namespace) -> Path | None:

@@ -64,6 +64,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(run=run)
 
 
+def check_options(args: argparse.Namespace) -> None:
+    """Check that options fit together.
+
+    Raises:
+        ClockdError: They allow no clock.
+    """
+    if args.min_mhz > args.max_mhz:
+        raise ClockdError(
+            f"--min-mhz {args.min_mhz} lies above --max-mhz {args.max_mhz}: no clock could ever be set; exchange them"
+        )
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGTERM.
 
@@ -75,10 +87,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from perseus_dist.cli.settings.defaults import log_sources
 
-    if args.min_mhz > args.max_mhz:
-        raise ClockdError(
-            f"--min-mhz {args.min_mhz} lies above --max-mhz {args.max_mhz}: no clock could ever be set; exchange them"
-        )
+    check_options(args)
     begin_log(args.log_format, text="%(asctime)s clockd: %(message)s")
     log_sources(args, _log)
     config = ClockdConfig(

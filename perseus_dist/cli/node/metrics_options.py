@@ -9,6 +9,7 @@ from perseus_dist.cli.number_options import whole
 from perseus_dist.errors import PerseusError
 
 if TYPE_CHECKING:
+    from perseus_dist.planner.access.address import Address
     from perseus_dist.planner.metrics.endpoint import EndpointConfig
 
 
@@ -44,21 +45,18 @@ def add_metrics_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def metrics_endpoint(args: argparse.Namespace) -> "EndpointConfig | None":
-    """Where metrics are to be served; files are looked at now, before anything is written.
+def check_metrics_options(args: argparse.Namespace) -> None:
+    """Check that they fit together, without a look at the files that they name.
 
     Raises:
-        PerseusError: Options do not fit together, or a file cannot be used.
+        PerseusError: They do not.
     """
-    from perseus_dist.planner.access.address import Address, parse_address
-    from perseus_dist.planner.metrics.endpoint import EndpointConfig
-
     cert, key, passwords = args.metrics_tls_cert, args.metrics_tls_key, args.metrics_password_file
-    if args.metrics is None and args.metrics_port is None:
+    bind = _place(args)
+    if bind is None:
         if cert or key or passwords:
             raise MetricsOptionsError("--metrics-tls-cert, -key and --metrics-password-file need --metrics HOST:PORT")
-        return None
-    bind = parse_address(args.metrics) if args.metrics is not None else Address("127.0.0.1", args.metrics_port)
+        return
     if (cert is None) != (key is None):
         raise MetricsOptionsError("saw one of --metrics-tls-cert and --metrics-tls-key, expected both or neither")
     if not bind.is_loopback and cert is None and not args.insecure:
@@ -66,7 +64,29 @@ def metrics_endpoint(args: argparse.Namespace) -> "EndpointConfig | None":
             f"--metrics {bind} is no loopback address: other machines could read passwords and jobs' names on the way. "
             "Give --metrics-tls-cert and --metrics-tls-key, or --insecure on a network that you trust"
         )
+
+
+def metrics_endpoint(args: argparse.Namespace) -> "EndpointConfig | None":
+    """Where metrics are to be served; files are looked at now, before anything is written.
+
+    Raises:
+        PerseusError: Options do not fit together, or a file cannot be used.
+    """
+    check_metrics_options(args)
+    if (bind := _place(args)) is None:
+        return None
+    from perseus_dist.planner.metrics.endpoint import EndpointConfig
+
+    cert, key, passwords = args.metrics_tls_cert, args.metrics_tls_key, args.metrics_password_file
     config = EndpointConfig(bind=bind, cert=cert, key=key, password_file=passwords)
     config.certificate()
     config.admits()
     return config
+
+
+def _place(args: argparse.Namespace) -> "Address | None":
+    from perseus_dist.planner.access.address import Address, parse_address
+
+    if args.metrics is not None:
+        return parse_address(args.metrics)
+    return None if args.metrics_port is None else Address("127.0.0.1", args.metrics_port)

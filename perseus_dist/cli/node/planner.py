@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perseus_dist.cli.address_option import address
 from perseus_dist.cli.node.log_format import add_log_option, begin_log
-from perseus_dist.cli.node.metrics_options import add_metrics_options, metrics_endpoint
+from perseus_dist.cli.node.metrics_options import add_metrics_options, check_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perseus_dist.planner.access.address import Address
+    from perseus_dist.planner.access.tls import ServerTls
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.postgres.address import PostgresAddress
     from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
@@ -200,17 +201,14 @@ def _state_dir(args: argparse.Namespace) -> Path | None:
     return args.state_dir or (None if args.embedded else default_state_dir())
 
 
-def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
-    from perseus_dist.planner.access.address import parse_address, parse_host
-    from perseus_dist.planner.access.auth import load_operator_token, new_token
-    from perseus_dist.planner.access.tls import ServerTls, server_credentials
-    from perseus_dist.planner.job.job_policy import Policy
-    from perseus_dist.planner.runtime.signal_files import check_folder
-    from perseus_dist.planner.service.server import ServerConfig
-    from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
+def check_options(args: argparse.Namespace) -> None:
+    """Check that options fit together, without a look at the files that they name.
 
-    bind = parse_address(args.bind)
-    web = None if args.web is None else _web_address(args.web)
+    Raises:
+        PerseusError: They do not.
+    """
+    from perseus_dist.planner.access.address import parse_address
+
     if (args.tls_cert is None) != (args.tls_key is None):
         raise PlannerOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
     if args.tls_client_ca is not None and args.tls_cert is None:
@@ -222,15 +220,52 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
     if args.share is not None and not (args.embedded and args.state_dir):
         raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
     _check_store_options(args)
-    tls = ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
-    for option, place in (("--bind", bind), ("--web", web)):
-        if place is not None and not place.is_loopback and tls is None and not args.insecure:
+    for option, text in (("--bind", args.bind), ("--web", args.web)):
+        place = None if text is None else parse_address(text)
+        if place is not None and not place.is_loopback and args.tls_cert is None and not args.insecure:
             raise PlannerOptionsError(
                 f"{option} {place} is no loopback address: other machines could read tokens on the way. Give "
                 "--tls-cert and --tls-key, or --insecure on a network that you trust"
             )
-    if tls is not None:
-        server_credentials(tls)  # refused here, before anything is written
+    check_metrics_options(args)
+
+
+def check_files(args: argparse.Namespace) -> None:
+    """Check the files of certificates, signals and metrics' passwords that options name.
+
+    Raises:
+        PerseusError: One cannot be used.
+    """
+    from perseus_dist.planner.access.tls import server_credentials
+    from perseus_dist.planner.runtime.signal_files import check_folder
+
+    if (tls := _server_tls(args)) is not None:
+        server_credentials(tls)
+    if args.signals is not None:
+        check_folder(args.signals)
+    metrics_endpoint(args)
+
+
+def _server_tls(args: argparse.Namespace) -> "ServerTls | None":
+    from perseus_dist.planner.access.tls import ServerTls
+
+    return ServerTls(cert=args.tls_cert, key=args.tls_key, client_ca=args.tls_client_ca) if args.tls_cert else None
+
+
+def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
+    from perseus_dist.planner.access.address import parse_address, parse_host
+    from perseus_dist.planner.access.auth import load_operator_token, new_token
+    from perseus_dist.planner.job.job_policy import Policy
+    from perseus_dist.planner.runtime.signal_files import check_folder
+    from perseus_dist.planner.service.server import ServerConfig
+    from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
+
+    bind = parse_address(args.bind)
+    web = None if args.web is None else _web_address(args.web)
+    check_options(args)
+    if args.store is not None:
+        check_store(args)
+    check_files(args)  # refused here, before anything is written
     signals = None if args.signals is None else check_folder(args.signals)
     metrics = metrics_endpoint(args)
     if args.address_file is not None:
@@ -249,7 +284,7 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
         operator_token=operator_token,
         rights=None if args.embedded or state_dir is None else state_dir / RIGHTS,
         needs_token=args.embedded or not bind.is_loopback,
-        tls=tls,
+        tls=_server_tls(args),
         metrics=metrics,
         web=web,
         address_file=args.address_file,
@@ -276,11 +311,8 @@ def _check_store_options(args: argparse.Namespace) -> None:
         raise PlannerOptionsError("--store-password-file needs --store")
     if args.advertise is not None:
         _check_advertised(args)
-    if args.store is None:
-        return
-    if args.embedded:
+    if args.store is not None and args.embedded:
         raise PlannerOptionsError("--store is for planners of several jobs: --embedded keeps its own database")
-    check_store(args)
 
 
 def _check_advertised(args: argparse.Namespace) -> None:

@@ -80,7 +80,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "create", help="make one", description="Make a named token.", epilog=_CREATE_EPILOG, formatter_class=form
     )
     create.add_argument("name", type=name, metavar="NAME", help="the audit record knows its bearer by it")
-    create.add_argument("--role", required=True, choices=_ROLES)
+    create.add_argument(
+        "--role", required=True, choices=_ROLES, help="what its bearer may do: each role includes the one before it"
+    )
     create.add_argument(
         "--job",
         dest="patterns",

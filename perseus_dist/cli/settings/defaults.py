@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.settings.command_parser import find_parser
+from perseus_dist.cli.settings.command_parser import command_parser, find_parser
 from perseus_dist.cli.settings.files import SettingsError, read_files
-from perseus_dist.cli.settings.keys import ALIASES, section_of
+from perseus_dist.cli.settings.keys import ALIASES, COMMAND_OF, section_of
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -50,7 +50,7 @@ def _set_defaults(
     if command is None or not words or any(word in _HELP for word in words):
         return ()
     section = section_of(words[0], command)
-    if section is None or "--embedded" in words or _has_planner_of_its_own(words):
+    if section is None or "--embedded" in words or _asks_no_named_planner(words):
         return ()
     files = read_files(environ)
     prefix = f"PERSEUS_{section}_".upper()
@@ -60,15 +60,17 @@ def _set_defaults(
 
     for file in files:
         check_sections(file)
-    settings = effective_settings(section, command, files, environ)
+    whole = command_parser(COMMAND_OF[section]) if words[0] == "health" else command
+    settings = effective_settings(section, whole, files, environ)
     given = tuple(setting for setting in settings if not setting.is_default)
     command.set_defaults(**{setting.dest: setting.value for setting in given}, settings=given)
     return given
 
 
-def _has_planner_of_its_own(words: Sequence[str]) -> bool:
-    """Whether the line simulates with a planner of its own: settings are of the one that real jobs train with."""
-    return words[0] == "simulate" and not any(word.partition("=")[0] == "--planner" for word in words)
+def _asks_no_named_planner(words: Sequence[str]) -> bool:
+    """Whether the line simulates with a planner of its own, where settings are of real jobs, or asks clockd alone."""
+    options = {word.partition("=")[0] for word in words}
+    return (words[0] == "simulate" and "--planner" not in options) or (words[0] == "health" and "--clockd" in options)
 
 
 def log_sources(args: argparse.Namespace, log: "Logger") -> None:

@@ -2,11 +2,13 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perseus_dist.cli.settings.command_parser import command_parser
 from perseus_dist.cli.settings.files import SettingsError, SettingsFile, find_line
 from perseus_dist.cli.settings.keys import (
     ALIASES,
@@ -17,6 +19,7 @@ from perseus_dist.cli.settings.keys import (
     variable_of,
 )
 
+_OF_KUBERNETES = re.compile(r"SERVICE_(HOST|PORT)(_\w+)?|PORT(_[0-9]+_(TCP|UDP)(_\w+)?)?")
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -102,6 +105,22 @@ def effective_settings(
                 break
         settings.append(setting)
     return settings
+
+
+def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that are named as settings are and are none, each with the nearest that is one.
+
+    Those by which Kubernetes tells of a service named ``perseus-planner`` are left out.
+    """
+    from difflib import get_close_matches
+
+    for section, command in COMMAND_OF.items():
+        prefix = variable_of(section, "")
+        names = sorted(name for name in environ if name.startswith(prefix))
+        known = [variable_of(section, key) for key in options_of(section, command_parser(command))] if names else []
+        for name in names:
+            if name not in known and not _OF_KUBERNETES.fullmatch(name.removeprefix(prefix)):
+                yield name, get_close_matches(name[:80], known, n=1, cutoff=0)[0]
 
 
 def _check_keys(file: SettingsFile, section: str, known: Mapping[str, argparse.Action]) -> None:

@@ -32,6 +32,8 @@ def section_of(command: str, parser: argparse.ArgumentParser) -> str | None:
     """
     if command in ("planner", "clockd"):
         return command
+    if command == "health":  # it has no --token-file, and its options of TLS stand in a group of their own
+        return "client"
     groups = parser._action_groups  # noqa: SLF001 - argparse has no other door
     return "client" if any(group.title == PLANNER_GROUP for group in groups) else None
 

@@ -20,8 +20,8 @@ example:
   perseus-dist config --check perseus.toml
 
 Settings are the long options of 'perseus-dist planner' in [planner], of 'perseus-dist clockd' in [clockd], and in
-[client] those with which jobs, watch, target, straggler, fetch, token, audit and doctor find a planner. A later source
-wins:
+[client] those with which jobs, watch, target, straggler, fetch, policy, token, audit, health and doctor find a planner.
+A later source wins:
 
   1. built-in default
   2. /etc/perseus-dist/perseus.toml
@@ -32,7 +32,7 @@ wins:
 
 $PERSEUS_CONFIG names one file to be read instead of both, or 'off' for none. A file must belong to the user who runs
 the command, or to root, and others may not write it. Relative paths in it start from its folder. Training jobs, their
-agents and their own planners read no file.
+agents and their own planners read no file. Variables named as settings are that are none are told of.
 """
 
 
@@ -56,7 +56,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         SettingsError: A file cannot be used, or a setting is refused.
     """
-    return _check(args.check, as_json=args.json) if args.check is not None else _show(as_json=args.json)
+    code = _check(args.check, as_json=args.json) if args.check is not None else _show(as_json=args.json)
+    from perseus_dist.cli.settings.effective import unknown_variables
+
+    for name, nearest in unknown_variables(os.environ):
+        print(f"perseus-dist: ${_text(name[:80])} is no setting; the nearest is ${nearest}", file=sys.stderr)
+    return code
 
 
 def _show(*, as_json: bool) -> int:
@@ -91,10 +96,14 @@ def _why_not(path: Path) -> str:
 
 def _check(path: Path, *, as_json: bool) -> int:
     from perseus_dist.cli.settings.files import read_file, write_doubt
+    from perseus_dist.cli.settings.together import check_together
 
     file = read_file(path.absolute(), must_exist=True, any_owner=True)
     assert file is not None
     settings = [setting for setting in _settings([file], {}) if setting.file is not None]
+    if missing := check_together(path, settings):
+        names = ", ".join(f"{setting.section}.{setting.key}" for setting in missing)
+        print(f"perseus-dist: the files of {names} cannot be read here, and were not checked", file=sys.stderr)
     if doubt := write_doubt(path.stat()):
         print(f"perseus-dist: {path} is refused where it is in force: it {doubt}", file=sys.stderr)
     if as_json:

@@ -58,7 +58,7 @@ class OperatorService:
                 if len(statuses) % _LISTED_AT_ONCE == 0:
                     await asyncio.sleep(0)
         replicas = () if self._jobs.ownership is None else self._jobs.ownership.replicas
-        return pb.ListJobsResponse(jobs=statuses, replicas=replicas).SerializeToString()
+        return pb.ListJobsResponse(jobs=statuses, replicas=replicas, is_admin=caller.is_admin).SerializeToString()
 
     async def watch_job(self, data: bytes, context: Context) -> None:
         """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it."""

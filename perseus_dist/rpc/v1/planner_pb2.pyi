@@ -527,12 +527,14 @@ class ListJobsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs", "replicas")
+    __slots__ = ("jobs", "replicas", "is_admin")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IS_ADMIN_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     replicas: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[str]] = ...) -> None: ...
+    is_admin: bool
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[str]] = ..., is_admin: bool = ...) -> None: ...
 
 class WatchJobRequest(_message.Message):
     __slots__ = ("job_id",)

@@ -18,7 +18,8 @@ _KEYS = ("tls-cert", "tls-ca", "tls-client-ca", "metrics-tls-cert")
 def inspect_certificates(args: argparse.Namespace, settings: Iterable[Setting]) -> Iterator[Finding]:
     """Look at the certificates of the options of ``doctor``, and of those of planner and clients in settings.
 
-    Files that this user may not read, which a service of another user may, are left out.
+    Files that this user may not read, which a service of another user may, are left out; so are options' files that
+    cannot be used, which ``inspect_credentials`` finds.
     """
     named = {path: f"--{key}" for key in _KEYS if isinstance(path := getattr(args, key.replace("-", "_"), None), Path)}
     for setting in settings:
@@ -30,6 +31,8 @@ def inspect_certificates(args: argparse.Namespace, settings: Iterable[Setting]) 
         except PermissionError:
             continue
         except OSError as error:
+            if name.startswith("--"):
+                continue
             what = f"{path}, that {name} names, cannot be read ({error.strerror})"
             yield Finding(level=Level.FAIL, subject="certificates", what=what, remedy="name a PEM file that is there")
             continue
@@ -49,6 +52,8 @@ def _inspect(path: Path, name: str, data: bytes) -> Iterator[Finding]:
     try:
         ends = [one.not_valid_after_utc.timestamp() for one in x509.load_pem_x509_certificates(data)]
     except ValueError:
+        if name.startswith("--"):
+            return
         what = f"{path}, that {name} names, is no certificate"
         yield Finding(level=Level.FAIL, subject="certificates", what=what, remedy="name a file of certificates in PEM")
         return

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from perseus_dist.cli.jobs.planner_client import add_planner_arguments
 from perseus_dist.cli.node.doctor.certificates import inspect_certificates
+from perseus_dist.cli.node.doctor.credentials import inspect_credentials
 from perseus_dist.cli.node.doctor.jobs import inspect_embedded
 from perseus_dist.cli.node.doctor.packages import inspect_packages
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         return _write_metrics(args)
     of_settings, settings = inspect_settings(os.environ)
     findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_device(os.environ)]
-    findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ)]
+    findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ), *inspect_credentials(args)]
     if args.planner is None:
         findings += inspect_embedded(args)
     else:

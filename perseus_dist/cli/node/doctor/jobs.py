@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.jobs.planner_client import PlannerCallError, embedded_planners, planner_calls
+from perseus_dist.cli.jobs.planner_client import embedded_planners, planner_calls
+from perseus_dist.errors import PerseusError
 from perseus_dist.messages.finding import Finding, Level
 
 if TYPE_CHECKING:
@@ -15,9 +16,12 @@ _PLANNER_TIMEOUT_S = 3.0
 
 
 def inspect_embedded(args: argparse.Namespace) -> Iterator[Finding]:
-    """Troubles of the jobs on this node that embed their planner; a job that ends meanwhile has no more."""
+    """Troubles of the jobs on this node that embed their planner; a job that ends meanwhile has no more.
+
+    Files of TLS that cannot be used are for ``inspect_credentials``.
+    """
     for endpoint in embedded_planners():
-        with suppress(PlannerCallError), planner_calls(args, endpoint) as (planner, metadata):
+        with suppress(PerseusError), planner_calls(args, endpoint) as (planner, metadata):
             from perseus_dist.rpc.v1 import planner_pb2 as pb
 
             found = planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata)

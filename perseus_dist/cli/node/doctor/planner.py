@@ -10,8 +10,10 @@ from perseus_dist.cli.jobs.call_troubles import certificate_end_s, connection_tr
 from perseus_dist.cli.jobs.planner_client import PlannerCallError, client_tls, named_planner, planner_calls
 from perseus_dist.cli.node.doctor.certificates import SOON_S, day_of
 from perseus_dist.cli.node.doctor.jobs import job_findings
+from perseus_dist.errors import PerseusError
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planner.access.address import AddressError, parse_address
+from perseus_dist.rpc.connection import ConnectionFileError, check_pem
 from perseus_dist.rpc.relay_contract import RELAY_VARIABLE
 
 if TYPE_CHECKING:
@@ -23,28 +25,40 @@ _RELAY_TIMEOUT_S = 1.0
 
 
 def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]:
-    """Whether this planner serves and takes the token; its jobs' troubles, and tokens that end soon."""
+    """Whether this planner serves and takes the token; its jobs' troubles, and tokens that end soon.
+
+    Files of TLS and of the token that cannot be used are for ``inspect_credentials``.
+    """
     try:
         parse_address(address)
     except AddressError as error:
         yield Finding(level=Level.FAIL, subject="planner", what=str(error), remedy="correct the address")
         return
-    if (trouble := connection_trouble(address, client_tls(args))) is not None:
+    try:
+        if (tls := client_tls(args)) is not None:
+            check_pem(tls)
+    except PerseusError:
+        return
+    if (trouble := connection_trouble(address, tls)) is not None:
         yield Finding(level=Level.FAIL, subject="planner", what=f"{address}: {trouble.what}", remedy=trouble.remedy)
         return
     try:
         with planner_calls(args, named_planner(args, address)) as (planner, metadata):
             from perseus_dist.rpc.v1 import planner_pb2 as pb
 
-            jobs = planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata).jobs
-            grants = _grants(planner, metadata)
+            found = planner.ListJobs(pb.ListJobsRequest(), timeout=_PLANNER_TIMEOUT_S, metadata=metadata)
+            grants = _grants(planner, metadata) if found.is_admin else ()  # the audit record has refused calls
+    except ConnectionFileError:
+        return
     except PlannerCallError as error:
         what, _, remedy = str(error).partition("; ")
         yield Finding(level=Level.FAIL, subject="planner", what=what, remedy=remedy)
         return
-    yield Finding(level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(jobs)}")
-    yield from job_findings(jobs, f" --planner {address}")
-    now_s, tls = time.time(), client_tls(args)
+    yield Finding(
+        level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(found.jobs)}"
+    )
+    yield from job_findings(found.jobs, f" --planner {address}")
+    now_s = time.time()
     end_s = None if tls is None else certificate_end_s(address, tls)
     if end_s is not None and end_s <= now_s + SOON_S:
         yield Finding(
@@ -64,7 +78,7 @@ def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]
 
 
 def _grants(planner: "PlannerStub", metadata: Sequence[tuple[str, str]]) -> "Sequence[pb.TokenGrant]":
-    """All tokens, for callers who may see them."""
+    """All tokens, for administrators."""
     import grpc
 
     from perseus_dist.rpc.v1 import planner_pb2 as pb

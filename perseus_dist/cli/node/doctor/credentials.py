@@ -1,0 +1,33 @@
+"""Credentials for calls to planners, files of TLS and a token, as every command that calls one would use them."""
+
+import argparse
+from collections.abc import Callable, Iterator
+
+from perseus_dist.cli.jobs.planner_client import client_tls, token_path
+from perseus_dist.errors import PerseusError
+from perseus_dist.messages.finding import Finding, Level
+from perseus_dist.rpc.connection import check_pem, read_token
+
+
+def inspect_credentials(args: argparse.Namespace) -> Iterator[Finding]:
+    """A failure of each that cannot be used; planners cannot be called then."""
+    yield from _refused("certificates", "name PEM files that fit", lambda: _check_tls(args))
+    yield from _refused("token", "name a readable file with --token-file", lambda: _check_token(args))
+
+
+def _check_tls(args: argparse.Namespace) -> None:
+    if (tls := client_tls(args)) is not None:
+        check_pem(tls)
+
+
+def _check_token(args: argparse.Namespace) -> None:
+    if (path := token_path(args)) is not None:
+        read_token(path)
+
+
+def _refused(subject: str, remedy: str, check: Callable[[], None]) -> Iterator[Finding]:
+    try:
+        check()
+    except PerseusError as error:
+        what, _, told = str(error).partition("; ")
+        yield Finding(level=Level.FAIL, subject=subject, what=what, remedy=told or remedy)
