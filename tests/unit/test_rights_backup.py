@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from perseus_dist.cli import main
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.access_database import RightsDatabaseError
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.rights_backup import back_up_rights, restore_rights
+from perseus_dist.planner.access.rights_backup import prepared_rights_backup, prepared_rights_restore
+from perseus_dist.planner.store.state_dir import DATABASE, RIGHTS
+from perseus_dist.planner.store.store import Store
 
 OPERATOR = Caller(token_sha256="", is_operator=True)
 
@@ -21,6 +24,43 @@ def create(access: Access, name: str) -> None:
 def names(path: Path) -> list[str]:
     with closing(Access("", path)) as access:
         return [grant.name for grant in access.grants()]
+
+
+def back_up_rights(database: Path, backup: Path) -> Path | None:
+    with prepared_rights_backup(database, backup) as (rights, put):
+        put()
+    return None if rights is None else rights.path
+
+
+def restore_rights(backup: Path, database: Path) -> Path | None:
+    with prepared_rights_restore(backup, database) as (rights, put):
+        put()
+    return None if rights is None else rights.path
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    """Jobs and rights of a planner that has ended."""
+    folder = tmp_path / "state"
+    folder.mkdir(mode=0o700)
+    Store(folder / DATABASE).close()
+    with closing(Access("", folder / RIGHTS)) as access:
+        create(access, "first")
+    return folder
+
+
+def state(*words: str | Path, of: Path) -> int:
+    return main(["state", *map(str, words), "--state-dir", str(of)])
+
+
+def damage(database: Path) -> None:
+    """Leave the first page, and make the others unreadable."""
+    content = database.read_bytes()
+    database.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+
+
+def files(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
 def test_rights_of_a_running_planner_are_copied_and_come_back(tmp_path: Path) -> None:
@@ -58,3 +98,27 @@ def test_a_damaged_copy_is_refused_and_replaces_nothing(tmp_path: Path) -> None:
             restore_rights(backup, database)
         assert names(database) == ["kept"]
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_restore_of_damaged_rights_leaves_the_jobs_as_well(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    damage(tmp_path / "x.access")
+    before = files(state_dir)
+    capsys.readouterr()
+    assert state("restore", tmp_path / "x", of=state_dir) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert files(state_dir) == before
+
+
+def test_a_backup_of_damaged_rights_leaves_the_backup_of_before(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    before = files(tmp_path)
+    damage(state_dir / RIGHTS)
+    capsys.readouterr()
+    assert state("backup", tmp_path / "x", of=state_dir) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert files(tmp_path) == before

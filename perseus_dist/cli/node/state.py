@@ -75,15 +75,19 @@ def run_backup(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: There is no state, or no backup could be written.
     """
-    from perseus_dist.planner.access.rights_backup import back_up_rights, check_rights_place
-    from perseus_dist.planner.store.backup import back_up
+    from perseus_dist.planner.access.rights_backup import check_rights_place, prepared_rights_backup
+    from perseus_dist.planner.store.backup import prepared_backup
     from perseus_dist.planner.store.state_dir import RIGHTS
 
     check_rights_place(args.file)
-    contents = back_up(_state_dir(args), args.file)
-    rights = back_up_rights(_state_dir(args) / RIGHTS, args.file)
-    beside = f"; tokens' roles and the audit record: {rights}" if rights else ""
-    _tell(contents, args, f"{args.file}: backup of {{}}{beside}", rights=None if rights is None else str(rights))
+    with (
+        prepared_backup(_state_dir(args), args.file) as (contents, put_jobs),
+        prepared_rights_backup(_state_dir(args) / RIGHTS, args.file) as (rights, put_rights),
+    ):
+        put_jobs()
+        put_rights()
+    beside = f"; tokens' roles and the audit record: {rights.path}" if rights else ""
+    _tell(contents, args, f"{args.file}: backup of {{}}{beside}", rights=str(rights.path) if rights else None)
     return 0
 
 
@@ -93,12 +97,17 @@ def run_restore(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: A planner uses the folder, or the backup is of no use.
     """
-    from perseus_dist.planner.access.rights_backup import restore_rights
-    from perseus_dist.planner.store.backup import restore_backup
+    from perseus_dist.planner.access.rights_backup import prepared_rights_restore
+    from perseus_dist.planner.store.backup import prepared_restore, taken_over
     from perseus_dist.planner.store.state_dir import RIGHTS
 
-    contents, aside = restore_backup(args.file, _state_dir(args))
-    restore_rights(args.file, _state_dir(args) / RIGHTS)
+    with (
+        taken_over(_state_dir(args), args.file),
+        prepared_restore(args.file, _state_dir(args)) as (contents, aside, put_jobs),
+        prepared_rights_restore(args.file, _state_dir(args) / RIGHTS) as (_, put_rights),
+    ):
+        put_jobs()
+        put_rights()
     kept = f"; what was there is kept as {aside}" if aside else ""
     _tell(contents, args, f"{_state_dir(args)}: restored {{}}{kept}", kept=None if aside is None else str(aside))
     return 0
