@@ -122,3 +122,17 @@ def test_a_backup_of_damaged_rights_leaves_the_backup_of_before(
     assert state("backup", tmp_path / "x", of=state_dir) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert files(tmp_path) == before
+
+
+def test_a_check_reads_the_rights_whole(state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    for words, rights in (("check",), state_dir / RIGHTS), (("check", tmp_path / "x"), tmp_path / "x.access"):
+        capsys.readouterr()
+        assert state(*words, of=state_dir) == 0
+        assert f"1 named token and 1 audit record, verified: {rights}" in capsys.readouterr().out
+        damage(rights)
+        assert state(*words, of=state_dir) == 2
+        told = capsys.readouterr()
+        assert not told.out
+        assert told.err.count("\n") == 1
+        assert str(rights) in told.err

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perseus_dist.planner.access.rights_backup import Rights
     from perseus_dist.planner.store.backup import Contents
 
 _EPILOG = """\
@@ -34,7 +35,7 @@ example:
   perseus-dist state check
   perseus-dist state check planner-backup.sqlite --json
 
-Reads a copy of it whole. The planner may run meanwhile.
+Reads a copy of it whole, with the rights and the audit record beside it. The planner may run meanwhile.
 """
 
 
@@ -86,8 +87,7 @@ def run_backup(args: argparse.Namespace) -> int:
     ):
         put_jobs()
         put_rights()
-    beside = f"; tokens' roles and the audit record: {rights.path}" if rights else ""
-    _tell(contents, args, f"{args.file}: backup of {{}}{beside}", rights=str(rights.path) if rights else None)
+    _tell(contents, args, f"{args.file}: backup of {{}}{_beside(rights)}", rights=str(rights.path) if rights else None)
     return 0
 
 
@@ -119,12 +119,24 @@ def run_check(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: It is missing or damaged.
     """
+    from perseus_dist.planner.access.rights_backup import inspect_rights, rights_beside
     from perseus_dist.planner.store.backup import inspect
-    from perseus_dist.planner.store.state_dir import DATABASE
+    from perseus_dist.planner.store.state_dir import DATABASE, RIGHTS
 
     path = args.file or _state_dir(args) / DATABASE
-    _tell(inspect(path), args, f"{path}: {{}}")
+    contents = inspect(path)
+    rights = inspect_rights(rights_beside(path) if args.file else _state_dir(args) / RIGHTS)
+    _tell(contents, args, f"{path}: {{}}{_beside(rights)}", rights=str(rights.path) if rights else None)
     return 0
+
+
+def _beside(rights: "Rights | None") -> str:
+    """The part of a line that says which rights were read."""
+    if rights is None:
+        return ""
+    tokens = "1 named token" if rights.num_tokens == 1 else f"{rights.num_tokens} named tokens"
+    records = "1 audit record" if rights.num_records == 1 else f"{rights.num_records} audit records"
+    return f"; {tokens} and {records}, verified: {rights.path}"
 
 
 def _add(

@@ -62,8 +62,11 @@ def inspect_rights(database: Path) -> Rights | None:
     """
     if not database.exists():
         return None
-    with tempfile.TemporaryDirectory(prefix="perseus-") as folder:
-        return _copy(database, Path(folder) / database.name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="perseus-") as folder:
+            return _copy(database, Path(folder) / database.name)
+    except OSError as error:
+        raise RightsDatabaseError(f"{database}: cannot be read ({error.strerror})") from error
 
 
 @contextmanager
@@ -143,8 +146,5 @@ def _copy(source: Path, target: Path, named: Path | None = None) -> Rights:
             num_records = sum(1 for _ in written.execute("SELECT * FROM audit"))
     except (OSError, ValueError, sqlite3.Error, RightsDatabaseError) as error:
         remove(target)
-        raise RightsDatabaseError(
-            f"{source}: rights cannot be copied ({error}); nothing was changed. A planner that starts on damaged ones "
-            "goes on without them"
-        ) from error
+        raise RightsDatabaseError(f"{source}: rights cannot be copied ({error}); nothing was changed") from error
     return Rights(path=named or source, num_tokens=num_tokens, num_records=num_records)
