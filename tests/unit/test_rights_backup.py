@@ -1,5 +1,6 @@
 """Backups of rights: beside a planner that runs, and back again."""
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -136,3 +137,50 @@ def test_a_check_reads_the_rights_whole(state_dir: Path, tmp_path: Path, capsys:
         assert not told.out
         assert told.err.count("\n") == 1
         assert str(rights) in told.err
+
+
+def test_a_token_that_was_revoked_since_the_backup_stays_revoked(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        create(access, "second")
+        create(access, "before")
+        access.revoke(OPERATOR, "before")
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        create(access, "young")
+        create(access, "lost")
+        access.revoke(OPERATOR, "first")
+        access.revoke(OPERATOR, "young")
+    capsys.readouterr()
+    assert state("restore", tmp_path / "x", of=state_dir) == 0
+    assert "of tokens revoked since the backup, 2 stay revoked" in capsys.readouterr().out
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        revoked = {grant.name: grant.revoked_s is not None for grant in access.grants()}
+    assert revoked == {"before": True, "first": True, "second": False, "young": True}
+
+
+def test_a_token_of_the_same_name_and_another_creation_is_another(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    (state_dir / RIGHTS).unlink()
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        create(access, "first")
+        access.revoke(OPERATOR, "first")
+    assert state("restore", tmp_path / "x", of=state_dir) == 0
+    assert "revoked" not in capsys.readouterr().out
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        assert [grant.revoked_s for grant in access.grants()] == [None]
+
+
+@pytest.mark.parametrize("spoil", [damage, Path.unlink])
+def test_a_restore_says_that_revocations_are_not_known(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None]
+) -> None:
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    spoil(state_dir / RIGHTS)
+    capsys.readouterr()
+    assert state("restore", tmp_path / "x", of=state_dir) == 0
+    assert "revocations since the backup are not known" in capsys.readouterr().out
+    assert names(state_dir / RIGHTS) == ["first"]

@@ -27,8 +27,9 @@ _RESTORE_EPILOG = """\
 example:
   perseus-dist state restore planner-backup.sqlite
 
-Refused while a planner uses the folder. FILE.access is restored too, if it is there. What was there is kept beside it,
-as planner.sqlite.replaced-TIME and access.sqlite.replaced-TIME.
+Refused while a planner uses the folder. FILE.access is restored too, if it is there; tokens that were revoked since
+stay revoked, and where the present rights cannot be read a line says that this is not known. What was there is kept
+beside it, as planner.sqlite.replaced-TIME and access.sqlite.replaced-TIME.
 """
 _CHECK_EPILOG = """\
 example:
@@ -104,12 +105,20 @@ def run_restore(args: argparse.Namespace) -> int:
     with (
         taken_over(_state_dir(args), args.file),
         prepared_restore(args.file, _state_dir(args)) as (contents, aside, put_jobs),
-        prepared_rights_restore(args.file, _state_dir(args) / RIGHTS) as (_, put_rights),
+        prepared_rights_restore(args.file, _state_dir(args) / RIGHTS) as (rights, put_rights),
     ):
         put_jobs()
         put_rights()
     kept = f"; what was there is kept as {aside}" if aside else ""
-    _tell(contents, args, f"{_state_dir(args)}: restored {{}}{kept}", kept=None if aside is None else str(aside))
+    _tell(
+        contents,
+        args,
+        f"{_state_dir(args)}: restored {{}}{_beside(rights)}{_revocations(rights)}{kept}",
+        kept=None if aside is None else str(aside),
+        rights=None if rights is None else str(rights.path),
+        kept_revoked=rights.num_kept_revoked if rights else 0,
+        lacks_revocations=rights is not None and rights.lacks_revocations,
+    )
     return 0
 
 
@@ -139,6 +148,18 @@ def _beside(rights: "Rights | None") -> str:
     return f"; {tokens} and {records}, verified: {rights.path}"
 
 
+def _revocations(rights: "Rights | None") -> str:
+    """The part of a line that says which revocations a restore keeps."""
+    if rights is None:
+        return ""
+    if rights.lacks_revocations:
+        return "; revocations since the backup are not known: see 'perseus-dist token list', and revoke anew"
+    if not rights.num_kept_revoked:
+        return ""
+    stay = "1 stays" if rights.num_kept_revoked == 1 else f"{rights.num_kept_revoked} stay"
+    return f"; of tokens revoked since the backup, {stay} revoked"
+
+
 def _add(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, epilog: str
 ) -> argparse.ArgumentParser:
@@ -158,7 +179,7 @@ def _state_dir(args: argparse.Namespace) -> Path:
     return state_dir or default_state_dir()
 
 
-def _tell(contents: "Contents", args: argparse.Namespace, text: str, **more: str | None) -> None:
+def _tell(contents: "Contents", args: argparse.Namespace, text: str, **more: str | int | None) -> None:
     num_facts = sum(map(len, contents.jobs.values()))
     of_jobs = {job: len(facts) for job, facts in sorted(contents.jobs.items()) if job}  # others are the planner's own
     if args.json:

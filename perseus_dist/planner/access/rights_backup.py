@@ -6,10 +6,16 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perseus_dist.planner.access.access_database import RightsDatabaseError, check_access_database, read_grants
+from perseus_dist.planner.access.access_database import (
+    RightsDatabaseError,
+    check_access_database,
+    read_grants,
+    write_grant,
+)
+from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.sqlite_files.replaced_file import fold_journal, remove, replacing, sync_folder
 
 _SUFFIX = ".access"
@@ -24,11 +30,15 @@ class Rights:
         path: Of the backup, or of the state folder's.
         num_tokens: Named tokens and certificates, revoked ones included.
         num_records: In the audit record.
+        num_kept_revoked: Tokens that a restore left revoked although the backup has them in use, or has them not.
+        lacks_revocations: Whether a restore gives tokens back of which it is not known whether they were revoked since.
     """
 
     path: Path
     num_tokens: int
     num_records: int
+    num_kept_revoked: int = 0
+    lacks_revocations: bool = False
 
 
 def rights_beside(backup: Path) -> Path:
@@ -108,7 +118,8 @@ def prepared_rights_restore(backup: Path, database: Path) -> Iterator[tuple[Righ
 
     Args:
         backup: Of the jobs. Without rights beside it nothing changes.
-        database: Of the rights, which no planner uses now. The one that is there is kept as ``.replaced-TIME``.
+        database: Of the rights, which no planner uses now. The one that is there is kept as ``.replaced-TIME``. Tokens
+            that it has as revoked stay revoked.
 
     Raises:
         RightsDatabaseError: The copy is damaged, or cannot be put there.
@@ -122,12 +133,39 @@ def prepared_rights_restore(backup: Path, database: Path) -> Iterator[tuple[Righ
         rights = _copy(copy, fresh)
         if not fold_journal(database):
             raise RightsDatabaseError(f"{database}: a process uses it; end that one first")
+        rights = _without_revoked(rights, database, fresh)
         with replacing(database, fresh) as (_, put):
             yield rights, put
-    except OSError as error:
-        raise RightsDatabaseError(f"{database}: cannot be replaced ({error.strerror})") from error
+    except (OSError, sqlite3.Error) as error:
+        raise RightsDatabaseError(f"{database}: cannot be replaced ({error}); nothing was restored") from error
     finally:
         remove(fresh)
+
+
+def _without_revoked(rights: Rights, present: Path, fresh: Path) -> Rights:
+    """Revoke in a copy what was revoked since: names are given once, so that a name of another time is left alone."""
+    with closing(sqlite3.connect(fresh)) as database:
+        restored = {grant.name: grant for grant in read_grants(database)}
+        try:
+            grants = _read_present(present)
+        except (OSError, ValueError, sqlite3.Error, RightsDatabaseError):
+            in_use = any(grant.revoked_s is None for grant in restored.values())
+            return replace(rights, lacks_revocations=in_use)
+        num_kept = 0
+        with database:
+            for grant in grants:
+                of_backup = restored.get(grant.name, grant)
+                is_same = of_backup.created_s == grant.created_s
+                if grant.revoked_s is not None and is_same and restored.get(grant.name) != grant:
+                    write_grant(database, grant)
+                    num_kept += 1
+    return replace(rights, num_kept_revoked=num_kept)
+
+
+def _read_present(path: Path) -> list[Grant]:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+        check_access_database(path, database)
+        return read_grants(database)
 
 
 def _copy(source: Path, target: Path, named: Path | None = None) -> Rights:
