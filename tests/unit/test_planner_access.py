@@ -183,6 +183,45 @@ def test_refusals_without_end_do_not_fill_the_disk() -> None:
         assert len(records(access)) == 64
 
 
+@pytest.mark.parametrize(
+    ("identity", "peer", "num_more"),
+    [
+        ("unknown", "ipv4:10.0.0.2:9", 1),
+        ("job token 12345678", "ipv4:10.0.0.2:9", 1),
+        ("job token 12345678", "ipv4:10.0.0.1:9", 0),  # of the host that makes tokens up
+        ("token ci", "ipv4:10.0.0.1:9", 1),
+        ("user 1000", "ipv4:10.0.0.1:9", 1),
+    ],
+)
+def test_refusals_of_one_caller_hide_no_others(identity: str, peer: str, num_more: int) -> None:
+    with opened(clock=Clock()) as access:
+        for number in range(1000):
+            access.audit.refused(f"job token {number:08x}", f"ipv4:10.0.0.1:{number}", "ListJobs", job="", reason="no")
+        assert len(records(access)) == 70  # ten tokens, and sixty of all others
+        access.audit.refused(identity, peer, "SetTarget", job="gpt", reason="another user's")
+        assert len(records(access)) == 70 + num_more
+
+
+def test_refusals_of_one_token_hide_no_others_of_the_host() -> None:
+    with opened(clock=Clock()) as access:
+        for number in range(1000):
+            access.audit.refused("job token 00000000", f"ipv4:10.0.0.1:{number}", "ListJobs", job="", reason="no")
+        access.audit.refused("job token 12345678", "ipv4:10.0.0.1:9", "SetTarget", job="gpt", reason="another user's")
+        assert len(records(access)) == 61
+
+
+def test_refusals_of_callers_from_everywhere_are_bounded_too() -> None:
+    clock = Clock()
+    with opened(clock=clock) as access:
+        for number in range(3000):
+            host = f"ipv6:%5B2001:db8::{number:x}%5D:9" if number < 1000 else f"ipv4:10.0.{number % 256}.{number}:9"
+            access.audit.refused("unknown", host, "ListJobs", job="", reason="no")
+        assert 200 <= len(records(access)) <= 400
+        clock.now_s += 100.0
+        access.audit.refused("unknown", "ipv4:10.1.0.0:9", "SetTarget", job="gpt", reason="no")
+        assert len(records(access, job="gpt")) == 1
+
+
 def test_what_callers_send_reaches_no_terminal_as_it_is() -> None:
     with opened() as access:
         access.audit.refused("unknown", "peer", "SetTarget", job="\x1b]0;x\x1b\\\nforged", reason="\x1b[2J")
