@@ -166,6 +166,24 @@ def test_the_record_can_only_grow(tmp_path: Path) -> None:
                 database.execute(change)
 
 
+@pytest.mark.parametrize("is_of_before", [False, True])
+def test_no_record_is_replaced(tmp_path: Path, *, is_of_before: bool) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+    with closing(sqlite3.connect(path)) as database:
+        if is_of_before:
+            database.execute("DROP TRIGGER audit_is_not_replaced")
+            with opened(path) as access:
+                create(access, "u", Role.VIEW)
+        for change in ("REPLACE INTO", "INSERT OR REPLACE INTO", "INSERT INTO"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                database.execute(f"{change} audit VALUES (1, 0.0, 'another', '', '', '', '', '', 'done')")
+    with opened(path) as access:
+        create(access, "v", Role.VIEW)
+        assert records(access)[0].identity == "operator"
+
+
 def test_refusals_without_end_do_not_fill_the_disk() -> None:
     clock = Clock()
     with opened(clock=clock) as access:

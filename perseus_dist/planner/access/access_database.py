@@ -1,4 +1,4 @@
-"""The database of grants and of the audit record; SQLite itself refuses to change or delete a record."""
+"""The database of grants and of the audit record; SQLite itself refuses to change, replace or delete a record."""
 
 import logging
 import sqlite3
@@ -16,6 +16,12 @@ _COMPANIONS = ("", "-wal", "-shm")
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE_S = 0.05  # the planner's loop waits for a lock that another program holds
 _SEPARATOR = ","  # no pattern of job names holds one
+# An id that SQLite is to choose is -1 here. Databases of before have no such trigger.
+_NOT_REPLACED = """
+CREATE TRIGGER IF NOT EXISTS audit_is_not_replaced BEFORE INSERT ON audit
+    WHEN EXISTS (SELECT 1 FROM audit WHERE id = NEW.id)
+    BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+"""
 _SCHEMA = f"""
 BEGIN EXCLUSIVE;
 CREATE TABLE grants (
@@ -45,6 +51,7 @@ CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
     BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
 CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
     BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
+{_NOT_REPLACED}
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
@@ -156,6 +163,8 @@ def _open(path: Path | None) -> sqlite3.Connection:
         if num_tables == 0:
             database.executescript(_SCHEMA)
         check_access_database(path, database)
+        with suppress(sqlite3.OperationalError):  # a full disk, on which rights count all the same
+            database.execute(_NOT_REPLACED)
         read_grants(database)
     except (ValueError, sqlite3.Error, RightsDatabaseError) as error:
         with suppress(sqlite3.Error):
