@@ -2,18 +2,19 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from perseus_dist.planner.access.access import Access
-from perseus_dist.planner.access.access_database import SCHEMA_VERSION, RightsDatabaseError
-from perseus_dist.planner.access.audit import DONE, AuditRecord
+from perseus_dist.planner.access.access_database import RightsDatabaseError
+from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.access.rights_rows import DONE, SCHEMA_VERSION, salvage_rights, write_grant
 from perseus_dist.rpc.connection import authorization
 
 OPERATOR = Caller(token_sha256="", is_operator=True, peer="ipv4:127.0.0.1:1")
@@ -260,7 +261,7 @@ def test_a_revocation_that_cannot_be_stored_counts_at_once(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0", b"\0" * 5000])
-def test_a_damaged_database_is_set_aside_and_gives_no_rights(
+def test_a_damaged_database_is_copied_and_its_rows_go_on(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "access.sqlite"
@@ -277,6 +278,68 @@ def test_a_damaged_database_is_set_aside_and_gives_no_rights(
         create(access, "again", Role.VIEW)
     with opened(path) as access:
         assert "again" in {grant.name for grant in access.grants()}
+
+
+NUM_TOKENS = 60
+
+
+def damaged(path: Path, page: int) -> int:
+    """Overwrite a page, and return the number of pages."""
+    content = bytearray(path.read_bytes())
+    content[page * 4096 : (page + 1) * 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+    return len(content) // 4096
+
+
+def test_a_damaged_page_costs_its_own_rows_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of every page in turn: no token that was revoked counts again, and records keep their numbers."""
+    whole = tmp_path / "whole.sqlite"
+    with opened(whole) as access:
+        tokens = {f"t{number}": create(access, f"t{number}", Role.VIEW) for number in range(NUM_TOKENS)}
+        for number in range(0, NUM_TOKENS, 3):
+            access.revoke(OPERATOR, f"t{number}")
+        all_records = records(access)
+    num_pages, page = 2, 0
+    num_lost_tokens = num_lost_records = 0
+    while page < num_pages:
+        path = tmp_path / f"access-{page}.sqlite"
+        path.write_bytes(whole.read_bytes())
+        num_pages = damaged(path, page)
+        caplog.clear()
+        with opened(path) as access:
+            for name, token in tokens.items():
+                with suppress(RefusalError):
+                    caller = access.caller(authorization(token))
+                    assert not caller.grants or int(name[1:]) % 3
+            found, grants = records(access), access.grants()
+            assert set(found) <= set(all_records)
+            num_lost_tokens += NUM_TOKENS - len(grants)
+            num_lost_records += len(all_records) - len(found)
+            if caplog.text:
+                assert f"{len(grants)} named tokens and {len(found)} audit records were saved" in caplog.text
+                assert len(list(tmp_path.glob(f"{path.name}.damaged-*"))) == 1
+                assert path.stat().st_mode & 0o777 == 0o600
+            create(access, "new", Role.VIEW)
+            assert records(access)[-1].record_id > max((record.record_id for record in found), default=0)
+        caplog.clear()
+        with opened(path) as access:
+            assert len(access.grants()) == len(grants) + 1
+        assert not caplog.text
+        page += 1
+    assert num_pages > 6
+    assert 0 < num_lost_tokens <= 1.5 * NUM_TOKENS  # of pages that tokens were on before, also
+    assert num_lost_records == len(all_records)  # those of each page, once
+
+
+def test_a_revocation_is_known_by_its_record_too(tmp_path: Path) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+        before = access.grants()[0]
+        access.revoke(OPERATOR, "t")
+    with closing(sqlite3.connect(path)) as database, database:
+        write_grant(database, before)
+    assert [grant.revoked_s for grant in salvage_rights(path).grants] != [None]
 
 
 def test_a_disk_that_does_not_let_it_be_opened_ends_no_planner(

@@ -6,11 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perseus_dist.planner.access.refusal_allowance import RefusalAllowance
+from perseus_dist.planner.access.rights_rows import DONE, MAX_TEXT
 from perseus_dist.rpc.fields import sentence
-
-DONE = "done"
-
-_MAX_TEXT = 500  # refusals quote what callers sent
 
 _log = logging.getLogger(__name__)
 
@@ -95,5 +92,5 @@ class Audit:
         self._database.execute(
             "INSERT INTO audit (time_s, identity, peer, action, job, before, after, outcome) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._clock(), *(sentence(text, _MAX_TEXT) for text in texts)),
+            (self._clock(), *(sentence(text, MAX_TEXT) for text in texts)),
         )

@@ -12,10 +12,9 @@ from pathlib import Path
 from perseus_dist.planner.access.access_database import (
     RightsDatabaseError,
     check_access_database,
-    read_grants,
-    write_grant,
 )
 from perseus_dist.planner.access.grants import Grant
+from perseus_dist.planner.access.rights_rows import read_grants, salvage_rights, write_grant
 from perseus_dist.planner.sqlite_files.replaced_file import fold_journal, remove, replacing, sync_folder
 
 _SUFFIX = ".access"
@@ -146,11 +145,12 @@ def _without_revoked(rights: Rights, present: Path, fresh: Path) -> Rights:
     """Revoke in a copy what was revoked since: names are given once, so that a name of another time is left alone."""
     with closing(sqlite3.connect(fresh)) as database:
         restored = {grant.name: grant for grant in read_grants(database)}
+        lacks_revocations = False
         try:
             grants = _read_present(present)
         except (OSError, ValueError, sqlite3.Error, RightsDatabaseError):
-            in_use = any(grant.revoked_s is None for grant in restored.values())
-            return replace(rights, lacks_revocations=in_use)
+            grants = salvage_rights(present).grants if present.exists() else []
+            lacks_revocations = any(grant.revoked_s is None for grant in restored.values())
         num_kept = 0
         with database:
             for grant in grants:
@@ -159,7 +159,7 @@ def _without_revoked(rights: Rights, present: Path, fresh: Path) -> Rights:
                 if grant.revoked_s is not None and is_same and restored.get(grant.name) != grant:
                     write_grant(database, grant)
                     num_kept += 1
-    return replace(rights, num_kept_revoked=num_kept)
+    return replace(rights, num_kept_revoked=num_kept, lacks_revocations=lacks_revocations)
 
 
 def _read_present(path: Path) -> list[Grant]:

@@ -27,11 +27,13 @@ class Table:
         columns: To read.
         create_schema: Gives an empty database all tables, in the order in which every such database has got them, so
             that the table's root is the same page in each.
+        fits: Whether a row is one of this table, and none of another table's page that was read as if it were.
     """
 
     name: str
     columns: tuple[str, ...]
     create_schema: Callable[[sqlite3.Connection], object]
+    fits: Callable[[Row], bool]
 
 
 def readings(path: Path, table: Table) -> Iterator[Iterator[tuple[int, Row]]]:
@@ -88,25 +90,41 @@ def _with_fresh_header(path: Path, table: Table) -> "closing[sqlite3.Connection]
 
 
 def _rows_in_order(database: sqlite3.Connection, table: Table, num_bytes: int) -> Iterator[tuple[int, Row]]:
-    """Behind a row that cannot be read, the next one that can be is looked for in steps that double."""
+    """Behind a row that cannot be read, the next one that can be is looked for in steps that double, then halve."""
     columns = ", ".join(("rowid", *table.columns))
-    next_row = f"SELECT {columns} FROM {table.name} NOT INDEXED WHERE rowid > ? ORDER BY rowid LIMIT 1"
-    number, step = 0, 1
+    query = f"SELECT {columns} FROM {table.name} NOT INDEXED WHERE rowid >= ? ORDER BY rowid LIMIT 1"
+
+    def row_behind(number: int) -> tuple[bool, Row | None]:
+        """Whether it can be read, and the row; None behind the last."""
+        try:
+            found = database.execute(query, (number + 1,)).fetchone()
+        except (sqlite3.Error, UnicodeDecodeError):
+            return False, None
+        return found is None or found[0] > number, found  # a damaged tree may lead back
+
     try:
         (last,) = database.execute(f"SELECT max(rowid) FROM {table.name} NOT INDEXED").fetchone()
     except (sqlite3.Error, UnicodeDecodeError):
         last = None
     last = last or num_bytes // 4096 * _MAX_ROWS_OF_PAGE + _MAX_ROWS_OF_PAGE
+    number, step, unreadable = 0, 1, 0
     while number < last:
-        try:
-            found = database.execute(next_row, (number,)).fetchone()
-            is_ahead = found is None or found[0] > number  # a damaged tree may lead back
-        except (sqlite3.Error, UnicodeDecodeError):
-            is_ahead = False
-        if not is_ahead:
-            number, step = number + step, 2 * step
+        is_readable, found = row_behind(number)
+        if not is_readable:
+            unreadable, step = number, 2 * step
+            number = min(number + step // 2, last - 1) if number < last - 1 else last
+            continue
+        if step > 1:
+            while number - unreadable > 1:
+                between = (unreadable + number) // 2
+                if row_behind(between)[0]:
+                    number = between
+                else:
+                    unreadable = between
+            step = 1
             continue
         if found is None:
             return
-        number, step = found[0], 1
-        yield number, found[1:]
+        number = found[0]
+        if table.fits(found[1:]):
+            yield number, found[1:]

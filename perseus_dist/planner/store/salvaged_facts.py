@@ -25,7 +25,12 @@ from perseus_dist.planner.sqlite_files.salvaged_rows import Table, readings
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.migrations import create_schema
 
-_FACTS = Table(name="facts", columns=("job", "key", "kind", "body", "blob"), create_schema=create_schema)
+_FACTS = Table(
+    name="facts",
+    columns=("job", "key", "kind", "body", "blob"),
+    create_schema=create_schema,
+    fits=lambda row: isinstance(row[0], str),
+)
 
 
 def salvage(path: Path) -> dict[str, list[Fact]]:
@@ -37,9 +42,8 @@ def salvage(path: Path) -> dict[str, list[Fact]]:
     for rows in readings(path, _FACTS):
         jobs: defaultdict[str, list[Fact]] = defaultdict(list)
         for _, (job, *row) in rows:
-            if isinstance(job, str):
-                with suppress(ValueError):
-                    jobs[job].append(fact_of_row(FactRow(*row)))
+            with suppress(ValueError):
+                jobs[job].append(fact_of_row(FactRow(*row)))
         if found := consistent_jobs(jobs):
             return found
     return {}
