@@ -1,5 +1,6 @@
 """Backups of rights: beside a planner that runs, and back again."""
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -184,3 +185,40 @@ def test_a_restore_says_that_revocations_are_not_known(
     assert state("restore", tmp_path / "x", of=state_dir) == 0
     assert "revocations since the backup are not known" in capsys.readouterr().out
     assert names(state_dir / RIGHTS) == ["first"]
+
+
+def test_rights_of_a_planner_whose_jobs_are_elsewhere_are_backed_up_alone(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert state("backup", tmp_path / "with-jobs", of=state_dir) == 0
+    (state_dir / DATABASE).unlink()
+    assert state("backup", tmp_path / "x", of=state_dir) == 0
+    assert not (tmp_path / "x").exists()
+    assert names(tmp_path / "x.access") == ["first"]
+    assert state("check", of=state_dir) == state("check", tmp_path / "x", of=state_dir) == 0
+    assert "no jobs; 1 named token" in capsys.readouterr().out
+    with closing(Access("", state_dir / RIGHTS)) as access:
+        create(access, "second")
+        access.revoke(OPERATOR, "first")
+    assert state("restore", tmp_path / "x", "--json", of=state_dir) == 0
+    assert json.loads(capsys.readouterr().out)["kept_revoked"] == 1
+    assert names(state_dir / RIGHTS) == ["first"]
+    assert not (state_dir / DATABASE).exists()
+    before = files(tmp_path)
+    assert state("backup", tmp_path / "with-jobs", of=state_dir) == 2  # older jobs beside new rights
+    damage(tmp_path / "x.access")
+    rights = files(state_dir)
+    assert state("restore", tmp_path / "x", of=state_dir) == 2
+    assert capsys.readouterr().err.count("\n") == 2
+    assert (files(tmp_path), files(state_dir)) == (before, rights)
+
+
+@pytest.mark.parametrize("command", ["backup", "restore", "check"])
+def test_a_name_that_no_file_can_have_is_refused_in_one_line(
+    command: str, state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, folder in (("x" * 300, state_dir), ("x" * 250, state_dir), ("x", tmp_path / ("x" * 300))):
+        before = files(state_dir)
+        assert state(command, tmp_path / name, of=folder) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+        assert files(state_dir) == before

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ example:
 
 The planner may run meanwhile: it is neither asked nor held up. The file holds jobs, profiles and plans, and FILE.access
 beside it named tokens' hashes, roles and the audit record; operator-token and certificates are in neither. They replace
-an earlier backup, and no other file.
+an earlier backup, and no other file. Of a planner that keeps its jobs in PostgreSQL there is FILE.access alone.
 """
 _RESTORE_EPILOG = """\
 example:
@@ -82,6 +83,8 @@ def run_backup(args: argparse.Namespace) -> int:
     from perseus_dist.planner.store.state_dir import RIGHTS
 
     check_rights_place(args.file)
+    if _has_rights_alone(_state_dir(args)):
+        return _back_up_rights_alone(args)
     with (
         prepared_backup(_state_dir(args), args.file) as (contents, put_jobs),
         prepared_rights_backup(_state_dir(args) / RIGHTS, args.file) as (rights, put_rights),
@@ -98,10 +101,19 @@ def run_restore(args: argparse.Namespace) -> int:
     Raises:
         PerseusError: A planner uses the folder, or the backup is of no use.
     """
-    from perseus_dist.planner.access.rights_backup import prepared_rights_restore
+    from perseus_dist.planner.access.rights_backup import prepared_rights_restore, rights_beside
+    from perseus_dist.planner.sqlite_files.replaced_file import is_there
     from perseus_dist.planner.store.backup import prepared_restore, taken_over
     from perseus_dist.planner.store.state_dir import RIGHTS
 
+    if not is_there(args.file) and is_there(rights_beside(args.file)):
+        with (
+            taken_over(_state_dir(args), rights_beside(args.file)),
+            prepared_rights_restore(args.file, _state_dir(args) / RIGHTS) as (rights, put_rights),
+        ):
+            put_rights()
+        _tell_rights(rights, args, f"{_state_dir(args)}: restored no jobs{{}}{_revocations(rights)}")
+        return 0
     with (
         taken_over(_state_dir(args), args.file),
         prepared_restore(args.file, _state_dir(args)) as (contents, aside, put_jobs),
@@ -116,8 +128,7 @@ def run_restore(args: argparse.Namespace) -> int:
         f"{_state_dir(args)}: restored {{}}{_beside(rights)}{_revocations(rights)}{kept}",
         kept=None if aside is None else str(aside),
         rights=None if rights is None else str(rights.path),
-        kept_revoked=rights.num_kept_revoked if rights else 0,
-        lacks_revocations=rights is not None and rights.lacks_revocations,
+        **_kept(rights),
     )
     return 0
 
@@ -129,13 +140,42 @@ def run_check(args: argparse.Namespace) -> int:
         PerseusError: It is missing or damaged.
     """
     from perseus_dist.planner.access.rights_backup import inspect_rights, rights_beside
+    from perseus_dist.planner.sqlite_files.replaced_file import is_there
     from perseus_dist.planner.store.backup import inspect
     from perseus_dist.planner.store.state_dir import DATABASE, RIGHTS
 
     path = args.file or _state_dir(args) / DATABASE
+    path_of_rights = rights_beside(path) if args.file else _state_dir(args) / RIGHTS
+    if not is_there(path) and is_there(path_of_rights):
+        _tell_rights(inspect_rights(path_of_rights), args, f"{path}: no jobs{{}}")
+        return 0
     contents = inspect(path)
-    rights = inspect_rights(rights_beside(path) if args.file else _state_dir(args) / RIGHTS)
+    rights = inspect_rights(path_of_rights)
     _tell(contents, args, f"{path}: {{}}{_beside(rights)}", rights=str(rights.path) if rights else None)
+    return 0
+
+
+def _has_rights_alone(state_dir: Path) -> bool:
+    """Whether its planner keeps its jobs elsewhere, as in PostgreSQL."""
+    from perseus_dist.planner.sqlite_files.replaced_file import is_there
+    from perseus_dist.planner.store.state_dir import DATABASE, RIGHTS
+
+    return is_there(state_dir / RIGHTS) and not is_there(state_dir / DATABASE)
+
+
+def _back_up_rights_alone(args: argparse.Namespace) -> int:
+    from perseus_dist.errors import OutputError
+    from perseus_dist.planner.access.rights_backup import prepared_rights_backup
+    from perseus_dist.planner.store.state_dir import RIGHTS
+
+    if os.path.lexists(args.file):
+        raise OutputError(
+            f"{args.file}: is there, and {_state_dir(args)} has rights alone and no jobs to replace it; name another "
+            "file, beside which FILE.access is written"
+        )
+    with prepared_rights_backup(_state_dir(args) / RIGHTS, args.file) as (rights, put):
+        put()
+    _tell_rights(rights, args, f"{args.file}: backup of no jobs, which are not in {_state_dir(args)}{{}}")
     return 0
 
 
@@ -146,6 +186,13 @@ def _beside(rights: "Rights | None") -> str:
     tokens = "1 named token" if rights.num_tokens == 1 else f"{rights.num_tokens} named tokens"
     records = "1 audit record" if rights.num_records == 1 else f"{rights.num_records} audit records"
     return f"; {tokens} and {records}, verified: {rights.path}"
+
+
+def _kept(rights: "Rights | None") -> dict[str, int]:
+    return {
+        "kept_revoked": rights.num_kept_revoked if rights else 0,
+        "lacks_revocations": rights is not None and rights.lacks_revocations,
+    }
 
 
 def _revocations(rights: "Rights | None") -> str:
@@ -197,3 +244,11 @@ def _tell(contents: "Contents", args: argparse.Namespace, text: str, **more: str
     if contents.written_by:
         version += f" of perseus-dist {contents.written_by}"
     print(text.replace("{}", f"{jobs}, {num_facts} facts, {contents.num_bytes / 1e6:.1f} MB, {version}, verified"))
+
+
+def _tell_rights(rights: "Rights | None", args: argparse.Namespace, text: str) -> None:
+    """Print what is said of a backup or a state without jobs."""
+    if args.json:
+        print(json.dumps({"jobs": {}, "rights": str(rights.path) if rights else None, **_kept(rights)}))
+    else:
+        print(text.replace("{}", _beside(rights)))

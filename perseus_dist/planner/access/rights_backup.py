@@ -15,7 +15,7 @@ from perseus_dist.planner.access.access_database import (
 )
 from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.access.rights_rows import read_grants, salvage_rights, write_grant
-from perseus_dist.planner.sqlite_files.replaced_file import fold_journal, remove, replacing, sync_folder
+from perseus_dist.planner.sqlite_files.replaced_file import fold_journal, is_there, remove, replacing, sync_folder
 
 _SUFFIX = ".access"
 _MAGIC = b"SQLite format 3\0"
@@ -69,7 +69,7 @@ def inspect_rights(database: Path) -> Rights | None:
     Raises:
         RightsDatabaseError: They are damaged, or cannot be read.
     """
-    if not database.exists():
+    if not is_there(database):
         return None
     try:
         with tempfile.TemporaryDirectory(prefix="perseus-") as folder:
@@ -93,7 +93,7 @@ def prepared_rights_backup(database: Path, backup: Path) -> Iterator[tuple[Right
     """
     copy = rights_beside(backup)
     unfinished = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
-    rights = _copy(database, unfinished, copy) if database.exists() else None
+    rights = _copy(database, unfinished, copy) if is_there(database) else None
 
     def put() -> None:
         try:
@@ -124,7 +124,7 @@ def prepared_rights_restore(backup: Path, database: Path) -> Iterator[tuple[Righ
         RightsDatabaseError: The copy is damaged, or cannot be put there.
     """
     copy = rights_beside(backup)
-    if not copy.exists():
+    if not is_there(copy):
         yield None, lambda: None
         return
     fresh = database.with_name(f".{database.name}.{os.getpid()}.tmp")

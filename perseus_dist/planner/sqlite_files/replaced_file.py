@@ -76,6 +76,14 @@ def remove(path: Path) -> None:
             beside(path, suffix).unlink(missing_ok=True)
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file, as far as that can be seen."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def beside(path: Path, suffix: str) -> Path:
     """The file of the same name with a suffix."""
     return path.with_name(path.name + suffix)
