@@ -1,5 +1,6 @@
 """Named tokens, roles and the audit record: what counts when, what is kept, and what cannot be changed."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -329,6 +330,27 @@ def test_a_damaged_page_costs_its_own_rows_alone(tmp_path: Path, caplog: pytest.
     assert num_pages > 6
     assert 0 < num_lost_tokens <= 1.5 * NUM_TOKENS  # of pages that tokens were on before, also
     assert num_lost_records == len(all_records)  # those of each page, once
+
+
+def test_a_damaged_database_that_cannot_be_copied_ends_no_planner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+    damaged(path, 1)
+    content = path.read_bytes()
+    with monkeypatch.context() as patched:
+
+        def full(*_: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(shutil, "copy2", full)
+        with opened(path) as access:
+            assert access.grants() == []
+            assert access.caller(authorization("operator")).is_operator
+    assert "No space left" in caplog.text
+    assert path.read_bytes() == content
 
 
 def test_a_revocation_is_known_by_its_record_too(tmp_path: Path) -> None:

@@ -59,10 +59,14 @@ def open_access_database(path: Path | None) -> sqlite3.Connection:
         _replace_damaged(path, damage)
         return _open(path)
     except (OSError, sqlite3.Error) as error:
-        raise RightsDatabaseError(
-            f"{path} is damaged ({damage}), and what can be read of it cannot be copied ({error}); make room in the "
-            "state folder, or name another one"
-        ) from error
+        _log.error(
+            "%s is damaged (%s), and what can be read of it cannot be copied (%s): named tokens do not count, and the "
+            "audit record is kept in memory alone, until the planner starts again; make room in the state folder",
+            path,
+            damage,
+            error,
+        )
+        return _open(None)
 
 
 def _open(path: Path | None) -> sqlite3.Connection:
