@@ -1,19 +1,21 @@
 """Named tokens, roles and the audit record: what counts when, what is kept, and what cannot be changed."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from perseus_dist.planner.access.access import Access
-from perseus_dist.planner.access.access_database import SCHEMA_VERSION, RightsDatabaseError
-from perseus_dist.planner.access.audit import DONE, AuditRecord
+from perseus_dist.planner.access.access_database import RightsDatabaseError
+from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.access.rights_rows import DONE, SCHEMA_VERSION, salvage_rights, write_grant
 from perseus_dist.rpc.connection import authorization
 
 OPERATOR = Caller(token_sha256="", is_operator=True, peer="ipv4:127.0.0.1:1")
@@ -166,6 +168,24 @@ def test_the_record_can_only_grow(tmp_path: Path) -> None:
                 database.execute(change)
 
 
+@pytest.mark.parametrize("is_of_before", [False, True])
+def test_no_record_is_replaced(tmp_path: Path, *, is_of_before: bool) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+    with closing(sqlite3.connect(path)) as database:
+        if is_of_before:
+            database.execute("DROP TRIGGER audit_is_not_replaced")
+            with opened(path) as access:
+                create(access, "u", Role.VIEW)
+        for change in ("REPLACE INTO", "INSERT OR REPLACE INTO", "INSERT INTO"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                database.execute(f"{change} audit VALUES (1, 0.0, 'another', '', '', '', '', '', 'done')")
+    with opened(path) as access:
+        create(access, "v", Role.VIEW)
+        assert records(access)[0].identity == "operator"
+
+
 def test_refusals_without_end_do_not_fill_the_disk() -> None:
     clock = Clock()
     with opened(clock=clock) as access:
@@ -181,6 +201,45 @@ def test_refusals_without_end_do_not_fill_the_disk() -> None:
         for _ in range(10):
             access.audit.refused("unknown", "peer", "ListJobs", job="", reason="back")
         assert len(records(access)) == 64
+
+
+@pytest.mark.parametrize(
+    ("identity", "peer", "num_more"),
+    [
+        ("unknown", "ipv4:10.0.0.2:9", 1),
+        ("job token 12345678", "ipv4:10.0.0.2:9", 1),
+        ("job token 12345678", "ipv4:10.0.0.1:9", 0),  # of the host that makes tokens up
+        ("token ci", "ipv4:10.0.0.1:9", 1),
+        ("user 1000", "ipv4:10.0.0.1:9", 1),
+    ],
+)
+def test_refusals_of_one_caller_hide_no_others(identity: str, peer: str, num_more: int) -> None:
+    with opened(clock=Clock()) as access:
+        for number in range(1000):
+            access.audit.refused(f"job token {number:08x}", f"ipv4:10.0.0.1:{number}", "ListJobs", job="", reason="no")
+        assert len(records(access)) == 70  # ten tokens, and sixty of all others
+        access.audit.refused(identity, peer, "SetTarget", job="gpt", reason="another user's")
+        assert len(records(access)) == 70 + num_more
+
+
+def test_refusals_of_one_token_hide_no_others_of_the_host() -> None:
+    with opened(clock=Clock()) as access:
+        for number in range(1000):
+            access.audit.refused("job token 00000000", f"ipv4:10.0.0.1:{number}", "ListJobs", job="", reason="no")
+        access.audit.refused("job token 12345678", "ipv4:10.0.0.1:9", "SetTarget", job="gpt", reason="another user's")
+        assert len(records(access)) == 61
+
+
+def test_refusals_of_callers_from_everywhere_are_bounded_too() -> None:
+    clock = Clock()
+    with opened(clock=clock) as access:
+        for number in range(3000):
+            host = f"ipv6:%5B2001:db8::{number:x}%5D:9" if number < 1000 else f"ipv4:10.0.{number % 256}.{number}:9"
+            access.audit.refused("unknown", host, "ListJobs", job="", reason="no")
+        assert 200 <= len(records(access)) <= 400
+        clock.now_s += 100.0
+        access.audit.refused("unknown", "ipv4:10.1.0.0:9", "SetTarget", job="gpt", reason="no")
+        assert len(records(access, job="gpt")) == 1
 
 
 def test_what_callers_send_reaches_no_terminal_as_it_is() -> None:
@@ -203,7 +262,7 @@ def test_a_revocation_that_cannot_be_stored_counts_at_once(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0", b"\0" * 5000])
-def test_a_damaged_database_is_set_aside_and_gives_no_rights(
+def test_a_damaged_database_is_copied_and_its_rows_go_on(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "access.sqlite"
@@ -220,6 +279,89 @@ def test_a_damaged_database_is_set_aside_and_gives_no_rights(
         create(access, "again", Role.VIEW)
     with opened(path) as access:
         assert "again" in {grant.name for grant in access.grants()}
+
+
+NUM_TOKENS = 60
+
+
+def damaged(path: Path, page: int) -> int:
+    """Overwrite a page, and return the number of pages."""
+    content = bytearray(path.read_bytes())
+    content[page * 4096 : (page + 1) * 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+    return len(content) // 4096
+
+
+def test_a_damaged_page_costs_its_own_rows_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of every page in turn: no token that was revoked counts again, and records keep their numbers."""
+    whole = tmp_path / "whole.sqlite"
+    with opened(whole) as access:
+        tokens = {f"t{number}": create(access, f"t{number}", Role.VIEW) for number in range(NUM_TOKENS)}
+        for number in range(0, NUM_TOKENS, 3):
+            access.revoke(OPERATOR, f"t{number}")
+        all_records = records(access)
+    num_pages, page = 2, 0
+    num_lost_tokens = num_lost_records = 0
+    while page < num_pages:
+        path = tmp_path / f"access-{page}.sqlite"
+        path.write_bytes(whole.read_bytes())
+        num_pages = damaged(path, page)
+        caplog.clear()
+        with opened(path) as access:
+            for name, token in tokens.items():
+                with suppress(RefusalError):
+                    caller = access.caller(authorization(token))
+                    assert not caller.grants or int(name[1:]) % 3
+            found, grants = records(access), access.grants()
+            assert set(found) <= set(all_records)
+            num_lost_tokens += NUM_TOKENS - len(grants)
+            num_lost_records += len(all_records) - len(found)
+            if caplog.text:
+                assert f"{len(grants)} named tokens and {len(found)} audit records were saved" in caplog.text
+                assert len(list(tmp_path.glob(f"{path.name}.damaged-*"))) == 1
+                assert path.stat().st_mode & 0o777 == 0o600
+            create(access, "new", Role.VIEW)
+            assert records(access)[-1].record_id > max((record.record_id for record in found), default=0)
+        caplog.clear()
+        with opened(path) as access:
+            assert len(access.grants()) == len(grants) + 1
+        assert not caplog.text
+        page += 1
+    assert num_pages > 6
+    assert 0 < num_lost_tokens <= 1.5 * NUM_TOKENS  # of pages that tokens were on before, also
+    assert num_lost_records == len(all_records)  # those of each page, once
+
+
+def test_a_damaged_database_that_cannot_be_copied_ends_no_planner(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+    damaged(path, 1)
+    content = path.read_bytes()
+    with monkeypatch.context() as patched:
+
+        def full(*_: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(shutil, "copy2", full)
+        with opened(path) as access:
+            assert access.grants() == []
+            assert access.caller(authorization("operator")).is_operator
+    assert "No space left" in caplog.text
+    assert path.read_bytes() == content
+
+
+def test_a_revocation_is_known_by_its_record_too(tmp_path: Path) -> None:
+    path = tmp_path / "access.sqlite"
+    with opened(path) as access:
+        create(access, "t", Role.VIEW)
+        before = access.grants()[0]
+        access.revoke(OPERATOR, "t")
+    with closing(sqlite3.connect(path)) as database, database:
+        write_grant(database, before)
+    assert [grant.revoked_s for grant in salvage_rights(path).grants] != [None]
 
 
 def test_a_disk_that_does_not_let_it_be_opened_ends_no_planner(

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from perseus_dist.planner.access.access_database import open_access_database, read_grants, write_grant
+from perseus_dist.planner.access.access_database import open_access_database
 from perseus_dist.planner.access.audit import Audit
 from perseus_dist.planner.access.auth import Caller, hash_token, new_token, token_hash_in
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.refusal import already_exists, not_found, not_now, unauthenticated
+from perseus_dist.planner.access.rights_rows import REVOKE, read_grants, write_grant
 
 MAX_GRANTS = 10_000
 
@@ -121,7 +122,7 @@ class Access:
             created_by=caller.identity,
             expires_s=None if valid_for_s is None else now_s + valid_for_s,
         )
-        self._store(caller, grant, "CreateToken", after=_text(grant))
+        self._store(caller, grant, "CreateToken", after=grant.text)
         return grant, token
 
     def revoke(self, caller: Caller, name: str) -> Grant:
@@ -137,7 +138,7 @@ class Access:
             return grant
         revoked = replace(grant, revoked_s=self._clock(), revoked_by=caller.identity)
         try:
-            self._store(caller, revoked, "RevokeToken", before=_text(grant))
+            self._store(caller, revoked, REVOKE, before=grant.text)
         except sqlite3.Error as error:
             self._grants[name] = revoked
             self._index()
@@ -167,9 +168,3 @@ class Access:
 
     def _index(self) -> None:
         self._by_token = {grant.token_sha256: grant for grant in self._grants.values() if grant.token_sha256}
-
-
-def _text(grant: Grant) -> str:
-    whose = f"certificate {grant.certificate}" if grant.certificate else "token"
-    jobs = ", ".join(grant.jobs) or "all jobs"
-    return f"{whose} {grant.name}: {grant.role.word}, {jobs}"

@@ -1,54 +1,26 @@
-"""The database of grants and of the audit record; SQLite itself refuses to change or delete a record."""
+"""The database of grants and of the audit record; SQLite itself refuses to change, replace or delete a record."""
 
 import logging
+import shutil
 import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.planner.access.grants import Grant, Role
+from perseus_dist.planner.access.rights_rows import (
+    APPLICATION_ID,
+    NOT_REPLACED,
+    SCHEMA_VERSION,
+    create_schema,
+    read_grants,
+    salvage_rights,
+    write_salvaged,
+)
+from perseus_dist.planner.sqlite_files.replaced_file import beside, remove
 
-SCHEMA_VERSION = 1
-
-_APPLICATION_ID = 0x50724163  # "PrAc"
-_COMPANIONS = ("", "-wal", "-shm")
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE_S = 0.05  # the planner's loop waits for a lock that another program holds
-_SEPARATOR = ","  # no pattern of job names holds one
-_SCHEMA = f"""
-BEGIN EXCLUSIVE;
-CREATE TABLE grants (
-    name TEXT PRIMARY KEY,
-    role INTEGER NOT NULL,
-    jobs TEXT NOT NULL,
-    token_sha256 TEXT NOT NULL,
-    certificate TEXT NOT NULL,
-    created_s REAL NOT NULL,
-    created_by TEXT NOT NULL,
-    expires_s REAL,
-    revoked_s REAL,
-    revoked_by TEXT NOT NULL
-);
-CREATE TABLE audit (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    time_s REAL NOT NULL,
-    identity TEXT NOT NULL,
-    peer TEXT NOT NULL,
-    action TEXT NOT NULL,
-    job TEXT NOT NULL,
-    before TEXT NOT NULL,
-    after TEXT NOT NULL,
-    outcome TEXT NOT NULL
-);
-CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit
-    BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
-CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit
-    BEGIN SELECT RAISE(ABORT, 'the audit record is append-only'); END;
-PRAGMA application_id = {_APPLICATION_ID};
-PRAGMA user_version = {SCHEMA_VERSION};
-COMMIT;
-"""
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +30,7 @@ class RightsDatabaseError(PerseusError):
 
 
 def open_access_database(path: Path | None) -> sqlite3.Connection:
-    """Open it, made if it is missing; one that cannot be read is set aside, and rights have to be given again.
+    """Open it, made if it is missing; of one that is damaged, rows that can be read go on.
 
     A planner serves its jobs without it: where the disk does not let it be opened, it is one in memory.
 
@@ -82,60 +54,19 @@ def open_access_database(path: Path | None) -> sqlite3.Connection:
             return _open(None)
         if path is None:
             raise RightsDatabaseError(f"rights cannot be kept ({error})") from error
-        aside = _set_aside(path)
-        _log.error(
-            "%s is damaged (%s): moved to %s; named tokens count no more, make them again with "
-            "'perseus-dist token create'",
-            path,
-            error,
-            aside,
-        )
+        damage = error
     try:
+        _replace_damaged(path, damage)
         return _open(path)
-    except sqlite3.Error as error:
-        raise RightsDatabaseError(f"{path}: cannot be made ({error}); check the state folder and its disk") from error
-
-
-def read_grants(database: sqlite3.Connection) -> list[Grant]:
-    """All grants, in the order of their names."""
-    rows = database.execute(
-        "SELECT name, role, jobs, token_sha256, certificate, created_s, created_by, expires_s, revoked_s, revoked_by "
-        "FROM grants ORDER BY name"
-    )
-    return [
-        Grant(
-            name=name,
-            role=Role(role),
-            jobs=tuple(filter(None, jobs.split(_SEPARATOR))),
-            token_sha256=token_sha256,
-            certificate=certificate,
-            created_s=created_s,
-            created_by=created_by,
-            expires_s=expires_s,
-            revoked_s=revoked_s,
-            revoked_by=revoked_by,
+    except (OSError, sqlite3.Error) as error:
+        _log.error(
+            "%s is damaged (%s), and what can be read of it cannot be copied (%s): named tokens do not count, and the "
+            "audit record is kept in memory alone, until the planner starts again; make room in the state folder",
+            path,
+            damage,
+            error,
         )
-        for name, role, jobs, token_sha256, certificate, created_s, created_by, expires_s, revoked_s, revoked_by in rows
-    ]
-
-
-def write_grant(database: sqlite3.Connection, grant: Grant) -> None:
-    """Store a grant, in place of the one of its name."""
-    database.execute(
-        "INSERT OR REPLACE INTO grants VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            grant.name,
-            int(grant.role),
-            _SEPARATOR.join(grant.jobs),
-            grant.token_sha256,
-            grant.certificate,
-            grant.created_s,
-            grant.created_by,
-            grant.expires_s,
-            grant.revoked_s,
-            grant.revoked_by,
-        ),
-    )
+        return _open(None)
 
 
 def _open(path: Path | None) -> sqlite3.Connection:
@@ -154,8 +85,10 @@ def _open(path: Path | None) -> sqlite3.Connection:
         database.execute("PRAGMA synchronous = NORMAL")
         (num_tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if num_tables == 0:
-            database.executescript(_SCHEMA)
+            create_schema(database)
         check_access_database(path, database)
+        with suppress(sqlite3.OperationalError):  # a full disk, on which rights count all the same
+            database.execute(NOT_REPLACED)
         read_grants(database)
     except (ValueError, sqlite3.Error, RightsDatabaseError) as error:
         with suppress(sqlite3.Error):
@@ -178,21 +111,34 @@ def check_access_database(path: Path | None, database: sqlite3.Connection) -> No
         raise sqlite3.DatabaseError(verdict)
     (application_id,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
-    if (application_id, version) != (_APPLICATION_ID, SCHEMA_VERSION):
+    if (application_id, version) != (APPLICATION_ID, SCHEMA_VERSION):
         raise RightsDatabaseError(
             f"{path}: saw no database of rights of version {SCHEMA_VERSION}; use the perseus-dist that wrote it, or "
             "name another state folder"
         )
 
 
-def _set_aside(path: Path) -> Path:
+def _replace_damaged(path: Path, damage: sqlite3.Error) -> None:
+    """Copy a database aside, and put one in its place with what can be read; killed half-way, it is done again."""
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
-    try:
-        for suffix in _COMPANIONS:
-            with suppress(FileNotFoundError):
-                path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-    except OSError as error:
-        raise RightsDatabaseError(
-            f"{path}: damaged, and cannot be moved aside ({error}); name another state folder"
-        ) from error
-    return aside
+    fresh = path.with_name(f"{path.name}.salvaged")
+    remove(fresh)
+    for suffix in ("-wal", ""):
+        if beside(path, suffix).exists():
+            shutil.copy2(beside(path, suffix), beside(aside, suffix))
+    rights = salvage_rights(aside)
+    with closing(_open(fresh)) as database:
+        write_salvaged(database, rights)
+        database.execute("PRAGMA journal_mode = DELETE")  # one file
+    for suffix in ("-wal", "-shm"):  # they would be taken for the new one's
+        beside(path, suffix).unlink(missing_ok=True)
+    fresh.replace(path)
+    _log.error(
+        "%s is damaged (%s): copied to %s; %d named tokens and %d audit records were saved. Tokens that are missing "
+        "in 'perseus-dist token list' count no more, make them again with 'perseus-dist token create'",
+        path,
+        damage,
+        aside,
+        len(rights.grants),
+        len(rights.records),
+    )

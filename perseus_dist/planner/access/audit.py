@@ -5,13 +5,9 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from perseus_dist.planner.access.refusal_allowance import RefusalAllowance
+from perseus_dist.planner.access.rights_rows import DONE, MAX_TEXT
 from perseus_dist.rpc.fields import sentence
-
-DONE = "done"
-
-_REFUSALS_AT_ONCE = 60
-_REFUSALS_PER_S = 1.0
-_MAX_TEXT = 500  # refusals quote what callers sent
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +50,7 @@ class Audit:
         """
         self._database = database
         self._clock = clock
-        self._allowance = float(_REFUSALS_AT_ONCE)
-        self._allowed_at_s = clock()
-        self._num_left_out = 0
+        self._allowance = RefusalAllowance(clock)
 
     def done(self, identity: str, peer: str, action: str, *, job: str = "", before: str = "", after: str = "") -> None:
         """Record a change.
@@ -67,16 +61,10 @@ class Audit:
         self._append((identity, peer, action, job, before, after, DONE))
 
     def refused(self, identity: str, peer: str, action: str, *, job: str, reason: str) -> None:
-        """Record a refusal: sixty at once and one a second, and the number of those that were left out."""
-        now_s = self._clock()
-        passed_s = max(now_s - self._allowed_at_s, 0.0)
-        self._allowance = min(self._allowance + passed_s * _REFUSALS_PER_S, _REFUSALS_AT_ONCE)
-        self._allowed_at_s = now_s
-        if self._allowance < 1.0:
-            self._num_left_out += 1
+        """Record a refusal: sixty at once and one a second of each caller, and the number of those left out."""
+        left_out = self._allowance.take(identity, peer)
+        if left_out is None:
             return
-        self._allowance -= 1.0
-        left_out, self._num_left_out = self._num_left_out, 0
         after = f"{left_out} refusals before this one are not recorded" if left_out else ""
         try:
             self._append((identity, peer, action, job, "", after, f"refused: {reason}"))
@@ -104,5 +92,5 @@ class Audit:
         self._database.execute(
             "INSERT INTO audit (time_s, identity, peer, action, job, before, after, outcome) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (self._clock(), *(sentence(text, _MAX_TEXT) for text in texts)),
+            (self._clock(), *(sentence(text, MAX_TEXT) for text in texts)),
         )

@@ -55,3 +55,10 @@ class Grant:
     def covers(self, job_id: str) -> bool:
         """Whether it speaks of a job."""
         return not self.jobs or any(fnmatchcase(job_id, pattern) for pattern in self.jobs)
+
+    @property
+    def text(self) -> str:
+        """The grant as the audit record has it."""
+        whose = f"certificate {self.certificate}" if self.certificate else "token"
+        jobs = ", ".join(self.jobs) or "all jobs"
+        return f"{whose} {self.name}: {self.role.word}, {jobs}"

@@ -10,12 +10,14 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.sqlite_files.replaced_file import beside, fold_journal, remove, replacing, sync_folder
 from perseus_dist.planner.store.database import DamagedError, check_version, read_facts
 from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA, find_version
 from perseus_dist.planner.store.state_dir import DATABASE, STATE_ID, make_state_dir
@@ -61,19 +63,32 @@ def back_up(state_dir: Path, target: Path) -> Contents:
         BackupError: There is no database, it is damaged, or the target cannot be written or is another file.
         StoreError: The database is another program's, or a newer planner's.
     """
+    with prepared_backup(state_dir, target) as (contents, put):
+        put()
+    return contents
+
+
+@contextmanager
+def prepared_backup(state_dir: Path, target: Path) -> Iterator[tuple[Contents, Callable[[], None]]]:
+    """Yield what a backup holds, verified, and the function that gives it its name; without that there is none.
+
+    Args and errors are those of ``back_up``.
+    """
     source = state_dir / DATABASE
     _check_target(source, target)
     target = Path(os.path.realpath(target))
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        contents = _copy_whole(source, unfinished)
+
+    def put() -> None:
         unfinished.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
+
+    try:
+        yield _copy_whole(source, unfinished), put
     except OSError as error:
         raise BackupError(f"{error.filename or target}: {error.strerror}; no backup was written") from error
     finally:
-        _remove(unfinished)
-    return contents
+        remove(unfinished)
 
 
 def inspect(path: Path) -> Contents:
@@ -104,40 +119,71 @@ def restore_backup(backup: Path, state_dir: Path) -> tuple[Contents, Path | None
         BackupError: A planner uses the folder, the backup is damaged, or the folder cannot be written to.
         StoreError: The backup is another program's, or a newer planner's.
     """
+    with taken_over(state_dir, backup), prepared_restore(backup, state_dir) as (contents, aside, put):
+        put()
+    return contents, aside
+
+
+@contextmanager
+def taken_over(state_dir: Path, backup: Path) -> Iterator[None]:
+    """Keep planners out of a state folder while a backup is put there.
+
+    Args:
+        state_dir: Made if it is missing.
+        backup: Of jobs or of rights.
+
+    Raises:
+        BackupError: A planner uses the folder, or the backup cannot be read.
+    """
     try:
         with backup.open("rb"):
             pass
     except OSError as error:
         raise BackupError(f"{backup}: cannot be read ({error.strerror})") from error
     make_state_dir(state_dir)
-    path = state_dir / DATABASE
-    fresh = state_dir / f".{DATABASE}.restoring"
-    busy = BackupError(f"{state_dir}: a planner uses it; end that one first, as by 'systemctl stop perseus-planner'")
     try:
         lock = StateLock(state_dir)
     except BlockingIOError:
-        raise busy from None
+        raise _busy(state_dir) from None
     except OSError as error:
         raise BackupError(f"{state_dir}: cannot be opened ({error.strerror})") from error
     try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def prepared_restore(backup: Path, state_dir: Path) -> Iterator[tuple[Contents, Path | None, Callable[[], None]]]:
+    """Yield what ``restore_backup`` returns, and the function that puts the backup there; without it nothing changes.
+
+    Args:
+        backup: Stays as it is.
+        state_dir: Taken over.
+
+    Raises:
+        BackupError: A planner uses the folder, the backup is damaged, or the folder cannot be written to.
+        StoreError: The backup is another program's, or a newer planner's.
+    """
+    path = state_dir / DATABASE
+    fresh = state_dir / f".{DATABASE}.restoring"
+    try:
         if path.exists() and backup.exists() and path.samefile(backup):
             raise BackupError(f"{backup}: is the database in use itself; name a backup of it")
-        _remove(fresh)
+        remove(fresh)
         contents = _copy_whole(backup, fresh)
-        if not _fold_journal(path):
-            raise busy
-        _own_as_folder(fresh)
-        aside = _keep(path)
-        for suffix in ("-wal", "-shm"):
-            _beside(path, suffix).unlink(missing_ok=True)
-        fresh.replace(path)
-        _sync_folder(state_dir)
+        if not fold_journal(path):
+            raise _busy(state_dir)
+        with replacing(path, fresh) as (aside, put):
+            yield contents, aside, put
     except OSError as error:
         raise BackupError(f"{error.filename or state_dir}: {error.strerror}; nothing was restored") from error
     finally:
-        _remove(fresh)
-        lock.release()
-    return contents, aside
+        remove(fresh)
+
+
+def _busy(state_dir: Path) -> BackupError:
+    return BackupError(f"{state_dir}: a planner uses it; end that one first, as by 'systemctl stop perseus-planner'")
 
 
 def _copy_whole(source: Path, target: Path) -> Contents:
@@ -146,10 +192,10 @@ def _copy_whole(source: Path, target: Path) -> Contents:
     while True:
         before = _generation(source)
         for suffix in ("", "-wal"):
-            _copy_private(_beside(source, suffix), _beside(target, suffix), may_lack=bool(suffix))
+            _copy_private(beside(source, suffix), beside(target, suffix), may_lack=bool(suffix))
         if before == _generation(source):
             break
-        _remove(target)
+        remove(target)
         if time.monotonic() > until_s:
             raise BackupError(f"{source}: is written to faster than it can be copied; try again when jobs are fewer")
         time.sleep(_PAUSE_S)
@@ -186,7 +232,7 @@ def _generation(source: Path) -> tuple[int, int, bytes]:
     """Changes where a copy that began before would be neither of before nor of after."""
     found = source.stat()
     try:
-        with _beside(source, "-wal").open("rb") as journal:
+        with beside(source, "-wal").open("rb") as journal:
             return found.st_dev, found.st_ino, journal.read(_JOURNAL_HEADER_BYTES)
     except FileNotFoundError:
         return found.st_dev, found.st_ino, b""
@@ -233,62 +279,3 @@ def _why_missing(source: Path) -> str:
             f"--schema={POSTGRES_SCHEMA} and pg_restore"
         )
     return f"{source}: is missing; name a planner's state folder with --state-dir"
-
-
-def _fold_journal(path: Path) -> bool:
-    """Make a database one file, unless it is damaged or missing; False if a process holds it."""
-    if not path.exists():
-        return True
-    try:
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=0.5)) as database:
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")
-            database.execute("BEGIN EXCLUSIVE")
-            database.execute("COMMIT")
-            database.execute("PRAGMA journal_mode = DELETE")
-    except sqlite3.Error as error:
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
-    return True
-
-
-def _keep(path: Path) -> Path | None:
-    """Give a database a second name, under which it stays."""
-    if not path.exists():
-        return None
-    aside = path.with_name(f"{path.name}.replaced-{time.strftime('%Y%m%dT%H%M%S')}")
-    number = 1
-    while aside.exists():
-        number += 1
-        aside = aside.with_name(f"{aside.name.partition('_')[0]}_{number}")
-    for suffix in ("-wal", ""):
-        if _beside(path, suffix).exists():
-            try:
-                os.link(_beside(path, suffix), _beside(aside, suffix))
-            except OSError:  # a file system without links
-                shutil.copy2(_beside(path, suffix), _beside(aside, suffix))
-    return aside
-
-
-def _own_as_folder(path: Path) -> None:
-    """Root restores for the user that the planner runs as."""
-    if os.geteuid() == 0:
-        folder = path.parent.stat()
-        os.chown(path, folder.st_uid, folder.st_gid)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):  # some file systems sync no folders
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        with suppress(OSError):
-            _beside(path, suffix).unlink(missing_ok=True)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)

@@ -1,0 +1,1 @@
+"""Files of SQLite databases: replaced as a whole, and read row by row where they are damaged."""
