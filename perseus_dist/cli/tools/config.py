@@ -96,7 +96,7 @@ def _why_not(path: Path) -> str:
 
 def _check(path: Path, *, as_json: bool) -> int:
     from perseus_dist.cli.settings.files import read_file, write_doubt
-    from perseus_dist.cli.settings.together import check_together
+    from perseus_dist.cli.tools.settings_together import check_together
 
     file = read_file(path.absolute(), must_exist=True, any_owner=True)
     assert file is not None
