@@ -2,7 +2,7 @@
 # Pretrain a GPT with Megatron-LM under Perseus: a launch like any other, and --enable-perseus at its end.
 #
 #   MEGATRON_PATH=~/Megatron-LM examples/megatron_gpt.sh            a GPT of 2.7 billion parameters on 8 GPUs
-#   examples/megatron_gpt.sh --simulate                             a tiny one on 4 simulated A100s, on any machine
+#   MEGATRON_PATH=~/Megatron-LM examples/megatron_gpt.sh --simulate a tiny one on 4 simulated A100s, on any machine
 #
 # --dry-run, in front, prints the command instead. What follows goes to the training script and comes last, so that
 # `--train-iters 1000` or `--perseus-target slowdown=1.05` replaces what is said here.
@@ -44,6 +44,11 @@ PERSEUS_ARGS=(
 if ((IS_SIMULATED)); then
     GPUS=4
     # Real Megatron-LM, computing on the CPU; what a microbatch takes is said for the simulated GPUs.
+    [ -z "${MEGATRON_PATH:-}" ] || export PYTHONPATH="$MEGATRON_PATH${PYTHONPATH:+:$PYTHONPATH}"
+    if ((${#RUN[@]} == 0)) && ! python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("megatron.training"))' 2>/dev/null; then
+        echo "megatron_gpt.sh: there is no module megatron.training; set MEGATRON_PATH to a checkout of Megatron-LM" >&2
+        exit 2
+    fi
     LAUNCH=(
         perseus-dist sim --gpu a100 --count "$GPUS" --forward-ms 35 --backward-ms 65 --imbalance 0.15 --
         torchrun --nproc_per_node "$GPUS" --master_port "${MASTER_PORT:-29500}"

@@ -102,8 +102,16 @@ def test_without_a_checkout_it_says_what_to_set() -> None:
     )
 
 
+def test_without_a_checkout_simulated_gpus_are_no_use() -> None:
+    done = launch("--simulate", environment={"MEGATRON_PATH": "/opt/none"})
+    assert done.returncode == 2
+    assert done.stderr == (
+        "megatron_gpt.sh: there is no module megatron.training; set MEGATRON_PATH to a checkout of Megatron-LM\n"
+    )
+
+
 def test_it_trains_on_simulated_gpus(tmp_path: Path) -> None:
-    environment = {"PYTHONPATH": str(megatron("0.17.1")), "REPORT": str(tmp_path), "MASTER_PORT": str(free_port())}
+    environment = {"MEGATRON_PATH": str(megatron("0.17.1")), "REPORT": str(tmp_path), "MASTER_PORT": str(free_port())}
     done = launch("--simulate", "--train-iters", "3", environment=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "lm loss" in done.stdout
