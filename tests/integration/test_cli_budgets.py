@@ -67,6 +67,12 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
             file.write_text(
                 f"name,start,end,watts,best_effort\ngrid,2026-11-24T00:00:00+00:00,{end.isoformat()},1,yes\n"
             )
+            good = file.read_text()
+            for row in ("old,2020-11-24T00:00:00+00:00,2020-11-25T00:00:00+00:00,1,yes", good.splitlines()[1]):
+                file.write_text(f"{good}{row}\n")
+                assert command("policy", "load-target", "hall", "--file", str(file))[0] == 2
+                assert not command.budget("show")["load_targets"], "all of a file or none of it"
+            file.write_text(f"\ufeff{good}", encoding="utf-8")
             code, said = command("policy", "load-target", "hall", "--file", str(file))
             assert (code, "the cap of 1 W cannot be kept" in said) == (1, True)
             assert command.budget("show")["load_target"] == "grid"

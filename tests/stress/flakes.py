@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "flakes"
 NUM_CORES = 2
+NUM_WORKERS = 6  # as launch/test
 
 
 def main() -> int:
@@ -28,6 +29,8 @@ def main() -> int:
     parser.add_argument("--busy", type=int, default=8, help="processes that compute beside the tests (default: 8)")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
     args = parser.parse_args()
+    if args.rounds < 1 or args.busy < 0:
+        parser.error("give one round or more, and no fewer busy processes than none")
     LOGS.mkdir(parents=True, exist_ok=True)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:NUM_CORES])
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -64,7 +67,7 @@ def play(number: int, arguments: list[str]) -> list[str]:
         "-m",
         "not stress and not soak",
         "-n",
-        "2",
+        str(NUM_WORKERS),
         "--dist",
         "loadfile",
         "--instafail",
@@ -72,9 +75,9 @@ def play(number: int, arguments: list[str]) -> list[str]:
     ]
     with (LOGS / f"{number}.log").open("w") as log:
         done = subprocess.run([*command, f"--junit-xml={result}"], cwd=ROOT, stdout=log, stderr=log, check=False)
-    if not result.exists():
+    cases = list(ET.parse(result).getroot().iter("testcase")) if result.exists() else []
+    if done.returncode not in (0, 1) or not cases:
         return [f"pytest itself (exit {done.returncode}; {log.name})"]
-    cases = ET.parse(result).getroot().iter("testcase")
     return [
         f"{case.get('classname')}::{case.get('name')}"
         for case in cases

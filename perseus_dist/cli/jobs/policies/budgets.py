@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,6 +183,12 @@ def run_set(args: argparse.Namespace) -> int:
 def run_load_target(args: argparse.Namespace) -> int:
     """Set load targets."""
     rows = _load_targets(args)
+    if over := next(
+        (row for row in rows if row.end_s <= time.time()), None
+    ):  # the planner would, with others set by then
+        raise LoadTargetOptionsError(
+            f"load target {over.name} is over already; give those that are not, and none is set"
+        )
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 

@@ -39,13 +39,16 @@ def read_load_targets(path: Path) -> list[LoadTargetRow]:
         LoadTargetFileError: It cannot be read, or a row is no load target.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             if tuple(reader.fieldnames or ()) != _COLUMNS:
                 raise LoadTargetFileError(f"{path}: saw another first line, expected {','.join(_COLUMNS)}")
             rows = list(_rows(path, reader))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise LoadTargetFileError(f"{path}: cannot be read ({error}); name a CSV file of load targets") from error
+    names = [row.name for row in rows]
+    if twice := next((one for one in names if names.count(one) > 1), None):
+        raise LoadTargetFileError(f"{path}: saw load target {twice} twice, expected each name once")
     if not rows:
         raise LoadTargetFileError(f"{path}: saw no load target, expected one or more")
     return rows
