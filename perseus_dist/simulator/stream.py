@@ -190,6 +190,11 @@ class SimulatedStream:
         """
         self._wait_for(self.num_enqueued if num_completed is None else num_completed)
 
+    def is_completed(self, num_completed: int) -> bool:
+        """Whether so many of the operations ever enqueued are done, now."""
+        result: int = native().perseus_sim_wait(self._machine, self._gpu, num_completed, 0)
+        return result == 0
+
     def _enqueue(self, kind: int, *, target: int = 0, value: int = 0, seconds: float = 0.0) -> None:
         if not 0 <= seconds < 1e6:
             raise SimulatorError(f"a duration of {seconds} s on a stream; expected 0 to 1e6")

@@ -125,6 +125,8 @@ class SimulatedWork:
 
     Attributes:
         uuid: The GPU's, as NVML writes it.
+        num_instructions: Instructions that ran as kernels and were waited for.
+        num_outlasting: Those whose kernel had ended before the host came to wait for it: real work took longer.
     """
 
     def __init__(
@@ -139,6 +141,8 @@ class SimulatedWork:
         self._released = stream.semaphore(self._semaphore) + 1
         self._position: int | None = None
         self.uuid = stream.uuid
+        self.num_instructions = 0
+        self.num_outlasting = 0
         stream.wait(self._semaphore, self._released)
 
     @classmethod
@@ -187,15 +191,16 @@ class SimulatedWork:
     def end(self) -> None:
         """Wait until the kernel that ``begin`` launched has ended; from then on the GPU is blocked."""
         if self._position is not None:
-            self._stream.synchronize(self._position)
-            self._position = None
+            self.num_instructions += 1
+            self.num_outlasting += self._stream.is_completed(self._position)
+            self._wait()
 
     def send(self, kind: str, stage: int) -> None:
         """Wait as long as sending an instruction's result takes, where another rank gets it; the GPU is blocked."""
         is_sent = stage + 1 < self._num_stages if kind == "F" else kind in ("B", "I") and stage > 0
         if is_sent and self._times.transfer_s:
             self._launch(lambda stream: stream.fixed(self._times.transfer_s))
-            self.end()
+            self._wait()
 
     def close(self) -> None:
         """Unblock the GPU: it falls idle once its kernel has ended. Harmless when repeated."""
@@ -211,6 +216,12 @@ class SimulatedWork:
         self._position = self._stream.num_enqueued
         self._stream.wait(self._semaphore, self._released + 1)
         self._release()
+
+    def _wait(self) -> None:
+        """Wait for what ``_launch`` let go."""
+        if self._position is not None:
+            self._stream.synchronize(self._position)
+            self._position = None
 
     def _release(self) -> None:
         self._stream.raise_semaphore(self._semaphore, self._released)

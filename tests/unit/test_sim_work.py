@@ -117,6 +117,18 @@ def test_a_host_that_is_late_changes_nothing_on_the_device(machine: SimulatedMac
     assert after.true_energy_j - before.true_energy_j == pytest.approx(0.035 * 467.6 + 0.165 * 83.64)
 
 
+def test_instructions_that_real_work_outlasts_are_counted(machine: SimulatedMachine) -> None:
+    times = WorkTimes(forward_s=0.035, backward_s=0.065, transfer_s=0.005)
+    work = SimulatedWork(machine.gpu(1).stream, gpu=1, times=times, num_stages=2)
+    for kind, host_ms in (("F", 0), ("F", 34), ("B", 66), ("STEP", 10)):
+        work.begin(kind, 0)
+        machine.advance(host_ms * MS)
+        work.end()
+        work.end()
+        work.send(kind, 0)
+    assert (work.num_instructions, work.num_outlasting) == (3, 1)
+
+
 def test_the_clock_decides_how_long_it_takes(machine: SimulatedMachine, work: SimulatedWork) -> None:
     machine.gpu(1).request_clock(1050)
     machine.advance(100 * MS)
