@@ -153,7 +153,7 @@ class SimulatedStream:
         return taken
 
     def fixed(self, seconds: float) -> None:
-        """Enqueue something that takes this long at every clock, at blocking power: a transfer."""
+        """Enqueue something that takes this long at every clock, at blocking power: a transfer, a constant."""
         self._enqueue(OP_FIXED, seconds=seconds)
 
     def signal(self, semaphore: int, after_s: float = 0.0) -> None:
