@@ -18,6 +18,11 @@ def totals_file(rank: int) -> str:
     return f"totals-{rank}.json"
 
 
+def host_pace_file(rank: int) -> str:
+    """Whether the host kept up with a simulated GPU; written by the trainer, on simulated GPUs alone."""
+    return f"simulated-{rank}.json"
+
+
 def timeline_file(rank: int) -> str:
     """A few iterations instruction by instruction."""
     return f"timeline-{rank}.jsonl"

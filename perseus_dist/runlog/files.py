@@ -2,6 +2,7 @@
 
     job.json             the job, by rank 0's agent: phases, measured and planned iterations
     rank-<r>.jsonl ...   a line for each iteration of a rank that was kept; totals-<r>.json, sums over all
+    simulated-<r>.json   on simulated GPUs, whether the host kept up with them
     timeline-<r>.jsonl   a header, then a line for each iteration that was kept with all its instructions
     profile.csv, frontier.csv   what was planned from, and the plans
     events.jsonl         stragglers, switches and reports; injected.jsonl, throttles put on simulated GPUs on purpose
@@ -26,6 +27,7 @@ from perseus_dist.runlog.file_names import (
     totals_file,
 )
 from perseus_dist.runlog.frontier_csv import FrontierPoints, read_frontier
+from perseus_dist.runlog.host_pace import HostPace, read_host_pace
 from perseus_dist.runlog.job import JobRecord, read_job
 from perseus_dist.runlog.ranks import RankTimeline, read_iterations, read_timeline
 from perseus_dist.runlog.totals import RunTotals, job_totals, read_totals
@@ -44,6 +46,7 @@ class RunFiles:
         timelines: By rank.
         totals: Over all iterations of all ranks, kept or not; None where those of a rank are not known.
         rank_totals: The same of each rank that left anything.
+        host_paces: By rank, on simulated GPUs.
         profile: The profile's file; None where there is none.
         frontier: None where there is none.
         events: As they came.
@@ -56,6 +59,7 @@ class RunFiles:
     timelines: Mapping[int, RankTimeline]
     totals: RunTotals | None
     rank_totals: Mapping[int, RunTotals | None]
+    host_paces: Mapping[int, HostPace]
     profile: Path | None
     frontier: FrontierPoints | None
     events: tuple[KeptEvent, ...]
@@ -81,6 +85,7 @@ def read_run(folder: Path) -> RunFiles:
         if iterations[rank]
     }
     timelines = {rank: read_timeline(folder / timeline_file(rank), notes) for rank in ranks}
+    paces = {rank: read_host_pace(folder, rank, notes) for rank in ranks} if job.is_simulated else {}
     _note_missing("rank-<r>.jsonl", (rank for rank in ranks if not iterations[rank]), notes)
     _note_missing("timeline-<r>.jsonl", (rank for rank in ranks if timelines[rank] is None), notes)
     profile = folder / PROFILE_FILE
@@ -90,6 +95,7 @@ def read_run(folder: Path) -> RunFiles:
         timelines={rank: timeline for rank, timeline in timelines.items() if timeline is not None},
         totals=job_totals(totals, job.num_ranks),
         rank_totals=totals,
+        host_paces={rank: pace for rank, pace in paces.items() if pace is not None},
         profile=profile if profile.is_file() else None,
         frontier=read_frontier(folder / FRONTIER_FILE, notes),
         events=read_events(folder / EVENTS_FILE, notes),

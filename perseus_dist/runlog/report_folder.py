@@ -2,6 +2,7 @@
 
     rank-<rank>.jsonl ...    iterations, one ``IterationReport`` a line, and sums of all (iteration_log.py)
     timeline-<rank>.jsonl    a few iterations in every detail: a header, then one ``TimedIteration`` a line
+    simulated-<rank>.json    on simulated GPUs, from the trainer (host_pace.py)
     job.json, profile.csv, frontier.csv    from rank 0, of the whole job (job_report.py)
     events.jsonl             likewise: a line for each straggler, report and switch
 
@@ -30,7 +31,9 @@ from perseus_dist.runlog.timed_iteration import TimedIteration
 
 _log = logging.getLogger(__name__)
 
-_OF_RANK = re.compile(r"((?P<what>rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|(totals-(?P<of>[0-9]+)\.json)")
+_OF_RANK = re.compile(
+    r"((?P<what>rank|timeline)-(?P<rank>[0-9]+)(\.[0-9][ab])?\.jsonl)|((totals|simulated)-(?P<of>[0-9]+)\.json)"
+)
 _MAX_EVENTS_BYTES = 8 << 20
 
 

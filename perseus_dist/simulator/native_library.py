@@ -166,6 +166,8 @@ _FUNCTIONS = {
     "drop_work": (None, (c_void_p,)),
     "num_enqueued": (c_uint64, (c_void_p, c_uint32)),
     "wait": (c_int, (c_void_p, c_uint32, c_uint64, c_uint64)),
+    "progress": (c_uint64, (c_void_p,)),
+    "awaited": (c_uint32, (c_void_p, c_uint32, POINTER(c_uint32), POINTER(c_uint64), POINTER(c_uint64))),
     "new_timestamp": (c_int, (c_void_p, c_uint32)),
     "record_timestamp": (c_int, (c_void_p, c_uint32, c_uint32)),
     "timestamp_ns": (c_int, (c_void_p, c_uint32, c_uint32, POINTER(c_uint64))),

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +20,10 @@ from perseus_dist.simulator.native_library import (
 )
 
 STATE_VARIABLE = "PERSEUS_SIM_STATE"
+STALL_S = 600.0
+"""[s] of wall-clock time after which a wait is given up if nothing has happened on any stream of the machine."""
+
+_LOOKS_PER_STALL = 10
 _HANDLE_BASE = 0x51A10000  # what the stand-in libcuda takes for the stream of GPU 0
 _QUEUE_SIZE = 16384
 _MARKS_PER_CALL = 256
@@ -148,7 +153,7 @@ class SimulatedStream:
         return taken
 
     def fixed(self, seconds: float) -> None:
-        """Enqueue something that takes this long at every clock, at blocking power: a transfer."""
+        """Enqueue something that takes this long at every clock, at blocking power: a transfer, a constant."""
         self._enqueue(OP_FIXED, seconds=seconds)
 
     def signal(self, semaphore: int, after_s: float = 0.0) -> None:
@@ -180,9 +185,15 @@ class SimulatedStream:
             num_completed: Until so many of the operations ever enqueued are, instead of all.
 
         Raises:
-            SimulatorError: In virtual time, when it never would be: the stream waits for what is not enqueued.
+            SimulatorError: In virtual time, when it never would be: the stream waits for what is not enqueued. In
+                wall-clock time, when nothing has happened on any stream of the machine for ``STALL_S``.
         """
         self._wait_for(self.num_enqueued if num_completed is None else num_completed)
+
+    def is_completed(self, num_completed: int) -> bool:
+        """Whether so many of the operations ever enqueued are done, now."""
+        result: int = native().perseus_sim_wait(self._machine, self._gpu, num_completed, 0)
+        return result == 0
 
     def _enqueue(self, kind: int, *, target: int = 0, value: int = 0, seconds: float = 0.0) -> None:
         if not 0 <= seconds < 1e6:
@@ -197,13 +208,51 @@ class SimulatedStream:
 
     def _wait_for(self, num_completed: int) -> None:
         library = native()
+        stall: _Stall | None = None
         while result := library.perseus_sim_wait(self._machine, self._gpu, num_completed, NEVER):
             if result == errno.EINTR:  # back in Python, so that signals are seen
+                stall = stall or _Stall(self._machine)
+                if stall.is_over():
+                    raise SimulatorError(self._refusal(f"and for {STALL_S:g} s nothing has happened on any stream"))
                 continue
             next_ns = library.perseus_sim_next_event_ns(self._machine)
             if next_ns == NEVER:
-                raise SimulatorError(f"simulated GPU {self._gpu}: its stream waits for a signal that nobody enqueued")
+                raise SimulatorError(self._refusal("for a signal that nobody enqueued"))
             library.perseus_sim_advance(self._machine, max(0, next_ns - library.perseus_sim_now_ns(self._machine)))
+
+    def _refusal(self, why: str) -> str:
+        semaphore, value, awaited = ctypes.c_uint32(), ctypes.c_uint64(), ctypes.c_uint64()
+        references = (ctypes.byref(semaphore), ctypes.byref(value), ctypes.byref(awaited))
+        if not native().perseus_sim_awaited(self._machine, self._gpu, *references):
+            return f"simulated GPU {self._gpu}: its stream waits {why}; start the job again"
+        return (
+            f"simulated GPU {self._gpu}: its stream waits {why}: semaphore {semaphore.value} is {value.value}, "
+            f"expected {awaited.value} or more; signal it on another stream, or raise it from the host, and see "
+            "whether the process that was to do so still runs"
+        )
+
+
+class _Stall:
+    """How long nothing has happened on any stream of a machine. It is looked at a few times in ``STALL_S``.
+
+    What a long kernel or a rank that still computes does is progress, so waits that end are not cut short.
+    """
+
+    def __init__(self, machine: int) -> None:
+        self._machine = machine
+        self._progress: int | None = None
+        self._since_s = self._look_at_s = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether it has lasted ``STALL_S``."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + STALL_S / _LOOKS_PER_STALL
+        progress = native().perseus_sim_progress(self._machine)
+        if progress != self._progress:
+            self._progress, self._since_s = progress, now_s
+        return now_s - self._since_s >= STALL_S
 
 
 class StreamEvent:

@@ -9,7 +9,8 @@ clock decides how long it takes::
 So host work that is shorter than its kernel does not show. ``perseus-dist sim --forward-ms 35 --backward-ms 65 --
 COMMAND`` tells every process of COMMAND how long instructions take. A transfer holds its sender up before the framework
 sends: the receiver gets it so much later, as from a slow link in 1F1B. DeepSpeed's holds both sides up in their own
-commands, one transfer after the other.
+commands, one transfer after the other. With ``--step-ms`` the optimizer's step takes its time too, as a constant: the
+same at every clock, at blocking power.
 """
 
 import json
@@ -24,6 +25,7 @@ from perseus_dist.simulator.native_library import NUM_SEMAPHORES
 from perseus_dist.simulator.stream import STATE_VARIABLE, SimulatedStream
 
 WORK_VARIABLE = "PERSEUS_SIM_WORK"
+STEP = "STEP"  # as training.rank.constant_kinds names the optimizer's step
 MAX_WORK_S = 1e5  # longer ones are slips of the unit
 
 _KERNELS = {
@@ -46,15 +48,18 @@ class WorkTimes:
             forward and a backward that run as one take as long as one after the other.
         imbalance: The last stage takes ``1 + imbalance`` times as long as the first, those between in a straight line.
         transfer_s: [s] sending an activation or a gradient to another rank.
+        step_s: [s] a rank's optimizer step, the same on all ranks and at every clock.
 
     Raises:
-        SimulatorError: Times that are not positive, a transfer of less than none, or an imbalance of -1 or less.
+        SimulatorError: Times that are not positive, a transfer or a step of less than none, or an imbalance of -1 or
+            less.
     """
 
     forward_s: float
     backward_s: float
     imbalance: float = 0.0
     transfer_s: float = 0.0
+    step_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in (("forward", self.forward_s), ("backward", self.backward_s)):
@@ -62,8 +67,9 @@ class WorkTimes:
                 raise SimulatorError(
                     f"a simulated {name} of {value * 1e3:g} ms; give its time in ms at the maximum clock, as in 35"
                 )
-        if not 0.0 <= self.transfer_s <= MAX_WORK_S:
-            raise SimulatorError(f"a simulated transfer of {self.transfer_s * 1e3:g} ms; give its time in ms, as in 5")
+        for name, value in (("transfer", self.transfer_s), ("step", self.step_s)):
+            if not 0.0 <= value <= MAX_WORK_S:
+                raise SimulatorError(f"a simulated {name} of {value * 1e3:g} ms; give its time in ms, as in 5")
         if not (self.imbalance > -1.0 and math.isfinite(self.imbalance)):
             raise SimulatorError(
                 f"imbalance {self.imbalance:g}; expected more than -1: 0.1 makes the last stage 10 % slower"
@@ -106,14 +112,16 @@ class WorkTimes:
 
 
 def work_environment(
-    *, forward_s: float, backward_s: float, imbalance: float = 0.0, transfer_s: float = 0.0
+    *, forward_s: float, backward_s: float, imbalance: float = 0.0, transfer_s: float = 0.0, step_s: float = 0.0
 ) -> dict[str, str]:
     """Environment of trainers, besides a machine's own, to run simulated work. Raises as ``WorkTimes``.
 
     Raises:
         SimulatorError: As ``WorkTimes``.
     """
-    times = WorkTimes(forward_s=forward_s, backward_s=backward_s, imbalance=imbalance, transfer_s=transfer_s)
+    times = WorkTimes(
+        forward_s=forward_s, backward_s=backward_s, imbalance=imbalance, transfer_s=transfer_s, step_s=step_s
+    )
     return {WORK_VARIABLE: json.dumps(asdict(times))}
 
 
@@ -125,6 +133,9 @@ class SimulatedWork:
 
     Attributes:
         uuid: The GPU's, as NVML writes it.
+        num_instructions: Instructions that ran as kernels and were waited for. A step does not count: ranks wait for
+            each other within it.
+        num_outlasting: Those whose kernel had ended before the host came to wait for it: real work took longer.
     """
 
     def __init__(
@@ -138,7 +149,10 @@ class SimulatedWork:
         # The stream waits until the host raises the semaphore to this. It may have been raised by earlier processes.
         self._released = stream.semaphore(self._semaphore) + 1
         self._position: int | None = None
+        self._is_kernel = False  # what is launched
         self.uuid = stream.uuid
+        self.num_instructions = 0
+        self.num_outlasting = 0
         stream.wait(self._semaphore, self._released)
 
     @classmethod
@@ -173,29 +187,36 @@ class SimulatedWork:
         return cls(stream, gpu=gpu, times=times, num_stages=num_stages, num_chunks=num_chunks)
 
     def begin(self, kind: str, stage: int) -> None:
-        """Launch an instruction's kernel: it starts now. Of other kinds than F, B, I, W and FB: nothing.
+        """Launch an instruction's kernel: it starts now. Of other kinds than F, B, I, W, FB and STEP: nothing.
 
         Args:
             kind: As in the schedule.
             stage: Virtual stage over the whole model.
         """
+        if kind == STEP and self._times.step_s:
+            self._launch(lambda stream: stream.fixed(self._times.step_s))
+            self._is_kernel = False
+            return
         kernel = self._times.kernel(kind, stage, num_stages=self._num_stages, num_chunks=self._num_chunks)
         if kernel is None:
             return
         self._launch(lambda stream: stream.kernel(*kernel))
+        self._is_kernel = True
 
     def end(self) -> None:
         """Wait until the kernel that ``begin`` launched has ended; from then on the GPU is blocked."""
         if self._position is not None:
-            self._stream.synchronize(self._position)
-            self._position = None
+            if self._is_kernel:
+                self.num_instructions += 1
+                self.num_outlasting += self._stream.is_completed(self._position)
+            self._wait()
 
     def send(self, kind: str, stage: int) -> None:
         """Wait as long as sending an instruction's result takes, where another rank gets it; the GPU is blocked."""
         is_sent = stage + 1 < self._num_stages if kind == "F" else kind in ("B", "I") and stage > 0
         if is_sent and self._times.transfer_s:
             self._launch(lambda stream: stream.fixed(self._times.transfer_s))
-            self.end()
+            self._wait()
 
     def close(self) -> None:
         """Unblock the GPU: it falls idle once its kernel has ended. Harmless when repeated."""
@@ -211,6 +232,12 @@ class SimulatedWork:
         self._position = self._stream.num_enqueued
         self._stream.wait(self._semaphore, self._released + 1)
         self._release()
+
+    def _wait(self) -> None:
+        """Wait for what ``_launch`` let go."""
+        if self._position is not None:
+            self._stream.synchronize(self._position)
+            self._position = None
 
     def _release(self) -> None:
         self._stream.raise_semaphore(self._semaphore, self._released)

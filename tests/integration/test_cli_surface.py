@@ -64,8 +64,8 @@ SURFACE = {
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
     "measure": "--observe --control --seconds --layers --hidden --heads --sequence-length --microbatch-size --pp "
     "--microbatches --out --json",
-    "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --transfer-ms --throttle --unprivileged --json "
-    "command",
+    "sim": "--gpu --count --cuda --forward-ms --backward-ms --imbalance --transfer-ms --step-ms --throttle "
+    "--unprivileged --json command",
     "simulate": f"{SCHEDULE} --scenario --chaos --dp --iterations --gpu --imbalance --target --granularity "
     f"--profile {PLANNER} --jobs --nodes --job --virtual-time --log-dir --processes --known-failures --json",
     "config": "--check --json",

@@ -85,6 +85,21 @@ for kind in ("LOAD", "F", "B", "STEP"):
     assert abs(seconds[1] - 0.05 * 1.5) < 1e-6
 
 
+def test_a_simulated_optimizer_step() -> None:
+    code = """\
+from perseus_dist.simulator import SimulatedWork
+work = SimulatedWork.from_environment(gpu=0, num_stages=2)
+work.begin("STEP", 0)
+work.end()
+"""
+    options = ["--json", "--forward-ms", "20", "--backward-ms", "30", "--step-ms", "700"]
+    done = sim(*options, "--", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert gpu["kernel_seconds"] == 0
+    assert gpu["seconds"] > 0.7
+
+
 def test_without_times_there_is_no_simulated_work() -> None:
     code = "from perseus_dist.simulator import SimulatedWork as W; print(W.from_environment(gpu=0, num_stages=1))"
     assert sim("--", sys.executable, "-c", code).stdout.splitlines()[0] == "None"
@@ -165,6 +180,7 @@ def test_bad_input_is_one_line_and_2() -> None:
         (["--gpu", "v100", "--", "true"], "invalid choice"),
         (["--forward-ms", "35", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--imbalance", "0.1", "--", "true"], "needs both --forward-ms and --backward-ms"),
+        (["--step-ms", "5", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--transfer-ms", "5", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--forward-ms", "35", "--backward-ms", "0", "--", "true"], "--backward-ms: saw '0', expected the time in ms"),
         (

@@ -8,9 +8,10 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from waiting import wait_until
 
-from perseus_dist.simulator import Load, SimulatedGpu, SimulatedMachine
+from perseus_dist.simulator import Load, SimulatedGpu, SimulatedMachine, SimulatorError, stream
 
 STAGE = """\
 import sys
@@ -137,3 +138,22 @@ def test_gpus_that_only_wait_cost_next_to_no_cpu() -> None:
         began_s = time.process_time()
         time.sleep(1.0)
         assert time.process_time() - began_s < 0.2
+
+
+def test_a_wait_that_nobody_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STALL_S", 0.3)
+    with SimulatedMachine("a100") as machine:
+        machine.gpu(0).stream.wait(1, 5)
+        with pytest.raises(SimulatorError, match=r" 0.3 s .*: semaphore 1 is 0, expected 5 or more; signal it"):
+            machine.gpu(0).stream.synchronize()
+
+
+def test_a_wait_lasts_while_other_streams_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "STALL_S", 0.3)
+    with SimulatedMachine("a100", count=2) as machine:
+        machine.gpu(0).stream.wait(1, 1)
+        machine.gpu(1).stream.kernel("forward", 1.0)
+        machine.gpu(1).stream.signal(1, after_s=0.6)
+        began_s = time.monotonic()
+        machine.gpu(0).stream.synchronize()
+        assert time.monotonic() - began_s > 1.5

@@ -150,6 +150,7 @@ def test_sums_go_on_with_the_next_agent_of_a_rank(tmp_path: Path, num_before: in
 @pytest.mark.usefixtures("small_segments")
 def test_a_new_run_removes_all_of_an_earlier_one(tmp_path: Path) -> None:
     write_run(tmp_path)
+    (tmp_path / "simulated-0.json").write_text("{}")
     for rank in range(2):
         ReportFolder(tmp_path, rank=rank, num_ranks=2).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0.jsonl", "rank-1.jsonl"]

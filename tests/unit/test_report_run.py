@@ -352,6 +352,34 @@ def test_the_self_check_is_in_text_page_and_document(folder: Path) -> None:
     assert document["troubles"] == [said]
 
 
+@pytest.mark.parametrize(("num_outlasting", "is_told"), [(50, False), (51, True)])
+def test_a_simulated_run_whose_host_was_too_slow_says_that_its_figures_mean_nothing(
+    folder: Path, num_outlasting: int, *, is_told: bool
+) -> None:
+    write(folder, "job.json", job(simulated=True))
+    write(folder, "simulated-0.json", {"num_instructions": 7, "num_outlasting": 0})
+    write(folder, "simulated-1.json", {"num_instructions": 100, "num_outlasting": num_outlasting})
+    report = write_report(build_report(folder), folder)
+    said = (
+        "times and energies of this simulated run mean nothing: the host's real work took longer than the simulated "
+        "kernel in 51 % of the instructions of rank 1; give longer --forward-ms and --backward-ms, or train a smaller "
+        "model"
+    )
+    assert (f"trouble: {said}" in summary_text(report).splitlines()) == is_told
+    assert ("of this simulated run mean nothing" in (folder / "report.html").read_text()) == is_told
+    document = json.loads((folder / "report.json").read_text())
+    assert document["troubles"] == [said] * is_told
+    assert document["host_outlasting_percent"] == num_outlasting
+
+
+def test_a_file_of_the_hosts_pace_that_is_spoilt_is_left_out(folder: Path) -> None:
+    write(folder, "job.json", job(simulated=True))
+    write(folder, "simulated-1.json", {"num_instructions": 5, "num_outlasting": 6})
+    report = build_report(folder)
+    assert report.outlasting_percent is None
+    assert any(note.startswith("simulated-1.json is left out: 'num_outlasting'") for note in report.notes)
+
+
 def test_the_text_names_things_as_they_are(folder: Path) -> None:
     refused = header(1)
     refused["gpu"] |= {"control": "observe", "refusal": "GPU-1 is a MIG instance"}

@@ -73,6 +73,34 @@ def test_impossible_transfers_are_refused(transfer_s: float) -> None:
         work_environment(forward_s=0.1, backward_s=0.2, transfer_s=transfer_s)
 
 
+@pytest.mark.parametrize("step_s", [-0.001, math.nan, math.inf])
+def test_impossible_steps_are_refused(step_s: float) -> None:
+    with pytest.raises(SimulatorError, match="a simulated step of"):
+        work_environment(forward_s=0.1, backward_s=0.2, step_s=step_s)
+
+
+def test_a_step_takes_its_time_at_every_clock_and_at_blocking_power(machine: SimulatedMachine) -> None:
+    gpu = machine.gpu(1)
+    environment = work_environment(forward_s=0.035, backward_s=0.065, imbalance=0.5, step_s=0.02)
+    times = WorkTimes.from_json(environment[WORK_VARIABLE])
+    work = SimulatedWork(gpu.stream, gpu=1, times=times, num_stages=2)
+    for clock_mhz in (1410, 1050):
+        gpu.request_clock(clock_mhz)
+        machine.advance(100 * MS)
+        start_ns, before = machine.now_ns, gpu.state()
+        for kind in ("REDUCE", "STEP"):
+            work.begin(kind, 1)
+            assert gpu.state().load is Load.BLOCKED
+            work.end()
+        after = gpu.state()
+        assert machine.now_ns == start_ns + 20 * MS
+        assert after.true_energy_j - before.true_energy_j == pytest.approx(0.02 * before.power_w)
+    work.begin("STEP", 1)
+    machine.advance(30 * MS)
+    work.end()
+    assert (work.num_instructions, work.num_outlasting) == (0, 0)
+
+
 @pytest.mark.parametrize("text", ["", "35", "null", '{"forward_s": 1}', '{"forward_s": "x", "backward_s": 1}', "{"])
 def test_texts_that_are_no_times_are_refused(text: str) -> None:
     with pytest.raises(SimulatorError, match="expected a JSON object of the numbers forward_s, backward_s, imbalance"):
@@ -115,6 +143,18 @@ def test_a_host_that_is_late_changes_nothing_on_the_device(machine: SimulatedMac
     after = gpu.state()
     assert after.running_s == pytest.approx(0.035)
     assert after.true_energy_j - before.true_energy_j == pytest.approx(0.035 * 467.6 + 0.165 * 83.64)
+
+
+def test_instructions_that_real_work_outlasts_are_counted(machine: SimulatedMachine) -> None:
+    times = WorkTimes(forward_s=0.035, backward_s=0.065, transfer_s=0.005)
+    work = SimulatedWork(machine.gpu(1).stream, gpu=1, times=times, num_stages=2)
+    for kind, host_ms in (("F", 0), ("F", 34), ("B", 66), ("STEP", 10)):
+        work.begin(kind, 0)
+        machine.advance(host_ms * MS)
+        work.end()
+        work.end()
+        work.send(kind, 0)
+    assert (work.num_instructions, work.num_outlasting) == (3, 1)
 
 
 def test_the_clock_decides_how_long_it_takes(machine: SimulatedMachine, work: SimulatedWork) -> None:

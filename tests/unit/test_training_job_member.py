@@ -15,9 +15,10 @@ from perseus_dist.boundaries.rank_spec import SharedPlanner
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.schedule import Schedule, one_f_one_b
 from perseus_dist.rpc.node_jobs import address_file
+from perseus_dist.simulator import SimulatedMachine, SimulatedWork, WorkTimes
 from perseus_dist.training.options import PerseusOptions, options_from_environment
 from perseus_dist.training.rank import job_identity, job_member
-from perseus_dist.training.rank.device import Host
+from perseus_dist.training.rank.device import Device, Host, SimulatedGpu
 from perseus_dist.training.rank.job_identity import IdentityError, make_identity
 from perseus_dist.training.rank.job_member import Framework, JobMember, RankIdentity
 
@@ -53,13 +54,16 @@ class Job:
         self.specs: list[RankSpec] = []
         self.num_microbatches = 4
         self.schedule_error: Exception | None = None
+        self.device: Device = Host()
         monkeypatch.setattr(hooks, "start_agent", lambda spec, **_: self.specs.append(spec))
 
     def member(self, rank: int, options: PerseusOptions | None = None) -> JobMember:
         place = RankIdentity(
             rank=rank, pp_rank=rank, dp_rank=0, tp_rank=0, pp_size=2, dp_size=1, tp_size=1, local_rank=rank
         )  # fmt: skip
-        framework = Framework(read_schedule=self._read_schedule, open_device=Host, open_store=lambda: self.store)
+        framework = Framework(
+            read_schedule=self._read_schedule, open_device=lambda: self.device, open_store=lambda: self.store
+        )
         return JobMember(place, options or PerseusOptions(), framework)
 
     def members(self, monkeypatch: pytest.MonkeyPatch) -> tuple[JobMember, JobMember]:
@@ -447,3 +451,21 @@ def test_a_rank_takes_part_where_no_spans_can_be_made(
     assert job.run(first)
     assert "there are no spans of this job: RuntimeError('this context is broken')" in caplog.text
     first.close()
+
+
+def test_a_simulated_rank_leaves_in_the_report_whether_its_host_kept_up(job: Job, tmp_path: Path) -> None:
+    with SimulatedMachine("a100", virtual=True) as machine:
+        times = WorkTimes(forward_s=0.035, backward_s=0.065)
+        job.device = SimulatedGpu(SimulatedWork(machine.gpu(0).stream, gpu=0, times=times, num_stages=2))
+        member = job.member(0, PerseusOptions(report=str(tmp_path)))
+        job.run(member)
+        assert not (tmp_path / "simulated-0.json").exists()  # the agent removes those of an earlier run
+        member.close()
+        assert json.loads((tmp_path / "simulated-0.json").read_text()) == {"num_instructions": 8, "num_outlasting": 0}
+
+
+def test_a_host_alone_leaves_nothing_of_simulated_work(job: Job, tmp_path: Path) -> None:
+    member = job.member(0, PerseusOptions(report=str(tmp_path)))
+    job.run(member)
+    member.close()
+    assert not (tmp_path / "simulated-0.json").exists()

@@ -23,6 +23,7 @@ _WATCHED = {*_FORWARDED, signal.SIGCHLD}
 _LOOK_S = 0.2
 _TIME_MS = real(1e-3, MAX_WORK_S * 1e3, "the time in ms at the maximum clock, as in 35")
 _TRANSFER_MS = real(1e-3, MAX_WORK_S * 1e3, "the time in ms, as in 5")
+_STEP_MS = real(0, MAX_WORK_S * 1e3, "the time in ms, as in 20")
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)  # which the command should not inherit
 
 _EPILOG = """\
@@ -34,7 +35,7 @@ example:
 
 With --forward-ms and --backward-ms, each forward and backward of a training job under Perseus also runs as a kernel on
 a simulated GPU: that of index i for local rank i. The real work happens on the CPU meanwhile; give longer times than
-that takes.
+that takes. The optimizer's step takes no time on the GPU unless --step-ms says so.
 
 With --throttle a GPU overheats so many seconds after COMMAND's start: NVML tells of it, and no kernel runs above that
 clock until another --throttle changes the cap, or lifts it with "none".
@@ -89,6 +90,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="time of sending an activation or a gradient to the next stage (default: none)",
     )
     parser.add_argument(
+        "--step-ms",
+        type=_STEP_MS,
+        metavar="MS",
+        help="time of the optimizer's step, the same at every clock (default: 0)",
+    )
+    parser.add_argument(
         "--throttle",
         action="append",
         default=[],
@@ -138,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _work_environment(args: argparse.Namespace) -> dict[str, str]:
-    if {args.forward_ms, args.backward_ms, args.imbalance, args.transfer_ms} == {None}:
+    if {args.forward_ms, args.backward_ms, args.imbalance, args.transfer_ms, args.step_ms} == {None}:
         return {}
     if args.forward_ms is None or args.backward_ms is None:
         raise SimulatorError("simulated work needs both --forward-ms and --backward-ms")
@@ -147,6 +154,7 @@ def _work_environment(args: argparse.Namespace) -> dict[str, str]:
         backward_s=args.backward_ms / 1e3,
         imbalance=args.imbalance or 0.0,
         transfer_s=(args.transfer_ms or 0.0) / 1e3,
+        step_s=(args.step_ms or 0.0) / 1e3,
     )
 
 

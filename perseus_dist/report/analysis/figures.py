@@ -17,6 +17,7 @@ from perseus_dist.report.analysis.stragglers import StragglerFigures, straggler_
 from perseus_dist.runlog.files import RunFiles, read_run
 from perseus_dist.runlog.job import JobRecord
 
+_MAX_OUTLASTING = 0.5  # of a rank's instructions
 _WIDE_SPREAD = 0.05  # as the planner has it
 NO_BASELINE = (
     "this run has no baseline, because too few iterations at full clocks were seen live before its plan came into "
@@ -126,6 +127,30 @@ class RunReport:
         return _more_percent(self.predicted[0], self.predicted_baseline[0])
 
     @property
+    def outlasting_percent(self) -> float | None:
+        """Of a rank's simulated kernels, those that its host's real work outlasted: the most of any rank.
+
+        None where nothing was simulated, or where that is not known.
+        """
+        return max((100 * pace.share for pace in self.run.host_paces.values()), default=None)
+
+    @property
+    def troubles(self) -> tuple[str, ...]:
+        """Troubles of the run as a whole, a sentence each: that its figures mean nothing, and what the planner said."""
+        return (*self._host_troubles(), *self.job.troubles)
+
+    def _host_troubles(self) -> tuple[str, ...]:
+        paces = self.run.host_paces
+        rank = max(paces, key=lambda rank: paces[rank].share, default=None)
+        if rank is None or paces[rank].share <= _MAX_OUTLASTING:
+            return ()
+        return (
+            "times and energies of this simulated run mean nothing: the host's real work took longer than the "
+            f"simulated kernel in {100 * paces[rank].share:.0f} % of the instructions of rank {rank}; give longer "
+            "--forward-ms and --backward-ms, or train a smaller model",
+        )
+
+    @property
     def gpu_name(self) -> str:
         """The models of the job's GPUs, apart by commas."""
         return ", ".join(sorted({gpu.name for gpu in self.gpus if gpu.name})) or "GPU"
@@ -170,6 +195,7 @@ class RunReport:
             "phase": job.phase,
             "reason": job.reason,
             "simulated_gpus": job.is_simulated,
+            "host_outlasting_percent": self.outlasting_percent,
             "baseline": {**_document(self.baseline), "energy_per_token_j": self.baseline_per_token_j},
             "planned": {**_document(self.planned), "energy_per_token_j": self.planned_per_token_j},
             "saving_percent": self.saving_percent,
@@ -195,7 +221,7 @@ class RunReport:
             "guard": asdict(job.guard),
             "stragglers": None if self.stragglers is None else self.stragglers.document(),
             "gpus": [gpu.document() for gpu in self.gpus],
-            "troubles": list(job.troubles),
+            "troubles": list(self.troubles),
             "notes": list(self.notes),
         }
 

@@ -153,7 +153,7 @@ def troubles(report: RunReport) -> list[str]:
         {gpu.rank: f"its clocks are not set: {gpu.refusal}" for gpu in report.gpus if gpu.refusal not in told}
     )
     more = [f"{len(refused) - _MAX_LINES} more reasons why clocks are not set"] if len(refused) > _MAX_LINES else []
-    return [*job.troubles, *refused[:_MAX_LINES], *more, *(f"{count:,} {what}" for count, what in counts if count)]
+    return [*report.troubles, *refused[:_MAX_LINES], *more, *(f"{count:,} {what}" for count, what in counts if count)]
 
 
 def _stragglers(figures: StragglerFigures, *, is_simulated: bool) -> list[str]:

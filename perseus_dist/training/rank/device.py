@@ -32,6 +32,9 @@ class Device(Protocol):
     def send(self, kind: str, stage: int) -> None:
         """An instruction's result is sent; called after its last boundary."""
 
+    def host_pace(self) -> tuple[int, int] | None:
+        """Instructions, and those whose real work took longer than their simulated kernel; None on other devices."""
+
     def close(self) -> None:
         """No instruction follows."""
 
@@ -53,6 +56,9 @@ class Host:
     def send(self, kind: str, stage: int) -> None:
         """Nothing."""
 
+    def host_pace(self) -> None:
+        """Nothing is simulated."""
+
     def close(self) -> None:
         """Nothing."""
 
@@ -73,6 +79,9 @@ class CudaGpu:
 
     def send(self, kind: str, stage: int) -> None:
         """Nothing: the framework sends."""
+
+    def host_pace(self) -> None:
+        """Nothing is simulated."""
 
     def close(self) -> None:
         """Nothing."""
@@ -105,6 +114,10 @@ class SimulatedGpu:
     def send(self, kind: str, stage: int) -> None:
         """Wait as long as it takes on a link of the simulated machine."""
         self.work.send(kind, stage)
+
+    def host_pace(self) -> tuple[int, int]:
+        """Instructions, and those whose real work took longer than their kernel."""
+        return self.work.num_instructions, self.work.num_outlasting
 
     def close(self) -> None:
         """The GPU falls idle."""

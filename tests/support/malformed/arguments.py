@@ -89,6 +89,13 @@ def source(rng: Random) -> str:
     )
 
 
+def no_folder(rng: Random) -> str:
+    """No folder that can be read."""
+    while (found := source(rng)) == "folder":
+        pass
+    return found
+
+
 def place(rng: Random) -> str:
     """No place that can be written to."""
     return rng.choice(
@@ -313,7 +320,7 @@ ARGUMENTS = (
     Argument(commands=("policy price",), name="--job", wrong=job),
     Argument(commands=("policy price",), name="--deadline", wrong=lambda rng: no_number(rng, "2026-11-24")),
     Argument(commands=("policy price",), name="--iterations", wrong=whole(1, 10**12)),
-    Argument(commands=("planner",), name="--signals", wrong=source),
+    Argument(commands=("planner",), name="--signals", wrong=no_folder),
     Argument(commands=("planner",), name="--bind", wrong=address),
     Argument(commands=("planner",), name="--metrics", wrong=address),
     Argument(
@@ -428,6 +435,12 @@ ARGUMENTS = (
         commands=("sim",),
         name="--transfer-ms",
         wrong=real(0, 1e8),
+        beside=("--forward-ms", "3", "--backward-ms", "6"),
+    ),
+    Argument(
+        commands=("sim",),
+        name="--step-ms",
+        wrong=real(0, 1e8, takes_low=True),
         beside=("--forward-ms", "3", "--backward-ms", "6"),
     ),
     Argument(

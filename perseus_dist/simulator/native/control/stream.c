@@ -80,6 +80,37 @@ SIM_EXPORT int perseus_sim_wait(struct sim_machine *machine, uint32_t gpu, uint6
   return sim_wait(machine, gpu, num_completed, timeout_ns);
 }
 
+/* A number that is another one later, if anything has happened on any stream until then or still runs. */
+SIM_EXPORT uint64_t perseus_sim_progress(struct sim_machine *machine) {
+  sim_lock(machine);
+  uint64_t progress = 0;
+  bool is_busy = false;
+  for (uint32_t index = 0; index < machine->num_gpus; index++) {
+    const struct sim_gpu *gpu = &machine->gpus[index];
+    progress += gpu->num_enqueued + gpu->num_completed + gpu->num_arrived;
+    is_busy |= gpu->is_started || gpu->num_arrived != gpu->num_sent;
+  }
+  if (is_busy) progress += machine->sim_ns;
+  sim_unlock(machine);
+  return progress;
+}
+
+/* Whether the stream waits for a semaphore; if so, for which one, and its value and the one that is waited for. */
+SIM_EXPORT uint32_t perseus_sim_awaited(struct sim_machine *machine, uint32_t index, uint32_t *semaphore,
+                                        uint64_t *value, uint64_t *awaited) {
+  sim_lock(machine);
+  const struct sim_gpu *gpu = &machine->gpus[index];
+  const struct sim_op *op = &gpu->queue[gpu->num_completed % SIM_QUEUE_SIZE];
+  bool waits = gpu->num_completed != gpu->num_enqueued && op->kind == SIM_OP_WAIT;
+  if (waits) {
+    *semaphore = op->target;
+    *value = machine->semaphores[op->target];
+    *awaited = op->value;
+  }
+  sim_unlock(machine);
+  return waits;
+}
+
 SIM_EXPORT int perseus_sim_new_timestamp(struct sim_machine *machine, uint32_t gpu) {
   sim_lock(machine);
   int slot = sim_new_timestamp(machine, gpu);
