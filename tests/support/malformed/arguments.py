@@ -11,7 +11,7 @@ from malformed.rows import OPTIONS
 Wrong = Callable[[Random], str]
 _PROBLEM = ("profile.csv", *OPTIONS)
 _PLANNER = ("--planner", "127.0.0.1:1")
-_MOMENT = "2026-11-24T17:00:00-05:00"
+_MOMENT, _LATER = "2026-11-24T17:00:00-05:00", "2126-11-24T17:00:00-05:00"
 BASE: Mapping[str, tuple[str, ...]] = {
     "schedule": OPTIONS[:6],
     "profile show": ("profile.csv",),
@@ -23,7 +23,7 @@ BASE: Mapping[str, tuple[str, ...]] = {
     "policy pace": ("good.npz", "--signal", "profile.csv", "--iterations", "10", "--hours", "1"),
     "policy simulate": ("good.npz", "--watts", "5000", "--iterations", "10", "--hours", "1"),
     "policy set": ("hall", *_PLANNER),
-    "policy load-target": ("hall", "--name", "a", "--watts", "5000", "--start", _MOMENT, "--end", _MOMENT, *_PLANNER),
+    "policy load-target": ("hall", "--name", "a", "--watts", "5000", "--start", _MOMENT, "--end", _LATER, *_PLANNER),
     "policy show": _PLANNER,
     "policy clear": ("hall", *_PLANNER),
     "policy price": (
