@@ -205,12 +205,12 @@ def test_a_silent_network_loses_no_sample_and_no_switch(*, is_sweep_paused: bool
         assert len(clocks_mhz) == 4
         fewest = min(clocks_mhz.values(), key=len)  # the other rank goes on until the silence is noticed
         assert all(clocks[: len(fewest)] == fewest for clocks in clocks_mhz.values()), clocks_mhz
-        ordered = re.search(r"(\d+) iterations each", other_log.read_text())
-        assert ordered is not None
+        # Of a round that asks again for what a computation was missed at they are twice as many.
+        ordered = max(map(int, re.findall(r"(\d+) iterations each", other_log.read_text())))
         # Another sweep follows a paused one. It measures nothing again but the highest clock, which each begins with,
         # and those that the silent rank was at.
         assert all(row.samples > 0 for row in rows)
-        most = NUM_MICROBATCHES * int(ordered[1])
+        most = NUM_MICROBATCHES * ordered
         again_mhz = {row.clock_mhz for row in rows if row.stage == 0 and row.samples > most}
         assert again_mhz <= {max(row.clock_mhz for row in rows), *silent_mhz}
 

@@ -8,14 +8,19 @@ from pathlib import Path
 
 from waiting import wait_until
 
-_PROGRAMS = ("slurmdbd", "sacctmgr", "sacct", "mariadbd", "mariadb-install-db")
+_PROGRAMS = ("slurmdbd", "sacctmgr", "sacct", "mariadbd", "mariadb-install-db", "my_print_defaults")
 _PATH = "/usr/sbin:/usr/bin"
+_USER = "nobody"  # the package with the server's programs alone makes no user for it
 
 
 def refusal() -> str:
     """Why there can be none here; empty if there can."""
     missing = [name for name in _PROGRAMS if shutil.which(name, path=_PATH) is None]
-    return f"{', '.join(missing)} missing: apt-get install slurmdbd mariadb-server-core" if missing else ""
+    return (
+        f"{', '.join(missing)} missing: apt-get install slurmdbd mariadb-server-core mariadb-client-core"
+        if missing
+        else ""
+    )
 
 
 @contextmanager
@@ -23,11 +28,11 @@ def mariadb(root: Path) -> Iterator[Path]:
     """Serve a new database below a folder that all may read; yields its socket."""
     folder, data = root / "mariadb", root / "mariadb" / "data"
     folder.mkdir(mode=0o755)
-    shutil.chown(folder, "mysql")
-    made = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=mysql", "--skip-test-db"]
+    shutil.chown(folder, _USER)
+    made = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", f"--user={_USER}", "--skip-test-db"]
     subprocess.run([*made, "--auth-root-authentication-method=normal"], capture_output=True, check=True)
     socket = folder / "s"
-    command = ["/usr/sbin/mariadbd", "--no-defaults", f"--datadir={data}", "--user=mysql", "--skip-networking"]
+    command = ["/usr/sbin/mariadbd", "--no-defaults", f"--datadir={data}", f"--user={_USER}", "--skip-networking"]
     with (folder / "log").open("wb") as log:
         served = subprocess.Popen([*command, f"--socket={socket}", f"--pid-file={folder}/pid"], stderr=log)
         with served:
