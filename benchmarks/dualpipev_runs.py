@@ -23,8 +23,8 @@ STAGES, IMBALANCE = 2, 0.3
 def main() -> int:
     """Print the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60, help="iterations of each run (default: %(default)s)")
-    parser.add_argument("--forward-ms", type=float, default=40.0, help="of a rank; a backward takes twice as long")
+    parser.add_argument("--steps", type=int, default=50, help="iterations of each run (default: %(default)s)")
+    parser.add_argument("--forward-ms", type=float, default=15.0, help="of a rank; a backward takes twice as long")
     parser.add_argument("--record", action="store_true", help="write benchmarks/results/dualpipev_runs.json")
     args = parser.parse_args()
     print(f"{conditions()}\n", flush=True)
