@@ -177,6 +177,10 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(18559, "settled_time", id="a planner is stopped while pipelines wait", marks=pytest.mark.stress),
         pytest.param(18517, "reported_slowdown", id="messages are late for good", marks=pytest.mark.stress),
         pytest.param(18531, "reprofiling", id="a sweep finds a link that is slow", marks=pytest.mark.stress),
+        pytest.param(
+            18610, "settled_time", id="one of two ranks 4 percent slow has a verdict", marks=pytest.mark.stress
+        ),
+        pytest.param(18636, "settled_time", id="most replicas of two stages are slow"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )

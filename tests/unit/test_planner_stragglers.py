@@ -587,6 +587,22 @@ def test_one_pipeline_gets_a_plan_for_its_slow_rank_and_nobody_waits() -> None:
     assert own(world, 0) == 0
 
 
+def test_a_pipelines_own_plan_knows_a_rank_that_is_slow_beside_its_straggler() -> None:
+    world = World(dp=1)
+    world.iterate(20)
+    world.factor |= {0: 1.025, 1: 1.2}  # too little for a verdict
+    world.iterate(25)
+    assert {verdict.rank for verdict in world.status.verdicts} == {1}
+    asked = world.requests[-1]
+    assert {slow.pp_rank: slow.factor for slow in asked.slow_ranks} == pytest.approx({0: 1.025, 1: 1.2}, rel=0.003)
+    num_requests = len(world.requests)
+    world.iterate(12)
+    assert len(world.requests) == num_requests
+    world.factor[0] = 1.0
+    world.iterate(20)
+    assert [slow.pp_rank for slow in world.requests[-1].slow_ranks] == [1]
+
+
 def test_several_stragglers_wait_for_the_slowest_on_plans_of_their_own() -> None:
     world = World(dp=3)
     world.iterate(20)

@@ -12,6 +12,7 @@ from perseus_dist.planner.job.guard import Guard, Mode
 
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
+_NUM_RATIOS = 8
 _MIN_AT_FULL, _NUM_AT_FULL = 2, 4  # iterations, of one probe and of two
 _MISSTATED = 0.02
 _FASTER = 0.98
@@ -67,6 +68,7 @@ class GuardWatch:
         swept_until: Iteration before which clocks may have been those of a sweep.
         probe_lead: Iterations that probes are ordered ahead, beside those that a message usually takes: as many as
             messages have been found to be late by.
+        ratios: By rank, its newest times over the profile's at the clocks requested, under whatever plans.
         misstated: By rank whose instructions took another time in probes since the newest switch than by the profile,
             by what share.
     """
@@ -86,6 +88,7 @@ class GuardWatch:
     num_since_sweep: int | None = None
     swept_until: int = 0
     probe_lead: int = 0
+    ratios: dict[int, deque[float]] = field(default_factory=dict)
     misstated: dict[int, float] = field(default_factory=dict)
     _num_switches: int = 0
     _moved_by: dict[int, int] = field(default_factory=dict)  # by dp_rank, the newest switch that changed its order
@@ -117,6 +120,11 @@ class GuardWatch:
         """Under the plan, a usual rank's instruction times over the profile's, minus 1; 0 where that is not known."""
         known = [median(speed.newest) for speed in self._speeds.values() if speed.newest]
         return median(known) - 1 if known else 0.0
+
+    def time_ratio(self, rank: int) -> float:
+        """A rank's instruction times over the profile's, lately; 1 where that is not known."""
+        newest = self.ratios.get(rank, ())
+        return median(newest) if len(newest) >= _NUM_SPEEDS else 1.0
 
     @property
     def slower(self) -> dict[int, float]:
@@ -167,6 +175,7 @@ class GuardWatch:
         """
         if report.kind_times:
             ratio = sum([one.time_ratio for one in report.kind_times]) / len(report.kind_times)
+            self.ratios.setdefault(rank, deque(maxlen=_NUM_RATIOS)).append(ratio)
             if is_planned:
                 self._note_speed(rank, ratio, is_held_slow=is_held_slow)
             elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
@@ -254,6 +263,7 @@ class GuardWatch:
     def begin_sweep(self) -> None:
         """All that is planned from is measured again."""
         self.num_since_sweep = 0
+        self.ratios.clear()
         self.guard.forget_kept()
 
     def fall_from_plan(

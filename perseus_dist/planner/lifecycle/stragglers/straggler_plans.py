@@ -20,6 +20,7 @@ from perseus_dist.units import PS_PER_S
 _Made = TypeVar("_Made", OwnRequest, OwnTableMade)
 
 _BESIDES = 1.05  # times the clock that is lost: no computation takes longer by more than that, but for noise
+_LEAST_SLOW = 0.02  # over the profile, beside a straggler in the same pipeline; less may be the profile's error
 _NUM_REFRESHED = 16  # iterations under a switch, after which degrees are of times under it alone
 _CAUSES_OF_A_CAP = frozenset({Cause.THERMAL, Cause.POWER_CAP, Cause.POWER_BRAKE})
 
@@ -124,13 +125,26 @@ def _of_this_base(job: Job, made: _Made | None) -> _Made | None:
 
 
 def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
-    """The slow ranks of a pipeline, one for each pp_rank at most, ascending."""
-    verdicts = [
-        verdict
+    """The slow ranks of a pipeline, one for each pp_rank at most, ascending.
+
+    Beside one that others wait for, all that take longer than the profile says count: a plan that gives the time of
+    such a rank away is late, whatever its peers take.
+    """
+    slow = {
+        verdict.pp_rank: _slow_rank(job, verdict)
         for verdict in judged_slow(job)
         if verdict.dp_rank == dp_rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
-    ]
-    return tuple(_slow_rank(job, verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.pp_rank))
+    }
+    asked = job.detection.own_requests.get(dp_rank)
+    known = {one.pp_rank for one in asked.slow_ranks} if asked is not None else set()
+    for rank, place in job.members.places.items():
+        if place.dp_rank != dp_rank:
+            continue
+        ratio, standing = job.enforcement.guard.time_ratio(rank), slow.get(place.pp_rank)
+        is_slow = ratio > 1 + (_LEAST_SLOW / 2 if place.pp_rank in known else _LEAST_SLOW)
+        if is_slow and (standing is None or (not standing.cap_mhz and ratio > standing.factor)):
+            slow[place.pp_rank] = SlowRank(pp_rank=place.pp_rank, factor=ratio)
+    return tuple(slow[pp_rank] for pp_rank in sorted(slow))
 
 
 def _slow_rank(job: Job, verdict: Verdict) -> SlowRank:
