@@ -181,6 +181,10 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             18610, "settled_time", id="one of two ranks 4 percent slow has a verdict", marks=pytest.mark.stress
         ),
         pytest.param(18636, "settled_time", id="most replicas of two stages are slow"),
+        pytest.param(
+            18577, "settled_time", id="a node's power cap is over as a plan for it is made", marks=pytest.mark.stress
+        ),
+        pytest.param(18410, "settled_time", id="both pipelines straggle", marks=pytest.mark.stress),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )

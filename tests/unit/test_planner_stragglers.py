@@ -603,6 +603,30 @@ def test_a_pipelines_own_plan_knows_a_rank_that_is_slow_beside_its_straggler() -
     assert [slow.pp_rank for slow in world.requests[-1].slow_ranks] == [1]
 
 
+@pytest.mark.parametrize("others", [{2: 1.15}, {3: 1.15}, {2: 1.1, 3: 1.2}])
+def test_where_all_pipelines_straggle_none_waits_longer_than_the_slowest_takes(others: dict[int, float]) -> None:
+    world = World(dp=2)
+    world.iterate(20)
+    world.factor |= {1: 1.3}
+    world.iterate(12)
+    world.factor |= others
+    world.iterate(40)
+    assert {verdict.dp_rank for verdict in world.status.verdicts} == {0, 1}
+    assert world.pipeline_time_s(1) < world.pipeline_time_s(0) * 1.003
+
+
+def test_a_plan_for_what_is_partly_over_is_not_put_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setitem(globals(), "PLANNING_ITERATIONS", 8)
+    world.iterate(20)
+    world.factor[3] = 1.5
+    world.until(lambda: bool(world.waiting and world.waiting[-1][1].slow_ranks))
+    world.factor[3] = 1.1
+    world.until(lambda: own(world, 1) > 0)
+    table = next(one for one in reversed(world.requests) if one.revision == own(world, 1))
+    assert [slow.factor for slow in table.slow_ranks] == pytest.approx([1.1], rel=0.02)
+
+
 def test_several_stragglers_wait_for_the_slowest_on_plans_of_their_own() -> None:
     world = World(dp=3)
     world.iterate(20)

@@ -12,7 +12,7 @@ from perseus_dist.planner.job.guard import Guard, Mode
 
 _MAX_BEHIND = 4  # iterations that a silent rank is waited for
 _NUM_SPEEDS = 3
-_NUM_RATIOS = 8
+_NUM_RATIOS = 5
 _MIN_AT_FULL, _NUM_AT_FULL = 2, 4  # iterations, of one probe and of two
 _MISSTATED = 0.02
 _FASTER = 0.98
@@ -121,10 +121,10 @@ class GuardWatch:
         known = [median(speed.newest) for speed in self._speeds.values() if speed.newest]
         return median(known) - 1 if known else 0.0
 
-    def time_ratio(self, rank: int) -> float:
-        """A rank's instruction times over the profile's, lately; 1 where that is not known."""
+    def time_ratios(self, rank: int) -> tuple[float, float, float] | None:
+        """A rank's instruction times over the profile's lately: least, median, most; None where few are known."""
         newest = self.ratios.get(rank, ())
-        return median(newest) if len(newest) >= _NUM_SPEEDS else 1.0
+        return (min(newest), median(newest), max(newest)) if len(newest) == _NUM_RATIOS else None
 
     @property
     def slower(self) -> dict[int, float]:

@@ -42,8 +42,10 @@ def choose(job: Job) -> Choice:
     summary = job.plan.summary
     at_target = target_point(job, summary)
     owns = {dp_rank: own for dp_rank in straggling_pipelines(job) if (own := _usable_own_plan(job, dp_rank))}
+    judged = judged_slow(job)
+    has_peer = len({verdict.dp_rank for verdict in judged}) < job.spec.dp_size
     selection = select(
-        [_foreseen(job, verdict, owns.get(verdict.dp_rank)) for verdict in judged_slow(job)],
+        [_foreseen(job, verdict, owns.get(verdict.dp_rank), has_peer=has_peer) for verdict in judged],
         [
             ReportedStraggler(straggler_id=known.straggler_id, dp_rank=known.dp_rank, degree=known.degree)
             for known in job.stragglers.values()
@@ -189,17 +191,18 @@ def _usable_own_plan(job: Job, dp_rank: int) -> OwnTableMade | None:
     return own if is_current or job.straggler_plan_in_force(dp_rank) else None
 
 
-def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None) -> Verdict:
+def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None, *, has_peer: bool) -> Verdict:
     """The time that a straggler costs its pipeline, where the verdict alone is not the best estimate.
 
     Under a plan of its own, what that says, unless it has been measured to be less: a plan that lies in the lower half
-    of what is measured is the best guess. And never more than its iterations last just now, because what they were
-    compared with may be wrong.
+    of what is measured is the best guess. Measured is what it takes longer than pipelines without stragglers do, which
+    says nothing where there are none. And never more than its iterations last just now, because what they were compared
+    with may be wrong.
     """
     assert job.plan is not None
     summary, degree = job.plan.summary, verdict.pipeline_degree
     usual_ps = summary.time_ps[target_point(job, summary)] - summary.tail_ps
-    is_measured = degree is not None
+    is_measured = degree is not None and (has_peer or own is None)
     if own is not None and not verdict.is_whole_pipeline:
         planned = max(1.0, (own.summary.time_ps[own_target_point(job, own)] - summary.tail_ps) / usual_ps)
         is_measured = is_measured and own is job.straggler_plan_in_force(verdict.dp_rank)

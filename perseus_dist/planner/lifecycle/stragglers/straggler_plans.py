@@ -59,6 +59,9 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
     dp_rank, asked = _answered(job.detection, result.request_id)
     if _of_this_base(job, asked) is None:  # there is another table of all pipelines by now
         return []
+    if _has_recovered_partly(job, asked.slow_ranks, _slow_ranks(job, dp_rank)):
+        del job.detection.own_requests[dp_rank]
+        return [Log(sentence=f"pipeline {dp_rank} is not as slow any more as its plan was asked for")]
     made = OwnTableMade(
         dp_rank=dp_rank,
         revision=result.revision,
@@ -127,8 +130,9 @@ def _of_this_base(job: Job, made: _Made | None) -> _Made | None:
 def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
     """The slow ranks of a pipeline, one for each pp_rank at most, ascending.
 
-    Beside one that others wait for, all that take longer than the profile says count: a plan that gives the time of
-    such a rank away is late, whatever its peers take.
+    A plan needs what their instructions take over the profile: of one that others wait for the verdict's degree, as far
+    as the newest iterations agree, since peers may hide by how much; and of those beside it the same, even where it is
+    too little for a verdict, because a plan that gives time of theirs away is late.
     """
     slow = {
         verdict.pp_rank: _slow_rank(job, verdict)
@@ -137,14 +141,23 @@ def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
     }
     asked = job.detection.own_requests.get(dp_rank)
     known = {one.pp_rank for one in asked.slow_ranks} if asked is not None else set()
-    for rank, place in job.members.places.items():
-        if place.dp_rank != dp_rank:
-            continue
-        ratio, standing = job.enforcement.guard.time_ratio(rank), slow.get(place.pp_rank)
-        is_slow = ratio > 1 + (_LEAST_SLOW / 2 if place.pp_rank in known else _LEAST_SLOW)
-        if is_slow and (standing is None or (not standing.cap_mhz and ratio > standing.factor)):
-            slow[place.pp_rank] = SlowRank(pp_rank=place.pp_rank, factor=ratio)
+    for pp_rank, (least, usual, most) in _time_ratios(job, dp_rank).items():
+        standing = slow.get(pp_rank)
+        if standing is None and usual > 1 + (_LEAST_SLOW / 2 if pp_rank in known else _LEAST_SLOW):
+            slow[pp_rank] = SlowRank(pp_rank=pp_rank, factor=usual)
+        elif standing is not None and not standing.cap_mhz:
+            slow[pp_rank] = replace(standing, factor=min(max(standing.factor, least), most))
     return tuple(slow[pp_rank] for pp_rank in sorted(slow))
+
+
+def _time_ratios(job: Job, dp_rank: int) -> dict[int, tuple[float, float, float]]:
+    """By pp_rank of a pipeline, ``GuardWatch.time_ratios`` of the slowest of its tensor-parallel ranks."""
+    known: dict[int, tuple[float, float, float]] = {}
+    for rank, place in job.members.places.items():
+        ratios = job.enforcement.guard.time_ratios(rank) if place.dp_rank == dp_rank else None
+        if ratios is not None:
+            known[place.pp_rank] = max(ratios, known.get(place.pp_rank, ratios), key=lambda one: one[1])
+    return known
 
 
 def _slow_rank(job: Job, verdict: Verdict) -> SlowRank:
@@ -180,6 +193,19 @@ def _has_moved(job: Job, before: tuple[SlowRank, ...], now: tuple[SlowRank, ...]
         or abs(new.cap_mhz - old.cap_mhz) > policy.own_plan_cap_share * old.cap_mhz
         or abs(new.factor - old.factor) >= policy.own_plan_factor_step
         for old, new in zip(before, now, strict=True)
+    )
+
+
+def _has_recovered_partly(job: Job, before: tuple[SlowRank, ...], now: tuple[SlowRank, ...]) -> bool:
+    """Whether slow ranks are clearly faster than they were, so that a plan for what they were is late for nothing."""
+    policy, then = job.policy, {slow.pp_rank: slow for slow in before}
+    return any(
+        (old := then.get(new.pp_rank)) is not None
+        and (
+            0 < old.cap_mhz * (1 + policy.own_plan_cap_share) < new.cap_mhz
+            or old.factor - new.factor > 2 * policy.own_plan_factor_step
+        )
+        for new in now
     )
 
 
