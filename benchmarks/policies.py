@@ -33,7 +33,8 @@ from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.pace import Pace, Slot, Stretch, constant_pace, follow, pace
 from perseus_dist.policies.power_budget import Member, share_power
 from perseus_dist.policies.rolling import rolling_pace
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from, read_signal
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import JOULES_PER_KWH, pieces_from, read_signal
 from perseus_dist.units import UW_PER_W, j_from_uj, s_from_ps
 
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -138,3 +138,19 @@ def test_signals_without_forecasts_and_of_other_times_are_refused(
         assert main(["policy", action, *common[2:], "--signal", frontier, "--hours", "1"]) == 2
         said = capsys.readouterr().err
         assert said == f"perseus-dist: {frontier}: saw bytes that are no text, expected a signal in CSV or JSON\n"
+
+
+def test_negative_prices_are_followed(frontier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Energy that somebody pays for is used, and what is earned more is a negative percentage."""
+    file = tmp_path / "prices.csv"
+    rows = (f"2026-11-23T{hour:02}:00:00+00:00,60,{-0.2 if hour % 2 else 0.02}" for hour in range(4))
+    file.write_text("\n".join(["timestamp,duration,value", *rows, ""]))
+    argv = (f"{frontier},pipelines=8", "--signal", str(file), "--iterations", "8000", "--hours", "4", "--json")
+    assert main(["policy", "pace", *argv]) == 0
+    paces = {row["pace"]: row for row in json.loads(capsys.readouterr().out)["paces"]}
+    assert paces["cheapest"]["cost"] < paces["constant"]["cost"] < 0
+    assert paces["cheapest"]["cost_percent"] < 0
+    assert main(["policy", "simulate", *argv]) == 0
+    ways = {row["way"]: row for row in json.loads(capsys.readouterr().out)["ways"]}
+    assert ways["policies"]["cost"] == pytest.approx(paces["cheapest"]["cost"], rel=1e-3)
+    assert ways["policies"]["cost_percent"] < 0

@@ -32,7 +32,8 @@ example:
 The cheapest way to so many iterations in so many hours: slower where energy is dear, faster where it is cheap. Beside
 it full speed, and the constant pace that finishes at the same time. With --forecast the way is planned anew in each
 slot by the forecasts of the file, and what it then cost is shown as well. A signal is CSV (timestamp,duration,value
-and forecast or hist; minutes, per kWh), or the JSON of Electricity Maps, UK Carbon Intensity or OpenEI's tariffs.
+and forecast or hist; minutes, per kWh), the JSON of Electricity Maps, UK Carbon Intensity or OpenEI's tariffs, or a
+file in .toml that says which provider to ask.
 """
 _MAX_WATTS = 1e12
 
@@ -177,5 +178,5 @@ def _row(name: str, way: Pace, constant: Pace) -> dict[str, str | float]:
         "hours": way.finish_s / 3600,
         "energy_kwh": way.energy_j / JOULES_PER_KWH,
         "cost": way.cost,
-        "cost_percent": 100 * (way.cost / constant.cost - 1) if constant.cost else 0.0,
+        "cost_percent": 100 * (way.cost - constant.cost) / abs(constant.cost) if constant.cost else 0.0,
     }

@@ -130,7 +130,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _way_row(name: str, way: Outcome, constant: Outcome, *, is_priced: bool) -> dict[str, Any]:
-    cost_percent = 100 * (way.cost / constant.cost - 1) if constant.cost else 0.0
+    cost_percent = 100 * (way.cost - constant.cost) / abs(constant.cost) if constant.cost else 0.0
     return {
         "way": name,
         "hours": None if way.finish_s is None else way.finish_s / 3600,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from perseus_dist.cli.number_options import real
 from perseus_dist.errors import PlanningError
 from perseus_dist.policies.pace import Slot
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from, read_signal
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import JOULES_PER_KWH, pieces_from, read_signal
 
 _MAX_HOURS = 24 * 366
 _MAX_ITERATIONS = 1e12

@@ -24,7 +24,7 @@ class PriceState:
 
     Attributes:
         policy: As it was set.
-        trouble: Why its signal cannot be followed, in a clause; empty where it can.
+        trouble: Why its signal cannot be followed, or is not the newest, in a clause; empty where neither is so.
         jobs: In the policy's order.
     """
 
