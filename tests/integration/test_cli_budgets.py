@@ -62,6 +62,9 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
             code, said = command("policy", "show")
             assert (code, said.startswith("hall (llama-*): ")) == (0, True)
             assert "  slowed by the budget" in said
+            assert 0 < tight["weighted_slowdown_bound"] <= tight["weighted_slowdown"]
+            assert "\nsum of weighted slowdowns " in said
+            assert " %, at best " in said
 
             end = datetime.now(UTC) + timedelta(hours=1)
             span = ("--start", "2026-11-24T00:00:00+00:00", "--end", end.isoformat())
@@ -143,6 +146,13 @@ def test_a_price_policy_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest
                 assert (code, "there is no price policy cheap" in said) == (2, True)
 
 
+def hour(now: datetime, minutes: float, forecast: float, actual: float | None) -> dict[str, Any]:
+    """An hour of UK Carbon Intensity's."""
+    start = now + timedelta(minutes=minutes)
+    span = {"from": start.isoformat(), "to": (start + timedelta(hours=1)).isoformat()}
+    return {**span, "intensity": {"forecast": forecast, "actual": actual}}
+
+
 @contextmanager
 def serving(answers: dict[str, str]) -> Iterator[str]:
     """A provider that answers by path; 503 where it has nothing. Yields its address."""
@@ -187,8 +197,12 @@ def test_a_price_policy_by_a_provider_that_fails_and_comes_back(
             code, said = command(*setting, "--signal", "grid.toml")
             assert (code, said.count("\n")) == (2, 1)
             assert "signal grid.toml: 127.0.0.1: answers 503 Service Unavailable" in said
-            answers["/prices"] = prices(now, 0.5, -0.1, -0.1, -0.1)
+            answers["/prices"] = json.dumps({"data": [hour(now, -65, 110, 100), hour(now, -5, 90, None)]})
             wait_until(lambda: command(*setting, "--signal", "grid.toml")[0] == 0)
+            error = {"mean_kwh": 10.0, "percent": 10.0, "hours": 1.0}
+            assert command.price("show")["forecast_error"] == pytest.approx(error)
+            assert "forecasts off by 10 per kWh on average (10.0 %) in 1 hours" in command("policy", "show")[1]
+            answers["/prices"] = prices(now, 0.5, -0.1, -0.1, -0.1)
             wait_until(lambda: command.price("show")["jobs"][0]["is_paced"])
             assert command.price("show")["trouble"] is None
             answers.clear()

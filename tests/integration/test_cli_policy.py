@@ -80,6 +80,9 @@ def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, caps
     ways = {row["way"]: row for row in free["ways"]}  # type: ignore[attr-defined]
     alone = {row["pace"]: row["cost"] for row in paced["paces"]}  # type: ignore[attr-defined]
     assert ways["policies"]["cost"] == pytest.approx(2 * alone["cheapest"], rel=1e-6)
+    assert free["forecast_error"] == pytest.approx({"mean_kwh": 100, "percent": 25, "hours": 12})
+    assert main([*argv]) == 0
+    assert "forecasts off by 100 per kWh on average (25.0 %) in 12 hours\n" in capsys.readouterr().out
     assert ways["constant"]["cost"] == pytest.approx(2 * alone["constant"], rel=1e-6)
     assert ways["policies"]["cost"] < ways["constant"]["cost"] < ways["always T_min"]["cost"]
     limited = {row["way"]: row for row in capped["ways"]}  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
 from perseus_dist.cli.planning.price_options import add_work_options, expected_prices, pieces_of, slots_of
 from perseus_dist.errors import PlanningError
 from perseus_dist.library.tables import format_table
+from perseus_dist.policies.forecast_error import forecast_error
 from perseus_dist.policies.pace import Slot
 from perseus_dist.policies.signals import JOULES_PER_KWH
 from perseus_dist.policies.what_if import Cap, Outcome, Work, always_fastest, constant_paces, follow_policies
@@ -109,17 +111,21 @@ def _run(args: argparse.Namespace) -> int:
         "policies": policies,
     }
     is_kept = policies.finish_s is not None and not policies.over_s
+    error = forecast_error(pieces)
     if args.json:
         document: dict[str, Any] = {
             "start": start.isoformat() if start is not None else None,
             "hours": args.hours,
             "ways": [_way_row(name, way, ways["constant"], is_priced=bool(pieces)) for name, way in ways.items()],
             "jobs": _job_rows(works, policies, is_priced=bool(pieces)),
+            "forecast_error": None if error is None else asdict(error),
             "is_kept": is_kept,
         }
         print(json.dumps(document))
         return 0 if is_kept else 1
     _print(works, ways, is_priced=bool(pieces), has_caps=bool(caps))
+    if error is not None:
+        print(error.text)
     for work, job in zip(works, policies.jobs, strict=True):
         if job.finish_s is None:
             print(f"{job.name}: {job.done:,.0f} of {work.iterations:,.0f} iterations are done in {args.hours:g} hours")

@@ -96,6 +96,9 @@ def price_state_to_wire(
         ),
         trouble=state.trouble,
         jobs=[_priced_to_wire(job, paces.get(job.job_id)) for job in state.jobs if job.job_id in shown],
+        forecast_error=None
+        if (error := state.forecast_error) is None
+        else pb.ForecastError(mean_kwh=error.mean_kwh, percent=error.percent, hours=error.hours),
     )
 
 
@@ -153,6 +156,8 @@ def state_to_wire(state: BudgetState, shown: Collection[str], load_targets: Iter
             )
             for target in load_targets
         ],
+        weighted_slowdown=state.weighted_slowdown,
+        weighted_slowdown_bound=state.slowdown_bound,
     )
 
 
