@@ -55,6 +55,9 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
             assert [share["job"] for share in free["shares"]] == ["llama-1", "llama-2"]
             assert not any(share["is_paced"] for share in free["shares"])
             cap_w = f"{0.9 * free['planned_w']:.1f}"
+            for twice in (("--job", "b*"), ("--weight", "*-2=3", "--weight", "*-2=4"), ("--max-slowdown", "a=2") * 2):
+                code, said = command("policy", "set", "hall", "--watts", "1", "--job", "b*", *twice)
+                assert (code, said.count("\n"), " twice' was seen, expected each once" in said) == (2, 1, True)
             tight = command.budget("set", "hall", "--watts", cap_w, "--job", "llama-*", "--weight", "*-2=3")
             assert tight["is_met"]
             assert tight["planned_w"] <= float(cap_w) < free["planned_w"]

@@ -113,6 +113,31 @@ def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, caps
         assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_jobs_of_one_name_are_refused(frontier: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("share", "simulate"):
+        work = ("--iterations", "9", "--hours", "1") if action == "simulate" else ()
+        for jobs in ((frontier, frontier), (f"{frontier},name=a", f"{frontier},pipelines=2,name=a")):
+            assert main(["policy", action, *jobs, "--watts", "5000", *work]) == 2
+            said = capsys.readouterr()
+            assert (said.out, said.err.count("\n"), "expected each name once" in said.err) == ("", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--watts", "0", "--iterations", "9", "--hours", "1"), "expected a power from 0.001 to 1e+12 watts"),
+        (("--watts", "9", "--iterations", "0", "--hours", "1"), "expected a number of iterations from 0.001 to 1e+12"),
+        (("--watts", "9", "--iterations", "9", "--hours", "-1"), "expected hours from 0.001 to 8784"),
+    ],
+)
+def test_a_number_that_is_refused_has_its_limits_told(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["policy", "simulate", "x.npz", *options])
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "bad",
     ["x.npz,pipelines=0", "x.npz,weight=-1", "x.npz,slowdown=0.9", "x.npz,weight=1,weight=2", "x.npz,hue=3", ",name=a"],

@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from perseus_dist.cli.jobs.policies.load_target_file import MAX_WATTS, read_load_targets
+from perseus_dist.cli.jobs.policies.load_target_file import read_load_targets
 from perseus_dist.cli.moment_option import moment
-from perseus_dist.cli.number_options import real
-from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
+from perseus_dist.cli.number_options import real, watts
+from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, members_of
 from perseus_dist.cli.planning.price_options import add_work_options, expected_prices, pieces_of, slots_of
 from perseus_dist.errors import PlanningError
 from perseus_dist.library.tables import format_table
@@ -46,7 +46,10 @@ def add_simulate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--signal", type=Path, metavar="FILE", help="prices or carbon intensities to follow")
     parser.add_argument("--forecast", action="store_true", help="go by the signal's forecasts, and pay its values")
     parser.add_argument(
-        "--watts", type=real(1e-3, MAX_WATTS, "a power in watts"), metavar="W", help="that all may draw at any time"
+        "--watts",
+        type=watts,
+        metavar="W",
+        help="that all may draw at any time",
     )
     parser.add_argument("--load-targets", type=Path, metavar="FILE", help="caps between two moments")
     parser.add_argument(
@@ -80,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
         raise PlanningError("saw no policy, expected --signal, --watts or --load-targets")
     if args.forecast and args.signal is None:
         raise PlanningError("--forecast: saw no --signal, expected one with forecasts")
-    works = [Work(member=member_of(job), iterations=args.iterations) for job in args.jobs]
+    works = [Work(member=member, iterations=args.iterations) for member in members_of(args.jobs)]
     targets = read_load_targets(args.load_targets) if args.load_targets is not None else []
     start = args.start
     if start is None and args.signal is None and targets:

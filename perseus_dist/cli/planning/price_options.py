@@ -17,14 +17,14 @@ def add_work_options(parser: argparse.ArgumentParser, iterations_help: str) -> N
     """Add ``--iterations`` and ``--hours``, which are required."""
     parser.add_argument(
         "--iterations",
-        type=real(1e-3, _MAX_ITERATIONS, "a number of iterations"),
+        type=real(1e-3, _MAX_ITERATIONS, f"a number of iterations from 0.001 to {_MAX_ITERATIONS:g}"),
         required=True,
         metavar="N",
         help=iterations_help,
     )
     parser.add_argument(
         "--hours",
-        type=real(1e-3, _MAX_HOURS, f"hours, at most {_MAX_HOURS}"),
+        type=real(1e-3, _MAX_HOURS, f"hours from 0.001 to {_MAX_HOURS}"),
         required=True,
         metavar="H",
         help="in which",

@@ -178,6 +178,9 @@ def _share_to_wire(share: Share) -> pb.BudgetShare:
 def _check_patterns(check: Checker, field: str, patterns: Collection[str]) -> None:
     if len(patterns) > MAX_PATTERNS:
         check.violated(field, f"{len(patterns)} patterns", f"up to {MAX_PATTERNS}")
-    for index, pattern in enumerate([*patterns][:MAX_PATTERNS]):
+        return
+    if twice := next((pattern for pattern in patterns if [*patterns].count(pattern) > 1), None):
+        check.violated(field, f"{twice} twice", "each once")
+    for index, pattern in enumerate(patterns):
         if _PATTERN.fullmatch(pattern) is None:
             check.violated(f"{field}[{index}]", pattern, "a job's name, with * and ? as wildcards")
