@@ -36,7 +36,6 @@ _MAX_TOKEN_BYTES = 4096
 _CHUNK_BYTES = 1 << 16
 _BOUNDS = {"every_s": (1.0, 86_400.0), "stale_s": (1.0, 31 * 86_400.0), "timeout_s": (0.1, 10.0)}
 _HANDLERS = (
-    urllib.request.ProxyHandler,
     urllib.request.HTTPHandler,
     urllib.request.HTTPSHandler,
     urllib.request.HTTPDefaultErrorHandler,
@@ -194,6 +193,8 @@ def _get(request: urllib.request.Request, timeout_s: float) -> bytes:
     opener = urllib.request.OpenerDirector()  # that goes nowhere else: the token would go along
     for handler in _HANDLERS:
         opener.add_handler(handler())
+    if not _is_loopback(urlsplit(request.full_url).hostname or ""):
+        opener.add_handler(urllib.request.ProxyHandler())
     with opener.open(request, timeout=timeout_s) as answer:
         while chunk := answer.read1(_CHUNK_BYTES):
             chunks.append(chunk)

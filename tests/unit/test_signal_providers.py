@@ -97,6 +97,18 @@ def test_a_provider_is_asked_with_the_time_and_its_token(tmp_path: Path, server:
     assert "auth-token" not in headers
 
 
+def test_loopback_is_asked_without_the_proxy_and_others_by_it(
+    tmp_path: Path, server: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no token that may go to loopback alone goes to a proxy."""
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert read_signal(provider_file(tmp_path, f'url = "{server.url}"'))
+    monkeypatch.setenv("http_proxy", server.url)
+    assert read_signal(provider_file(tmp_path, 'url = "http://provider.invalid/day"'))
+    assert [path for path, _ in server.requests] == ["/", "http://provider.invalid/day"]
+
+
 @pytest.mark.parametrize(
     ("status", "body", "headers", "said"),
     [
