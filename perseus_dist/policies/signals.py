@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from perseus_dist.errors import PlanningError
-from perseus_dist.policies.provider import MAX_BYTES, fetch, is_provider, read_provider
+from perseus_dist.policies.provider import MAX_BYTES, is_provider, read_provider
 from perseus_dist.policies.signal_text import Piece, signal_from_text
 from perseus_dist.policies.tariff import Tariff
 
@@ -25,6 +25,8 @@ def read_signal(path: Path) -> tuple[Piece, ...] | Tariff:
         PlanningError: The file cannot be read, is in none of the forms, or has a gap; or the provider does not answer.
     """
     if is_provider(path):
+        from perseus_dist.policies.provider_request import fetch  # takes 40 ms, which other commands need not wait
+
         return fetch(read_provider(path))
     try:
         with path.open("rb") as file:

@@ -1,6 +1,8 @@
 """Providers of signals over HTTP, by real servers on loopback: what they answer, and what happens where they do not."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -236,3 +238,9 @@ def test_the_page_shows_a_provider(tmp_path: Path) -> None:
     text = page.split("```toml\n")[1].split("```")[0]
     provider = read_provider(provider_file(tmp_path, text))
     assert (provider.host, provider.token_header) == ("api.electricitymap.org", "auth-token")
+
+
+def test_commands_import_no_client_before_a_provider_is_asked() -> None:
+    script = "import sys, perseus_dist.cli.main; print({'urllib.request', 'http.client'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.policies.provider import Provider, fetch
+from perseus_dist.policies.provider import Provider
 from perseus_dist.policies.signal_text import Piece
 from perseus_dist.policies.tariff import Tariff
 
@@ -80,6 +80,8 @@ class FetchedSignal:
         return Fetched(content=answer.content, trouble=trouble)
 
     def _fetch(self) -> None:
+        from perseus_dist.policies.provider_request import fetch  # of no use to planners without providers
+
         asked_s = self._clock()
         try:
             content = fetch(self._provider)
