@@ -33,7 +33,8 @@ from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.pace import Pace, Slot, Stretch, constant_pace, follow, pace
 from perseus_dist.policies.power_budget import Member, share_power
 from perseus_dist.policies.rolling import rolling_pace
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from, read_signal
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import JOULES_PER_KWH, pieces_from, read_signal
 from perseus_dist.units import UW_PER_W, j_from_uj, s_from_ps
 
 DEFAULT_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -139,10 +140,26 @@ def expected(pieces: Sequence[Piece], first: int) -> list[float]:
     return [price / JOULES_PER_KWH for price in prices]
 
 
-def planner_pace(points: OperatingPoints, pieces: Sequence[Piece], iterations: float) -> Pace:
-    """The way of a job under a planner's price policy that knows the signal."""
+def planner_pace(
+    points: OperatingPoints,
+    pieces: Sequence[Piece],
+    iterations: float,
+    *,
+    is_known_ahead: bool = True,
+    tick_s: float = TICK_S,
+) -> Pace:
+    """The way of a job under a planner's price policy.
+
+    Args:
+        points: Of the job.
+        pieces: What is paid, and was expected.
+        iterations: To be done by the last piece's end.
+        is_known_ahead: Whether the planner knows what will be paid, or goes by the pieces' forecasts.
+        tick_s: [s] between its looks.
+    """
     begin, horizon_s = pieces[0].start, sum(piece.duration_s for piece in pieces)
-    signal = Signal(content=tuple(replace(piece, forecast=None) for piece in pieces), version=1)
+    content = tuple(replace(piece, forecast=None) for piece in pieces) if is_known_ahead else tuple(pieces)
+    signal = Signal(content=content, version=1)
     deadline_s, count = begin.timestamp() + horizon_s, math.floor(iterations)
     policy = PricePolicySet(name="cheap", jobs=("job",), signal="signal", deadline_s=deadline_s, iterations=count)
     job, follower = new_job("job", Policy()), PriceFollower(policy, "job")
@@ -152,17 +169,17 @@ def planner_pace(points: OperatingPoints, pieces: Sequence[Piece], iterations: f
     stretches: list[tuple[Stretch, ...]] = []
     done = asked = 0.0
     for piece in pieces:
-        for tick in range(round(piece.duration_s / TICK_S)):
+        for tick in range(round(piece.duration_s / tick_s)):
             job.progress.iteration = int(done)
             follower.count(job)
             demand = Demand(
                 job_id="job", points=points, paces=paces, reason="", pace=asked, measured_w=None, is_settled=True
             )
-            asked = follower.step(piece.start + timedelta(seconds=tick * TICK_S), demand, signal).pace
+            asked = follower.step(piece.start + timedelta(seconds=tick * tick_s), demand, signal).pace
             point = demand.point_at(asked)
-            done += TICK_S / points.times_s[point]
-            slots.append(Slot(duration_s=TICK_S, price=piece.value / JOULES_PER_KWH))
-            stretches.append((Stretch(duration_s=TICK_S, point=point),))
+            done += tick_s / points.times_s[point]
+            slots.append(Slot(duration_s=tick_s, price=piece.value / JOULES_PER_KWH))
+            stretches.append((Stretch(duration_s=tick_s, point=point),))
     return follow(points, slots, stretches, iterations)
 
 

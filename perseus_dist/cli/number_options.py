@@ -28,3 +28,7 @@ def real(low: float, high: float, expected: str) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"saw {text!r}, expected {expected}") from None
 
     return parse
+
+
+watts = real(1e-3, 1e12, "a power from 0.001 to 1e+12 watts")
+"""A type: a power that jobs may draw."""

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from perseus_dist.policies.pace import Slot
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import JOULES_PER_KWH, pieces_from
 from perseus_dist.policies.tariff import Tariff
 
 MAX_SLOTS = 192

@@ -3,7 +3,8 @@
 Each slot of time has a price. A job at an operating point does 1/T iterations a second for P(T) watts, so a slot has a
 convex curve of cost by iterations, and the cheapest way to a number of iterations is water-filling over the slots: in
 dear ones the job goes slower, in cheap ones faster, and in at most one it is between two points of its hull. Within a
-slot the job may go at one point first and at the other afterwards, so the curve between them is real.
+slot the job may go at one point first and at the other afterwards, so the curve between them is real. Where a price is
+negative, the hull of a slot is its slowest and its fastest point.
 """
 
 import math
@@ -23,7 +24,7 @@ class Slot:
 
     Attributes:
         duration_s: [s] positive.
-        price: Of a joule, in any unit: dollars, grams of CO2. Not negative.
+        price: Of a joule, in any unit: dollars, grams of CO2. It may be negative.
     """
 
     duration_s: float
@@ -160,10 +161,10 @@ def _check(slots: Sequence[Slot], iterations: float) -> None:
     if not 0 < iterations < math.inf:
         raise PlanningError(f"iterations: saw {iterations:g}, expected a positive number")
     for slot in slots:
-        if not 0 < slot.duration_s < math.inf or not 0 <= slot.price < math.inf:
+        if not 0 < slot.duration_s < math.inf or not math.isfinite(slot.price):
             raise PlanningError(
                 f"slots: saw {slot.duration_s:g} s at a price of {slot.price:g}, expected a positive duration and a "
-                "price that is not negative"
+                "finite price"
             )
 
 

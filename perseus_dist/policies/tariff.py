@@ -5,14 +5,16 @@ costs a large user. Fixed charges and charges for peaks of power are the same at
 """
 
 import json
-import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from perseus_dist.number_text import read_real
+
 _HOURS = 24
 _MONTHS = 12
 _SATURDAY = 5
+_MOST = 1e9  # dollars per kWh, which may be negative
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +59,24 @@ def tariff_from_document(document: Any) -> Tariff:
     Raises:
         ValueError, KeyError, TypeError, AttributeError, IndexError: It is none.
     """
+    if not document["items"]:
+        raise ValueError("saw no tariff in items, expected one")
     item = document["items"][0]
-    rates = [float(period[-1]["rate"]) + float(period[-1].get("adj", 0.0)) for period in item["energyratestructure"]]
-    if not all(0 <= rate < math.inf for rate in rates):
-        raise ValueError("saw a rate that is no number or negative in energyratestructure")
+    rates = [
+        _number(period[-1]["rate"]) + _number(period[-1].get("adj", 0.0)) for period in item["energyratestructure"]
+    ]
     return Tariff(
         name=str(item["name"]),
         weekday=_schedule(item["energyweekdayschedule"], rates),
         weekend=_schedule(item["energyweekendschedule"], rates),
     )
+
+
+def _number(value: Any) -> float:
+    try:
+        return read_real(str(value), -_MOST, _MOST)
+    except ValueError:
+        raise ValueError(f"saw {str(value)[:80]}, expected a rate in numbers in energyratestructure") from None
 
 
 def _schedule(schedule: Any, rates: list[float]) -> tuple[tuple[float, ...], ...]:

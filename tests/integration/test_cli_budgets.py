@@ -1,7 +1,11 @@
 """``perseus-dist policy set``, ``load-target``, ``price``, ``show`` and ``clear`` with a real planner, restarted."""
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,9 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
             assert [share["job"] for share in free["shares"]] == ["llama-1", "llama-2"]
             assert not any(share["is_paced"] for share in free["shares"])
             cap_w = f"{0.9 * free['planned_w']:.1f}"
+            for twice in (("--job", "b*"), ("--weight", "*-2=3", "--weight", "*-2=4"), ("--max-slowdown", "a=2") * 2):
+                code, said = command("policy", "set", "hall", "--watts", "1", "--job", "b*", *twice)
+                assert (code, said.count("\n"), " twice' was seen, expected each once" in said) == (2, 1, True)
             tight = command.budget("set", "hall", "--watts", cap_w, "--job", "llama-*", "--weight", "*-2=3")
             assert tight["is_met"]
             assert tight["planned_w"] <= float(cap_w) < free["planned_w"]
@@ -58,6 +65,9 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
             code, said = command("policy", "show")
             assert (code, said.startswith("hall (llama-*): ")) == (0, True)
             assert "  slowed by the budget" in said
+            assert 0 < tight["weighted_slowdown_bound"] <= tight["weighted_slowdown"]
+            assert "\nsum of weighted slowdowns " in said
+            assert " %, at best " in said
 
             end = datetime.now(UTC) + timedelta(hours=1)
             span = ("--start", "2026-11-24T00:00:00+00:00", "--end", end.isoformat())
@@ -137,6 +147,74 @@ def test_a_price_policy_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest
                 assert (code, "cheap" in command("policy", "show")[1]) == (0, False)
                 code, said = command("policy", "clear", "cheap", "--price")
                 assert (code, "there is no price policy cheap" in said) == (2, True)
+
+
+def hour(now: datetime, minutes: float, forecast: float, actual: float | None) -> dict[str, Any]:
+    """An hour of UK Carbon Intensity's."""
+    start = now + timedelta(minutes=minutes)
+    span = {"from": start.isoformat(), "to": (start + timedelta(hours=1)).isoformat()}
+    return {**span, "intensity": {"forecast": forecast, "actual": actual}}
+
+
+@contextmanager
+def serving(answers: dict[str, str]) -> Iterator[str]:
+    """A provider that answers by path; 503 where it has nothing. Yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = answers.get(self.path, "").encode()
+            self.send_response(200 if body else 503)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_price_policy_by_a_provider_that_fails_and_comes_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prices are negative later on, when the job is to draw most; a stale answer brings it to its own target."""
+    now = datetime.now(UTC)
+    signals = tmp_path / "signals"
+    signals.mkdir()
+    answers: dict[str, str] = {}
+    deadline = (now + timedelta(minutes=80)).isoformat()
+    setting = ("policy", "price", "cheap", "--job", "llama-1", "--deadline", deadline, "--iterations", "1000")
+    with serving(answers) as url, planner(tmp_path, "--signals", str(signals)) as served:
+        (signals / "grid.toml").write_text(f'url = "{url}/prices"\nevery_s = 1\nstale_s = 3\n')
+        token = (tmp_path / "state" / "operator-token").read_text().strip()
+        with load_jobs(served.address, "llama-1", token=token):
+            command = Command(served, capsys)
+            wait_until(lambda: command.phases() == ["enforcing"])
+            code, said = command(*setting, "--signal", "grid.toml")
+            assert (code, said.count("\n")) == (2, 1)
+            assert "signal grid.toml: 127.0.0.1: answers 503 Service Unavailable" in said
+            answers["/prices"] = json.dumps({"data": [hour(now, -65, 110, 100), hour(now, -5, 90, None)]})
+            wait_until(lambda: command(*setting, "--signal", "grid.toml")[0] == 0)
+            error = {"mean_kwh": 10.0, "percent": 10.0, "hours": 1.0}
+            assert command.price("show")["forecast_error"] == pytest.approx(error)
+            assert "forecasts off by 10 per kWh on average (10.0 %) in 1 hours" in command("policy", "show")[1]
+            answers["/prices"] = prices(now, 0.5, -0.1, -0.1, -0.1)
+            wait_until(lambda: command.price("show")["jobs"][0]["is_paced"])
+            assert command.price("show")["trouble"] is None
+            answers.clear()
+            wait_until(lambda: not command.price("show")["jobs"][0]["is_paced"])
+            assert "is stale: 127.0.0.1: answers 503" in command("policy", "show")[1]
+            answers["/prices"] = prices(now, -0.1, 0.5, 0.5, 0.5)
+            wait_until(lambda: command.price("show")["jobs"][0]["price_kwh"] == -0.1)
+            wait_until(lambda: not command.price("show")["trouble"])
+            assert not command.price("show")["jobs"][0]["is_paced"]
 
 
 def test_a_folder_of_signals_has_to_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,9 @@ def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, caps
     ways = {row["way"]: row for row in free["ways"]}  # type: ignore[attr-defined]
     alone = {row["pace"]: row["cost"] for row in paced["paces"]}  # type: ignore[attr-defined]
     assert ways["policies"]["cost"] == pytest.approx(2 * alone["cheapest"], rel=1e-6)
+    assert free["forecast_error"] == pytest.approx({"mean_kwh": 100, "percent": 25, "hours": 12})
+    assert main([*argv]) == 0
+    assert "forecasts off by 100 per kWh on average (25.0 %) in 12 hours\n" in capsys.readouterr().out
     assert ways["constant"]["cost"] == pytest.approx(2 * alone["constant"], rel=1e-6)
     assert ways["policies"]["cost"] < ways["constant"]["cost"] < ways["always T_min"]["cost"]
     limited = {row["way"]: row for row in capped["ways"]}  # type: ignore[attr-defined]
@@ -110,6 +113,31 @@ def test_policies_are_simulated(frontier: str, signal: str, tmp_path: Path, caps
         assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_jobs_of_one_name_are_refused(frontier: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for action in ("share", "simulate"):
+        work = ("--iterations", "9", "--hours", "1") if action == "simulate" else ()
+        for jobs in ((frontier, frontier), (f"{frontier},name=a", f"{frontier},pipelines=2,name=a")):
+            assert main(["policy", action, *jobs, "--watts", "5000", *work]) == 2
+            said = capsys.readouterr()
+            assert (said.out, said.err.count("\n"), "expected each name once" in said.err) == ("", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--watts", "0", "--iterations", "9", "--hours", "1"), "expected a power from 0.001 to 1e+12 watts"),
+        (("--watts", "9", "--iterations", "0", "--hours", "1"), "expected a number of iterations from 0.001 to 1e+12"),
+        (("--watts", "9", "--iterations", "9", "--hours", "-1"), "expected hours from 0.001 to 8784"),
+    ],
+)
+def test_a_number_that_is_refused_has_its_limits_told(
+    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["policy", "simulate", "x.npz", *options])
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "bad",
     ["x.npz,pipelines=0", "x.npz,weight=-1", "x.npz,slowdown=0.9", "x.npz,weight=1,weight=2", "x.npz,hue=3", ",name=a"],
@@ -138,3 +166,19 @@ def test_signals_without_forecasts_and_of_other_times_are_refused(
         assert main(["policy", action, *common[2:], "--signal", frontier, "--hours", "1"]) == 2
         said = capsys.readouterr().err
         assert said == f"perseus-dist: {frontier}: saw bytes that are no text, expected a signal in CSV or JSON\n"
+
+
+def test_negative_prices_are_followed(frontier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Energy that somebody pays for is used, and what is earned more is a negative percentage."""
+    file = tmp_path / "prices.csv"
+    rows = (f"2026-11-23T{hour:02}:00:00+00:00,60,{-0.2 if hour % 2 else 0.02}" for hour in range(4))
+    file.write_text("\n".join(["timestamp,duration,value", *rows, ""]))
+    argv = (f"{frontier},pipelines=8", "--signal", str(file), "--iterations", "8000", "--hours", "4", "--json")
+    assert main(["policy", "pace", *argv]) == 0
+    paces = {row["pace"]: row for row in json.loads(capsys.readouterr().out)["paces"]}
+    assert paces["cheapest"]["cost"] < paces["constant"]["cost"] < 0
+    assert paces["cheapest"]["cost_percent"] < 0
+    assert main(["policy", "simulate", *argv]) == 0
+    ways = {row["way"]: row for row in json.loads(capsys.readouterr().out)["ways"]}
+    assert ways["policies"]["cost"] == pytest.approx(paces["cheapest"]["cost"], rel=1e-3)
+    assert ways["policies"]["cost_percent"] < 0

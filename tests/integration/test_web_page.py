@@ -317,12 +317,19 @@ def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
     deadline = (datetime.now(UTC) + timedelta(hours=9)).isoformat()
     price = ("policy", "price", "cheap", "--signal", "day_ahead.csv", "--deadline", deadline, "--iterations", "12345")
     assert perseus_dist(*price, "--job", OWN, "--job", OTHERS, *options).returncode == 0
+    hours = [(datetime.now(UTC) + timedelta(hours=hour)).isoformat(timespec="minutes") for hour in (5, 6)]
+    target = ("--name", "peak", "--watts", "900000", "--start", hours[0], "--end", hours[1], "--best-effort")
+    assert perseus_dist("policy", "load-target", "hall", *target, *options).returncode == 0
     try:
         with browser(served) as client:
             wait_until(lambda: "<polyline" in client.get("/budgets").text)
             page = client.get("/budgets").text
             assert f'<a href="/jobs/{OWN}">{OWN}</a>' in page
             assert "1,000,000 W" in page
+            assert "Load target peak: 900,000 W from " in page
+            assert " UTC, best effort" in page
+            assert "Sum of weighted slowdowns 0.000 %, at best 0.000 %" in page
+            assert "Signal: forecasts off by 0.0" in page
             assert "1 more jobs are not yours to see" in page
             assert "Price policies" in page
             assert "12,345 iterations a job by " in page

@@ -11,6 +11,7 @@ after each restart the planner is asked what it holds:
 - profile samples that were acknowledged to an agent are acknowledged still;
 - the revisions of tables and switches that one agent sees never go back, and one switch revision of a job says the same
   to an agent each time, and names one effective iteration to all;
+- an acknowledged change has one audit record, and one that was not answered has none or one;
 - a switch's bounds for the planner's absence follow from a target and a report that may have stood since the stream's
   begin.
 
@@ -22,11 +23,12 @@ import asyncio
 import random
 import resource
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +45,7 @@ from planner_load import PATIENCE_S, PlannerProcess  # noqa: E402
 
 from perseus_dist.messages.from_agent import Attach  # noqa: E402
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, ProfileAck, Switch  # noqa: E402
+from perseus_dist.planner.store.state_dir import RIGHTS  # noqa: E402
 from perseus_dist.planning.schedule.schedule import one_f_one_b  # noqa: E402
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS  # noqa: E402
 from perseus_dist.rpc.v1 import planner_pb2 as pb  # noqa: E402
@@ -55,6 +58,7 @@ REPORT_EVERY_S = 0.05
 OPERATE_EVERY_S = 0.02
 CALL_TIMEOUT_S = 5.0
 ON_THE_WAY_S = 60.0
+Call = Callable[[], Awaitable[object]]
 
 
 @dataclass(slots=True)
@@ -64,10 +68,51 @@ class History:
     Attributes:
         counts: How often something was acknowledged, by its kind.
         breaches: A sentence for each acknowledgement that did not hold.
+        asked, acknowledged: Changes by action, job and the text of their audit record.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     breaches: list[str] = field(default_factory=list)
+    asked: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    acknowledged: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    async def change(self, register: "Register", value: float, record: tuple[str, str, str], call: Call) -> bool:
+        """Write a register by a call that leaves an audit record; whether it was acknowledged."""
+        self.asked[record] += 1
+        written = await register.write(value, call)
+        self.acknowledged[record] += written
+        return written
+
+    def check_audit(self, databases: Iterable[Path], repeated: Counter[tuple[str, ...]] | None = None) -> None:
+        """Compare the audit records with what was acknowledged, once nobody writes any more.
+
+        Args:
+            databases: With the records of each planner.
+            repeated: Calls that clients repeated, by action and job: records then count by these alone.
+        """
+        found: Counter[tuple[str, ...]] = Counter()
+        for database in databases:
+            connection = sqlite3.connect(database)
+            found.update(connection.execute("SELECT action, job, after FROM audit WHERE outcome = 'done'"))
+            connection.close()
+        asked, acknowledged = self.asked, self.acknowledged
+        if repeated is not None:
+            found, asked, acknowledged = (_by_job(one) for one in (found, asked, acknowledged))
+            asked.update(repeated)
+        actions = {key[0] for key in asked}
+        for key in sorted({*asked, *(key for key in found if key[0] in actions)}):
+            self.counts["audit records"] += found[key]
+            if not acknowledged[key] <= found[key] <= asked[key]:
+                said = f"{acknowledged[key]} of {asked[key]} were acknowledged"
+                self.breaches.append(f"{' '.join(key)}: {found[key]} audit records, {said}")
+
+
+def _by_job(changes: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
+    """Numbers by action and job."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for (action, job, *_), number in changes.items():
+        found[action, job] += number
+    return found
 
 
 @dataclass(slots=True)
@@ -223,17 +268,23 @@ async def operate(stub: PlannerStub, job: LivingJob, chance: random.Random, hist
             case 0 | 1:
                 slowdown = round(chance.uniform(1.0, 1.3), 6)
                 request = pb.SetTargetRequest(job_id=name, target=pb.Target(slowdown=slowdown))
-                written = await job.slowdown.write(slowdown, partial(stub.SetTarget, request, timeout=CALL_TIMEOUT_S))
+                call = partial(stub.SetTarget, request, timeout=CALL_TIMEOUT_S)
+                record = ("SetTarget", name, f"slowdown={slowdown!r}")
+                written = await history.change(job.slowdown, slowdown, record, call)
                 history.counts["targets"] += written
             case 2:
                 degree = round(chance.uniform(1.05, 1.5), 6)
                 straggler = pb.StragglerReport(id="kills", degree=degree, dp_rank=0)
                 report = pb.ReportStragglerRequest(job_id=name, straggler=straggler)
-                written = await job.degree.write(degree, partial(stub.ReportStraggler, report, timeout=CALL_TIMEOUT_S))
+                call = partial(stub.ReportStraggler, report, timeout=CALL_TIMEOUT_S)
+                record = ("ReportStraggler", name, f"straggler kills: dp_rank 0, degree {degree:g}")
+                written = await history.change(job.degree, degree, record, call)
                 history.counts["reports"] += written
             case _:
                 clear = pb.ClearStragglerRequest(job_id=name, id="kills")
-                written = await job.degree.write(0.0, partial(stub.ClearStraggler, clear, timeout=CALL_TIMEOUT_S))
+                call = partial(stub.ClearStraggler, clear, timeout=CALL_TIMEOUT_S)
+                record = ("ClearStraggler", name, "no straggler kills")
+                written = await history.change(job.degree, 0.0, record, call)
                 history.counts["reports cleared"] += written
 
 
@@ -299,6 +350,7 @@ async def campaign(num_kills: int, seed: int) -> bool:
             await job.end()
         with suppress(ProcessLookupError):
             await planner.end(signal.SIGTERM)
+        history.check_audit([Path(folder) / RIGHTS])
         log = planner.log()
         if "Traceback" in log:
             history.breaches.append("the planner's log has a traceback: " + log[log.index("Traceback") :][:2000])

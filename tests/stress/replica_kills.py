@@ -15,6 +15,8 @@ happens to the owner of a random job, at a random moment:
 
 Jobs, operators and what is checked of their acknowledgements are those of ``planner_kills.py``. Besides:
 
+- of a job's changes there are as many audit records on all replicas together as were acknowledged at least, and as many
+  as were asked for at most, those included that a client asked for again elsewhere;
 - a job's epochs, in the database, only grow, and each epoch has one owner;
 - how long it takes from a strike until each job of that replica has another owner, and from the start of a database
   that had crashed until each job has an owner that lives;
@@ -35,6 +37,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -55,6 +58,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 from measuring import conditions, print_table  # noqa: E402
 from planner_load import PlannerProcess  # noqa: E402
 
+from perseus_dist.planner.store.state_dir import RIGHTS  # noqa: E402
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, OWNER_KEY  # noqa: E402
 from perseus_dist.rpc.v1 import planner_pb2 as pb  # noqa: E402
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub  # noqa: E402
@@ -100,6 +104,7 @@ class ReplicaStub:
         self._addresses = addresses
         self._cleanup = cleanup
         self._stubs: dict[str, PlannerStub] = {}
+        self.repeated: Counter[tuple[str, ...]] = Counter()  # calls that may have been heeded before, by action and job
 
     def __getattr__(self, method: str) -> Any:
         return lambda request, timeout: self._call(method, request, timeout)
@@ -125,6 +130,7 @@ class ReplicaStub:
                     address, num_redirects = owner, num_redirects + 1
                 elif error.code() is grpc.StatusCode.UNAVAILABLE and others:
                     address = others.pop(0)
+                    self.repeated[method, str(getattr(request, "job_id", ""))] += 1
                 else:
                     raise
 
@@ -274,7 +280,8 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
             addresses = list(replicas.processes)
             for process in replicas.processes.values():
                 await process.start()
-            stub = cast("PlannerStub", ReplicaStub(addresses, cleanup))
+            calls = ReplicaStub(addresses, cleanup)
+            stub = cast("PlannerStub", calls)
             for strike in range(num_strikes):
                 while len(jobs) < NUM_JOBS or (strike % KILLS_PER_JOB == 0 and len(jobs) == NUM_JOBS):
                     chance.shuffle(addresses)
@@ -319,6 +326,7 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
                 await process.end(signal.SIGTERM)
                 if "Traceback" in (log := process.log()):
                     history.breaches.append("a log has a traceback: " + log[log.index("Traceback") :][:2000])
+            history.check_audit((process.folder / RIGHTS for process in replicas.processes.values()), calls.repeated)
     print(told)
     rows = [["jobs", str(num_started)], *([name, f"{number:,}"] for name, number in sorted(history.counts.items()))]
     if takeovers_s:

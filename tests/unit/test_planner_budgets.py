@@ -70,6 +70,15 @@ def test_a_cap_that_cannot_be_kept_is_said() -> None:
     assert "the cap of 100 W cannot be kept: 120 W are planned" in state.troubles[0]
     assert state.troubles[1] == "nothing is known of the power of d, which is not counted"
     assert state.measured_w is None
+    assert state.weighted_slowdown is not None
+    assert state.slowdown_bound is not None
+    assert state.weighted_slowdown >= state.slowdown_bound > 0
+    unlimited = share_budget(HALL, (None, ""), [demand("a")])
+    assert (unlimited.weighted_slowdown, unlimited.slowdown_bound) == (None, None)
+    fair = share_budget(
+        replace(HALL, objective="max-min", weights=(("a", 3.0),)), (140.0, ""), [demand("a"), demand("b")]
+    )
+    assert fair.weighted_slowdown == pytest.approx(3 * 0.1) == pytest.approx(fair.slowdown_bound)
     banded = share_budget(
         replace(HALL, watts=150.0, guard_band=0.3), (150.0, ""), [demand("a"), demand("b"), demand("c")]
     )

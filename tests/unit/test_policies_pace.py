@@ -11,7 +11,8 @@ from perseus_dist.errors import PlanningError
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.pace import Pace, Slot, constant_pace, pace
 from perseus_dist.policies.rolling import rolling_pace
-from perseus_dist.policies.signals import Piece, pieces_from, read_signal
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import pieces_from, read_signal
 from perseus_dist.policies.tariff import Tariff
 
 POINTS = OperatingPoints(
@@ -95,7 +96,11 @@ def test_no_forecast_makes_a_job_late(seed: int) -> None:
 
 
 def test_numbers_out_of_range_are_refused() -> None:
-    for slots, iterations in (([], 1.0), ([Slot(duration_s=1, price=1)], 0.0), ([Slot(duration_s=1, price=-1)], 1.0)):
+    for slots, iterations in (
+        ([], 1.0),
+        ([Slot(duration_s=1, price=1)], 0.0),
+        ([Slot(duration_s=1, price=float("nan"))], 1.0),
+    ):
         with pytest.raises(PlanningError, match="expected"):
             pace(POINTS, slots, iterations)
 
@@ -133,7 +138,34 @@ def test_signals_are_read_in_every_form(tmp_path: Path) -> None:
             }
         ]
     }
-    assert read(tmp_path, json.dumps(uk)) == (Piece(start=START, duration_s=1800, value=263, forecast=263),)
+    expected = Piece(start=START, duration_s=1800, value=263, forecast=263, is_actual=False)
+    assert read(tmp_path, json.dumps(uk)) == (expected,)
+    one = {"regionid": 13, "shortname": "London"}
+    regional = ({"data": {**one, **uk}}, {"data": [{**one, **uk}]})  # with a time, and without one
+    assert [read(tmp_path, json.dumps(document)) for document in regional] == [(expected,)] * 2
+
+
+def test_what_was_and_what_is_expected_are_one_signal(tmp_path: Path) -> None:
+    """As Electricity Maps gives both: where they overlap, the forecast stands beside the actual value."""
+
+    def hours(first: int, *values: int | None) -> list[dict[str, object]]:
+        return [
+            {"zone": "X", "carbonIntensity": value, "datetime": f"2026-11-23T0{first + number}:00:00.000Z"}
+            for number, value in enumerate(values)
+        ]
+
+    def values(document: object) -> list[tuple[float, float | None, bool]]:
+        pieces = read(tmp_path, json.dumps(document))
+        assert isinstance(pieces, tuple)
+        assert all(piece.duration_s == 3600 for piece in pieces)
+        return [(piece.value, piece.forecast, piece.is_actual) for piece in pieces]
+
+    both = {"zone": "X", "history": hours(0, 400, 410), "forecast": hours(1, 405, 420)}
+    assert values(both) == [(400, None, True), (410, 405, True), (420, 420, False)]
+    assert values({"zone": "X", "forecast": hours(0, 400, 410)}) == [(400, 400, False), (410, 410, False)]
+    assert values({"zone": "X", "data": hours(0, 400, 410)}) == [(400, None, True), (410, None, True)]
+    nulls = hours(0, None, 400, None, None, 410, None)
+    assert values({"history": nulls}) == [(400, None, True), (400, None, False), (400, None, False), (410, None, True)]
 
 
 def test_tariffs_know_months_hours_and_weekends(tmp_path: Path) -> None:
@@ -172,16 +204,38 @@ def test_tariffs_know_months_hours_and_weekends(tmp_path: Path) -> None:
             "expected the next value at 2026-11-23T00:30:00",
         ),
         ("{}", "saw none of items"),
-        ("[]", "saw none of items|indices"),
-        ('{"items": []}', "index"),
+        ("[]", "saw a list, expected an answer"),
+        ('{"items": []}', "saw no tariff in items"),
         ('{"data": [{"from": 3}]}', "fromisoformat"),
         (
             '{"data": [{"from": "2026-11-23T00:00Z", "to": "2026-11-23T01:00Z", "intensity": {"forecast": null}}]}',
-            "None",
+            "saw no value",
         ),
         ('{"data": [{"from": "2026-11-23T00:00Z", "to": "2026-11-23T01:00Z", "intensity": [5]}]}', "list"),
         ('{"items": [{"energyratestructure": [["free"]]}]}', "string indices|str"),
-        ('{"items": [{"energyratestructure": [[{"rate": "nan"}]]}]}', "no number or negative"),
+        ('{"items": [{"energyratestructure": [[{"rate": "nan"}]]}]}', "saw nan, expected a rate"),
+        (
+            json.dumps(
+                {
+                    "history": [
+                        {"carbonIntensity": None if 0 < hour < 5 else 7, "datetime": f"2026-11-23T0{hour}:00Z"}
+                        for hour in range(6)
+                    ]
+                }
+            ),
+            "saw null for 4 hours from 2026-11-23T01:00:00",
+        ),
+        ('{"history": [{"carbonIntensity": null, "datetime": "2026-11-23T00:00Z"}]}', "saw no value"),
+        ('{"history": [{"carbonIntensity": -1, "datetime": "2026-11-23T00:00Z"}]}', "carbonIntensity: saw -1"),
+        ('{"forecast": {"zone": "X"}}', "string indices"),
+        ('{"data": [{"from": "2026-11-23T00:00Z", "to": "2026-11-23T00:30Z", "regions": []}]}', "saw all regions"),
+        ('{"data": {"regionid": 1}}', "no 'data'"),
+        ('{"data": null}', "saw no list"),
+        ('{"data": []}', "saw no value"),
+        ('{"items": null}', "saw no tariff"),
+        ('{"items": [{"energyratestructure": [[{"unit": "kWh"}]]}]}', "no 'rate'"),
+        ('{"error": "Request unauthorized"}', "saw none of items"),
+        ("<html>\n<body>busy</body></html>", "saw columns <html>, expected timestamp"),
         ("{", "Expecting"),
     ],
 )
@@ -189,6 +243,39 @@ def test_what_is_no_signal_is_refused_in_a_line(tmp_path: Path, text: str, said:
     with pytest.raises(PlanningError, match=said) as refusal:
         read(tmp_path, text)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_mix_is_cheaper_where_prices_are_negative(seed: int) -> None:
+    """Against a linear programme in which a job goes on in all slots, or ends within the last one that it needs."""
+    from scipy.optimize import linprog
+
+    rng = random.Random(seed)
+    slots = [Slot(duration_s=900.0, price=rng.uniform(-1, 1)) for _ in range(rng.randint(1, 10))]
+    iterations = rng.uniform(0.55, 0.99) * 900.0 * len(slots)
+    ends = []
+    for end in range(1, len(slots) + 1):
+        used, width = slots[:end], len(POINTS.times_s)
+        cost = [*(power_w * slot.price for slot in used for power_w in POINTS.powers_w), 0.0]
+        done = [*(1 / time_s for _ in used for time_s in POINTS.times_s), 0.0]
+        whole = [[float(min(at // width, end - 1) == row) for at in range(len(cost))] for row in range(end)]
+        solved = linprog(cost, A_eq=[done, *whole], b_eq=[iterations, *(slot.duration_s for slot in used)])
+        ends += [solved.fun] if solved.success else []
+    found = pace(POINTS, slots, iterations)
+    assert found.iterations == pytest.approx(iterations)
+    assert found.cost == pytest.approx(min(ends), rel=1e-9, abs=1e-6)
+    points = [one.point for slot, gone in zip(slots, found.stretches, strict=True) for one in gone if slot.price < 0]
+    assert set(points) <= {0, len(POINTS.times_s) - 1}
+
+
+def test_rates_below_nothing_are_read(tmp_path: Path) -> None:
+    rows = "timestamp,duration,value\n2026-11-23T00:00:00+00:00,30,-5.5\n"
+    assert read(tmp_path, rows) == (Piece(start=START, duration_s=1800, value=-5.5),)
+    item = {"name": "n", "energyratestructure": [[{"rate": 0.01, "adj": -0.03}]]}
+    schedules = {"energyweekdayschedule": [[0] * 24] * 12, "energyweekendschedule": [[0] * 24] * 12}
+    tariff = read(tmp_path, json.dumps({"items": [{**item, **schedules}]}))
+    assert isinstance(tariff, Tariff)
+    assert tariff.rate(START) == pytest.approx(-0.02)
 
 
 def test_a_stretch_of_a_signal_is_cut_at_its_ends() -> None:

@@ -16,7 +16,8 @@ from perseus_dist.planner.lifecycle.lifecycle import new_job
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.outlook import MAX_SLOTS, outlook, price_at
 from perseus_dist.policies.pace import Slot, constant_pace, pace
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import JOULES_PER_KWH
 
 BEGIN = datetime(2026, 11, 24, tzinfo=UTC)
 DEADLINE_S = BEGIN.timestamp() + 86_400.0

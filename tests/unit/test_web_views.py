@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_planner_budgets import HALL, demand
+from test_planner_budgets import HALL, PEAK, demand
 
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import GpuSample
@@ -172,6 +172,12 @@ def test_a_budget_is_drawn_where_its_power_is_known() -> None:
     assert [line.count(",") for line in chart["measured"]] == [2, 1]
     assert chart["cap"][0].split()[-1] == "624,43.3", "at the right, 180 of 1.08 x 200 W up"
     assert [text for _, text in chart["y_ticks"]] == ["0", "50", "100", "150", "200"]
+    assert document["slowdown"] == pytest.approx((10.0, 10.0)), "one of the two gives 20 W"
+    later = (replace(PEAK, start_s=1e9 + 60, end_s=1e9 + 120), replace(PEAK, name="next", start_s=1e9 + 180, end_s=2e9))
+    assert budget_document(state, history.of("hall"), {"a"}, later)["load_targets"] == [
+        ("peak", 180.0, "2001-09-09 01:47 UTC", "2001-09-09 01:48 UTC", False),
+        ("next", 180.0, "2001-09-09 01:49 UTC", "2033-05-18 03:33 UTC", False),
+    ]
     history.add([], 1e9 + 5)
     assert history.of("hall") == []
     assert budget_document(state, history.of("hall"), {"a"})["chart"] is None

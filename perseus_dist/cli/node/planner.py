@@ -102,7 +102,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=Path,
         metavar="DIR",
         help="folder of prices and carbon intensities, in files that 'perseus-dist policy price' names; read again "
-        "when they change",
+        "when they change; one in .toml names a provider, which is asked again and again",
     )
     add_log_option(parser)
     parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")

@@ -7,8 +7,8 @@ from typing import Any
 
 from perseus_dist.cli.jobs.policies.budgets import add_budget_actions
 from perseus_dist.cli.moment_option import moment
-from perseus_dist.cli.number_options import real
-from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
+from perseus_dist.cli.number_options import real, watts
+from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of, members_of
 from perseus_dist.cli.planning.policy_simulate import add_simulate
 from perseus_dist.cli.planning.price_options import add_work_options, expected_prices, pieces_of, slots_of
 from perseus_dist.library.tables import format_table
@@ -32,9 +32,9 @@ example:
 The cheapest way to so many iterations in so many hours: slower where energy is dear, faster where it is cheap. Beside
 it full speed, and the constant pace that finishes at the same time. With --forecast the way is planned anew in each
 slot by the forecasts of the file, and what it then cost is shown as well. A signal is CSV (timestamp,duration,value
-and forecast or hist; minutes, per kWh), or the JSON of Electricity Maps, UK Carbon Intensity or OpenEI's tariffs.
+and forecast or hist; minutes, per kWh), the JSON of Electricity Maps, UK Carbon Intensity or OpenEI's tariffs, or a
+file in .toml that says which provider to ask.
 """
-_MAX_WATTS = 1e12
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -57,7 +57,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     share.add_argument("jobs", nargs="+", type=job_text, metavar="JOB", help=JOB_HELP)
     share.add_argument(
-        "--watts", type=real(1e-3, _MAX_WATTS, "a power in watts"), required=True, metavar="W", help="that all may draw"
+        "--watts",
+        type=watts,
+        required=True,
+        metavar="W",
+        help="that all may draw",
     )
     share.add_argument(
         "--objective", choices=[*Objective], default=Objective.TOTAL, help="what is least (default: %(default)s)"
@@ -92,7 +96,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _run_share(args: argparse.Namespace) -> int:
-    members = [member_of(job) for job in args.jobs]
+    members = members_of(args.jobs)
     shares = share_power(members, args.watts, objective=args.objective, guard_band=args.guard_band)
     rows = [
         {
@@ -177,5 +181,5 @@ def _row(name: str, way: Pace, constant: Pace) -> dict[str, str | float]:
         "hours": way.finish_s / 3600,
         "energy_kwh": way.energy_j / JOULES_PER_KWH,
         "cost": way.cost,
-        "cost_percent": 100 * (way.cost / constant.cost - 1) if constant.cost else 0.0,
+        "cost_percent": 100 * (way.cost - constant.cost) / abs(constant.cost) if constant.cost else 0.0,
     }

@@ -1,9 +1,11 @@
 """Jobs of ``perseus-dist policy``: saved frontiers, with what a policy must know of each besides."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perseus_dist.errors import PlanningError
 from perseus_dist.number_text import read_real, read_whole
 from perseus_dist.planning.frontier.frontier_file import load_frontier
 from perseus_dist.policies.operating_points import OperatingPoints
@@ -66,6 +68,18 @@ def _number(name: str, text: str, low: float, high: float, *, is_whole: bool = F
         kind = "a whole number" if is_whole else "a number"
         expected = f"{kind} from {low:g} to {high:g}"
         raise argparse.ArgumentTypeError(f"{name}: saw {text!r}, expected {expected}") from None
+
+
+def members_of(jobs: Sequence[JobText]) -> list[Member]:
+    """All jobs of a policy, with their operating points.
+
+    Raises:
+        PlanningError: Two have the same name, or there is no frontier in a file.
+    """
+    names = [job.name for job in jobs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise PlanningError(f"saw two jobs {twice}, expected each name once: give names, as in {twice},name=llama")
+    return [member_of(job) for job in jobs]
 
 
 def member_of(job: JobText) -> Member:

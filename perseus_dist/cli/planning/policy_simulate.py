@@ -3,17 +3,19 @@
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from perseus_dist.cli.jobs.policies.load_target_file import MAX_WATTS, read_load_targets
+from perseus_dist.cli.jobs.policies.load_target_file import read_load_targets
 from perseus_dist.cli.moment_option import moment
-from perseus_dist.cli.number_options import real
-from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, member_of
+from perseus_dist.cli.number_options import real, watts
+from perseus_dist.cli.planning.policy_jobs import JOB_HELP, job_text, members_of
 from perseus_dist.cli.planning.price_options import add_work_options, expected_prices, pieces_of, slots_of
 from perseus_dist.errors import PlanningError
 from perseus_dist.library.tables import format_table
+from perseus_dist.policies.forecast_error import forecast_error
 from perseus_dist.policies.pace import Slot
 from perseus_dist.policies.signals import JOULES_PER_KWH
 from perseus_dist.policies.what_if import Cap, Outcome, Work, always_fastest, constant_paces, follow_policies
@@ -44,7 +46,10 @@ def add_simulate(actions: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument("--signal", type=Path, metavar="FILE", help="prices or carbon intensities to follow")
     parser.add_argument("--forecast", action="store_true", help="go by the signal's forecasts, and pay its values")
     parser.add_argument(
-        "--watts", type=real(1e-3, MAX_WATTS, "a power in watts"), metavar="W", help="that all may draw at any time"
+        "--watts",
+        type=watts,
+        metavar="W",
+        help="that all may draw at any time",
     )
     parser.add_argument("--load-targets", type=Path, metavar="FILE", help="caps between two moments")
     parser.add_argument(
@@ -78,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
         raise PlanningError("saw no policy, expected --signal, --watts or --load-targets")
     if args.forecast and args.signal is None:
         raise PlanningError("--forecast: saw no --signal, expected one with forecasts")
-    works = [Work(member=member_of(job), iterations=args.iterations) for job in args.jobs]
+    works = [Work(member=member, iterations=args.iterations) for member in members_of(args.jobs)]
     targets = read_load_targets(args.load_targets) if args.load_targets is not None else []
     start = args.start
     if start is None and args.signal is None and targets:
@@ -109,17 +114,21 @@ def _run(args: argparse.Namespace) -> int:
         "policies": policies,
     }
     is_kept = policies.finish_s is not None and not policies.over_s
+    error = forecast_error(pieces)
     if args.json:
         document: dict[str, Any] = {
             "start": start.isoformat() if start is not None else None,
             "hours": args.hours,
             "ways": [_way_row(name, way, ways["constant"], is_priced=bool(pieces)) for name, way in ways.items()],
             "jobs": _job_rows(works, policies, is_priced=bool(pieces)),
+            "forecast_error": None if error is None else asdict(error),
             "is_kept": is_kept,
         }
         print(json.dumps(document))
         return 0 if is_kept else 1
     _print(works, ways, is_priced=bool(pieces), has_caps=bool(caps))
+    if error is not None:
+        print(error.text)
     for work, job in zip(works, policies.jobs, strict=True):
         if job.finish_s is None:
             print(f"{job.name}: {job.done:,.0f} of {work.iterations:,.0f} iterations are done in {args.hours:g} hours")
@@ -130,7 +139,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _way_row(name: str, way: Outcome, constant: Outcome, *, is_priced: bool) -> dict[str, Any]:
-    cost_percent = 100 * (way.cost / constant.cost - 1) if constant.cost else 0.0
+    cost_percent = 100 * (way.cost - constant.cost) / abs(constant.cost) if constant.cost else 0.0
     return {
         "way": name,
         "hours": None if way.finish_s is None else way.finish_s / 3600,

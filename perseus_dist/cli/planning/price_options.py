@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from perseus_dist.cli.number_options import real
 from perseus_dist.errors import PlanningError
 from perseus_dist.policies.pace import Slot
-from perseus_dist.policies.signals import JOULES_PER_KWH, Piece, pieces_from, read_signal
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.signals import JOULES_PER_KWH, pieces_from, read_signal
 
 _MAX_HOURS = 24 * 366
 _MAX_ITERATIONS = 1e12
@@ -16,14 +17,14 @@ def add_work_options(parser: argparse.ArgumentParser, iterations_help: str) -> N
     """Add ``--iterations`` and ``--hours``, which are required."""
     parser.add_argument(
         "--iterations",
-        type=real(1e-3, _MAX_ITERATIONS, "a number of iterations"),
+        type=real(1e-3, _MAX_ITERATIONS, f"a number of iterations from 0.001 to {_MAX_ITERATIONS:g}"),
         required=True,
         metavar="N",
         help=iterations_help,
     )
     parser.add_argument(
         "--hours",
-        type=real(1e-3, _MAX_HOURS, f"hours, at most {_MAX_HOURS}"),
+        type=real(1e-3, _MAX_HOURS, f"hours from 0.001 to {_MAX_HOURS}"),
         required=True,
         metavar="H",
         help="in which",

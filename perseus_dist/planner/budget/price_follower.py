@@ -15,7 +15,7 @@ from perseus_dist.planner.job.job import Job
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.outlook import outlook, price_at
 from perseus_dist.policies.pace import pace
-from perseus_dist.policies.signals import Piece
+from perseus_dist.policies.signal_text import Piece
 from perseus_dist.policies.tariff import Tariff
 from perseus_dist.policies.water_filling import lower_hull
 
@@ -38,8 +38,8 @@ class Signal:
     """A signal as it was last read.
 
     Attributes:
-        content: Pieces or a tariff; None where the file cannot be used.
-        trouble: Why not, in a clause; empty otherwise.
+        content: Pieces or a tariff; None where the file cannot be used, or its provider's last answer is stale.
+        trouble: Why not, or why it is not the newest, in a clause; empty otherwise.
         version: Another one wherever the content is.
     """
 

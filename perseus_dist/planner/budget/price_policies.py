@@ -12,6 +12,9 @@ from perseus_dist.planner.budget.demand import demand_of
 from perseus_dist.planner.budget.price_follower import PricedJob, PriceFollower, Signal
 from perseus_dist.planner.job.facts import Fact, PricePolicySet, PriceProgress
 from perseus_dist.planner.job.job import Job
+from perseus_dist.policies.forecast_error import ForecastError, forecast_error
+from perseus_dist.policies.signal_text import Piece
+from perseus_dist.policies.tariff import Tariff
 
 _PLANS_AT_ONCE = 2  # of up to 0.2 s each, during which a planner does nothing else
 KEPT_S = 86_400.0
@@ -24,13 +27,22 @@ class PriceState:
 
     Attributes:
         policy: As it was set.
-        trouble: Why its signal cannot be followed, in a clause; empty where it can.
+        trouble: Why its signal cannot be followed, or is not the newest, in a clause; empty where neither is so.
         jobs: In the policy's order.
+        content: Of its signal, where there is one.
+        now: With its offset from UTC.
     """
 
     policy: PricePolicySet
     trouble: str
     jobs: tuple[PricedJob, ...]
+    content: tuple[Piece, ...] | Tariff | None = None
+    now: datetime | None = None
+
+    @property
+    def forecast_error(self) -> ForecastError | None:
+        """Of the signal's forecasts until now; None where it is not known."""
+        return forecast_error(self.content, self.now)
 
     @property
     def is_kept(self) -> bool:
@@ -138,7 +150,9 @@ class PricePolicies:
                 if not priced.is_over:
                     paces[job_id] = name, priced.pace
                 found.append(priced)
-            states.append(PriceState(policy=policy, trouble=signal.trouble, jobs=tuple(found)))
+            states.append(
+                PriceState(policy=policy, trouble=signal.trouble, jobs=tuple(found), content=signal.content, now=now)
+            )
         self.states = tuple(states)
         return PriceEvaluation(paces=paces, facts=tuple(stored), ended=ended, sentences=self._sentences())
 

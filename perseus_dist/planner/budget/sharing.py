@@ -59,6 +59,7 @@ class BudgetState:
         shares: Of the jobs that it covers, by name.
         least_w: [W] that they draw at their slowest.
         unknown: Jobs that it covers whose power nothing is known of, and which are not counted.
+        slowdown_bound: Of the weighted slowdown, below which no choice of plans within the cap is; None without one.
     """
 
     budget: BudgetSet
@@ -67,6 +68,15 @@ class BudgetState:
     shares: tuple[Share, ...]
     least_w: float
     unknown: tuple[str, ...]
+    slowdown_bound: float | None = None
+
+    @property
+    def weighted_slowdown(self) -> float | None:
+        """The sum of the jobs' weighted slowdowns, or the largest, as the objective says; None without a cap."""
+        if self.slowdown_bound is None:
+            return None
+        found = [share.weight * max(0.0, share.demand.points.slowdown(share.point)) for share in self.shares]
+        return max(found) if self.budget.objective == Objective.MAX_MIN else sum(found)
 
     @property
     def job_ids(self) -> tuple[str, ...]:
@@ -171,6 +181,7 @@ def share_budget(
     ]
     cap_w, load_target = cap
     least_w = 0.0
+    slowdown_bound: float | None = None
     points: Sequence[int] = [0] * len(shares)
     if members and cap_w is not None:
         shared = share_power(
@@ -180,7 +191,7 @@ def share_budget(
             guard_band=budget.guard_band,
             exchanges_up_to=_MAX_EXCHANGING,
         )
-        points, least_w = shared.points, shared.least_power_w
+        points, least_w, slowdown_bound = shared.points, shared.least_power_w, shared.cost_bound
         kept = [_kept_point(share, point) for share, point in zip(shares, points, strict=True)]
         kept_w = sum(share.demand.points.powers_w[point] for share, point in zip(shares, kept, strict=True))
         if kept_w <= cap_w * (1 - budget.guard_band):
@@ -192,6 +203,7 @@ def share_budget(
         shares=tuple(replace(share, point=point) for share, point in zip(shares, points, strict=True)),
         least_w=least_w,
         unknown=tuple(job_id for job_id in unknown if covers(budget.jobs, job_id)),
+        slowdown_bound=slowdown_bound,
     )
 
 

@@ -72,9 +72,9 @@ class Prices:
         return self._policies.of_job(job_id)
 
     async def read(self, name: str) -> Signal:
-        """A signal, as its file is now."""
+        """A signal, as its file is now, or as its provider answers."""
         async with self._reading:
-            await asyncio.to_thread(self._files.refresh, self._policies.signals | {name})
+            await asyncio.to_thread(self._files.refresh, self._policies.signals | {name}, name)
             return self._files.signals[name]
 
     def set(self, policy: PricePolicySet) -> "asyncio.Future[None]":

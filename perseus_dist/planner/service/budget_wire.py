@@ -96,6 +96,9 @@ def price_state_to_wire(
         ),
         trouble=state.trouble,
         jobs=[_priced_to_wire(job, paces.get(job.job_id)) for job in state.jobs if job.job_id in shown],
+        forecast_error=None
+        if (error := state.forecast_error) is None
+        else pb.ForecastError(mean_kwh=error.mean_kwh, percent=error.percent, hours=error.hours),
     )
 
 
@@ -153,6 +156,8 @@ def state_to_wire(state: BudgetState, shown: Collection[str], load_targets: Iter
             )
             for target in load_targets
         ],
+        weighted_slowdown=state.weighted_slowdown,
+        weighted_slowdown_bound=state.slowdown_bound,
     )
 
 
@@ -173,6 +178,9 @@ def _share_to_wire(share: Share) -> pb.BudgetShare:
 def _check_patterns(check: Checker, field: str, patterns: Collection[str]) -> None:
     if len(patterns) > MAX_PATTERNS:
         check.violated(field, f"{len(patterns)} patterns", f"up to {MAX_PATTERNS}")
-    for index, pattern in enumerate([*patterns][:MAX_PATTERNS]):
+        return
+    if twice := next((pattern for pattern in patterns if [*patterns].count(pattern) > 1), None):
+        check.violated(field, f"{twice} twice", "each once")
+    for index, pattern in enumerate(patterns):
         if _PATTERN.fullmatch(pattern) is None:
             check.violated(f"{field}[{index}]", pattern, "a job's name, with * and ? as wildcards")

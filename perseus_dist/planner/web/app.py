@@ -163,7 +163,12 @@ class Page:
         visible = {*jobs}
         budgets = self._jobs.budgets
         shown = [
-            budget_document(state, budgets.history.of(state.budget.name), visible)
+            budget_document(
+                state,
+                budgets.history.of(state.budget.name),
+                visible,
+                budgets.load_targets(state.budget.name),
+            )
             for state in budgets.seen_by(visitor.caller, visible)
         ]
         slowing = {job_id: job.chosen_pace.budget for job_id, job in jobs.items() if job.chosen_pace is not None}

@@ -977,7 +977,7 @@ class BudgetShare(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., planned_w: _Optional[float] = ..., full_w: _Optional[float] = ..., measured_w: _Optional[float] = ..., slowdown: _Optional[float] = ..., is_paced: bool = ..., reason: _Optional[str] = ..., holds_probes: bool = ...) -> None: ...
 
 class BudgetStatus(_message.Message):
-    __slots__ = ("budget", "cap_w", "load_target", "planned_w", "measured_w", "least_w", "is_met", "troubles", "shares", "load_targets")
+    __slots__ = ("budget", "cap_w", "load_target", "planned_w", "measured_w", "least_w", "is_met", "troubles", "shares", "load_targets", "weighted_slowdown", "weighted_slowdown_bound")
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     CAP_W_FIELD_NUMBER: _ClassVar[int]
     LOAD_TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -988,6 +988,8 @@ class BudgetStatus(_message.Message):
     TROUBLES_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
     LOAD_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTED_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTED_SLOWDOWN_BOUND_FIELD_NUMBER: _ClassVar[int]
     budget: Budget
     cap_w: float
     load_target: str
@@ -998,7 +1000,19 @@ class BudgetStatus(_message.Message):
     troubles: _containers.RepeatedScalarFieldContainer[str]
     shares: _containers.RepeatedCompositeFieldContainer[BudgetShare]
     load_targets: _containers.RepeatedCompositeFieldContainer[LoadTarget]
-    def __init__(self, budget: _Optional[_Union[Budget, _Mapping]] = ..., cap_w: _Optional[float] = ..., load_target: _Optional[str] = ..., planned_w: _Optional[float] = ..., measured_w: _Optional[float] = ..., least_w: _Optional[float] = ..., is_met: bool = ..., troubles: _Optional[_Iterable[str]] = ..., shares: _Optional[_Iterable[_Union[BudgetShare, _Mapping]]] = ..., load_targets: _Optional[_Iterable[_Union[LoadTarget, _Mapping]]] = ...) -> None: ...
+    weighted_slowdown: float
+    weighted_slowdown_bound: float
+    def __init__(self, budget: _Optional[_Union[Budget, _Mapping]] = ..., cap_w: _Optional[float] = ..., load_target: _Optional[str] = ..., planned_w: _Optional[float] = ..., measured_w: _Optional[float] = ..., least_w: _Optional[float] = ..., is_met: bool = ..., troubles: _Optional[_Iterable[str]] = ..., shares: _Optional[_Iterable[_Union[BudgetShare, _Mapping]]] = ..., load_targets: _Optional[_Iterable[_Union[LoadTarget, _Mapping]]] = ..., weighted_slowdown: _Optional[float] = ..., weighted_slowdown_bound: _Optional[float] = ...) -> None: ...
+
+class ForecastError(_message.Message):
+    __slots__ = ("mean_kwh", "percent", "hours")
+    MEAN_KWH_FIELD_NUMBER: _ClassVar[int]
+    PERCENT_FIELD_NUMBER: _ClassVar[int]
+    HOURS_FIELD_NUMBER: _ClassVar[int]
+    mean_kwh: float
+    percent: float
+    hours: float
+    def __init__(self, mean_kwh: _Optional[float] = ..., percent: _Optional[float] = ..., hours: _Optional[float] = ...) -> None: ...
 
 class GetPolicyRequest(_message.Message):
     __slots__ = ()
@@ -1077,14 +1091,16 @@ class PricedJob(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., iterations_done: _Optional[float] = ..., slowdown: _Optional[float] = ..., is_paced: bool = ..., price_kwh: _Optional[float] = ..., finish_s: _Optional[float] = ..., is_on_time: bool = ..., is_over: bool = ..., reason: _Optional[str] = ..., budget: _Optional[str] = ...) -> None: ...
 
 class PriceStatus(_message.Message):
-    __slots__ = ("policy", "trouble", "jobs")
+    __slots__ = ("policy", "trouble", "jobs", "forecast_error")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     policy: PricePolicy
     trouble: str
     jobs: _containers.RepeatedCompositeFieldContainer[PricedJob]
-    def __init__(self, policy: _Optional[_Union[PricePolicy, _Mapping]] = ..., trouble: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[PricedJob, _Mapping]]] = ...) -> None: ...
+    forecast_error: ForecastError
+    def __init__(self, policy: _Optional[_Union[PricePolicy, _Mapping]] = ..., trouble: _Optional[str] = ..., jobs: _Optional[_Iterable[_Union[PricedJob, _Mapping]]] = ..., forecast_error: _Optional[_Union[ForecastError, _Mapping]] = ...) -> None: ...
 
 class SetPricePolicyRequest(_message.Message):
     __slots__ = ("policy",)

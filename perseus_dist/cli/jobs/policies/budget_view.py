@@ -34,6 +34,10 @@ def budget_document(status: "pb.BudgetStatus") -> dict[str, Any]:
         "planned_w": status.planned_w,
         "measured_w": status.measured_w or None,
         "least_w": status.least_w or None,
+        "weighted_slowdown": status.weighted_slowdown if status.HasField("weighted_slowdown") else None,
+        "weighted_slowdown_bound": status.weighted_slowdown_bound
+        if status.HasField("weighted_slowdown_bound")
+        else None,
         "is_met": status.is_met,
         "troubles": list(status.troubles),
         "shares": [_share(share) for share in status.shares],
@@ -58,7 +62,7 @@ def format_budgets(budgets: "Sequence[pb.BudgetStatus]") -> str:
     for status in budgets:
         text = f"{_head(status)}\n"
         if status.shares:
-            text += format_table(_COLUMNS, [_row(share) for share in status.shares])
+            text += format_table(_COLUMNS, [_row(share) for share in status.shares]) + _certificate(status)
         texts.append(text + "".join(f"{trouble}\n" for trouble in status.troubles) + _load_targets(status))
     return "\n".join(texts)
 
@@ -70,6 +74,14 @@ def _head(status: "pb.BudgetStatus") -> str:
     band = f", guard band {100 * status.budget.guard_band:g} %" if status.budget.guard_band else ""
     measured = f"{status.measured_w:,.0f} W" if status.measured_w else "unknown"
     return f"{status.budget.name} ({jobs}): {cap}{by}{band}; {status.planned_w:,.0f} W planned, {measured} measured"
+
+
+def _certificate(status: "pb.BudgetStatus") -> str:
+    """The slowdown that is least, beside its bound; empty without a cap."""
+    if not status.HasField("weighted_slowdown"):
+        return ""
+    what = "largest weighted slowdown" if status.budget.objective == "max-min" else "sum of weighted slowdowns"
+    return f"{what} {100 * status.weighted_slowdown:.3f} %, at best {100 * status.weighted_slowdown_bound:.3f} %\n"
 
 
 def _load_targets(status: "pb.BudgetStatus") -> str:

@@ -17,10 +17,10 @@ from perseus_dist.cli.jobs.planner_client import (
     planner_calls,
 )
 from perseus_dist.cli.jobs.policies.budget_view import budget_document, format_budgets
-from perseus_dist.cli.jobs.policies.load_target_file import MAX_WATTS, LoadTargetRow, read_load_targets
+from perseus_dist.cli.jobs.policies.load_target_file import LoadTargetRow, read_load_targets
 from perseus_dist.cli.jobs.policies.price_view import format_prices, price_document
 from perseus_dist.cli.moment_option import moment
-from perseus_dist.cli.number_options import real, whole
+from perseus_dist.cli.number_options import real, watts, whole
 from perseus_dist.errors import PerseusError
 from perseus_dist.number_text import read_real
 
@@ -153,7 +153,7 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
     price.add_argument(
         "--iterations",
         required=True,
-        type=whole(1, 10**12, "a number of iterations"),
+        type=whole(1, 10**12, "a number of iterations from 1 to 1000000000000"),
         metavar="N",
         help="that each of the jobs is to do from now until the deadline",
     )
@@ -282,7 +282,7 @@ def _load_targets(args: argparse.Namespace) -> list[LoadTargetRow]:
 
 
 def _add_watts(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--watts", type=real(1e-3, MAX_WATTS, "a power in watts"), metavar="W", help=text)
+    parser.add_argument("--watts", type=watts, metavar="W", help=text)
 
 
 def _pattern(text: str) -> str:

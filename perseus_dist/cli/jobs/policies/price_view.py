@@ -27,6 +27,13 @@ def price_document(status: "pb.PriceStatus") -> dict[str, Any]:
         "deadline_s": policy.deadline_s,
         "iterations": policy.iterations,
         "trouble": status.trouble or None,
+        "forecast_error": {
+            "mean_kwh": status.forecast_error.mean_kwh,
+            "percent": status.forecast_error.percent,
+            "hours": status.forecast_error.hours,
+        }
+        if status.HasField("forecast_error")
+        else None,
         "jobs": [
             {
                 "job": job.job_id,
@@ -56,8 +63,18 @@ def format_prices(prices: "Sequence[pb.PriceStatus]") -> str:
             f"{policy.name}: {policy.iterations:,} iterations by {_local(policy.deadline_s)}, signal {policy.signal}\n"
         )
         table = format_table(_COLUMNS, [_row(job) for job in status.jobs]) if status.jobs else ""
-        texts.append(head + table + (f"{status.trouble}\n" if status.trouble else ""))
+        trouble = f"{status.trouble}\n" if status.trouble else ""
+        texts.append(head + table + _forecast_error(status) + trouble)
     return "\n".join(texts)
+
+
+def _forecast_error(status: "pb.PriceStatus") -> str:
+    from perseus_dist.policies.forecast_error import ForecastError
+
+    error = status.forecast_error
+    if not status.HasField("forecast_error"):
+        return ""
+    return f"{ForecastError(mean_kwh=error.mean_kwh, percent=error.percent, hours=error.hours).text}\n"
 
 
 def _row(job: "pb.PricedJob") -> dict[str, Any]:

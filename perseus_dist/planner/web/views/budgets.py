@@ -8,7 +8,9 @@ from perseus_dist.planner.budget.history import PowerSample
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState
+from perseus_dist.planner.job.facts import LoadTargetSet
 from perseus_dist.planner.web.views.frontier_chart import ticks
+from perseus_dist.policies.power_budget import Objective
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 40
@@ -16,13 +18,19 @@ _LEAST_SPAN_S = 60.0
 _HEADROOM = 1.08
 
 
-def budget_document(state: BudgetState, samples: Sequence[PowerSample], visible: Collection[str]) -> dict[str, Any]:
+def budget_document(
+    state: BudgetState,
+    samples: Sequence[PowerSample],
+    visible: Collection[str],
+    load_targets: Iterable[LoadTargetSet] = (),
+) -> dict[str, Any]:
     """A budget, for the template.
 
     Args:
         state: Of the budget.
         samples: Of its power, oldest first.
         visible: Names of the jobs that the caller may see.
+        load_targets: Of the budget, in force and to come, in the order of their begins.
     """
     hidden = [job_id for job_id in state.job_ids if job_id not in visible]
     return {
@@ -35,6 +43,14 @@ def budget_document(state: BudgetState, samples: Sequence[PowerSample], visible:
         "troubles": [one for one in state.troubles if not any(job_id in one for job_id in hidden)],
         "shares": [share for share in state.shares if share.demand.job_id in visible],
         "num_hidden": len(hidden),
+        "slowdown": None
+        if state.weighted_slowdown is None or state.slowdown_bound is None
+        else (100 * state.weighted_slowdown, 100 * state.slowdown_bound),
+        "is_largest": state.budget.objective == Objective.MAX_MIN,
+        "load_targets": [
+            (target.name, target.watts, _minute(target.start_s), _minute(target.end_s), target.best_effort)
+            for target in load_targets
+        ],
         "chart": _chart(samples),
     }
 
@@ -54,6 +70,7 @@ def price_document(state: PriceState, visible: Collection[str], budgets: Mapping
         "deadline": _minute(state.policy.deadline_s),
         "iterations": state.policy.iterations,
         "trouble": state.trouble,
+        "forecast_error": error.text if (error := state.forecast_error) is not None else "",
         "jobs": [
             (job, _minute(job.finish_s) if job.finish_s else "", _why(job, budgets.get(job.job_id, ""))) for job in jobs
         ],
