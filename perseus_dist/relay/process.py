@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +57,12 @@ class RelayConfig:
     tls: ClientTls | None = None
 
 
-async def run_relay(config: RelayConfig) -> None:
+async def run_relay(config: RelayConfig, on_serving: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT.
+
+    Args:
+        config: How.
+        on_serving: Called once it listens.
 
     Raises:
         RelayError: The socket cannot be listened on.
@@ -73,6 +78,7 @@ async def run_relay(config: RelayConfig) -> None:
     running = {asyncio.create_task(uplink.run()) for uplink in uplinks.values()}
     stopping = asyncio.create_task(asked.wait())
     systemd.notify("READY=1")
+    on_serving()
     _log.info("agents of this node come in at %s", config.socket_path)
     await asyncio.wait({*running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     systemd.notify("STOPPING=1")

@@ -103,6 +103,10 @@ def test_a_budget_from_its_begin_to_its_end(tmp_path: Path, capsys: pytest.Captu
                 changes = [action for action in actions if "Budget" in action or "LoadTarget" in action]
                 changed = ["SetBudget", "SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget"]
                 assert changes == changed
+                of_job = {job: command("audit", "--json", "--job", job)[1] for job in ("llama-1", "other")}
+                seen = [json.loads(line)["action"] for line in of_job["llama-1"].splitlines()]
+                assert [action for action in seen if action != "StartJob"] == changed
+                assert of_job["other"] == ""
 
 
 def prices(now: datetime, *values: float) -> str:

@@ -36,8 +36,8 @@ SURFACE = {
     "policy price": f"name --job --signal --deadline --iterations --json {PLANNER}",
     "planner": f"--bind --state-dir --store --store-password-file --advertise {SERVER_TLS} --insecure --metrics "
     "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --signals "
-    "--log-format --address-file --embedded --cache --job --share",
-    "planning-worker": "--store --store-password-file --workers --log-format",
+    "--log-format --json --address-file --embedded --cache --job --share",
+    "planning-worker": "--store --store-password-file --workers --log-format --json",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",
     "state check": "file --state-dir --json",
@@ -51,8 +51,8 @@ SURFACE = {
     "token list": f"--json {PLANNER}",
     "token revoke": f"name --json {PLANNER}",
     "audit": f"--since --job --json {PLANNER}",
-    "clockd": "--socket --group --lease-s --min-mhz --max-mhz --log-format --lease-dir",
-    "node-relay": "--planner --socket --group --tls --tls-ca --tls-cert --tls-key --log-format",
+    "clockd": "--socket --group --lease-s --min-mhz --max-mhz --log-format --json --lease-dir",
+    "node-relay": "--planner --socket --group --tls --tls-ca --tls-cert --tls-key --log-format --json",
     "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": f"--json --metrics {PLANNER}",
     "health": "--planner --clockd --timeout-s --json --tls --tls-ca --tls-cert --tls-key --tls-server-name",
@@ -94,7 +94,16 @@ def test_commands_and_options() -> None:
     assert surface == {name: options.split() for name, options in SURFACE.items()}
 
 
-WITH_EXAMPLES = ["straggler", "token", *(name for name in SURFACE if name != "agent")]  # which only the hook can start
+# The agent speaks to its trainer's hook alone, and a completion is a shell's text.
+WITHOUT_JSON = ["agent", "completion"]
+
+
+def test_every_command_prints_json_on_request() -> None:
+    without = [name for name, parser in COMMANDS.items() if "--json" not in parser._option_string_actions]
+    assert without == WITHOUT_JSON
+
+
+WITH_EXAMPLES = ["straggler", "token", *(name for name in COMMANDS if name != "agent")]  # which only the hook can start
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

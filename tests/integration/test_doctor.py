@@ -3,12 +3,14 @@
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from perseus_dist.device.inspection.slurm import judge_slurm_settings
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.device.lease.file import LeaseFile
 from perseus_dist.device.opening import open_clock_control
+from perseus_dist.planner.access.access import Access
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -243,6 +246,43 @@ def test_bad_settings_and_certificates_and_a_relay_that_is_away(tmp_path: Path) 
     assert has(lines, "fail settings: ", "perseus.toml:2: [planner] has no key 'tls-cret'")
     assert has(lines, f"ok certificates: {tmp_path / 'fresh.pem'} is valid until ")
     assert has(lines, "ok node relay: answers on ")
+
+
+def test_variables_that_are_no_settings(tmp_path: Path) -> None:
+    environ = {"PERSEUS_PLANNER_METRIC_PORT": "1", "PERSEUS_CLOCKD_GRUOP": "gpu"}
+    _, lines = doctor(None, tmp_path, **environ)
+    assert has(lines, "warn settings: $PERSEUS_PLANNER_METRIC_PORT is no setting", "not read")
+    assert has(lines, "warn settings: $PERSEUS_CLOCKD_GRUOP is no setting")
+
+
+@pytest.mark.parametrize("how", ["whole", "in use", "cut", "overwritten", "another's"])
+def test_a_database_of_tokens_that_is_damaged(how: str, tmp_path: Path) -> None:
+    (state := tmp_path / "state").mkdir(mode=0o700)
+    settings = tmp_path / "perseus.toml"
+    settings.write_text('[planner]\nstate-dir = "state"\n')
+    path = state / "access.sqlite"
+    with closing(Access("operator", path)) as access:
+        for number in range(300):
+            access.audit.done("operator", "", "SetTarget", job=f"{number}")
+        if how == "in use":
+            before = sorted(state.iterdir())
+            _, lines = doctor(None, tmp_path, PERSEUS_CONFIG=str(settings))
+            assert sorted(state.iterdir()) == before
+    if how == "cut":
+        os.truncate(path, path.stat().st_size // 2)
+    elif how == "overwritten":
+        path.write_bytes(b"x" * path.stat().st_size)
+    elif how == "another's":
+        path.unlink()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE theirs (x)")
+    if how != "in use":
+        _, lines = doctor(None, tmp_path, PERSEUS_CONFIG=str(settings))
+        assert sorted(state.iterdir()) == [path]
+    if how in ("whole", "in use"):
+        assert has(lines, f"ok tokens: {path} can be read")
+    else:
+        assert has(lines, f"fail tokens: {path}: ", "no database of rights" if how == "another's" else "damaged")
 
 
 @pytest.mark.parametrize(

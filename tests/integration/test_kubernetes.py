@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 import trustme
+import yaml
 from dockerfile_parse import DockerfileParser
 from manifests import FOLDER, Document, Workload, commands, our_words, paths, violations, workloads, written
 from planner_process import planner
@@ -109,10 +110,9 @@ def test_the_planner_of_the_manifest_serves_and_its_probes_say_so(tmp_path: Path
         with urllib.request.urlopen(f"https://127.0.0.1:{metrics_port}/metrics", context=trusted) as answer:
             metrics = answer.read().decode()
         (rules,) = written("overlays/production")[:1]
-        for group in rules["spec"]["groups"]:
-            for rule in group["rules"]:
-                for name in (word for word in rule["expr"].split("(") if word.startswith("perseus_")):
-                    assert f"\n{name.partition(')')[0]} " in metrics
+        for rule in rules["spec"]["groups"][0]["rules"]:
+            for name in (word for word in rule["expr"].split("(") if word.startswith("perseus_")):
+                assert f"\n{name.partition(')')[0]} " in metrics
         assert running.end() == 0
     assert main(probed) == 1
 
@@ -207,6 +207,16 @@ def test_the_job_finds_planner_socket_and_group_where_they_are() -> None:
     }
     assert folders == {str(Path(DEFAULT_CLOCKD_SOCKET).parent)}
     assert f"--master-addr={of_kind('Job')['gpt']['metadata']['name']}-0.{job.pod['subdomain']}" in words
+
+
+def test_alerts_on_the_planners_metrics_are_those_of_other_clusters() -> None:
+    rules = yaml.safe_load((FOLDER.parent / "prometheus" / "perseus.rules.yml").read_text())
+    of_nodes = re.compile(r"perseus_node_|node_textfile_|\bup\b")  # node_exporter and names of targets
+    expected = [rule for group in rules["groups"] for rule in group["rules"] if not of_nodes.search(rule["expr"])]
+    assert len(expected) > 4
+    (alerts,) = written("overlays/production")[:1]
+    groups = {group["name"]: group["rules"] for group in alerts["spec"]["groups"]}
+    assert groups["perseus"] == expected
 
 
 def test_nothing_that_must_never_be_is_there() -> None:

@@ -1,20 +1,24 @@
 """Jobs under a real Slurm: opted in by a comment, killed, and accounted for; others are untouched."""
 
 import json
+import os
 import re
 import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import slurm_database
-from slurm_cluster import NODES, PAGE, ROOT, Cluster, has_cgroups, refusal, slurm_cluster
+from slurm_cluster import NODES, PAGE, ROOT, Cluster, SlurmJob, has_cgroups, refusal, slurm_cluster
 from slurm_training import are_unlocked, record_of, submit_training
 from waiting import wait_until
 
 from perseus_dist.runlog.accounting.record_files import records_in
+from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.simulator.machine import SimulatedMachine
 
+MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", ROOT / "build" / "megatron")) / "0.17.1"
 HAS_DATABASE = not slurm_database.refusal()
 
 pytestmark = [
@@ -146,12 +150,31 @@ def test_a_node_that_is_not_fit_says_why_and_fails_no_job(cluster: Cluster) -> N
         cluster.call("scontrol", "update", "NodeName=n1", "State=RESUME")
 
 
+def submit_example(cluster: Cluster, framework: str, **environ: str) -> SlurmJob:
+    """As the page says to try it on simulated GPUs."""
+    if not (examples := cluster.root / "examples").is_symlink():
+        examples.symlink_to(ROOT / "examples")
+    pattern = rf"^(?:\w+=\S+ )*sbatch (.*{framework}.sbatch --simulate.*)$"
+    (line,) = re.findall(pattern, PAGE.read_text(), flags=re.MULTILINE)
+    cluster.environ.update(environ)
+    return cluster.submit(*shlex.split(line))
+
+
 def test_the_example_for_deepspeed_trains_under_the_plan(cluster: Cluster) -> None:
-    (cluster.root / "examples").symlink_to(ROOT / "examples")
-    (line,) = re.findall(r"^sbatch (.*deepspeed.sbatch.*)$", PAGE.read_text(), flags=re.MULTILINE)
-    job = cluster.submit(*shlex.split(line))
+    job = submit_example(cluster, "deepspeed")
     assert job.wait() == "COMPLETED", job.output()
     record = record_of(cluster, job)
     assert (record.framework, record.submission.job_name) == ("deepspeed", "deepspeed-gpt")
     assert record.is_complete, record.reason
+    assert record.energy_j
+
+
+@pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"no Megatron-LM in {MEGATRON}")
+def test_the_example_for_megatron_trains_and_is_accounted_for(cluster: Cluster) -> None:
+    job = submit_example(cluster, "megatron", MEGATRON_PATH=str(MEGATRON), MASTER_PORT=str(free_port()))
+    assert job.wait() == "COMPLETED", job.output()
+    assert "lm loss" in job.output()
+    record = record_of(cluster, job)
+    assert (record.framework, record.submission.job_name) == ("megatron-core", "megatron-gpt")
+    assert (record.num_gpus, len(record.gpus)) == (4, 4)
     assert record.energy_j

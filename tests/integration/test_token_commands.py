@@ -80,9 +80,15 @@ def test_an_administrator_makes_administrators(command: Command, tmp_path: Path)
     code, said = command("token", "create", "second", "--role", "admin", "--json", token=file)
     made = json.loads(said)
     assert (code, made["created_by"], len(made["token"]) > 40) == (0, "token chief", True)
+    long = "x" * 128
+    jobs = [word for number in range(4) for word in ("--job", f"{number}{'y' * 126}*")]
+    assert command("token", "create", long, "--role", "operate", *jobs, "--certificate", "z" * 128)[0] == 0
     code, said = command("token", "list")
-    assert [line.split()[0] for line in said.splitlines()].count("chief") == 1
-    assert max(map(len, said.splitlines())) <= 130
+    lines = said.splitlines()
+    assert [line.split()[0] for line in lines].count("chief") == 1
+    assert max(map(len, lines)) <= 100
+    assert long in "".join(line.strip() for line in lines)
+    assert all(f"{number}{'y' * 126}*" in "".join(line.strip() for line in lines) for number in range(4))
 
 
 @pytest.mark.parametrize(

@@ -164,13 +164,49 @@ def test_a_measured_iteration_stands_beside_its_plan_and_has_figures(chromium: B
         expect(figures).to_be_visible()
 
 
-@pytest.fixture(scope="module")
-def budget(served: Planner) -> None:
+def set_cap(served: Planner, name: str, watts: float) -> None:
+    budget = pb.Budget(name=name, watts=watts, objective="total", guard_band=0.05)
     with grpc.insecure_channel(served.address) as channel:
         stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
-        operator = (served.folder / "state" / "operator-token").read_text().strip()
-        hall = pb.Budget(name="hall", watts=1e5, objective="total", guard_band=0.05)
-        stub.SetBudget(pb.SetBudgetRequest(budget=hall), timeout=PATIENCE_S, metadata=authorization(operator))
+        stub.SetBudget(pb.SetBudgetRequest(budget=budget), timeout=PATIENCE_S, metadata=operator(served))
+
+
+def clear_cap(served: Planner, name: str) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
+        stub.ClearBudget(pb.ClearBudgetRequest(name=name), timeout=PATIENCE_S, metadata=operator(served))
+
+
+def operator(served: Planner) -> tuple[tuple[str, str], ...]:
+    return authorization((served.folder / "state" / "operator-token").read_text().strip())
+
+
+@pytest.fixture(scope="module")
+def budget(served: Planner) -> None:
+    set_cap(served, "hall", 1e5)
+
+
+@pytest.mark.usefixtures("budget")
+def test_budgets_and_nodes_are_live_and_the_keyboard_stays_where_it_is(chromium: Browser, served: Planner) -> None:
+    with opened(chromium, served, "budgets") as page:
+        expect(page.locator("#live")).to_have_text("live")
+        link = page.get_by_role("region", name="Power budget hall").get_by_role("link", name=OWN)
+        link.focus()
+        set_cap(served, "hall", 123_456)
+        expect(page.locator("#budgets")).to_contain_text("123,456 W")
+        set_cap(served, "basement", 77_777)
+        expect(page.get_by_role("heading", name="basement")).to_be_visible()
+        clear_cap(served, "basement")
+        expect(page.get_by_role("heading", name="basement")).to_have_count(0)
+        assert link.evaluate("(element) => document.activeElement === element")
+    with ExitStack() as stack:
+        page = stack.enter_context(opened(chromium, served, "nodes"))
+        expect(page.locator("#live")).to_have_text("live")
+        later = stack.enter_context(ExitStack())
+        later.enter_context(load_jobs(served.address, "later"))
+        expect(page.get_by_role("link", name="later").first).to_be_visible()
+        later.close()
+        expect(page.get_by_role("link", name="later")).to_have_count(0)
 
 
 @pytest.mark.usefixtures("budget")

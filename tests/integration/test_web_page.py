@@ -335,6 +335,13 @@ def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
             assert "12,345 iterations a job by " in page
             assert "at its own target: the signal says nothing of this time" in page
             assert OTHERS not in page
+            with client.stream("GET", "/budgets/events") as stream:
+                seen = events(stream.iter_lines())
+                name, first = next(seen)
+                assert (name, "1,000,000 W" in first["sections"]["budgets"]) == ("sections", True)
+                assert perseus_dist("policy", "set", "hall", "--watts", "2e6", *options).returncode == 0
+                found = next(html for _, event in seen if "2,000,000 W" in (html := event["sections"]["budgets"]))
+                assert OTHERS not in found
     finally:
         assert perseus_dist("policy", "clear", "cheap", "--price", *options).returncode == 0
         assert perseus_dist("policy", "clear", "hall", *options).returncode == 0
@@ -349,6 +356,11 @@ def test_nodes_have_the_gpus_of_the_callers_jobs_alone(served: Planner) -> None:
         assert f'<a href="/jobs/{OWN}">{OWN}</a>' in page.text
         assert "GPUs in use have their clocks set by an agent" in page.text
         assert OTHERS not in page.text
+        with client.stream("GET", "/nodes/events") as stream:
+            seen = (event["sections"]["nodes"] for _, event in events(stream.iter_lines()))
+            assert "later" not in next(seen)
+            with load_jobs(served.address, "later"):
+                assert OTHERS not in next(html for html in seen if 'href="/jobs/later"' in html)
     with browser(served, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         assert OTHERS in client.get("/nodes").text
 

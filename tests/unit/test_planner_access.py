@@ -11,7 +11,7 @@ import pytest
 
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.access_database import RightsDatabaseError
-from perseus_dist.planner.access.audit import AuditRecord
+from perseus_dist.planner.access.audit import AuditRecord, patterns_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError
@@ -393,3 +393,20 @@ def test_a_grant_without_its_record_is_none(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.Error):
             create(access, "t", Role.ADMIN)
         assert access.grants() == []
+
+
+def test_the_record_of_a_job_has_changes_of_policies_that_cover_it() -> None:
+    with opened() as access:
+        for number, job in enumerate(
+            ("llama-7b", "llama-*", "gpt llama-?b", "*", "", "gpt", "llama", "llama-7b-old x")
+        ):
+            access.audit.done("operator", "", f"Set{number}", job=job)
+        assert [record.action for record in records(access, job="llama-7b")] == ["Set0", "Set1", "Set2", "Set3"]
+        assert [record.action for record in records(access, job="gpt")] == ["Set2", "Set3", "Set5"]
+        assert len(records(access)) == 8
+
+
+def test_patterns_of_a_policy_are_all_jobs_where_a_group_is_empty_or_they_are_too_many() -> None:
+    assert patterns_text(("a*", "b"), ("b", "c")) == "a* b c"
+    assert patterns_text(("a",), ()) == "*"
+    assert patterns_text([f"{number:0>128}" for number in range(4)]) == "*"

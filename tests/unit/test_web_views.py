@@ -120,6 +120,21 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     assert (len(unnamed["gpus"]), unnamed["num_leased"], document["num_left_out"]) == (1, 1, 0)
 
 
+def test_a_node_that_all_ranks_have_left_stands_with_their_job() -> None:
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    job.members.ranks = {number: attached(number) for number in range(4)}  # the odd ones on node b
+    job.members.ranks[0].stream = job.members.ranks[1].stream = job.members.ranks[3].stream = None
+    document = nodes_document([job])
+    assert [(node["host"], len(node["gpus"]), [*node["left"]]) for node in document["nodes"]] == [
+        ("a", 1, []),
+        ("b", 0, ["llama"]),
+    ]
+    shown = make_templates().get_template("section_nodes.html").render(document)
+    assert 'No rank is attached there now. Ranks of <a href="/jobs/llama">llama</a> were.' in shown
+    job.members.begin_run()
+    assert [node["host"] for node in nodes_document([job])["nodes"]] == ["a"]
+
+
 def test_a_price_policy_says_why_each_job_is_at_its_pace() -> None:
     policy = PricePolicySet(name="cheap", jobs=("a", "b", "c"), signal="day.csv", deadline_s=1.8e9, iterations=100)
     jobs = (

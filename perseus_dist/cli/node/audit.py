@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -30,10 +31,12 @@ example:
   perseus-dist audit --since 7d --job llama-70b
   perseus-dist audit --json
 
-The planner appends a record for each job that is started, each change of a target, each report of a straggler, each
-token that is made or revoked, and each call that was refused. Takes the operator's token, or one of role admin.
+The planner appends a record for each job that is started, each change of a target or a policy, each report of a
+straggler, each token that is made or revoked, and each call that was refused. Takes the operator's token, or one of
+role admin.
 """
 _AT_ONCE = 1000
+_NAME = re.compile(r"[^*? ]*")
 _COLUMNS: "tuple[Column, ...]" = (
     ("time", "time", "s"),
     ("identity", "identity", "s"),
@@ -53,7 +56,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--since", type=duration_s, metavar="TIME", help="only the last 12h, 30d, ...; default: all")
-    parser.add_argument("--job", dest="about", type=name, metavar="JOB", help="only what concerns this job")
+    parser.add_argument(
+        "--job",
+        dest="about",
+        type=name,
+        metavar="JOB",
+        help="only what concerns this job, policies that cover it included",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     add_planner_arguments(parser, NODE_PLANNER)
     parser.set_defaults(run=run)
@@ -71,7 +80,13 @@ def run(args: argparse.Namespace) -> int:
         from perseus_dist.cli.annotated_table import format_annotated
 
         rows = [
-            {**_document(r), "time": local_time(r.time_s), "peer": _address(r.peer), "text": _sentence(r)}
+            {
+                **_document(r),
+                "time": local_time(r.time_s),
+                "peer": _address(r.peer),
+                "job": r.job if _NAME.fullmatch(r.job) else "",  # a policy's sentence has its patterns
+                "text": _sentence(r),
+            }
             for r in records
         ]
         print(format_annotated(_COLUMNS, rows, "text"), end="")

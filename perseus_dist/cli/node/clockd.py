@@ -5,7 +5,7 @@ import logging
 import os
 from pathlib import Path
 
-from perseus_dist.cli.node.log_format import add_log_option, begin_log
+from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.cli.number_options import real, whole
 from perseus_dist.device.lease.clockd import (
     DEFAULT_LEASE_S,
@@ -60,6 +60,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--min-mhz", type=clock_mhz, default=low_mhz, metavar="MHZ", help="lowest clock ever set")
     parser.add_argument("--max-mhz", type=clock_mhz, default=high_mhz, metavar="MHZ", help="highest clock ever set")
     add_log_option(parser)
+    add_json_option(parser, "socket, lease_dir, pid, version")
     parser.add_argument("--lease-dir", type=Path, metavar="DIR", help="where lease files are kept")
     parser.set_defaults(run=run)
 
@@ -99,7 +100,12 @@ def run(args: argparse.Namespace) -> int:
     )
     _log.info("%s", config)
     check_usable(os.environ)
-    left = run_clockd(config)
+
+    def on_serving() -> None:
+        if args.json:
+            print_served(command="clockd", socket=str(config.socket_path), lease_dir=str(config.folder))
+
+    left = run_clockd(config, on_serving)
     if left:
         _log.error("clocks may still be locked: %s; run 'perseus-dist release'", ", ".join(left))
     return 1 if left else 0

@@ -3,9 +3,12 @@
 import argparse
 import json
 import logging
+import os
 from datetime import UTC, datetime
 
 _FORMATS = ("text", "json")
+
+_log = logging.getLogger(__name__)
 
 
 class JsonFormatter(logging.Formatter):
@@ -32,6 +35,26 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
         default=_FORMATS[0],
         help="json: one object a line, with time, level, logger and message (default: %(default)s)",
     )
+
+
+def add_json_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option by which a service says on standard output what it serves.
+
+    Args:
+        parser: Of the command.
+        what: Keys that stand in the JSON object, in words.
+    """
+    parser.add_argument("--json", action="store_true", help=f"once it serves, print one JSON object: {what}")
+
+
+def print_served(**served: object) -> None:
+    """Print one JSON line, with the process and the version beside what is given; a reader may have left."""
+    from perseus_dist import __version__
+
+    try:
+        print(json.dumps({**served, "pid": os.getpid(), "version": __version__}), flush=True)
+    except OSError as error:
+        _log.warning("standard output cannot be written (%s)", error)
 
 
 def begin_log(log_format: str, *, text: str, level: int = logging.INFO) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from perseus_dist.cli.node.log_format import add_log_option, begin_log
+from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.errors import PerseusError
 
 _log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     tls.add_argument("--tls-cert", type=Path, metavar="PEM", help="our certificate, for a planner that asks for one")
     tls.add_argument("--tls-key", type=Path, metavar="PEM", help="its key")
     add_log_option(parser)
+    add_json_option(parser, "socket, planners, pid, version")
     parser.set_defaults(run=run)
 
 
@@ -81,5 +82,11 @@ def run(args: argparse.Namespace) -> int:
         tls = ClientTls(ca=args.tls_ca, cert=args.tls_cert, key=args.tls_key)
         channel_credentials(tls)  # refused here, before anything is written
     begin_log(args.log_format, text="%(asctime)s node relay: %(message)s")
-    asyncio.run(run_relay(RelayConfig(planners=planners, socket_path=args.socket, group=args.group, tls=tls)))
+
+    def on_serving() -> None:
+        if args.json:
+            print_served(command="node-relay", socket=str(args.socket), planners=planners)
+
+    config = RelayConfig(planners=planners, socket_path=args.socket, group=args.group, tls=tls)
+    asyncio.run(run_relay(config, on_serving))
     return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.address_option import address
-from perseus_dist.cli.node.log_format import add_log_option, begin_log
+from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.cli.node.metrics_options import add_metrics_options, check_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.output_file import check_writable
@@ -105,6 +105,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "when they change; one in .toml names a provider, which is asked again and again",
     )
     add_log_option(parser)
+    add_json_option(parser, "address, metrics_address, web_url, store (null where all is in memory), pid, version")
     parser.add_argument("--address-file", type=Path, metavar="FILE", help="write where it listens into this JSON file")
     parser.add_argument(
         "--embedded",
@@ -191,7 +192,14 @@ def run(args: argparse.Namespace) -> int:
         config = _config(args, state_dir)
         facts = _open_store(args, config)
         leases, planning = (None, None) if facts is None else (facts.leases, _shared_planning(args))
-        asyncio.run(serve(config, facts, leases, planning, on_serving=keep))
+
+        def on_serving(served: dict[str, str]) -> None:
+            keep()
+            if args.json:
+                store = args.store or (None if config.database is None else str(config.database))
+                print_served(command="planner", **served, store=store)
+
+        asyncio.run(serve(config, facts, leases, planning, on_serving))
     return 0
 
 

@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import logging
 
-from perseus_dist.cli.node.log_format import add_log_option, begin_log
+from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.cli.node.planner import add_store_options, check_store, store_address
 from perseus_dist.cli.number_options import whole
 
@@ -38,6 +38,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="requests that are planned at once; of several workers one takes urgent ones alone (default: %(default)s)",
     )
     add_log_option(parser)
+    add_json_option(parser, "store, workers, pid, version")
     parser.set_defaults(run=run)
 
 
@@ -57,5 +58,10 @@ def run(args: argparse.Namespace) -> int:
 
     begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s")
     log_sources(args, _log)
-    asyncio.run(serve_queue(store_address(args), args.workers))
+
+    def on_serving(store: str) -> None:
+        if args.json:
+            print_served(command="planning-worker", store=store, workers=args.workers)
+
+    asyncio.run(serve_queue(store_address(args), args.workers, on_serving))
     return 0

@@ -56,11 +56,9 @@ _ROLES = ("view", "operate", "admin")
 _COLUMNS: "tuple[Column, ...]" = (
     ("name", "name", "s"),
     ("role", "role", "s"),
-    ("jobs", "jobs", "s"),
-    ("certificate", "certificate", "s"),
+    ("state", "state", "s"),
     ("created", "created", "s"),
     ("by", "created_by", "s"),
-    ("state", "state", "s"),
 )
 _PATTERN = re.compile(r"[A-Za-z0-9._*?-]{1,128}")
 
@@ -190,9 +188,9 @@ def run_list(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"tokens": [_document(grant) for grant in grants]}))
     elif grants:
-        from perseus_dist.library.tables import format_table
+        from perseus_dist.cli.annotated_table import format_annotated
 
-        print(format_table(_COLUMNS, [_record(grant) for grant in grants]), end="")
+        print(format_annotated(_COLUMNS, [_record(grant) for grant in grants], "text"), end="")
     else:
         print("no named tokens")
     return 0
@@ -225,6 +223,12 @@ def _jobs(grant: "pb.TokenGrant") -> str:
     return ", ".join(grant.jobs) or "all jobs"
 
 
+def _word(grant: "pb.TokenGrant") -> str:
+    if grant.revoked_s:
+        return "revoked"
+    return "expired" if grant.expires_s and grant.expires_s <= time.time() else "counts"
+
+
 def _state(grant: "pb.TokenGrant") -> str:
     if grant.revoked_s:
         return f"revoked {local_time(grant.revoked_s)} by {grant.revoked_by}"
@@ -235,14 +239,15 @@ def _state(grant: "pb.TokenGrant") -> str:
 
 
 def _record(grant: "pb.TokenGrant") -> dict[str, Any]:
+    state = _state(grant) if grant.revoked_s or grant.expires_s else ""
+    certificate = f"of clients whose certificate bears {grant.certificate}" if grant.certificate else ""
     return {
         "name": grant.name,
         "role": grant.role,
-        "jobs": _jobs(grant),
-        "certificate": grant.certificate,
+        "state": _word(grant),
         "created": local_time(grant.created_s),
         "created_by": grant.created_by,
-        "state": _state(grant),
+        "text": "; ".join(filter(None, (f"for {_jobs(grant)}", certificate, state))),
     }
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -87,8 +87,12 @@ def check_usable(environ: Mapping[str, str]) -> None:
         raise ClockdError(f"clockd cannot set clocks: {faults[0]}")
 
 
-def run_clockd(config: ClockdConfig) -> list[str]:
+def run_clockd(config: ClockdConfig, on_serving: Callable[[], None] = lambda: None) -> list[str]:
     """Serve until SIGTERM or SIGINT.
+
+    Args:
+        config: How.
+        on_serving: Called once it listens.
 
     Returns:
         GPUs whose clocks could not be restored in time; their lease files name them for the next start.
@@ -98,7 +102,7 @@ def run_clockd(config: ClockdConfig) -> list[str]:
         LeaseFileError: The folder of the lease files cannot be used.
     """
     prepare_lease_folder(config.folder)
-    return asyncio.run(_serve(config))
+    return asyncio.run(_serve(config, on_serving))
 
 
 async def serve_one(connected: socket.socket, server: LeaseServer, gpu_uuid: str) -> None:
@@ -123,7 +127,7 @@ async def _serve_restored(server: LeaseServer, reader: asyncio.StreamReader, wri
     await server.wait_until_free(None)
 
 
-async def _serve(config: ClockdConfig) -> list[str]:
+async def _serve(config: ClockdConfig, on_serving: Callable[[], None]) -> list[str]:
     server = LeaseServer(
         holder=f"clockd (process {os.getpid()})",
         folder=config.folder,
@@ -136,12 +140,14 @@ async def _serve(config: ClockdConfig) -> list[str]:
     listening = _listen(config)
     # Connections end with their leases: none is cut off before its clocks are restored.
     acceptor = await asyncio.start_unix_server(server.serve, sock=listening, limit=MAX_LINE_BYTES)
+    stopped = _heed_signals()  # before anybody knows that it serves
     _log.info("listening on %s, lease %.1f s", config.socket_path, config.lease_s)
     systemd.notify("READY=1")
+    on_serving()
     turns = count()  # of this loop, which grants, hears and ends leases
     watchdog = asyncio.ensure_future(systemd.keep_watchdog_quiet(lambda: next(turns) if acceptor.is_serving() else -1))
     try:
-        await _until_signal_or()
+        await stopped
     finally:
         systemd.notify("STOPPING=1")
         watchdog.cancel()
@@ -208,6 +214,11 @@ def _group_id(group: str) -> int:
 
 
 async def _until_signal_or(*others: "asyncio.Future[None]") -> None:
+    await asyncio.wait([_heed_signals(), *others], return_when=asyncio.FIRST_COMPLETED)
+
+
+def _heed_signals() -> "asyncio.Future[None]":
+    """Done once the process is asked to end."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
 
@@ -217,4 +228,4 @@ async def _until_signal_or(*others: "asyncio.Future[None]") -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    await asyncio.wait([stopped, *others], return_when=asyncio.FIRST_COMPLETED)
+    return stopped

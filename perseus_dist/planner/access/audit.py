@@ -2,8 +2,9 @@
 
 import logging
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from perseus_dist.planner.access.refusal_allowance import RefusalAllowance
 from perseus_dist.planner.access.rights_rows import DONE, MAX_TEXT
@@ -22,7 +23,7 @@ class AuditRecord:
         identity: Of the caller, such as ``operator``, ``token ci``, ``certificate login1``, ``user 1000``.
         peer: Address that the call came from.
         action: Method of the service, or ``StartJob``.
-        job: Empty where the action concerns none.
+        job: Its name, or patterns with blanks between of those that a policy covers; empty where it concerns none.
         before, after: What was changed, from and to; empty where there is no such thing.
         outcome: ``done``, or why it was refused.
     """
@@ -51,6 +52,7 @@ class Audit:
         self._database = database
         self._clock = clock
         self._allowance = RefusalAllowance(clock)
+        database.create_function("concerns", 2, _concerns, deterministic=True)
 
     def done(self, identity: str, peer: str, action: str, *, job: str = "", before: str = "", after: str = "") -> None:
         """Record a change.
@@ -77,13 +79,14 @@ class Audit:
         Args:
             after_id: Only those with a greater number.
             since_s: Only those from this Unix time on.
-            job: Only those of this job; empty for all.
+            job: Only those of this job, and of policies that cover it; empty for all.
             limit: At most this many.
         """
         rows = self._database.execute(
             "SELECT id, time_s, identity, peer, action, job, before, after, outcome FROM audit "
-            "WHERE id > ? AND time_s >= ? AND (? = '' OR job = ?) ORDER BY id LIMIT ?",
-            (after_id, since_s, job, job, limit),
+            "WHERE id > ? AND time_s >= ? AND (? = '' OR job = ? OR job GLOB '*[*? ]*' AND concerns(job, ?)) "
+            "ORDER BY id LIMIT ?",
+            (after_id, since_s, job, job, job, limit),
         )
         names = AuditRecord.__slots__
         return [AuditRecord(**dict(zip(names, row, strict=True))) for row in rows]
@@ -94,3 +97,17 @@ class Audit:
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (self._clock(), *(sentence(text, MAX_TEXT) for text in texts)),
         )
+
+
+def patterns_text(*groups: Sequence[str]) -> str:
+    """Patterns as a record's ``job`` has them: of all groups, or ``*`` where one is empty or they are too many.
+
+    Args:
+        groups: Patterns of the jobs that a policy covers, before and after a change; an empty group is all jobs.
+    """
+    text = " ".join(dict.fromkeys(pattern for group in groups for pattern in group))
+    return text if all(groups) and len(text) <= MAX_TEXT else "*"
+
+
+def _concerns(patterns: str, job: str) -> bool:
+    return any(fnmatchcase(job, pattern) for pattern in patterns.split())

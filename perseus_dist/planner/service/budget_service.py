@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 
+from perseus_dist.planner.access.audit import patterns_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import not_allowed, not_found, not_now, too_many
@@ -43,7 +44,9 @@ class BudgetService:
         check_rights(caller, budget.jobs, *([before.jobs] if before else []))
         if before is None and len(self._budgets.states) >= MAX_BUDGETS:
             raise too_many(f"{MAX_BUDGETS} budgets are set, no more can be")
-        await self._changes.change(caller, "SetBudget", _text(before), _text(budget), self._budgets.set(budget))
+        covered = patterns_text(budget.jobs, *([before.jobs] if before else []))
+        changing = self._budgets.set(budget)
+        await self._changes.change(caller, "SetBudget", covered, _text(before), _text(budget), changing)
         return self._changes.status(caller)
 
     async def clear_budget(self, data: bytes, context: Context) -> bytes:
@@ -53,7 +56,8 @@ class BudgetService:
         check_job_id(check, "name", request.name)
         check.finish()
         budget = self._found(caller, request.name)
-        await self._changes.change(caller, "ClearBudget", _text(budget), _text(None), self._budgets.clear(budget))
+        covered, changing = patterns_text(budget.jobs), self._budgets.clear(budget)
+        await self._changes.change(caller, "ClearBudget", covered, _text(budget), _text(None), changing)
         return self._changes.status(caller)
 
     async def set_load_target(self, data: bytes, context: Context) -> bytes:
@@ -75,7 +79,8 @@ class BudgetService:
                 f"load target {target.name} cannot be met: the jobs of budget {budget.name} draw {least_w:,.0f} W at "
                 f"least, expected {usable_w:,.0f} W or less; a best-effort one is accepted all the same"
             )
-        await self._changes.change(caller, "SetLoadTarget", _text(before), _text(target), self._budgets.set(target))
+        covered, changing = patterns_text(budget.jobs), self._budgets.set(target)
+        await self._changes.change(caller, "SetLoadTarget", covered, _text(before), _text(target), changing)
         return self._changes.status(caller)
 
     async def clear_load_target(self, data: bytes, context: Context) -> bytes:
@@ -85,12 +90,13 @@ class BudgetService:
         check_job_id(check, "budget", request.budget)
         check_job_id(check, "name", request.name)
         check.finish()
-        self._found(caller, request.budget)
+        budget = self._found(caller, request.budget)
         known = self._budgets.load_targets(request.budget)
         target = next((one for one in known if one.name == request.name), None)
         if target is None:
             raise not_found(f"budget {request.budget} has no load target {request.name}; 'policy show' lists them")
-        await self._changes.change(caller, "ClearLoadTarget", _text(target), _text(None), self._budgets.clear(target))
+        covered, changing = patterns_text(budget.jobs), self._budgets.clear(target)
+        await self._changes.change(caller, "ClearLoadTarget", covered, _text(target), _text(None), changing)
         return self._changes.status(caller)
 
     def _found(self, caller: Caller, name: str) -> BudgetSet:

@@ -41,13 +41,14 @@ class PolicyChanges:
         return caller
 
     async def change(
-        self, caller: Caller, action: str, before: str, after: str, changing: Coroutine[Any, Any, None]
+        self, caller: Caller, action: str, covered: str, before: str, after: str, changing: Coroutine[Any, Any, None]
     ) -> None:
         """Make a change, and record it; a caller who leaves meanwhile changes nothing of that.
 
         Args:
             caller: Who asked for it.
             action: Method of the service.
+            covered: Patterns of the jobs that the policy covers, before or after.
             before: What was set, in words.
             after: What is set now, in words.
             changing: The change.
@@ -55,7 +56,7 @@ class PolicyChanges:
         Raises:
             RefusalError: It is in force, and not stored.
         """
-        making = asyncio.create_task(self._make(caller, action, before, after, changing))
+        making = asyncio.create_task(self._make(caller, action, covered, before, after, changing))
         self._making.add(making)
         making.add_done_callback(self._end)
         await asyncio.shield(making)
@@ -87,14 +88,15 @@ class PolicyChanges:
             making.exception()  # of a caller who has left: seen
 
     async def _make(
-        self, caller: Caller, action: str, before: str, after: str, changing: Coroutine[Any, Any, None]
+        self, caller: Caller, action: str, covered: str, before: str, after: str, changing: Coroutine[Any, Any, None]
     ) -> None:
         try:
             await changing
         except StoreError as error:
             raise not_now(f"in force until the planner restarts, not stored: {error}") from error
         try:
-            self._guard.access.audit.done(caller.identity, caller.peer, action, before=before, after=after)
+            audit = self._guard.access.audit
+            audit.done(caller.identity, caller.peer, action, job=covered, before=before, after=after)
         except sqlite3.Error as error:  # the change is in force all the same
             changed = f"{action} from {before} to {after} by {caller.identity} at {caller.peer}"
             _log.error("the audit record cannot be written (%s): %s", error, changed)

@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 
+from perseus_dist.planner.access.audit import patterns_text
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import not_allowed, not_found, not_now, too_many
 from perseus_dist.planner.job.facts import PricePolicySet
@@ -42,9 +43,9 @@ class PriceService:
         self._check_jobs(policy)  # after the file was read: another call may have come between
         before = self._prices.get(policy.name)
         check_rights(caller, *([before.jobs] if before else []))
-        await self._changes.change(
-            caller, "SetPricePolicy", _text(before), _text(policy), self._budgets.set_price(policy)
-        )
+        covered = patterns_text(policy.jobs, *([before.jobs] if before else []))
+        changing = self._budgets.set_price(policy)
+        await self._changes.change(caller, "SetPricePolicy", covered, _text(before), _text(policy), changing)
         return self._changes.status(caller)
 
     async def clear_policy(self, data: bytes, context: Context) -> bytes:
@@ -59,7 +60,8 @@ class PriceService:
                 raise not_allowed(caller, Role.OPERATE)
             raise not_found(f"there is no price policy {request.name}; 'policy show' lists those there are")
         check_rights(caller, policy.jobs)
-        await self._changes.change(caller, "ClearPricePolicy", _text(policy), "none", self._budgets.clear_price(policy))
+        covered, changing = patterns_text(policy.jobs), self._budgets.clear_price(policy)
+        await self._changes.change(caller, "ClearPricePolicy", covered, _text(policy), "none", changing)
         return self._changes.status(caller)
 
     def _check(self, policy: PricePolicySet) -> None:

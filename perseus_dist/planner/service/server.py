@@ -122,7 +122,7 @@ async def serve(
     facts: FactDatabase | None = None,
     leases: LeaseTable | None = None,
     planning: Callable[[], SharedPlanning] | None = None,
-    on_serving: Callable[[], None] = lambda: None,
+    on_serving: Callable[[dict[str, str]], None] = lambda _: None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
 
@@ -132,7 +132,8 @@ async def serve(
         leases: Of a planner that is one of several replicas on that database; None for one that serves all jobs.
         planning: Makes the planner's share of the planning that all planners and workers of the database do, on the
             event loop; None for a planner that plans alone.
-        on_serving: Called once the planner serves all that it was asked for.
+        on_serving: Called once the planner serves all that it was asked for, with ``address``, ``metrics_address`` and
+            ``web_url``; what is not served is empty.
 
     Raises:
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
@@ -170,8 +171,13 @@ async def serve(
             await healthy.set(name, health_pb2.HealthCheckResponse.SERVING)
         if page is not None:
             page.start()
-        on_serving()
-        _tell_address(config, str(address), metrics, "" if page is None else page.url, shared)
+        served = {
+            "address": str(address),
+            "metrics_address": metrics.address if metrics else "",
+            "web_url": "" if page is None else page.url,
+        }
+        on_serving(served)
+        _tell_address(config, served, metrics, shared)
         ticking = asyncio.create_task(jobs.tick())
         collecting = asyncio.create_task(keep_collections_short())
         keeping = None if jobs.ownership is None else asyncio.create_task(jobs.ownership.keep())
@@ -268,19 +274,14 @@ def _make_page(config: ServerConfig, bind: Address, jobs: Jobs, access: Access, 
 
 
 def _tell_address(
-    config: ServerConfig, address: str, endpoint: MetricsEndpoint | None, web_url: str, shared: SharedPort | None
+    config: ServerConfig, served: dict[str, str], endpoint: MetricsEndpoint | None, shared: SharedPort | None
 ) -> None:
     security = "plain text" if config.tls is None else "mTLS" if config.tls.client_ca else "TLS"
     metrics = f", metrics on {endpoint.url}" if endpoint else ""
-    page = f", page at {web_url}" if web_url else ""
-    _log.info("listening on %s (%s)%s%s", address, security, metrics, page)
+    page = f", page at {served['web_url']}" if served["web_url"] else ""
+    _log.info("listening on %s (%s)%s%s", served["address"], security, metrics, page)
     if config.address_file is not None:
-        told: dict[str, Any] = {
-            "address": address,
-            "metrics_address": endpoint.address if endpoint else "",
-            "web_url": web_url,
-            "pid": os.getpid(),
-        }
+        told: dict[str, Any] = {**served, "pid": os.getpid()}
         if config.embedded:
             told["token"] = config.operator_token
         if shared is not None:

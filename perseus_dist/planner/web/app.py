@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -30,11 +29,9 @@ from perseus_dist.planner.web.protection import Protection
 from perseus_dist.planner.web.replicas import Replicas
 from perseus_dist.planner.web.streams import Streams
 from perseus_dist.planner.web.targets import chosen_target
-from perseus_dist.planner.web.views.budgets import budget_document, price_document
 from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.planner.web.views.fleet import MAX_ROWS
 from perseus_dist.planner.web.views.frontier_chart import choices_document
-from perseus_dist.planner.web.views.nodes import nodes_document
 from perseus_dist.planner.web.views.wording import target_words
 from perseus_dist.rpc.violations import InvalidMessageError
 
@@ -86,9 +83,11 @@ class Page:
             Route("/", self._guarded(self.fleet)),
             Route("/elsewhere", self._guarded(self.elsewhere)),
             Route("/nodes", self._guarded(self.nodes)),
+            Route("/nodes/events", self._guarded(self.nodes_events)),
             Route("/node", self._guarded(self.node)),
             Route("/node/events", self._guarded(self.node_events)),
             Route("/budgets", self._guarded(self.budgets)),
+            Route("/budgets/events", self._guarded(self.budgets_events)),
             Route("/jobs/{job_id}", self._guarded(self.job)),
             Route("/jobs/{job_id}/choices", self._guarded(self.choices)),
             Route("/jobs/{job_id}/target", self._guarded(self.set_target), methods=["POST"]),
@@ -146,34 +145,18 @@ class Page:
     async def nodes(self, request: Request) -> Response:
         """GPUs of the jobs that the caller may see, by node."""
         visitor = self._known(request)
-        jobs = [actor.job for actor in self._visible(visitor)]
-        return self._html("nodes.html", visitor, at_s=time.time(), **nodes_document(jobs))
+        return self._html("nodes.html", visitor, section=self._nodes_section(visitor))
 
     async def node(self, request: Request) -> Response:
         """One node, as far as jobs that the caller may see are on it."""
         visitor = self._known(request)
         host = request.query_params.get("host", "")
-        section = self._fragments.node([actor.job for actor in self._visible(visitor)], host)
-        return self._html("node.html", visitor, host=host, section=section)
+        return self._html("node.html", visitor, host=host, section=self._node_section(visitor, host))
 
     async def budgets(self, request: Request) -> Response:
         """Power budgets and price policies of jobs that the caller may see."""
         visitor = self._known(request)
-        jobs = {actor.job.job_id: actor.job for actor in self._visible(visitor)}
-        visible = {*jobs}
-        budgets = self._jobs.budgets
-        shown = [
-            budget_document(
-                state,
-                budgets.history.of(state.budget.name),
-                visible,
-                budgets.load_targets(state.budget.name),
-            )
-            for state in budgets.seen_by(visitor.caller, visible)
-        ]
-        slowing = {job_id: job.chosen_pace.budget for job_id, job in jobs.items() if job.chosen_pace is not None}
-        prices = [price_document(state, visible, slowing) for state in budgets.prices.seen_by(visitor.caller, visible)]
-        return self._html("budgets.html", visitor, at_s=time.time(), budgets=shown, prices=prices)
+        return self._html("budgets.html", visitor, section=self._budgets_section(visitor))
 
     async def choices(self, request: Request) -> Response:
         """The slider's positions."""
@@ -184,11 +167,18 @@ class Page:
         visitor = self._known(request)
         return self._streams.fleet(visitor.caller.owner, lambda: self._visible_now(request))
 
+    async def nodes_events(self, request: Request) -> Response:
+        """The section of all nodes as it changes."""
+        return self._section_events(request, "nodes", self._nodes_section)
+
     async def node_events(self, request: Request) -> Response:
         """A node's section as it changes."""
-        visitor = self._known(request)
         host = request.query_params.get("host", "")
-        return self._streams.node(visitor.caller.owner, host, lambda: self._visible_now(request))
+        return self._section_events(request, "node", lambda visitor: self._node_section(visitor, host))
+
+    async def budgets_events(self, request: Request) -> Response:
+        """The section of budgets and price policies as it changes."""
+        return self._section_events(request, "budgets", self._budgets_section)
 
     async def job_events(self, request: Request) -> Response:
         """Sections as they change."""
@@ -282,6 +272,26 @@ class Page:
         """Jobs that the caller of a stream may see by now; None once the caller is not logged in any more."""
         now = self._now(request)
         return None if now is None or not now.is_known else self._visible(now)
+
+    def _section_events(self, request: Request, name: str, render: Callable[[Visitor], str]) -> Response:
+        """A stream of what ``render`` makes for the caller, who may have other rights by then."""
+        visitor = self._known(request)
+
+        def render_now() -> str | None:
+            now = self._now(request)
+            return render(now) if now is not None and now.is_known else None
+
+        return self._streams.section(visitor.caller.owner, name, render_now)
+
+    def _nodes_section(self, visitor: Visitor) -> str:
+        return self._fragments.nodes(actor.job for actor in self._visible(visitor))
+
+    def _node_section(self, visitor: Visitor, host: str) -> str:
+        return self._fragments.node((actor.job for actor in self._visible(visitor)), host)
+
+    def _budgets_section(self, visitor: Visitor) -> str:
+        jobs = {actor.job.job_id: actor.job for actor in self._visible(visitor)}
+        return self._fragments.budgets(self._jobs.budgets, visitor.caller, jobs)
 
     async def _jobs_elsewhere(self, visitor: Visitor) -> dict[str, Any]:
         jobs = await self._replicas.jobs(visitor.caller)

@@ -2,22 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import jinja2
 
+from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.job_status import job_status
+from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.web.views import wording
+from perseus_dist.planner.web.views.budgets import budgets_document
 from perseus_dist.planner.web.views.diary import Diary
 from perseus_dist.planner.web.views.fleet import fleet_row
 from perseus_dist.planner.web.views.heat_map import PlanKey, Planned, plan_rows, planned_clocks
 from perseus_dist.planner.web.views.job import SECTIONS, job_document
-from perseus_dist.planner.web.views.nodes import node_document
+from perseus_dist.planner.web.views.nodes import node_document, nodes_document
 from perseus_dist.planner.web.views.timeline import TimelineSource, timeline_document, timeline_source
 
 MIN_AGE_S = 0.5
@@ -80,6 +83,8 @@ class Fragments:
         self._row = templates.get_template("row.html")
         self._sections = {name: templates.get_template(f"section_{name}.html") for name in SECTIONS}
         self._node = templates.get_template("section_node.html")
+        self._nodes = templates.get_template("section_nodes.html")
+        self._budgets = templates.get_template("section_budgets.html")
         self._diary = diary
         self._made: WeakKeyDictionary[JobActor, _Made] = WeakKeyDictionary()
 
@@ -94,6 +99,20 @@ class Fragments:
     def node(self, jobs: Iterable[Job], host: str) -> str:
         """A node's section, as far as these jobs are on it."""
         return self._node.render(node_document(jobs, host))
+
+    def nodes(self, jobs: Iterable[Job]) -> str:
+        """All nodes, as far as these jobs are on them."""
+        return self._nodes.render(nodes_document(jobs))
+
+    def budgets(self, budgets: Budgets, caller: Caller, jobs: Mapping[str, Job]) -> str:
+        """Power budgets and price policies, as far as the caller may see them.
+
+        Args:
+            budgets: Of the planner.
+            caller: Who looks.
+            jobs: That the caller may see, by name.
+        """
+        return self._budgets.render(budgets_document(budgets, caller, jobs))
 
     async def sections(self, actor: JobActor, *, at_once: bool = False) -> dict[str, str]:
         """A job's sections by name.

@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 Visible = Callable[[], list[JobActor] | None]
 """Jobs that the caller of a stream may see now; None once the caller is not logged in any more."""
 
+Render = Callable[[], str | None]
+"""A section as the caller of a stream may see it now; None once the caller is not logged in any more."""
+
 
 class Streams:
     """All streams, bounded."""
@@ -61,13 +64,13 @@ class Streams:
         """
         return self._bounded(owner, self._sections(job_id, visible))
 
-    def node(self, owner: str, host: str, visible: Visible) -> Response:
-        """The section of a node's page whenever it has changed.
+    def section(self, owner: str, name: str, render: Render) -> Response:
+        """The section of a page that has only one, whenever it has changed.
 
         Raises:
             RefusalError: Too many streams are open.
         """
-        return self._bounded(owner, self._node(host, visible))
+        return self._bounded(owner, self._section(name, render))
 
     def _bounded(self, owner: str, events: AsyncGenerator[bytes, None]) -> Response:
         if self.num_open >= MAX_STREAMS:
@@ -112,19 +115,18 @@ class Streams:
             silent_s += pause_s
         yield _event("end", {"why": "restart" if self._jobs.is_ending else "login"})
 
-    async def _node(self, host: str, visible: Visible) -> AsyncGenerator[bytes, None]:
+    async def _section(self, name: str, render: Render) -> AsyncGenerator[bytes, None]:
         sent = ""
         silent_s = 0.0
         while not self._jobs.is_ending:
             began_s = time.perf_counter()
-            actors = visible()
-            if actors is None:
+            section = render()
+            if section is None:
                 break
-            section = self._fragments.node([actor.job for actor in actors], host)
             pause_s = max(WATCH_INTERVAL_S, (time.perf_counter() - began_s) * self.num_open / _SHARE)
             if section != sent:
                 sent, silent_s = section, 0.0
-                yield _event("sections", {"sections": {"node": section}})
+                yield _event("sections", {"sections": {name: section}})
             elif silent_s >= SIGN_OF_LIFE_S:
                 silent_s = 0.0
                 yield b":\n\n"

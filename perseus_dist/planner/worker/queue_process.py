@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 
 from perseus_dist import systemd
 from perseus_dist.planner.store.database import StoreError
@@ -26,13 +27,16 @@ def shared_queue(address: PostgresAddress) -> SharedQueue:
     return SharedQueue(PlanningRequests(address), lambda heard: hear(address, CHANNEL, heard))
 
 
-async def serve_queue(address: PostgresAddress, num_workers: int) -> None:
+async def serve_queue(
+    address: PostgresAddress, num_workers: int, on_serving: Callable[[str], None] = lambda _: None
+) -> None:
     """Plan for all planners on a database, until SIGTERM or SIGINT; a database that is away is waited for.
 
     Args:
         address: Of the database.
         num_workers: Requests that are planned at once, each in a process. Of several workers the first takes urgent
             requests alone, so that no job without a plan waits for whole frontiers.
+        on_serving: Called with the database's name once requests are taken.
 
     Raises:
         StoreError: The address or the user's rights are of no use.
@@ -56,6 +60,7 @@ async def serve_queue(address: PostgresAddress, num_workers: int) -> None:
         ]
         running = [asyncio.create_task(worker.run()) for worker in workers]
         systemd.notify("READY=1")
+        on_serving(queue.name)
         _log.info("planning for all planners on %s, %d requests at once%s", queue.name, num_workers, when)
         ending = asyncio.create_task(over.wait())
         await asyncio.wait({ending, *running}, return_when=asyncio.FIRST_COMPLETED)

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from perseus_dist.library.tables import Column, format_table
+from perseus_dist.cli.annotated_table import format_annotated, wrapped
+from perseus_dist.library.tables import Column
 from perseus_dist.runlog.accounting.record import EnergyRecord
 from perseus_dist.runlog.accounting.sums import EnergySums, Group, sum_all, sum_up
 
@@ -33,11 +34,12 @@ def table_text(records: Sequence[EnergyRecord], by: str) -> str:
         return "No energy records.\n"
     columns = ((by, "name", "s"), *_COLUMNS)
     incomplete = (
-        f"incomplete: {one.submission.slurm_job_id or one.job_id} of {one.submission.user or _UNKNOWN}: {one.reason}\n"
+        f"incomplete: {one.submission.slurm_job_id or one.job_id} of {one.submission.user or _UNKNOWN}: {one.reason}"
         for one in records
         if not one.is_complete
     )
-    return "".join([format_table(columns, map(_row, sums), is_plain=True), *incomplete])
+    table = format_annotated(columns, [_row(one) for one in sums], "text", is_plain=True)
+    return "".join([table, *(f"{line}\n" for sentence in incomplete for line in wrapped(sentence, first=""))])
 
 
 def line_text(records: Sequence[EnergyRecord]) -> str:
@@ -80,6 +82,7 @@ def _row(one: EnergySums) -> dict[str, object]:
         "interval": f"{_kwh(one.saved_low_j)} to {_kwh(one.saved_high_j)}",
         "percent": _UNKNOWN if one.saved_percent is None else f"{one.saved_percent:.1f} %",
         "lost_s": one.lost_s,
+        "text": "",
     }
 
 

@@ -12,6 +12,7 @@ from perseus_dist.cli.node.doctor.credentials import inspect_credentials
 from perseus_dist.cli.node.doctor.jobs import inspect_embedded
 from perseus_dist.cli.node.doctor.packages import inspect_packages
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
+from perseus_dist.cli.node.doctor.rights import inspect_rights
 from perseus_dist.cli.node.doctor.settings import inspect_settings
 from perseus_dist.cli.output_option import Output
 from perseus_dist.device.inspection.node import inspect_device
@@ -27,10 +28,11 @@ example:
   perseus-dist doctor --planner planner.example:50151 --json
   perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
-Looks at packages, settings files, certificates, driver, GPUs, the right to set clocks, clock daemons, other jobs,
-operators' locks and power caps, Slurm's settings, the node relay, and the planner with its tokens and the troubles of
-its jobs; without --planner, at those of jobs on this node that embed theirs. Asks clockd for a lease of each GPU and
-gives it back; sets nothing. Exits with 1 if something keeps perseus-dist from working.
+Looks at packages, settings files and variables, certificates, a planner's database of tokens on this node, driver,
+GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps, Slurm's settings, the node
+relay, and the planner with its tokens and the troubles of its jobs; without --planner, at those of jobs on this node
+that embed theirs. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps
+perseus-dist from working.
 """
 
 _READABLE_BY_ALL = 0o644  # node_exporter is another user
@@ -73,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics is not None:
         return _write_metrics(args)
     of_settings, settings = inspect_settings(os.environ)
-    findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_device(os.environ)]
+    findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_rights(settings)]
+    findings += inspect_device(os.environ)
     findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ), *inspect_credentials(args)]
     if args.planner is None:
         findings += inspect_embedded(args)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from perseus_dist.cli.settings.command_parser import command_parser
-from perseus_dist.cli.settings.effective import Setting, check_sections, effective_settings
+from perseus_dist.cli.settings.effective import Setting, check_sections, effective_settings, unknown_variables
 from perseus_dist.cli.settings.files import CONFIG_VARIABLE, SettingsError, SettingsFile, candidate_files, read_file
 from perseus_dist.cli.settings.keys import COMMAND_OF
 from perseus_dist.messages.finding import Finding, Level
@@ -30,6 +30,15 @@ def inspect_settings(environ: Mapping[str, str]) -> tuple[list[Finding], list[Se
             files.append(file)
             num_set = sum(not setting.is_default for setting in settings)
             findings.append(Finding(level=Level.OK, subject="settings", what=f"{path}: {num_set} in force"))
+    findings += [
+        Finding(
+            level=Level.WARN,
+            subject="settings",
+            what=f"${name[:80] if name.isprintable() else ascii(name[:80])} is no setting, and is not read",
+            remedy=f"the nearest is ${nearest}; 'perseus-dist config' shows all",
+        )
+        for name, nearest in unknown_variables(environ)
+    ]
     try:
         return findings, _settings(files, environ)
     except SettingsError as error:

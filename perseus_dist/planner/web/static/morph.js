@@ -10,26 +10,32 @@ export function morph(element, content) {
   const wanted = [...content.childNodes];
   const byId = new Map();
   for (const child of element.children) if (child.id) byId.set(child.id, child);
+  const kept = new Set(wanted.map((node) => node.id));
+  for (const [id, child] of byId) if (!kept.has(id)) child.remove();
   let at = element.firstChild;
   for (const node of wanted) {
     const same = node.id ? byId.get(node.id) : undefined;
     if (same !== undefined) {
+      while (at !== null && at !== same && !at.id) at = next(at); // an element that is moved loses its focus
       if (same === at) at = at.nextSibling;
       else element.insertBefore(same, at);
       update(same, node);
     } else if (at !== null && !(at.id && at.id !== node.id) && at.nodeType === node.nodeType && at.nodeName === node.nodeName) {
-      const next = at.nextSibling;
-      update(at, node);
-      at = next;
+      const old = at;
+      at = at.nextSibling;
+      update(old, node);
     } else {
       element.insertBefore(node, at);
     }
   }
-  while (at !== null) {
-    const next = at.nextSibling;
-    at.remove();
-    at = next;
-  }
+  while (at !== null) at = next(at);
+}
+
+// The sibling behind a node, which is removed.
+function next(node) {
+  const behind = node.nextSibling;
+  node.remove();
+  return behind;
 }
 
 export function update(old, now) {

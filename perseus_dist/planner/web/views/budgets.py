@@ -4,11 +4,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.history import PowerSample
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState
 from perseus_dist.planner.job.facts import LoadTargetSet
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.web.views.frontier_chart import ticks
 from perseus_dist.policies.power_budget import Objective
 
@@ -16,6 +19,31 @@ WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 40
 _LEAST_SPAN_S = 60.0
 _HEADROOM = 1.08
+
+
+def budgets_document(budgets: Budgets, caller: Caller, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    """All budgets and price policies of jobs that the caller may see, for the template.
+
+    Args:
+        budgets: Of the planner.
+        caller: Who looks.
+        jobs: That the caller may see, by name.
+    """
+    slowing = {job_id: job.chosen_pace.budget for job_id, job in jobs.items() if job.chosen_pace is not None}
+    return {
+        "budgets": [
+            budget_document(
+                state,
+                budgets.history.of(state.budget.name),
+                jobs.keys(),
+                budgets.load_targets(state.budget.name),
+            )
+            for state in budgets.seen_by(caller, jobs.keys())
+        ],
+        "prices": [
+            price_document(state, jobs.keys(), slowing) for state in budgets.prices.seen_by(caller, jobs.keys())
+        ],
+    }
 
 
 def budget_document(

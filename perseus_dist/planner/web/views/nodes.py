@@ -17,6 +17,7 @@ from perseus_dist.straggler.evidence.gpu_evidence import (
 
 MAX_GPUS = 1024
 MAX_FINDINGS = 256
+MAX_LEFT = 8
 UNKNOWN_HOST = "not named"
 _REASONS = (
     (REASON_HW_THERMAL | REASON_SW_THERMAL, "slowed by heat"),
@@ -27,13 +28,20 @@ _REASONS = (
 
 
 def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
-    """Nodes by name, the GPUs of each by job and rank, for the template; at most ``MAX_GPUS`` of them."""
+    """Nodes by name, the GPUs of each by job and rank, for the template; at most ``MAX_GPUS`` of them.
+
+    Nodes that all ranks have left stand with the jobs whose ranks were there. The planner knows of no other node: a
+    node without ranks has no connection to it.
+    """
     gpus: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     found: defaultdict[str, set[Finding]] = defaultdict(set)
+    left: defaultdict[str, set[str]] = defaultdict(set)
     shown = left_out = 0
     for job in jobs:
         for rank, state in sorted(job.members.ranks.items()):
             if state.stream is None:
+                if state.host:
+                    left[state.host].add(job.job_id)
                 continue
             if shown == MAX_GPUS:
                 left_out += 1
@@ -49,8 +57,10 @@ def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
             "num_leased": sum(gpu["is_leased"] for gpu in of_host),
             "num_findings": len(found[host]),
             "findings": list(dict.fromkeys(gpu["refusal"] for gpu in of_host if gpu["refusal"])),
+            "left": () if of_host else sorted(left[host])[:MAX_LEFT],
         }
-        for host, of_host in sorted(gpus.items())
+        for host in sorted({*gpus, *left})
+        for of_host in (gpus.get(host, []),)
     ]
     return {"nodes": nodes, "num_left_out": left_out}
 
