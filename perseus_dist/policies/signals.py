@@ -173,7 +173,7 @@ def _time(text: str) -> datetime:
 
 def _number(name: str, value: object) -> float:
     try:
-        return read_real(str(value).strip(), 0.0, sys.float_info.max)
+        return read_real(str(value).strip(" \t\r"), 0.0, sys.float_info.max)
     except ValueError:
         raise ValueError(f"{name}: saw {value}, expected a number that is not negative") from None
 

@@ -58,7 +58,10 @@ def tariff_from_document(document: Any) -> Tariff:
         ValueError, KeyError, TypeError, AttributeError, IndexError: It is none.
     """
     item = document["items"][0]
-    rates = [float(period[-1]["rate"]) + float(period[-1].get("adj", 0.0)) for period in item["energyratestructure"]]
+    parts = [(period[-1]["rate"], period[-1].get("adj", 0.0)) for period in item["energyratestructure"]]
+    if any(isinstance(part, bool) for of_period in parts for part in of_period):
+        raise ValueError("saw a rate that is true or false in energyratestructure, expected a number")
+    rates = [float(rate) + float(adjustment) for rate, adjustment in parts]
     if not all(0 <= rate < math.inf for rate in rates):
         raise ValueError("saw a rate that is no number or negative in energyratestructure")
     return Tariff(
