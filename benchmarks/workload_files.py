@@ -110,7 +110,7 @@ def _time_spreads(samples: dict[int, list[Array]]) -> tuple[NDArray[np.int64], A
 
 
 def folders_of(folders: Iterable[Path]) -> list[Path]:
-    """Folders that hold plans, those inside of the ones named among them.
+    """Folders that hold plans, those inside of the ones named among them, each once.
 
     Raises:
         WorkloadError: One holds none.
@@ -121,7 +121,9 @@ def folders_of(folders: Iterable[Path]) -> list[Path]:
         holding = [one for one in inner if one.is_dir() and any(_NAME.fullmatch(file.name) for file in one.iterdir())]
         if not holding:
             raise WorkloadError(f"{folder}: saw no N.prof.json, expected a workload's folder; name another")
-        found += holding
+        for one in holding:
+            if not any(one.samefile(other) for other in found):
+                found.append(one)
     return found
 
 

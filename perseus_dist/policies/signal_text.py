@@ -225,6 +225,6 @@ def _number_or_null(name: str, value: object) -> float | None:
 
 def _number(name: str, value: object, low: float = -_MOST) -> float:
     try:
-        return read_real(str(value).strip(), low, _MOST)
+        return read_real(str(value).strip(" \t\r"), low, _MOST)
     except ValueError:
         raise ValueError(f"{name}: saw {str(value)[:80]}, expected a number from {low:g} to {_MOST:g}") from None

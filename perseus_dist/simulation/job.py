@@ -40,6 +40,7 @@ class SimulatedJob:
         schedule: Of every pipeline.
         num_pipelines: Data-parallel replicas.
         num_iterations: Iterations to train.
+        optimizer_s: [s] of the optimizer step on all ranks, at every clock, which no schedule names.
         layers: (num_stages) of each stage; a stage of as many as ``FULL_LAYERS`` is a whole one. Empty: all are, and
             how many layers that is, trainers do not say.
         imbalance: By how much the last stage is heavier than the first; those between lie evenly between.
@@ -60,6 +61,7 @@ class SimulatedJob:
     time_scale: float = 1.0
     granularity: Granularity = Granularity.INSTRUCTION
     layers: tuple[int, ...] = ()
+    optimizer_s: float = 0.0
 
     @property
     def num_ranks(self) -> int:
@@ -105,6 +107,7 @@ class SimulatedJob:
                 gpu=rank,
                 times=times[pp_rank],
                 num_iterations=self.num_iterations,
+                optimizer_s=self.optimizer_s,
             )
             for rank, (dp_rank, pp_rank) in enumerate(places)
         )

@@ -141,13 +141,13 @@ def check(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
 
 
 def check_measured(schedule: Schedule, case: Case, found: Moments) -> None:
-    """Where all transfers take as long, less than computations, the planner measures that, whatever else is waited for.
+    """Where all transfers take as long, the planner measures that, whatever else is waited for.
 
     Loads of 1 to 9 ms, which it does not know, may stand between.
     """
     all_ms = {*case["transfers"]["F"], *case["transfers"]["B"]} - {0}
     longest_ms = max(all_ms, default=0)
-    if len(all_ms) > 1 or longest_ms >= min(case["durations"]["F"]):
+    if len(all_ms) > 1:
         return
     times = []
     for order in schedule.ranks:
@@ -157,7 +157,7 @@ def check_measured(schedule: Schedule, case: Case, found: Moments) -> None:
     measured = transfers_of_runs(format_schedule(schedule), times)
     load_ms = max(case["durations"].get(LOAD, [0]))
     for _, _, transfer_s in measured:
-        assert longest_ms / 1e3 <= transfer_s <= (longest_ms + load_ms) / 1e3, case
+        assert 0.998 * longest_ms / 1e3 <= transfer_s <= 1.002 * (longest_ms + load_ms) / 1e3, case
 
 
 def schedule_size(schedule: Schedule) -> int:

@@ -122,6 +122,23 @@ def test_a_generated_workload_is_explained(tmp_path: Path) -> None:
         assert found["own_saving_percent"] > 0
 
 
+def test_a_folder_that_is_named_twice_is_played_once(tmp_path: Path) -> None:
+    one = generated(tmp_path / "one", marker=True)
+    (tmp_path / "link").symlink_to(one)
+    done = run(tmp_path, one, tmp_path / "link", tmp_path / "." / "one", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["workloads"]) == 1
+
+
+def test_powers_of_a_few_plans_alone_leave_no_warning(tmp_path: Path) -> None:
+    folder = generated(tmp_path / "few", marker=False, seed=2)
+    for plan in range(3, 8):
+        (folder / f"{plan}.prof.json").unlink()
+    done = run(folder, "--json")
+    assert done.returncode == 0
+    assert not done.stderr
+
+
 def test_a_folder_that_is_no_workload_is_refused(tmp_path: Path) -> None:
     short = generated(tmp_path / "short", marker=True)
     states = json.loads((short / "0.sched.json").read_text())

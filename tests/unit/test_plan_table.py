@@ -27,6 +27,7 @@ from perseus_dist.planning.schedule.granularity import Granularity, sharing
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
+from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
 from perseus_dist.units import UW_PER_W
 
 CLOCKS_MHZ = (1400, 1200, 1000, 800)
@@ -396,3 +397,37 @@ def test_of_several_snapshots_the_quickest_is_what_iterations_are_compared_with(
     well, slow = known_transfers(tmp_path), (((0, "SEND_F", 0.02),),)
     assert known_transfers(tmp_path, slow, ((),)) == known_transfers(tmp_path, ((),), slow) == well
     assert known_transfers(tmp_path, slow, slow) == known_transfers(tmp_path, slow)
+
+
+def test_time_that_the_profile_does_not_know_is_in_all_figures_and_deadlines() -> None:
+    schedule = one_f_one_b(pp=3, microbatches=4)
+    request = PlanningRequest(
+        request_id=3,
+        job_id="j",
+        revision=9,
+        schedule_text=format_schedule(schedule),
+        contributions=contributions(schedule),
+        blocking_power_w=(80.0, 70.0, 80.0),
+        tp_size=1,
+        switch_latency_s=0.0,
+        slowdowns=(1.1,),
+    )
+    bare = build_plan(request, encode=encode_planner_message)
+    later = build_plan(replace(request, extra_s=0.25), encode=encode_planner_message)
+    extra_ps, extra_uj = 250_000_000_000, 230 * 250_000
+    assert later.summary.baseline_time_ps == bare.summary.baseline_time_ps + extra_ps
+    assert later.summary.baseline_uj == bare.summary.baseline_uj + extra_uj
+    assert later.summary.tail_ps == bare.summary.tail_ps + extra_ps
+    assert later.summary.time_ps[0] == bare.summary.time_ps[0] + extra_ps
+    assert later.summary.total_uj[0] == bare.summary.total_uj[0] + extra_uj
+    assert later.summary.pipeline_degree(1, 1.5) == pytest.approx(bare.summary.pipeline_degree(1, 1.5))
+    assert max(later.summary.saving_high) < max(bare.summary.saving_high)
+    within_ps = round(1.1 * later.summary.baseline_time_ps)
+    point = later.summary.point_for_deadline(within_ps)
+    assert within_ps * 0.995 < later.summary.time_ps[point] <= within_ps
+    table = decode_planner_message(later.tables[0])
+    assert isinstance(table, PlanTable)
+    assert table.times_s[point] == pytest.approx(later.summary.time_ps[point] / 1e12)
+    assert table.energies_j[point] == pytest.approx(later.summary.total_uj[point] / 1e6)
+    short = build_plan(replace(request, extra_s=0.25, deadlines_s=(0.2,)), encode=encode_planner_message)
+    assert short.summary.time_ps[0] > 0.2e12

@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 
 import pytest
 from metrics_text import page_samples
@@ -10,7 +12,7 @@ from test_planner_lifecycle import Fleet
 from perseus_dist.agent.following import timed_runs
 from perseus_dist.cli.jobs.job_view import format_troubles
 from perseus_dist.planner.job.predicted_saving import saving_interval, saving_shown
-from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, self_check
+from perseus_dist.planner.job.self_check import LIMIT, Comparison, SelfCheck, SelfCheckWatch, constant_s, self_check
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.metrics.job_series import add_job
@@ -108,7 +110,9 @@ def test_figures_and_sentence_go_to_the_log_the_status_and_the_wire() -> None:
     status = job_status(fleet.job)
     assert status.plan_time_degree == pytest.approx(1.03)
     assert status.troubles == (fleet.job.measured.self_check.sentence,)
-    assert [event.kind for event in status.events].count("self_check") == 1
+    told, learnt = (event.sentence for event in status.events if event.kind == "self_check")
+    assert "than predicted" in told
+    assert "planning with 30.0 ms at the end of each" in learnt
     wire = status_to_wire(status)
     assert "than predicted" in format_troubles(wire)
     assert decode_job_status(wire.SerializeToString()).plan_time_degree == status.plan_time_degree
@@ -172,16 +176,124 @@ def test_transfers_are_known_where_they_were_measured() -> None:
     assert abs(status.full_time_degree - 1) < LIMIT
 
 
-def test_transfers_that_the_profile_does_not_know_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transfers_that_the_profile_does_not_know_are_named_and_their_time_is_learnt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(timed_runs, "MAX_RUNS", 0)  # as of agents that do not tell times
-    job = trained(replace(SIMULATED, num_iterations=60), transfer_s=0.02)
+    job = trained(replace(SIMULATED, num_iterations=30), transfer_s=0.02)
     check, status = job.planner.job.measured.self_check, job.status
     assert check.is_logged
-    assert status.plan_time_degree > 1.1
     assert status.full_time_degree > 1.1
     parts = check.latest.parts
     assert parts.between > 5 * max(abs(parts.instructions), abs(parts.clocks), abs(parts.unknown))
     assert "transfers or other work between instructions" in status.troubles[0]
+    status = trained(replace(SIMULATED, num_iterations=60), transfer_s=0.02).status
+    assert abs(status.full_time_degree - 1) < LIMIT
+    assert abs(status.full_energy_degree - 1) < LIMIT
+    assert status.plan_time_degree < 1.02, "a plan that gives slack away pays for transfers once more"
+
+
+def is_as_predicted(job: VirtualJob) -> bool:
+    """Whether iterations take what is predicted, at full clocks and under the plan, and draw it."""
+    status = job.status
+    shares = (status.full_time_degree, status.plan_time_degree, status.full_energy_degree, status.plan_energy_degree)
+    return all(abs(share - 1) < LIMIT for share in shares)
+
+
+@pytest.mark.parametrize("target", [None, "slowdown=1.05", "deadline=1.95"])
+def test_time_between_iterations_is_learnt_and_planned_with(target: str | None) -> None:
+    """A deadline was missed for good, and a slowdown counted from an iteration that nothing takes."""
+    job = trained(replace(SIMULATED, optimizer_s=0.1, num_iterations=100, target=target))
+    assert any("ms at the end of each" in event.sentence for event in job.status.events if event.kind == "self_check")
+    assert job.planner.job.planning.extra_s == pytest.approx(0.1, abs=0.005)
+    assert is_as_predicted(job)
+    assert not job.status.troubles
+    assert job.status.phase == "enforcing"
+    assert not job.planner.job.enforcement.guard.num_falls
+    newest_s = median(one.time_s for one in job.iterations[-20:])
+    wanted_s = {None: 1.8, "slowdown=1.05": 1.05 * 1.8, "deadline=1.95": 1.95}[target]
+    assert newest_s == pytest.approx(wanted_s, rel=0.005)
+
+
+def test_what_was_learnt_is_kept_over_runs_and_unlearnt_where_it_is_over() -> None:
+    simulated = replace(SIMULATED, optimizer_s=0.1, num_iterations=60, target="deadline=1.95")
+    with virtual_job(simulated, "a100", quick_plans=True, noise_percent=0.5, seed=0) as job:
+        for _ in range(60):
+            job.run_iteration()
+        learnt_s = job.planner.job.planning.extra_s
+        assert learnt_s > 0.09
+        job.faults.kill_planner()
+        job.faults.restart_planner()
+        for _ in range(10):
+            job.run_iteration()
+        assert job.planner.job.planning.extra_s == learnt_s
+        job.next_job(simulated)
+        for _ in range(30):
+            job.run_iteration()
+        assert job.planner.job.planning.extra_s == learnt_s
+        assert is_as_predicted(job)
+        job.set_optimizer_s(0.0)
+        for _ in range(200):
+            job.run_iteration()
+        assert job.planner.job.planning.extra_s < 0.02
+        assert is_as_predicted(job)
+
+
+def test_a_deadline_that_cannot_be_kept_with_what_was_learnt_is_said() -> None:
+    job = trained(replace(SIMULATED, optimizer_s=0.1, num_iterations=60, target="deadline=1.75"))
+    assert any("a deadline of 1.75 s cannot be met" in trouble for trouble in job.status.troubles)
+
+
+@pytest.mark.parametrize(
+    ("full_s", "plan_s", "instructions", "learnt_s"),
+    [
+        (1.06, 2.06, 0.0, 0.06),
+        (1.06, 2.03, 0.0, 0.03),  # more at full clocks alone: they are of long ago, or a plan's slack hides it
+        (1.06, 2.10, 0.0, 0.06),  # more under the plan alone: clocks, or slack that it gave away
+        (1.06, 1.97, 0.0, 0.0),
+        (1.06, 2.12, 0.06, 0.0),  # instructions take longer, in proportion
+        (0.97, 1.97, 0.0, -0.03),
+        (1.06, None, 0.0, 0.06),
+        (1.06, None, 0.04, 0.02),
+    ],
+)
+def test_a_constant_is_what_full_clocks_and_plan_agree_on(
+    full_s: float, plan_s: float | None, instructions: float, learnt_s: float
+) -> None:
+    found_s = constant_s(full(full_s), plan(plan_s) if plan_s else None, instructions=instructions)
+    assert found_s == pytest.approx(learnt_s)
+
+
+def test_lessons_come_ever_less_often_where_the_time_comes_and_goes() -> None:
+    fleet = Fleet().to_enforcing()
+    learnt_at_s = []
+    for number in range(3000):
+        fleet.free_s = fleet.planned_s = 1.05 if number // 40 % 2 else 1.0
+        before = fleet.job.planning.num_lessons
+        fleet.iterate()
+        if fleet.job.planning.num_lessons > before:
+            learnt_at_s.append(fleet.now_s)
+        if fleet.phase() is Phase.PLANNING:
+            fleet.plan_ready()
+    gaps_s = [after - one for one, after in pairwise(learnt_at_s)]
+    assert 0 < len(gaps_s) < 8
+    assert all(gap_s >= 30 * 2**number for number, gap_s in enumerate(gaps_s))
+
+
+def test_full_clocks_are_compared_before_a_plan_is_and_while_clocks_are_released() -> None:
+    fleet = Fleet()
+    fleet.free_s, fleet.planned_s = 1.04, 1.3
+    fleet.to_enforcing()
+    fleet.iterate(3)
+    assert fleet.job.measured.self_check.latest.full is not None
+    while fleet.phase() is not Phase.RELEASED:
+        fleet.iterate()
+    fleet.iterate(3)
+    assert fleet.phase() is Phase.RELEASED
+    check = fleet.job.measured.self_check
+    assert check.latest.plan is None
+    assert check.latest.error == pytest.approx(0.04, abs=0.001)
+    assert "iterations at full clocks take 4.0 % longer" in check.sentence
 
 
 def test_the_figures_are_metrics() -> None:
@@ -216,7 +328,7 @@ def test_the_interval_of_a_job_goes_to_the_status_the_wire_and_the_metrics() -> 
     with virtual_job(simulated, "a100", noise_percent=1.0) as job:
         while job.planner.job.switch is None:
             job.run_iteration()
-        assert job.planner.job.measured.self_check.latest == SelfCheck()
+        assert job.planner.job.measured.self_check.latest.plan is None
         before = saving_interval(job.planner.job)
         assert before is not None
         assert before[0] < before[1]

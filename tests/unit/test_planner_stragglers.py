@@ -69,6 +69,7 @@ CLOCKS_MHZ = tuple(range(1400, 600, -100))
 BLOCKING_W = 80.0
 KINDS = {"F": 0.04, "B": 0.08}
 LIGHT_STAGE = 0.9  # of the heavy one's time
+TAIL_S = 0.005  # of an iteration, behind all pipelines: less than the self-check would learn
 THERMAL, FREE = 0x20, 0x2
 PLANNING_ITERATIONS = 2
 
@@ -139,7 +140,7 @@ def stored(dp: int) -> Iterable[Fact]:
                 samples=samples,
             )
     yield SweepEnded(series=1)
-    yield BaselineMeasured(num_iterations=5, time_s=0.6, time_spread_s=0.0, energy_j=1000.0, energy_spread_j=0.0)
+    yield BaselineMeasured(num_iterations=5, time_s=0.593, time_spread_s=0.0, energy_j=1000.0, energy_spread_j=0.0)
 
 
 @cache
@@ -262,7 +263,7 @@ class World:
         """Iterations of all ranks; each reports once in each, as it ends, and so does its GPU."""
         for _ in range(num):
             times_s = [self.pipeline_time_s(dp_rank) for dp_rank in range(self.dp)]
-            self.times_s.append(max(times_s) + 0.01)
+            self.times_s.append(max(times_s) + TAIL_S)
             self.now_s += self.times_s[-1]
             reports = [self.telemetry(rank, times_s[rank // 2]) for rank in range(2 * self.dp)]
             self.iteration += 1
@@ -401,7 +402,7 @@ def test_a_throttled_gpu_slows_the_others_gets_its_pipeline_a_plan_and_is_forgot
     status, slow = world.status, world.status.pipelines[1]
     forced_s = max(world.pipeline_time_s(1) for _ in range(5))
     assert status.t_prime_s == pytest.approx(forced_s, rel=0.01)
-    assert world.times_s[-1] <= forced_s * 1.003 + 0.01
+    assert world.times_s[-1] <= forced_s * 1.003 + TAIL_S
     assert [pipeline.is_waiting for pipeline in status.pipelines] == [dp_rank != 1 for dp_rank in range(dp)]
     assert all(pipeline.planned_time_s <= status.t_prime_s for pipeline in status.pipelines if pipeline.is_waiting)
     assert slow.table_revision == own(world, 1)
@@ -483,7 +484,7 @@ def test_a_clock_that_is_granted_and_not_reached_is_a_straggler_by_time() -> Non
     assert "the cause is not known (1100 MHz of 1400 MHz requested)" in verdict.sentence
     world.until(lambda: own(world, 1) > 0)
     world.iterate(10)
-    assert world.times_s[-1] <= world.pipeline_time_s(1) * 1.003 + 0.01
+    assert world.times_s[-1] <= world.pipeline_time_s(1) * 1.003 + TAIL_S
     del world.cap_mhz[3]
     world.until(lambda: world.points == usual and own(world, 1) == 0)
 
@@ -512,7 +513,7 @@ def test_slow_instructions_without_a_reason_are_detected_by_time() -> None:
     assert request.slow_ranks[0].factor == pytest.approx(1.3, abs=0.03)
     assert own(world, 1)
     assert world.status.t_prime_s == pytest.approx(world.pipeline_time_s(1), rel=0.015)
-    assert world.times_s[-1] <= world.pipeline_time_s(1) * 1.005 + 0.01
+    assert world.times_s[-1] <= world.pipeline_time_s(1) * 1.005 + TAIL_S
     world.factor.clear()
     world.iterate(12)
     assert world.status.verdicts == ()
@@ -571,7 +572,7 @@ def test_a_stage_with_time_to_spare_makes_nobody_wait_longer_than_it_costs() -> 
     for _ in range(30):
         world.iterate()
         forced_s = max(world.pipeline_time_s(1) for _ in range(5))
-        assert world.times_s[-1] <= forced_s * 1.004 + 0.01
+        assert world.times_s[-1] <= forced_s * 1.004 + TAIL_S
 
 
 def test_one_pipeline_gets_a_plan_for_its_slow_rank_and_nobody_waits() -> None:
@@ -705,7 +706,7 @@ def test_a_report_wins_over_the_detector_until_it_is_cleared() -> None:
     world.tell(StragglerCleared(straggler_id="me"))
     world.iterate(10)
     assert world.status.t_prime_s == pytest.approx(judged.t_prime_s, rel=0.01)
-    others = ("switch", "verdict", "self_check")  # iterations of this world take 2 % longer than its profile says
+    others = ("switch", "verdict")
     assert [kind for kind in kinds(world) if kind not in others] == ["reported", "reported", "cleared"]
 
 

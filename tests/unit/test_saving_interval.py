@@ -232,3 +232,20 @@ def test_a_small_change_of_the_constant_latency_is_followed() -> None:
     assert free is not None
     assert slow is not None
     assert slow[0].high < free[0].high
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_known_of_errors_beside_nothing_or_far_beyond_a_value() -> None:
+    known = measurements(0.05, noise=0.01)
+    one_without, unknown = known.energies_j.copy(), np.full_like(known.energies_j, np.nan)
+    one_without[0, 2] = 0.0
+    assert curve_doubt(known) is not None
+    for energies_j in (one_without, np.zeros_like(one_without)):
+        assert curve_doubt(replace(known, energies_j=energies_j)) is None
+        assert curve_doubt(replace(known, energies_j=energies_j, energy_std_j=unknown, time_std_s=unknown)) is None
+    assert curve_doubt(replace(known, time_std_s=np.full_like(known.times_s, 1e3))) is None
+    beyond = curve_doubt(replace(known, time_std_s=np.full_like(known.times_s, 1e308)))
+    assert beyond is not None
+    assert not beyond.is_from_samples
+    one_without[0, 2] = 1e-320
+    assert curve_doubt(replace(known, energies_j=one_without)) is not None

@@ -135,7 +135,7 @@ def parse(path: Path, data: bytes) -> SettingsFile:
     try:
         text = data.decode()
         tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError, UnicodeDecodeError, a number of too many digits
         message = " ".join(str(error).split()) or "nested too deeply"
         raise SettingsError(
             f"{path} is no TOML: {message}; mend that line, 'perseus-dist config --check {path}' tries it"

@@ -223,7 +223,7 @@ class TableMade(_Keyed):
         frontier_npz: As ``planning.frontier.frontier_file`` saves it.
         profile_csv: The profile behind it.
         is_first: Whether it is a first plan, which the whole frontier is to replace.
-        snapshots: As of the request.
+        snapshots, extra_s: As of the request.
     """
 
     revision: int
@@ -233,6 +233,7 @@ class TableMade(_Keyed):
     profile_csv: bytes
     is_first: bool = False
     snapshots: tuple[Snapshot, ...] = ()
+    extra_s: float = 0.0
 
     KEY = "table"
 

@@ -1,8 +1,10 @@
 """The planner's summary of a frontier: times and energies of its plans, enough to choose a point without numpy."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+
+from perseus_dist.units import PS_PER_S
 
 SLOW_FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0)
 """The slownesses of a rank for which ``slow_rank_ps`` is known."""
@@ -85,6 +87,26 @@ class FrontierSummary:
             if not low < degree < high:
                 least_ps = max(least_ps, low_ps + (high_ps - low_ps) * (degree - low) / (high - low))
         return (least_ps - self.tail_ps) / (self.baseline_time_ps - self.tail_ps)
+
+    def with_extra(self, extra_ps: int) -> "FrontierSummary":
+        """The same where every iteration lasts longer by ``extra_ps``, in which all GPUs wait."""
+        if not extra_ps:
+            return self
+        extra_uj = self.total_blocking_uw * extra_ps // PS_PER_S
+        diluted = self.baseline_uj / (self.baseline_uj + extra_uj)  # a saving is a share of all energy
+        return replace(
+            self,
+            time_ps=tuple(one + extra_ps for one in self.time_ps),
+            total_uj=tuple(one + extra_uj for one in self.total_uj),
+            lower_bound_uj=tuple(one + extra_uj for one in self.lower_bound_uj),
+            baseline_time_ps=self.baseline_time_ps + extra_ps,
+            baseline_uj=self.baseline_uj + extra_uj,
+            tail_ps=self.tail_ps + extra_ps,
+            slow_rank_ps=tuple(tuple(one + extra_ps for one in of_rank) for of_rank in self.slow_rank_ps),
+            slowest_case_ps=self.slowest_case_ps + extra_ps if self.slowest_case_ps else 0,
+            saving_low=tuple(diluted * one for one in self.saving_low),
+            saving_high=tuple(diluted * one for one in self.saving_high),
+        )
 
     def _least(self, num_points: int) -> int:
         """The fastest of the plans that draw least among the first ``num_points``."""

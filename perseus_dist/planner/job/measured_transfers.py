@@ -11,6 +11,9 @@ waited for a transfer it is not known, and need not be.
 
 Where pp_ranks exchange in calls that hold them up, a computation may wait for what else its call waits for. There only
 those count that would begin as their input is made if no transfer took time, by a replay of the iteration's durations.
+Even they may wait for more where transfers are longer than computations. So a replay with what was found must last no
+longer than the iteration did: all links are held to the longest transfer with which it does not. Links that are not
+known take as long as the longest one, as far as the iteration's length leaves room for it.
 """
 
 from collections import defaultdict
@@ -24,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_dist.messages.from_agent import RunTimes
-from perseus_dist.planning.schedule.dag import inputs_of
+from perseus_dist.planning.schedule.dag import build_dag, inputs_of
 from perseus_dist.planning.schedule.instruction import (
     OVERLAPPED_FORWARD,
     SEND_BACKWARD,
@@ -52,6 +55,10 @@ _LEAST_WAIT_NS = 20_000  # between two computations, beyond what a host takes to
 _MATTERING = 0.003  # of an iteration
 _BLOCKING = 0.005  # of an iteration, that transfers of one link may block their senders for
 _LEAST_S = 1e-4  # less is within what hosts take more or less
+
+_SAME_LENGTH = 1e-4  # of an iteration, that a replay may last longer
+_HALVINGS = 12
+_MOST_REPLAYED = 16_384  # instructions and transfers
 
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
 _NEVER_NS = 1 << 62
@@ -81,6 +88,20 @@ class _Precedence(NamedTuple):
 
     before: tuple[tuple[int, ...], ...]
     computations: Int64Array
+
+
+class _Timed(NamedTuple):
+    """Precedence of instructions and of transfers that take time, by their places, each after all that it waits for.
+
+    Attributes:
+        before: What ends before each begins.
+        computations: As of ``_Precedence``.
+        link: Sending stage of the forward direction of each transfer's link; -1 of an instruction.
+    """
+
+    before: tuple[tuple[int, ...], ...]
+    computations: Int64Array
+    link: tuple[int, ...]
 
 
 class _Links(NamedTuple):
@@ -133,6 +154,7 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
         is_awaited = _awaited(links, links.precedence, ends_ns - begins_ns)
         counts = [counted & is_one for counted, is_one in zip(counts, is_awaited, strict=True)]
         found_ns = _with_links_alike(_found(links, begins_ns, ends_ns, counts), links)
+        found_ns = _as_long_as_measured(found_ns, schedule_text, links, begins_ns, ends_ns)
     found: list[tuple[int, str, float]] = []
     for stage, both_ns in found_ns.items():
         there_ns, back_ns = both_ns / 2, both_ns / 2
@@ -269,6 +291,29 @@ def _precedence(schedule: Schedule, orders: Sequence[Sequence[Instruction]]) -> 
     )
 
 
+@lru_cache(maxsize=8)
+def _timed(schedule_text: str) -> _Timed | None:
+    """None where the schedule is so large that replays would keep the planner from its other jobs."""
+    schedule = parse_schedule(schedule_text)
+    dag = build_dag(schedule, {(stage, kind) for stage in range(schedule.num_stages) for kind in SENDS})
+    if len(dag.instructions) > _MOST_REPLAYED:
+        return None
+    needed: dict[int, list[int]] = {at: [] for at in range(len(dag.instructions))}
+    for before, after in dag.edges.tolist():
+        needed[after].append(before)
+    place = {one: at for at, one in enumerate(TopologicalSorter(needed).static_order())}
+    is_computation = [one.kind in _COMPUTATIONS for one in dag.instructions[: dag.num_scheduled]]
+    return _Timed(
+        before=tuple(tuple(place[before] for before in needed[one]) for one in place),
+        computations=np.array([place[at] for at, is_one in enumerate(is_computation) if is_one], dtype=np.int64),
+        link=tuple(_link_of(dag.instructions[one]) for one in place),
+    )
+
+
+def _link_of(one: Instruction) -> int:
+    return {SEND_FORWARD: one.stage, SEND_BACKWARD: one.stage - 1}.get(one.kind, -1)
+
+
 def _awaited(links: _Links, precedence: _Precedence, durations_ns: Int64Array) -> list[NDArray[np.bool_]]:
     """Of ``_all_ways``, (num_transfers) whether each result is the last that its receiver waits for.
 
@@ -282,6 +327,47 @@ def _awaited(links: _Links, precedence: _Precedence, durations_ns: Int64Array) -
         ends.append(begins[at] + lasts_ns.get(at, 0))
     begins_ns, ends_ns = np.array(begins)[precedence.computations], np.array(ends)[precedence.computations]
     return [begins_ns[way.received] <= ends_ns[way.sent] for way in _all_ways(links)]
+
+
+def _as_long_as_measured(
+    found_ns: Mapping[int, int], schedule_text: str, links: _Links, begins_ns: Int64Array, ends_ns: Int64Array
+) -> dict[int, int]:
+    """Transfers there and back with which a replay lasts no longer than the iteration did, by sending stage.
+
+    What was found is never less than a transfer takes, since receivers may wait for other things as well.
+    """
+    timed = _timed(schedule_text) if found_ns else None
+    if timed is None:
+        return dict(found_ns)
+    last = links.num_computations[0] - 1  # on one rank, so that clocks of hosts do not matter
+    measured_ns = ends_ns[last].item() - begins_ns[0].item()
+    durations_ns = [0] * len(timed.before)
+    for place, duration_ns in zip(timed.computations.tolist(), (ends_ns - begins_ns).tolist(), strict=True):
+        durations_ns[place] = duration_ns
+    first_at, last_at = timed.computations[0].item(), timed.computations[last].item()
+
+    def is_as_long(both_ns: Mapping[int, int]) -> bool:
+        ends: list[int] = []
+        for before, duration_ns, link in zip(timed.before, durations_ns, timed.link, strict=True):
+            takes_ns = duration_ns if link < 0 else both_ns.get(link, 0) // 2
+            ends.append(max([ends[one] for one in before], default=0) + takes_ns)
+        lasts_ns = ends[last_at] - ends[first_at] + durations_ns[first_at]
+        return bool(lasts_ns <= (1 + _SAME_LENGTH) * measured_ns)
+
+    most_ns = max(found_ns.values())
+    is_kept = is_as_long(found_ns)
+
+    def limited(limit_ns: int) -> dict[int, int]:
+        known = found_ns if is_kept else {stage: min(both_ns, limit_ns) for stage, both_ns in found_ns.items()}
+        return {stage: known.get(stage, limit_ns) for stage in links.ways}
+
+    low_ns, high_ns = 0, most_ns + 1
+    if is_as_long(limited(most_ns)):
+        low_ns = most_ns
+    while high_ns - low_ns > max(1, most_ns >> _HALVINGS):
+        middle_ns = (low_ns + high_ns) // 2
+        low_ns, high_ns = (middle_ns, high_ns) if is_as_long(limited(middle_ns)) else (low_ns, middle_ns)
+    return limited(low_ns)
 
 
 def _with_links_alike(found_ns: Mapping[int, int], links: _Links) -> dict[int, int]:

@@ -147,6 +147,23 @@ def self_check(full: Comparison | None, plan: Comparison | None, *, noise: float
     return SelfCheck(full=full, plan=plan, parts=parts, doubt=math.hypot(*doubts) if plan and full else doubts[0])
 
 
+def constant_s(full: Comparison, plan: Comparison | None, *, instructions: float) -> float:
+    """[s] by which iterations last longer at full clocks and under the plan alike, beside what is in the instructions.
+
+    Less than 0 where they are shorter; 0 where the two do not agree.
+
+    Args:
+        full: Iterations at full clocks.
+        plan: Those under the plan in force; None where they are not known, and full clocks alone tell.
+        instructions: As of ``self_check``.
+    """
+    found_s = []
+    for one in (full, plan) if plan else (full,):
+        excess_s = one.measured_s - one.predicted_s
+        found_s.append(excess_s - _common(excess_s, instructions * one.predicted_s))
+    return found_s[0] if plan is None else _common(*found_s)
+
+
 @dataclass(slots=True, kw_only=True)
 class SelfCheckWatch:
     """The self-check of one table, as it goes on.

@@ -9,6 +9,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import baseline_length, record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
+from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
@@ -231,6 +232,8 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         if not are_of_long_ago(job):
             return [*effects, *start_planning(job, why)]
         job.enforcement.guard.guard.suspect("transfers that the plan does not know may be over")
+    elif why := learn(job, now_s):
+        return [*effects, *start_planning(job, why)]
     elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
     elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
@@ -363,7 +366,7 @@ def _released(job: Job, now_s: float) -> list[Effect]:
     if job.num_attached < job.num_ranks:
         return []
     # The probe that showed the breach has shown new transfers, too: a plan that knows them need not wait.
-    if why := transfers_are_new(job):
+    if why := transfers_are_new(job) or learn(job, now_s):
         return start_planning(job, why)
     if not job.enforcement.guard.has_held(job.progress.iteration):
         return []

@@ -27,6 +27,7 @@ from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.advance import advance, end_of_job
 from perseus_dist.planner.lifecycle.baseline import store_saving
 from perseus_dist.planner.lifecycle.enforcement.pace import set_pace
+from perseus_dist.planner.lifecycle.enforcement.prediction_check import compare_prediction
 from perseus_dist.planner.lifecycle.enforcement.switching import clear_straggler, decide, report_straggler, set_target
 from perseus_dist.planner.lifecycle.events import (
     Answer,
@@ -49,7 +50,6 @@ from perseus_dist.planner.lifecycle.events import (
     Tick,
 )
 from perseus_dist.planner.lifecycle.plan import apply_plan, expect_plan, handle_failure
-from perseus_dist.planner.lifecycle.profile_check import compare_prediction
 from perseus_dist.planner.lifecycle.registration import attach_rank, detach_rank
 from perseus_dist.planner.lifecycle.restart import restore
 from perseus_dist.planner.lifecycle.schedule import handle_schedule

@@ -114,6 +114,7 @@ def planning_request(job: Job) -> PlanningRequest:
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         slightly_slow=job.planning.slightly_slow,
         snapshots=job.planning.snapshots,
+        extra_s=job.planning.extra_s,
         menu_mhz=_clocks_to_plan_with(job),
         granularity=_granularity(job),
     )
@@ -170,6 +171,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         profile_csv=result.profile_csv,
         is_first=result.is_first,
         snapshots=job.planning.snapshots,
+        extra_s=job.planning.extra_s,
     )
     made = TableMade(
         revision=result.revision,
@@ -179,6 +181,7 @@ def apply_plan(job: Job, event: PlanReady, now_s: float) -> list[Effect]:
         profile_csv=result.profile_csv,
         is_first=result.is_first,
         snapshots=job.planning.snapshots,
+        extra_s=job.planning.extra_s,
     )
     summary = result.summary
     why = (

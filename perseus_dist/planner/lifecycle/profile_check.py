@@ -1,6 +1,7 @@
-"""The profile against the job: what it predicts of iterations, and what they take.
+"""The profile against the job: why it must be measured again, or is taken as it is.
 
-Iterations at full clocks cannot be shorter than the profile says that they are; whatever else they differ by is said.
+Iterations at full clocks cannot be shorter than the profile says that they are; whatever else they differ by
+``enforcement.prediction_check`` says.
 """
 
 import csv
@@ -8,24 +9,17 @@ import math
 from collections import defaultdict
 from io import StringIO
 
-from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.job import Job, Phase
-from perseus_dist.planner.job.measured_iterations import measured_iterations
-from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
-from perseus_dist.planner.job.self_check import Comparison, self_check
-from perseus_dist.planner.lifecycle.events import Effect, Log
+from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planning.profile.sweep_steps import ClockTime, largest_step
 from perseus_dist.planning.schedule.instruction import Kind, profile_name
-from perseus_dist.units import PS_PER_S, UJ_PER_J
+from perseus_dist.units import PS_PER_S
 
 _COMPUTATIONS = frozenset(map(profile_name, Kind))
 _TOO_SLOW_SHARE = 0.01
 _Z = 3.0
 _MAX_STEP_SWEEPS = 2
 _MAX_MISSTATED_SWEEPS = 2
-_MIN_PLANNED = 12
-"""Iterations under the plan in force, before they are compared: a straggler is found within fewer, and a plan that a
-profile has misled lasts for more before the guard drops it."""
 
 
 def doubt(job: Job) -> str:
@@ -44,7 +38,7 @@ def doubt(job: Job) -> str:
         or not is_too_slow(job)
     ):
         return ""
-    modelled_s = job.plan.summary.baseline_time_ps / PS_PER_S
+    modelled_s = _modelled_s(job.plan)
     noise = job.enforcement.guard.guard.noise / math.sqrt(full.num_iterations)
     if modelled_s <= (1 + _TOO_SLOW_SHARE + _Z * noise) * full.time_s:
         return ""
@@ -119,69 +113,10 @@ def is_too_slow(job: Job) -> bool:
     guard = job.enforcement.guard.guard
     if job.plan is None or guard.reference_s is None:
         return False
-    modelled_s = job.plan.summary.baseline_time_ps / PS_PER_S
+    modelled_s = _modelled_s(job.plan)
     return modelled_s > (1 + _TOO_SLOW_SHARE + _Z * guard.noise) * guard.reference_s
 
 
-def compare_prediction(job: Job, now_s: float) -> list[Effect]:
-    """Compare what the profile predicts with what is measured, and say once for each table where that is far apart.
-
-    The prediction is of a job that is well: while a rank is known to be slow, earlier figures stand.
-    """
-    switch = job.switch
-    is_waiting = job.detection.keeps_switch or (switch is not None and switch.t_prime_s > 0)
-    is_unwell = is_waiting or bool(job.detection.verdicts or job.stragglers)
-    if job.plan is None or job.is_swept or job.phase is not Phase.ENFORCING or is_unwell:
-        return []
-    found = self_check(
-        _at_full_clocks(job),
-        _under_plan(job),
-        noise=job.enforcement.guard.guard.noise,
-        instructions=job.enforcement.guard.instruction_excess,
-    )
-    if found.plan is None or not job.measured.self_check.update(found):
-        return []
-    sentence = job.measured.self_check.sentence
-    job.history.add("self_check", sentence, now_s=now_s, iteration=job.progress.iteration)
-    job.num_changes += 1
-    return [Log(sentence=sentence)]
-
-
-def _at_full_clocks(job: Job) -> Comparison | None:
-    """The state of the machines that is met now, or the run's baseline."""
-    assert job.plan is not None
-    assert job.spec is not None
-    full = job.measured.saving.full
-    measured = full if full and full.num_iterations else job.measured.baseline
-    if measured is None:
-        return None
-    summary = job.plan.summary
-    return Comparison(
-        predicted_s=summary.baseline_time_ps / PS_PER_S,
-        measured_s=measured.time_s,
-        predicted_j=job.spec.dp_size * summary.baseline_uj / UJ_PER_J,
-        measured_j=measured.energy_j,
-        num_iterations=measured.num_iterations,
-    )
-
-
-def _under_plan(job: Job) -> Comparison | None:
-    if (
-        job.plan is None
-        or job.switch is None
-        or NO_POINT in job.switch.points
-        or len(job.measured.enforced) < _MIN_PLANNED
-    ):
-        return None
-    measured, followed = (
-        measured_iterations(job.measured.enforced),
-        followed_frontiers(job, job.plan, job.switch),
-    )
-    planned_uj, _ = energies_uj(job)
-    return Comparison(
-        predicted_s=max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S,
-        measured_s=measured.time_s,
-        predicted_j=planned_uj / UJ_PER_J,
-        measured_j=measured.energy_j,
-        num_iterations=measured.num_iterations,
-    )
+def _modelled_s(plan: JobPlan) -> float:
+    """[s] an iteration at full clocks by the profile alone, without what was learnt beside it, which may be over."""
+    return plan.summary.baseline_time_ps / PS_PER_S - plan.extra_s

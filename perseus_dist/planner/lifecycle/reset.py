@@ -22,6 +22,8 @@ FACTS_OF_A_PROFILE = ("sweep/", "ended/", "samples/")
 def reset_run(job: Job) -> None:
     """Forget observations of the run that is over; profile and plan are kept."""
     _reset_outcome(job)
+    if job.plan is not None:
+        job.planning.extra_s = job.plan.extra_s
     job.members.begin_run()
     job.progress = job.progress.of_next_run()
     job.profiling.reprofiled_at_s = None

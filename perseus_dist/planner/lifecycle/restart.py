@@ -99,7 +99,9 @@ def _take(job: Job, fact: Fact) -> None:
                 profile_csv=fact.profile_csv,
                 is_first=fact.is_first,
                 snapshots=fact.snapshots,
+                extra_s=fact.extra_s,
             )
+            job.planning.extra_s = fact.extra_s
         case TableAhead():
             job.planning.ahead.made[fact.digest] = fact
         case OwnTableMade():

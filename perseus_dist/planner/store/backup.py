@@ -11,7 +11,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,7 +129,7 @@ def taken_over(state_dir: Path, backup: Path) -> Iterator[None]:
     """Keep planners out of a state folder while a backup is put there.
 
     Args:
-        state_dir: Made if it is missing.
+        state_dir: Made if it is missing, and removed again where nothing is put there.
         backup: Of jobs or of rights.
 
     Raises:
@@ -140,6 +140,7 @@ def taken_over(state_dir: Path, backup: Path) -> Iterator[None]:
             pass
     except OSError as error:
         raise BackupError(f"{backup}: cannot be read ({error.strerror})") from error
+    is_new = not state_dir.exists()
     make_state_dir(state_dir)
     try:
         lock = StateLock(state_dir)
@@ -149,6 +150,11 @@ def taken_over(state_dir: Path, backup: Path) -> Iterator[None]:
         raise BackupError(f"{state_dir}: cannot be opened ({error.strerror})") from error
     try:
         yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # something is there after all
+                state_dir.rmdir()
+        raise
     finally:
         lock.release()
 

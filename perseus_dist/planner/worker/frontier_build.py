@@ -91,14 +91,17 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     is_first = request.is_first and problem_with(groups[0][0]).num_instructions > request.whole_up_to
     time_left = None if expect is None else PlanningTimeLeft(sum(map(len, groups)) + len(request.slightly_slow), expect)
 
+    extra_ps = int(ps_from_s(request.extra_s))
+
     def frontier_of(problem: PlanningProblem) -> Frontier:
         if time_left is not None:
             time_left.begin_frontier()
         all_max_ps = replay_all_max(problem).time_ps
-        deadlines_ps = [
+        wanted_ps = [
             *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
-            *(round(slowdown * all_max_ps) for slowdown in request.slowdowns),
+            *(round(slowdown * (all_max_ps + extra_ps)) for slowdown in request.slowdowns),
         ]
+        deadlines_ps = [max(one - extra_ps, 1) for one in wanted_ps]
         latency_ps = int(ps_from_s(request.switch_latency_s))
         if request.granularity != Granularity.INSTRUCTION:
             return plan_coarse_frontier(
@@ -134,7 +137,7 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         summary = replace(summary, slowest_case_ps=max(case.reference_ps for case in cases))
     return PlannedRequest(
         frontier=frontier,
-        summary=summary,
+        summary=summary.with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if len(cases) == 1 else as_played(frontier)),
         profile_csv=profile_csv(with_transfers(bare, groups[0][0])),
         is_first=is_first,
@@ -195,7 +198,12 @@ def result_of(
     request: PlanningRequest, planned: PlannedRequest, *, encode: Callable[[PlannerMessage], bytes]
 ) -> PlanResult:
     """The answer to a request, once it is planned. ``encode`` as of ``build_plan``."""
-    tables = plan_tables(planned.frontier, revision=request.revision, base_revision=request.base_revision)
+    tables = plan_tables(
+        planned.frontier,
+        revision=request.revision,
+        base_revision=request.base_revision,
+        extra_ps=int(ps_from_s(request.extra_s)),
+    )
     return PlanResult(
         request_id=request.request_id,
         revision=request.revision,

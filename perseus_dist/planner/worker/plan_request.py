@@ -46,6 +46,7 @@ class PlanningRequest:
         is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
         snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
+        extra_s: [s] that an iteration takes beside instructions and transfers, as the self-check has learnt.
         menu_mhz: [MHz] descending, clocks that plans may ask for although they lie between those that were measured.
         granularity: What has a clock of its own.
         is_ahead: Whether no job waits for it: the job has another shape yet, and may never have this one.
@@ -67,6 +68,7 @@ class PlanningRequest:
     is_first: bool = False
     whole_up_to: int = 0
     snapshots: tuple[Snapshot, ...] = ()
+    extra_s: float = 0.0
     menu_mhz: tuple[int, ...] = ()
     granularity: Granularity = Granularity.INSTRUCTION
     is_ahead: bool = False

@@ -11,27 +11,29 @@ from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.problem import concatenated_begin
 from perseus_dist.planning.profile.cost_curve import CostCurve
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
-from perseus_dist.units import PS_PER_NS, j_from_uj, s_from_ps
+from perseus_dist.units import PS_PER_NS, PS_PER_S, j_from_uj, s_from_ps
 
 Clocks = NDArray[np.uint16]
 
 
-def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0) -> Iterator[PlanTable]:
+def plan_tables(frontier: Frontier, *, revision: int, base_revision: int = 0, extra_ps: int = 0) -> Iterator[PlanTable]:
     """The table of each pp_rank, in order. All ranks of a pp_rank share one.
 
     A constant instruction has clock 0, which leaves the clock as it is. What an instruction is expected to take is that
     of the slowest GPU of a tensor-parallel group, and its energy the mean GPU's; nothing is in a table beside another
     one (``base_revision``), whose profile stays the one to compare with. Where ranks keep one clock, or one for each
     phase, the iteration is their only instruction, and nothing of it is expected: what it takes is what the slowest
-    rank does. A phase's clock is asked for when the computation before it ends by the plan.
+    rank does. A phase's clock is asked for when the computation before it ends by the plan. Times and energies of plans
+    count ``extra_ps`` [ps] at the end of each iteration, in which all GPUs wait.
     """
     problem = frontier.problem
     schedule, instructions = problem.dag.schedule, problem.dag.instructions
     clocks_mhz = np.concatenate([curve.clocks_mhz for curve in problem.curves]).astype("<u2")
     first_clock = concatenated_begin(curve.clocks_mhz for curve in problem.curves)[problem.curve_of]
     curves = {(curve.stage, curve.kind): curve for curve in problem.curves}
-    times_s = tuple(s_from_ps(frontier.time_ps).tolist())
-    energies_j = tuple(j_from_uj(frontier.total_uj).tolist())
+    times_s = tuple(s_from_ps(frontier.time_ps + extra_ps).tolist())
+    extra_uj = problem.total_blocking_uw * extra_ps // PS_PER_S
+    energies_j = tuple(j_from_uj(frontier.total_uj + extra_uj).tolist())
     digest = schedule.digest()
     sees_instructions = frontier.granularity == Granularity.INSTRUCTION
     by_phase = _PhaseClocks(frontier) if frontier.granularity == Granularity.PHASE else None

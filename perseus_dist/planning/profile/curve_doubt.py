@@ -63,7 +63,12 @@ class CurveDoubt:
 
 
 def curve_doubt(measurements: Measurements) -> CurveDoubt | None:
-    """Doubt about the estimates of one instruction, at its clocks; None where nothing is known of it."""
+    """Doubt about the estimates of one instruction, at its clocks; None where nothing is known of it.
+
+    Errors are shares, which a time or an energy of 0 has none of, as where powers were fitted to a few plans alone.
+    """
+    if min(measurements.times_s.min(), measurements.energies_j.min()) <= 0:
+        return None
     shape = measurements.times_s.shape
     is_between = (measurements.num_samples == 1) & np.isnan(measurements.time_std_s)
     is_between &= np.isfinite(measurements.energy_std_j)
@@ -105,7 +110,8 @@ def latencies_p90_ps(changes: ClockChanges, clocks_mhz: IntArray) -> IntArray:
 
 def _standard_errors(values: FloatArray, stds: FloatArray, num_samples: FloatArray) -> FloatArray:
     """(num_gpus, num_clocks) as shares, NaN where the spread of the runs is not known."""
-    return np.where(num_samples > 0, stds / np.sqrt(np.maximum(num_samples, 1)) / values, np.nan)
+    with np.errstate(over="ignore"):  # an error far beyond its value is as good as none that is known
+        return np.where(num_samples > 0, stds / np.sqrt(np.maximum(num_samples, 1)) / values, np.nan)
 
 
 def _filled(clocks_mhz: IntArray, shares: FloatArray) -> FloatArray:

@@ -46,7 +46,14 @@ class VirtualTrainer:
 
     def set_transfer_s(self, transfer_s: float) -> None:
         """Set the duration [s] of sending a result to another rank, for work launched from now on."""
-        self._config = replace(self._config, transfer_s=transfer_s)
+        self._record(replace(self._config, transfer_s=transfer_s))
+
+    def set_optimizer_s(self, optimizer_s: float) -> None:
+        """Set the duration [s] of the optimizer step, for work launched from now on."""
+        self._record(replace(self._config, optimizer_s=optimizer_s))
+
+    def _record(self, config: TrainerConfig) -> None:
+        self._config = config
         self._recorded = RecordedIteration(self._config, self._stream, with_boundaries=self._with_boundaries)
         self._has_usual_times = False
 

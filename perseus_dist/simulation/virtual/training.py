@@ -121,6 +121,11 @@ class VirtualTraining:
         """From the next iteration on each result that a rank sends takes so long [s] to arrive; 0 ends it."""
         self._trainers[rank].set_transfer_s(transfer_s)
 
+    def set_optimizer_s(self, optimizer_s: float) -> None:
+        """From the next iteration on the optimizer step takes so long [s] on all ranks, at every clock; 0 ends it."""
+        for trainer in self._trainers:
+            trainer.set_optimizer_s(optimizer_s)
+
     def set_thermal_cap_mhz(self, rank: int, cap_mhz: int | None) -> None:
         """A rank's GPU overheats: no clock above this one [MHz], at once. None: it has cooled down."""
         self.machine.gpu(rank).set_thermal_cap(cap_mhz)

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from malformed import arguments, documents, frontiers, rows
+from malformed import arguments, documents, frontiers, rows, site_files
 from malformed.case import Case, Expected, Generator
 from malformed.report_folder import report_folder
 from perseus_dist.cli.main import main
@@ -116,6 +116,10 @@ def workplace(folder: Path) -> Iterator[dict[str, Generator]]:
             "token": documents.bad_token,
             "certificate": documents.bad_certificate,
             "job.json": documents.bad_job,
+            "signal": site_files.bad_signal,
+            "load targets": site_files.bad_load_targets,
+            "settings": site_files.bad_settings,
+            "state": site_files.bad_state(folder),
         }
         yield drawn | {SLOW: documents.bad_part(report)}
 

@@ -22,6 +22,7 @@ class JobPlan:
     profile_csv: bytes
     is_first: bool = False
     snapshots: tuple[Snapshot, ...] = ()
+    extra_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +62,9 @@ class Planning:
         snapshots: Of the newest request.
         transfers_at_s: [s] when that was made.
         moved_at_s: [s] when one knew transfers that the plan in force did not.
+        extra_s: [s] that iterations take beside what the profile says, as learnt so far.
+        learnt_at_s: [s] when that was last changed.
+        num_lessons: How often it was.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
         keeps_to_ranks: Where instructions cannot be seen, plans by phase were late: plans are by rank.
         ahead: Plans for other shapes.
@@ -75,6 +79,9 @@ class Planning:
     snapshots: tuple[Snapshot, ...] = ()
     transfers_at_s: float = -math.inf
     moved_at_s: float = -math.inf
+    extra_s: float = 0.0
+    learnt_at_s: float = -math.inf
+    num_lessons: int = 0
     slightly_slow: tuple[SlowRank, ...] = ()
     keeps_to_ranks: bool = False
     ahead: PlansAhead = field(default_factory=PlansAhead)
@@ -84,7 +91,8 @@ class Planning:
         self.attempts, self.again_at_s, self.refine_at_s = 0, None, 0.0
         self.expected_at_s = None
         self.snapshots, self.slightly_slow = (), ()
-        self.transfers_at_s = self.moved_at_s = -math.inf
+        self.transfers_at_s = self.moved_at_s = self.learnt_at_s = -math.inf
+        self.extra_s, self.num_lessons = 0.0, 0
         self.keeps_to_ranks = False
 
 

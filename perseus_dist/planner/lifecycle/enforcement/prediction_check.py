@@ -1,0 +1,131 @@
+"""The prediction against the job: what iterations were to take and what they do take, said and learnt.
+
+An iteration may take time that no instruction and no transfer does, such as a host's work between iterations. What full
+clocks and the plan show of it alike is a constant, which the next plan counts at the end of each iteration.
+"""
+
+from perseus_dist.messages.terms import NO_POINT
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.measured_iterations import measured_iterations
+from perseus_dist.planner.job.predicted_saving import energies_uj, followed_frontiers
+from perseus_dist.planner.job.self_check import LIMIT, Comparison, constant_s, self_check
+from perseus_dist.planner.lifecycle.events import Effect, Log
+from perseus_dist.planner.lifecycle.transfers import transfers_are_new
+from perseus_dist.units import PS_PER_S, UJ_PER_J
+
+_MIN_PLANNED = 12
+"""Iterations under the plan in force, before they are compared: a straggler is found within fewer, and a plan that a
+profile has misled lasts for more before the guard drops it."""
+_MIN_INTERVAL_S = 30.0  # between two lessons; each doubles it, since what comes and goes is no constant
+_MAX_DOUBLINGS = 12
+
+
+def compare_prediction(job: Job, now_s: float) -> list[Effect]:
+    """Compare what the profile predicts with what is measured, and say once for each table where that is far apart.
+
+    The prediction is of a job that is well: while a rank is known to be slow, earlier figures stand. So do those under
+    the plan until there are new ones; where clocks are released, those at full clocks are all.
+    """
+    watch = job.measured.self_check
+    if job.plan is None or job.phase not in (Phase.ENFORCING, Phase.RELEASED) or not _is_well(job):
+        return []
+    full, plan = _at_full_clocks(job), _under_plan(job)
+    is_kept = plan is None and watch.latest.plan is not None and job.phase is Phase.ENFORCING
+    if is_kept or (full is None and plan is None):
+        return []
+    found = self_check(
+        full,
+        plan,
+        noise=job.enforcement.guard.guard.noise,
+        instructions=job.enforcement.guard.instruction_excess,
+    )
+    if not watch.update(found):
+        return []
+    job.history.add("self_check", watch.sentence, now_s=now_s, iteration=job.progress.iteration)
+    job.num_changes += 1
+    return [Log(sentence=watch.sentence)]
+
+
+def learn(job: Job, now_s: float) -> str:
+    """Learn how much longer iterations take than instructions and transfers say; why to plan again, or empty.
+
+    Full clocks alone teach it where a deadline is to be kept, which no plan can that does not know it.
+    """
+    planning = job.planning
+    interval_s = _MIN_INTERVAL_S * 2.0 ** min(planning.num_lessons - 1, _MAX_DOUBLINGS)
+    is_held_back = bool(job.profiling.held_back_s)  # GPUs were slow for heat or a power cap when they were measured
+    if job.plan is None or job.awaits_frontier or planning.pending is not None or is_held_back or not _is_well(job):
+        return ""
+    if planning.num_lessons and now_s < planning.learnt_at_s + interval_s:
+        return ""
+    guard = job.enforcement.guard
+    if guard.guard.is_probe_ahead(job.progress.iteration) or transfers_are_new(job):
+        return ""  # transfers of the probe may explain it, and are known by its last iteration
+    full, plan = _at_full_clocks(job), _under_plan(job)
+    if full is None or (plan is None and job.target.deadline_s is None):
+        return ""
+    newest_s = guard.guard.reference_s or full.measured_s
+    if abs(newest_s / full.measured_s - 1) > LIMIT + full.doubt(guard.guard.noise):
+        return ""  # the machines are in another state than was measured for long
+    found_s = constant_s(full, plan, instructions=guard.instruction_excess)
+    extra_s = max(0.0, job.plan.extra_s + found_s)
+    found_s = extra_s - job.plan.extra_s
+    doubt = max(one.doubt(guard.guard.noise) for one in (full, plan) if one)
+    if abs(found_s) <= (LIMIT + doubt) * full.predicted_s:
+        return ""
+    planning.extra_s, planning.learnt_at_s = extra_s, now_s
+    planning.num_lessons += 1
+    longer = "longer" if found_s > 0 else "shorter"
+    why = (
+        f"iterations take {1e3 * abs(found_s):.1f} ms {longer} than instructions and transfers explain, whatever the "
+        f"clocks: planning with {1e3 * extra_s:.1f} ms at the end of each"
+    )
+    job.history.add("self_check", why, now_s=now_s, iteration=job.progress.iteration)
+    return why
+
+
+def _is_well(job: Job) -> bool:
+    """Whether no rank is known to be slow, and none is swept."""
+    switch = job.switch
+    is_waiting = job.detection.keeps_switch or (switch is not None and switch.t_prime_s > 0)
+    return not (is_waiting or job.detection.verdicts or job.stragglers or job.is_swept)
+
+
+def _at_full_clocks(job: Job) -> Comparison | None:
+    """The state of the machines that is met now, or the run's baseline."""
+    assert job.plan is not None
+    assert job.spec is not None
+    full = job.measured.saving.full
+    measured = full if full and full.num_iterations else job.measured.baseline
+    if measured is None:
+        return None
+    summary = job.plan.summary
+    return Comparison(
+        predicted_s=summary.baseline_time_ps / PS_PER_S,
+        measured_s=measured.time_s,
+        predicted_j=job.spec.dp_size * summary.baseline_uj / UJ_PER_J,
+        measured_j=measured.energy_j,
+        num_iterations=measured.num_iterations,
+    )
+
+
+def _under_plan(job: Job) -> Comparison | None:
+    if (
+        job.plan is None
+        or job.switch is None
+        or NO_POINT in job.switch.points
+        or len(job.measured.enforced) < _MIN_PLANNED
+    ):
+        return None
+    measured, followed = (
+        measured_iterations(job.measured.enforced),
+        followed_frontiers(job, job.plan, job.switch),
+    )
+    planned_uj, _ = energies_uj(job)
+    return Comparison(
+        predicted_s=max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S,
+        measured_s=measured.time_s,
+        predicted_j=planned_uj / UJ_PER_J,
+        measured_j=measured.energy_j,
+        num_iterations=measured.num_iterations,
+    )
