@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import trustme
+
 from malformed import arguments, documents, frontiers, rows
 from malformed.case import Case, Expected, Generator
 from malformed.report_folder import report_folder
