@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from statistics import median
 
 import pytest
@@ -51,6 +51,7 @@ def profiled(
         assert not job.went_back
 
 
+@cache
 def at_full_clocks(seen: SimulatedJob = SEEN, *, noise_percent: float = 0.0) -> list[VirtualIteration]:
     """The same job without a profile."""
     unseen = replace(seen, granularity=Granularity.PHASE)

@@ -216,10 +216,11 @@ def with_planners(address: PostgresAddress, number: int, test: Callable[..., Awa
 
 
 async def busy(planner: SharedPlanning) -> "asyncio.Task[PlanResult]":
-    """Let a planner's worker plan for minutes."""
+    """Let a planner's worker plan for minutes; it is stopped, so that those who work have the processor."""
     task = asyncio.create_task(planner.plan(LONG))
-    while planner._own._patient._process is None:
+    while (process := planner._own._patient._process) is None:
         await asyncio.sleep(0.01)
+    os.kill(process.pid, signal.SIGSTOP)
     return task
 
 

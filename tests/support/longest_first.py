@@ -8,20 +8,18 @@ from pathlib import Path
 
 import pytest
 
-LONGEST = (
-    *("test_megatron_adapter.py", "test_example_megatron.py", "test_deepspeed_adapter.py", "test_measure.py"),
-    *(
-        "test_deepspeed_launcher_command.py",
-        "test_example_deepspeed.py",
-        "test_runs_virtual.py",
-        "test_megatron_loop.py",
-    ),
-    *("test_pipelining_loop.py", "test_megatron_launch.py", "test_deepspeed_loop.py", "test_chaos_histories.py"),
-    *("test_chaos_seeds.py", "test_planner_process.py", "test_deepspeed_launcher.py", "test_agent_embedded.py"),
-    *("test_clockd_faults.py", "test_agent_process.py", "test_cli_streams.py", "test_loop_clocks.py"),
-    *("test_megatron_arguments.py", "test_agent_reattach.py", "test_malformed_input.py", "test_frontier_against_lp.py"),
-    *("test_cli_finds_jobs.py", "test_megatron_writers.py", "test_cli_report.py", "test_straggler_traces.py"),
-)
+_NAMES = """
+megatron_adapter example_megatron deepspeed_launcher_command pipelining_loop measure deepspeed_adapter
+deepspeed_loop example_deepspeed forbidden_paths request_queue phase_plans_virtual runs_virtual megatron_loop
+megatron_launch docs_commands deepspeed_launcher chaos_histories doctor frontier_against_lp loop_clocks
+job_cache megatron_writers planning_worker simulate agent_embedded planner_budgets malformed_input clockd_faults
+agent_process pristine_parsers cli_finds_jobs coarse_frontier frontier_file chaos_seeds node_relay
+device_controls pipelining_launch pipelining_adapter guard_virtual agent_reattach megatron_arguments replicas
+planner_process cli_streams cli_fuzz loop_security planner_lifecycle planner_self_check straggler_traces
+planner_users cli_report
+"""
+LONGEST = tuple(f"test_{name}.py" for name in _NAMES.split())
+"""By the time that all of a file's tests take beside others."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -68,7 +68,7 @@ def frontier(tmp_path_factory: pytest.TempPathFactory) -> Frontier:
 
 
 @given(seed=st.integers(0, 2**32), size_s=st.floats(1e-6, 1e2), granularity=st.sampled_from(Granularity))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example(seed=2, size_s=1e-6, granularity=Granularity.INSTRUCTION)
 def test_frontiers_of_instructions_of_any_length_can_be_read_back(
     seed: int, size_s: float, granularity: Granularity, tmp_path_factory: pytest.TempPathFactory
@@ -77,7 +77,8 @@ def test_frontiers_of_instructions_of_any_length_can_be_read_back(
     folder = tmp_path_factory.mktemp("any-length")
     rng = np.random.default_rng(seed)
     schedule = SCHEDULES[seed % len(SCHEDULES)]
-    clocks_mhz = rng.choice(np.arange(300, 1800, 15), rng.integers(2, 12), replace=False)
+    most_clocks = 12 if granularity is Granularity.INSTRUCTION else 6  # the search of the others grows fast with them
+    clocks_mhz = rng.choice(np.arange(300, 1800, 15), rng.integers(2, most_clocks), replace=False)
     rows = ["stage,instruction,frequency,time,energy"]
     for stage in range(schedule.num_stages):
         for name in ("forward", "backward"):

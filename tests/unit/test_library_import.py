@@ -42,6 +42,15 @@ def test_an_agent_needs_no_numpy() -> None:
     assert not modules & {"numpy", "networkx", "rich"}
 
 
+@pytest.mark.parametrize("line", [["target", "gpt", "--t-min"], ["jobs"], ["watch", "gpt"], ["doctor", "--json"]])
+def test_commands_that_ask_a_planner_need_no_numpy(line: list[str]) -> None:
+    """It would be half of their processor time."""
+    run = f"from contextlib import redirect_stdout\nwith redirect_stdout(sys.stderr): code = main({line!r})"
+    modules = imported_by(f"from perseus_dist.cli import main\n{run}")
+    assert "perseus_dist.cli.jobs.planner_client" in modules
+    assert not modules & {"numpy", "networkx"}
+
+
 @pytest.mark.parametrize(
     ("use", "wanted", "unwanted"),
     [

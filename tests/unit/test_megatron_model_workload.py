@@ -1,5 +1,6 @@
 """What a call of a Megatron schedule says of the work; modules are torch's own, the configuration is made by hand."""
 
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ from perseus_dist.fingerprint import Workload
 from perseus_dist.megatron.model_workload import workload_of
 from perseus_dist.training.rank.workload import installed_versions, known_size, read_workload
 
-nn = pytest.importorskip("torch.nn")
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 
 def config(**changes: object) -> SimpleNamespace:
@@ -24,6 +25,8 @@ def config(**changes: object) -> SimpleNamespace:
 
 
 def call(**changes: object) -> dict[str, object]:
+    from torch import nn  # not by every worker that collects this file
+
     return {"model": [nn.Linear(4, 3), nn.Linear(3, 2)], "seq_length": 4096, "micro_batch_size": 2, **changes}
 
 
@@ -42,12 +45,16 @@ def test_the_whole_of_it() -> None:
 
 
 def test_what_is_not_known_stays_so() -> None:
+    from torch import nn
+
     found = workload_of({"model": nn.Linear(4, 3)}, SimpleNamespace())
     assert (found.microbatch_size, found.sequence_length, found.tp_size) == (0, 0, 0)
     assert (found.precision, found.stage_parameters) == ("fp32", (15,))
 
 
 def test_layers_are_those_of_the_longest_container_of_that_name() -> None:
+    from torch import nn
+
     block = nn.ModuleDict(
         {"layers": nn.ModuleList([nn.Linear(2, 2)] * 3), "mtp": nn.ModuleDict({"layers": nn.ModuleList()})}
     )

@@ -4,8 +4,6 @@ import fcntl
 import os
 from pathlib import Path
 
-from perseus_dist.planner.store.database import StoreError
-
 
 class StateLock:
     """An exclusive lock on a folder, which ends with its process at the latest.
@@ -40,6 +38,9 @@ def lock_state_dir(path: Path) -> StateLock:
     Raises:
         StoreError: Another planner has it, or there is no such folder.
     """
+    # With NumPy below it, which commands that only name a state folder have no use for.
+    from perseus_dist.planner.store.database import StoreError
+
     try:
         return StateLock(path.parent)
     except BlockingIOError:

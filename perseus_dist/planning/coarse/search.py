@@ -242,33 +242,36 @@ class _Tree:
             return None
         self._order = sorted(range(len(allowed)), key=lambda group: len(allowed[group]))
         self._allowed = [allowed[group][np.argsort(self._excess_uj[group, allowed[group]])] for group in self._order]
-        least_ps = [
-            self._times_ps[:, group, choices].min(axis=1)
-            for group, choices in zip(self._order, self._allowed, strict=True)
-        ]
+        by_depth = list(zip(self._order, self._allowed, strict=True))
+        self._at_ps = [np.ascontiguousarray(self._times_ps[:, group, choices].T) for group, choices in by_depth]
+        self._at_uj = [self._uj[group, choices] for group, choices in by_depth]
+        self._excess_at_uj = [self._excess_uj[group, choices] for group, choices in by_depth]
+        least_ps = [times_ps.min(axis=0) for times_ps in self._at_ps]
         rest = np.cumsum(least_ps[::-1], axis=0)[::-1]
         self._rest_ps = [*rest[1:], np.zeros(len(self._limits_ps))]
-        self._least_uj = [
-            float(self._uj[group, choices].min()) for group, choices in zip(self._order, self._allowed, strict=True)
-        ]
-        self._rest_uj = [float(sum(self._least_uj[depth + 1 :])) for depth in range(len(self._order))]
+        least_uj = [float(energies_uj.min()) for energies_uj in self._at_uj]
+        self._rest_uj = [float(sum(least_uj[depth + 1 :])) for depth in range(len(self._order))]
         chosen = np.zeros(len(allowed), dtype=np.int64)
         return chosen if self._descend(0, np.zeros(len(self._limits_ps)), 0.0, 0.0, chosen) else None
 
     def _descend(self, depth: int, taken_ps: FloatArray, excess_uj: float, uj: float, chosen: IntArray) -> bool:
         if depth == len(self._order):
             return True
+        excess = excess_uj + self._excess_at_uj[depth]
+        energy = uj + self._at_uj[depth]
+        fits = (excess < self._most_excess_uj) & (energy + self._rest_uj[depth] < self._most_uj)
+        (worth,) = fits.nonzero()
+        if not len(worth):
+            return False
+        times_ps = taken_ps + self._at_ps[depth][worth]
+        on_time = np.logical_and.reduce(times_ps + self._rest_ps[depth] <= self._limits_ps, axis=1)
         group, choices = self._order[depth], self._allowed[depth]
-        times_ps = taken_ps[:, None] + self._times_ps[:, group, choices]
-        excess = excess_uj + self._excess_uj[group, choices]
-        energy = uj + self._uj[group, choices]
-        fits = (times_ps + self._rest_ps[depth][:, None] <= self._limits_ps[:, None]).all(axis=0)
-        fits &= (excess < self._most_excess_uj) & (energy + self._rest_uj[depth] < self._most_uj)
-        for number in np.flatnonzero(fits).tolist():
+        for row in on_time.nonzero()[0].tolist():
             self._nodes += 1
             if self._nodes > _MOST_NODES:
                 return False
+            number = worth[row]
             chosen[group] = choices[number]
-            if self._descend(depth + 1, times_ps[:, number], excess[number], energy[number], chosen):
+            if self._descend(depth + 1, times_ps[row], excess[number], energy[number], chosen):
                 return True
         return False

@@ -14,6 +14,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import trustme
+
 from malformed import arguments, documents, frontiers, rows, site_files
 from malformed.case import Case, Expected, Generator
 from malformed.report_folder import report_folder
@@ -76,6 +78,7 @@ def workplace(folder: Path) -> Iterator[dict[str, Generator]]:
     (folder / "losses.jsonl").write_text(
         "".join(f'{{"step": {step}, "loss": {5.0 - step / 10}}}\n' for step in range(6))
     )
+    trustme.CA().cert_pem.write_to_path(folder / "authorities.pem")
     (folder / "loop").symlink_to("loop")
     (folder / "examples").mkdir()
     for name in ("deepspeed_gpt.py", "deepspeed_gpt.json"):
@@ -83,6 +86,7 @@ def workplace(folder: Path) -> Iterator[dict[str, Generator]]:
     environ = {
         "PERSEUS_LEASE_DIR": str(folder / "leases"),
         "XDG_STATE_HOME": str(folder / "state"),
+        "SSL_CERT_FILE": str(folder / "authorities.pem"),  # one, where a system has a hundred, which each command reads
         "TMPDIR": str(folder / "folder"),
     }
     with ExitStack() as stack:
