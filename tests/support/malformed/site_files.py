@@ -44,7 +44,7 @@ def _signal_csv(rng: Random) -> str:
         case 1:
             rows[at][1] = rng.choice(("0", "-60", "30", "61", no_number(rng, "60"), "1e300"))
         case 2:
-            rows[at][rng.choice((2, 3))] = rng.choice((no_number(rng, "0.08"), "-0.5", "1e309", "-1e-9"))
+            rows[at][rng.choice((2, 3))] = rng.choice((no_number(rng, "0.08"), "1e309", "-1e309", "--1"))
         case 3:
             del rows[at]  # a gap
         case 4:
@@ -92,7 +92,7 @@ def _tariff(rng: Random) -> str:
     key = rng.choice(("energyratestructure", "energyweekdayschedule", "energyweekendschedule"))
     wrong: Sequence[Any]
     if key == "energyratestructure":
-        wrong = ([], [[]], [[{}]], [[{"rate": -1}]], [[{"rate": "x"}]], [[{"rate": True}]], 3, None, word(rng), [3])
+        wrong = ([], [[]], [[{}]], [[{"rate": -1e309}]], [[{"rate": "x"}]], [[{"rate": True}]], 3, None, word(rng), [3])
     else:
         wrong = ([], hours[:11], [[0] * 23] * 12, [[9] * 24] * 12, [[-1] * 24] * 12, [["x"] * 24] * 12, 3, None)
     item[key] = rng.choice(wrong)
