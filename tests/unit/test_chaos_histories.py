@@ -157,7 +157,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(17036, "reported_saving", id="a GPU is slow in every other iteration", marks=pytest.mark.stress),
         pytest.param(17038, "waiting", id="heat, and long after it the power cap of all", marks=pytest.mark.stress),
         pytest.param(17054, "reported_saving", id="probes of three short iterations", marks=pytest.mark.stress),
-        pytest.param(17078, "profile_truth", id="a whole node 8 percent slow", marks=pytest.mark.stress),
+        pytest.param(17078, "profile_truth", id="a whole node 8 percent slow"),
         pytest.param(17114, "settled_time", id="a link is well again before its plan", marks=pytest.mark.stress),
         pytest.param(
             17386, "reported_saving", id="a planner starts again after a power cap is over", marks=pytest.mark.stress
