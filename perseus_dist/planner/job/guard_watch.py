@@ -121,6 +121,16 @@ class GuardWatch:
         known = [median(speed.newest) for speed in self._speeds.values() if speed.newest]
         return median(known) - 1 if known else 0.0
 
+    @property
+    def is_off_profile(self) -> bool | None:
+        """Whether some rank's instructions, under the plan in force, do not take what the profile says.
+
+        None where that is not known.
+        """
+        doubt = max(_AS_PROFILED, 4 * self.guard.noise)
+        excesses = [abs(median(speed.newest) - 1) for speed in self._speeds.values() if speed.newest]
+        return max(excesses) > doubt if excesses else None
+
     def time_ratios(self, rank: int) -> tuple[float, float, float] | None:
         """A rank's instruction times over the profile's lately: least, median, most; None where few are known."""
         newest = self.ratios.get(rank, ())
@@ -272,7 +282,7 @@ class GuardWatch:
         """Clocks are released, and stay so for a while: each time twice as long."""
         self._was_on_time_again, self._fell_at = was_on_time_again, iteration
         self.is_profile_wrong = is_profile_wrong
-        self.kept_share, self.was_as_profiled = self.guard.kept_share, self._is_as_profiled
+        self.kept_share, self.was_as_profiled = self.guard.kept_share, self.is_off_profile is False
         self.slower_then = self.slower
         self.guard.forget_kept()
         if self.num_since_sweep is not None:
@@ -299,13 +309,6 @@ class GuardWatch:
     def _hold(self, iteration: int, num_before: int) -> None:
         self.held_until = iteration + (_FIRST_HOLD << min(num_before, _MAX_DOUBLINGS))
         self.is_holding = True
-
-    @property
-    def _is_as_profiled(self) -> bool:
-        """Under the plan in force, every rank's instructions take what the profile says."""
-        doubt = max(_AS_PROFILED, 4 * self.guard.noise)
-        excesses = [abs(median(speed.newest) - 1) for speed in self._speeds.values() if speed.newest]
-        return bool(excesses) and max(excesses) <= doubt
 
     def _mode(self, number: int, part: _Part, *, is_whole: bool) -> Mode:
         if number < self.swept_until or (self.guard.is_probed(number) and not part.is_free):

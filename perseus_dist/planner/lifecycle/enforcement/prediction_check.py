@@ -61,8 +61,8 @@ def learn(job: Job, now_s: float) -> str:
     guard = job.enforcement.guard
     if guard.guard.is_probe_ahead(job.progress.iteration) or transfers_are_new(job):
         return ""  # transfers of the probe may explain it, and are known by its last iteration
-    if abs(guard.instruction_excess) > LIMIT or guard.misstated:
-        return ""  # the profile is to be measured again, and tells no difference so small until then
+    if guard.misstated or guard.is_off_profile:
+        return ""  # a rank's instructions are not as in the profile, and longer iterations may be theirs
     full, plan = _at_full_clocks(job), _under_plan(job)
     if full is None or (plan is None and job.target.deadline_s is None):
         return ""
