@@ -1,13 +1,26 @@
 """The plans beside the baselines."""
 
-from typing import NamedTuple
+import csv
+import io
+import json
+import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from perseus_dist.library import arguments
 from perseus_dist.library.frontier import Frontier
+from perseus_dist.library.pictures import can_draw, draw_comparison, html_picture
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.baselines import comparison as core
+from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import j_from_uj, s_from_ps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OURS = "perseus_"
+"""How the identifiers of perseus-dist's own plans begin."""
 
 COLUMNS: tuple[Column, ...] = (
     ("plan", "name", "s"),
@@ -79,6 +92,59 @@ class Comparison(ValueEquality):
         """
         return format_table(COLUMNS, (plan._asdict() for plan in self.plans), is_plain=True).rstrip("\n")
 
+    def plot(self, *, title: str = "plans and baselines", ax: "Axes | None" = None) -> "Figure":
+        """Draw energy against iteration time: a point for each plan, and a line of what each Zeus baseline has.
+
+        Args:
+            title: Above the picture.
+            ax: Matplotlib axes to draw into; without it a figure is made.
+
+        Returns:
+            The figure, for ``savefig``; a notebook shows it.
+
+        Raises:
+            ModuleNotFoundError: There is no matplotlib; the message says how to install it.
+
+        Example:
+            >>> perseus_dist.compare(frontier, slowdown=1.05).plot().savefig("comparison.svg")
+        """
+        baselines = [plan for plan in self.plans if not plan.plan.startswith(OURS)]
+        ours = [plan for plan in self.plans if plan.plan.startswith(OURS)]
+        sweeps = {sweep[0].name: [_point(plan) for plan in sweep] for sweep in self.sweeps.values() if sweep}
+        points = [_point(plan) for plan in (*baselines, *ours)]
+        return draw_comparison(points, sweeps, num_baselines=len(baselines), title=title, ax=ax)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the comparison.
+
+        Args:
+            path: Ends in ``.csv``, for spreadsheets: a row for each plan; or in ``.json``: ``plans`` and ``sweeps``, as
+                ``perseus-dist compare --json`` has them.
+
+        Raises:
+            ValueError: ``path`` is no path, or ends otherwise.
+            OutputError: The place cannot be written to; nothing is left half-written.
+
+        Example:
+            >>> perseus_dist.compare(frontier).save("comparison.csv")
+        """
+        expected = "a file's path, such as 'comparison.csv'"
+        target = arguments.path("path", path, expected=expected, suffixes=(".csv", ".json"))
+        write_output(target, (self._csv() if target.suffix == ".csv" else self._json()).encode())
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerows([ComparedPlan._fields, *self.plans])
+        return text.getvalue()
+
+    def _json(self) -> str:
+        document = {
+            "plans": [plan._asdict() for plan in self.plans],
+            "sweeps": {name: [plan._asdict() for plan in sweep] for name, sweep in self.sweeps.items()},
+        }
+        return json.dumps(document) + "\n"
+
     def __getitem__(self, plan: str) -> ComparedPlan:
         """The plan of this key."""
         found = {each.plan: each for each in self.plans}
@@ -90,7 +156,8 @@ class Comparison(ValueEquality):
         return f"<Comparison: {', '.join(plan.plan for plan in self.plans)}>"
 
     def _repr_html_(self) -> str:
-        return html_table(COLUMNS, (plan._asdict() for plan in self.plans))
+        table = html_table(COLUMNS, (plan._asdict() for plan in self.plans))
+        return table + (html_picture(self.plot()) if can_draw() else "")
 
 
 def compare(frontier: Frontier, *, slowdown: float | None = None, deadline_s: float | None = None) -> Comparison:
@@ -126,6 +193,10 @@ def as_frontier(value: object) -> Frontier:
     """
     expected = "a Frontier; make one by plan(profile, schedule, blocking_power_w=80)"
     return arguments.instance("frontier", value, Frontier, expected=expected)
+
+
+def _point(plan: ComparedPlan) -> tuple[str, float, float]:
+    return plan.name, plan.time_s, plan.energy_j
 
 
 def _record(plan: core.ComparedPlan) -> ComparedPlan:

@@ -1,16 +1,25 @@
 """The energy of a whole data-parallel job, without and with a straggler."""
 
+import json
+import os
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from perseus_dist.errors import ArgumentError
 from perseus_dist.library import arguments
 from perseus_dist.library.comparison import as_frontier
 from perseus_dist.library.frontier import Frontier
+from perseus_dist.library.pictures import can_draw, draw_savings, html_picture
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning import emulation as core
 from perseus_dist.planning.frontier import frontier as core_frontier
+from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.value_equality import ValueEquality
 from perseus_dist.units import j_from_uj, s_from_ps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PLAN_COLUMNS: tuple[Column, ...] = (
     ("no straggler", "name", "s"),
@@ -119,11 +128,60 @@ class Emulation(ValueEquality):
         tables = (format_table(columns, records, is_plain=True).rstrip("\n") for columns, records in self._tables())
         return "\n\n".join([title, *tables])
 
+    def plot(self, *, title: str | None = None, ax: "Axes | None" = None) -> "Figure":
+        """Draw a bar for each straggler: the intrinsic saving, and on top the extrinsic one.
+
+        Args:
+            title: Above the picture; the size of the job unless given.
+            ax: Matplotlib axes to draw into; without it a figure is made.
+
+        Returns:
+            The figure, for ``savefig``; a notebook shows it.
+
+        Raises:
+            ValueError: The emulation has no stragglers.
+            ModuleNotFoundError: There is no matplotlib; the message says how to install it.
+
+        Example:
+            >>> perseus_dist.emulate(frontier, pipelines=16, stragglers=[1.1, 1.2]).plot().savefig("savings.svg")
+        """
+        if not self.stragglers:
+            raise ArgumentError("plot: saw an emulation without stragglers, expected one or more; give stragglers=")
+        savings = [
+            (job.straggler, job.intrinsic_saving_percent, job.extrinsic_saving_percent) for job in self.stragglers
+        ]
+        named = size_text(self.num_pipelines, self.num_gpus) if title is None else title
+        return draw_savings(savings, title=named, ax=ax)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all figures as JSON, as ``perseus-dist emulate --json`` has them.
+
+        Args:
+            path: Ends in ``.json``.
+
+        Raises:
+            ValueError: ``path`` is no path, or ends otherwise.
+            OutputError: The place cannot be written to; nothing is left half-written.
+
+        Example:
+            >>> perseus_dist.emulate(frontier, pipelines=16, stragglers=1.2).save("emulation.json")
+        """
+        expected = "a file's path, such as 'emulation.json'"
+        document = {
+            "pipelines": self.num_pipelines,
+            "num_gpus": self.num_gpus,
+            "plans": [job._asdict() for job in self.plans],
+            "stragglers": [job._asdict() for job in self.stragglers],
+        }
+        target = arguments.path("path", path, expected=expected, suffixes=(".json",))
+        write_output(target, json.dumps(document).encode() + b"\n")
+
     def __repr__(self) -> str:
         return f"<Emulation: {size_text(self.num_pipelines, self.num_gpus)}, {len(self.stragglers)} stragglers>"
 
     def _repr_html_(self) -> str:
-        return "".join(html_table(columns, records) for columns, records in self._tables())
+        picture = html_picture(self.plot()) if self.stragglers and can_draw() else ""
+        return "".join(html_table(columns, records) for columns, records in self._tables()) + picture
 
     def _tables(self) -> list[tuple[tuple[Column, ...], list[dict[str, object]]]]:
         tables = [(PLAN_COLUMNS, [job._asdict() for job in self.plans])]

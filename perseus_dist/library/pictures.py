@@ -1,16 +1,20 @@
-"""The pictures of frontiers and plans. They need matplotlib, which is only imported to draw."""
+"""The pictures of the library's face. They need matplotlib, which is only imported to draw."""
 
 from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from types import NoneType
 from typing import TYPE_CHECKING
 
 from perseus_dist.library import arguments
+from perseus_dist.library.unit_times import unit_times
 from perseus_dist.planning.baselines.comparison import compare
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.plan import Plan
 from perseus_dist.planning.frontier.replay import Execution
+from perseus_dist.planning.profile.profile import Profile
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.units import j_from_uj, s_from_ps
 
 if TYPE_CHECKING:
@@ -34,13 +38,8 @@ def draw_frontier(
     Raises:
         ModuleNotFoundError: There is no matplotlib.
     """
-    _need_matplotlib()
-    from matplotlib.axes import Axes
-
+    _check(title, ax)
     from perseus_dist.report.plots.frontier_plot import MarkedPoint, plot_frontier
-
-    arguments.instance("title", title, str, expected="a text")
-    arguments.instance("ax", ax, (Axes, NoneType), expected="matplotlib axes or None")
 
     def marked(name: str, execution: Execution) -> MarkedPoint:
         time_s, energy_j = s_from_ps(execution.time_ps), j_from_uj(execution.total_uj)
@@ -79,10 +78,88 @@ def draw_timeline(plan: Plan, *, name: str, title: str = "", fig: "Figure | None
     return figure if fig is not None else _shown_by_notebooks(figure)
 
 
+def draw_schedule(schedule: Schedule, *, title: str, ax: "Axes | None") -> "Figure":
+    """Each pp_rank's instructions, where a forward takes one unit of time.
+
+    Raises:
+        ModuleNotFoundError: There is no matplotlib.
+    """
+    _check(title, ax)
+    from perseus_dist.report.plots.schedule_plot import plot_schedule
+
+    times = unit_times(schedule)
+    figure = plot_schedule(times.dag, times.starts, times.ends, title=title, ax=ax)
+    return figure if ax is not None else _shown_by_notebooks(figure)
+
+
+def draw_profile(profile: Profile, *, title: str) -> "Figure":
+    """Time and energy of each instruction over the clock.
+
+    Raises:
+        ModuleNotFoundError: There is no matplotlib.
+    """
+    _check(title)
+    from perseus_dist.report.plots.profile_plot import plot_profile
+
+    return _shown_by_notebooks(plot_profile(profile.measurements, title=title))
+
+
+def draw_comparison(
+    plans: Sequence[tuple[str, float, float]],
+    sweeps: Mapping[str, Sequence[tuple[str, float, float]]],
+    *,
+    num_baselines: int,
+    title: str,
+    ax: "Axes | None",
+) -> "Figure":
+    """Plans and baselines, each a name, a time [s] and an energy [J].
+
+    Raises:
+        ModuleNotFoundError: There is no matplotlib.
+    """
+    _check(title, ax)
+    from perseus_dist.report.plots.comparison_plot import plot_comparison
+    from perseus_dist.report.plots.frontier_plot import MarkedPoint
+
+    def marked(points: Sequence[tuple[str, float, float]]) -> list[MarkedPoint]:
+        return [MarkedPoint(name=name, time_s=time_s, energy_j=energy_j) for name, time_s, energy_j in points]
+
+    figure = plot_comparison(
+        marked(plans),
+        {name: marked(sweep) for name, sweep in sweeps.items()},
+        num_baselines=num_baselines,
+        title=title,
+        ax=ax,
+    )
+    return figure if ax is not None else _shown_by_notebooks(figure)
+
+
+def draw_savings(savings: Sequence[tuple[float, float, float]], *, title: str, ax: "Axes | None") -> "Figure":
+    """A job's intrinsic and extrinsic savings [%], each after the straggler that they are for.
+
+    Raises:
+        ModuleNotFoundError: There is no matplotlib.
+    """
+    _check(title, ax)
+    from perseus_dist.report.plots.comparison_plot import plot_savings
+
+    figure = plot_savings(*([each[column] for each in savings] for column in range(3)), title=title, ax=ax)
+    return figure if ax is not None else _shown_by_notebooks(figure)
+
+
 def html_picture(figure: "Figure") -> str:
     """An HTML image that holds the picture; as an image of its own, its ids meet no other picture's."""
     data = b64encode(_svg(figure).encode()).decode()
     return f'<img src="data:image/svg+xml;base64,{data}" style="max-width: 100%; background: white">'
+
+
+def _check(title: object, ax: object = None) -> None:
+    """Refuse arguments that no picture can be drawn with."""
+    _need_matplotlib()
+    from matplotlib.axes import Axes
+
+    arguments.instance("title", title, str, expected="a text")
+    arguments.instance("ax", ax, (Axes, NoneType), expected="matplotlib axes or None")
 
 
 def _need_matplotlib() -> None:

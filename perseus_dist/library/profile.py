@@ -4,13 +4,17 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perseus_dist.library import arguments
+from perseus_dist.library.pictures import can_draw, draw_profile, html_picture
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.profile import profile as core
 from perseus_dist.planning.profile.profile_csv import REQUIRED
 from perseus_dist.planning.schedule.instruction import profile_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _COLUMNS: tuple[Column, ...] = (
     ("stage", "stage", "d"),
@@ -52,6 +56,23 @@ class Profile(core.Profile):
         """
         return format_table(_COLUMNS, self._records(), is_plain=True)
 
+    def plot(self, *, title: str | None = None) -> "Figure":
+        """Draw time and energy of one GPU over the clock: a column for each instruction, a curve for each stage.
+
+        Args:
+            title: Above the picture; the file's name unless given.
+
+        Returns:
+            The figure, for ``savefig``; a notebook shows it.
+
+        Raises:
+            ModuleNotFoundError: There is no matplotlib; the message says how to install it.
+
+        Example:
+            >>> read_profile("profile.csv").plot().savefig("profile.svg")
+        """
+        return draw_profile(self, title=Path(self.source).name if title is None else title)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the estimates as a CSV that ``read_profile`` and the command line read.
 
@@ -77,7 +98,7 @@ class Profile(core.Profile):
         )
 
     def _repr_html_(self) -> str:
-        return html_table(_COLUMNS, self._records())
+        return html_table(_COLUMNS, self._records()) + (html_picture(self.plot()) if can_draw() else "")
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for (stage, kind), found in self.measurements.items():

@@ -1,18 +1,33 @@
 """Schedules as a researcher makes them: by name, from text, from a file."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from perseus_dist.errors import ArgumentError, ScheduleError
 from perseus_dist.library import arguments
+from perseus_dist.library.pictures import can_draw, draw_schedule, html_picture
+from perseus_dist.library.tables import Column, format_table, html_table
+from perseus_dist.library.unit_times import unit_times
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.schedule import schedule as core
 from perseus_dist.planning.schedule.dry_run import check_schedule
-from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule_text import parse_schedule, read_schedule
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS: tuple[Column, ...] = (
+    ("pp_rank", "pp_rank", "d"),
+    ("stages", "stages", "s"),
+    ("instructions", "num_instructions", "d"),
+    ("warm-up\nforwards", "num_warm_up", "d"),
+    ("waiting\n[%]", "waiting_percent", ".1f"),
+)
 _EXAMPLE = "Schedule.one_f_one_b(pp=4, microbatches=8)"
 
 
@@ -195,11 +210,63 @@ class Schedule(core.Schedule):
             core.format_schedule(self).encode(),
         )
 
+    def summary(self) -> str:
+        """A line for each pp_rank: stages, instructions, forwards before its first backward, and how long it waits.
+
+        Waiting is the share of the iteration if a backward takes two forwards, its halves one each, constants and
+        transfers no time.
+
+        Example:
+            >>> print(Schedule.one_f_one_b(pp=2, microbatches=3).summary())
+            2 pp_ranks, 3 microbatches
+            <BLANKLINE>
+                                            warm-up  waiting
+            pp_rank  stages  instructions  forwards      [%]
+                  0  0                  6         2     25.0
+                  1  1                  6         1     25.0
+        """
+        return f"{shape_text(self)}\n\n{format_table(_COLUMNS, self._records(), is_plain=True)}".rstrip("\n")
+
+    def plot(self, *, title: str | None = None, ax: "Axes | None" = None) -> "Figure":
+        """Draw the order: each pp_rank's instructions with their microbatches, in the times of ``summary``.
+
+        Args:
+            title: Above the picture; the schedule's size unless given.
+            ax: Matplotlib axes to draw into; without it a figure is made.
+
+        Returns:
+            The figure, for ``savefig``; a notebook shows it. ``Plan.plot`` draws measured times.
+
+        Raises:
+            ModuleNotFoundError: There is no matplotlib; the message says how to install it.
+
+        Example:
+            >>> Schedule.interleaved(pp=4, microbatches=8, chunks=2).plot().savefig("order.svg")
+        """
+        return draw_schedule(self, title=shape_text(self) if title is None else title, ax=ax)
+
     def __str__(self) -> str:
         return core.format_schedule(self).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"<Schedule: {shape_text(self)}>"
+
+    def _repr_html_(self) -> str:
+        picture = html_picture(self.plot()) if can_draw() else ""
+        return f"<p>{shape_text(self)}</p>{html_table(_COLUMNS, self._records())}{picture}"
+
+    def _records(self) -> list[dict[str, Any]]:
+        waiting = unit_times(self).waiting_shares.tolist()
+        return [
+            {
+                "pp_rank": pp_rank,
+                "stages": ", ".join(map(str, sorted({each.stage for each in order}))),
+                "num_instructions": len(order),
+                "num_warm_up": _num_warm_up(order),
+                "waiting_percent": 100 * waiting[pp_rank],
+            }
+            for pp_rank, order in enumerate(self.ranks)
+        ]
 
     @classmethod
     def _by_name(cls, name: str, *, pp: int, microbatches: int, **options: int | None) -> "Schedule":
@@ -233,6 +300,12 @@ def as_schedule(value: object) -> core.Schedule:
     if not isinstance(schedule, Schedule):
         check_schedule(schedule)
     return schedule
+
+
+def _num_warm_up(order: Sequence[Instruction]) -> int:
+    """Forwards before the first instruction of a backward."""
+    computations = [each.kind for each in order if not each.is_constant]
+    return next((index for index, kind in enumerate(computations) if kind != Kind.FORWARD), len(computations))
 
 
 def shape_text(schedule: core.Schedule) -> str:

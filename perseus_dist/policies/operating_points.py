@@ -56,7 +56,7 @@ class OperatingPoints:
                 raise PlanningError(f"{name}: expected positive numbers, at least one")
         if num_pipelines < 1:
             raise PlanningError(f"num_pipelines: saw {num_pipelines}, expected 1 or more")
-        # What is faster than full clocks is not promised to anybody.
+        # Times shorter than that of full clocks are not promised.
         first = max(0, bisect_right(times_s, full_time_s * (1 + 1e-9)) - 1)
         kept_s, kept_w = [], [math.inf]
         for time_s, energy_j in zip(times_s[first:], energies_j[first:], strict=True):

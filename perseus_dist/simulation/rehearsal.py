@@ -166,7 +166,7 @@ def run_rehearsal(
         while True:
             time.sleep(_LOOK_S)
             statuses = newest_statuses(statuses, {name: job for name, job in read_jobs().items() if name in wanted})
-            # What the planner has not heard of by now it will not.
+            # The planner hears of nothing more after this.
             if time.monotonic() > until_s or _have_ended(statuses, run):
                 break
         watch(statuses)

@@ -1,6 +1,7 @@
 """The library's face: a profile and a schedule in, seconds, watts and joules out."""
 
 import copy
+import csv
 import json
 import pickle
 import sys
@@ -161,17 +162,79 @@ def test_files_are_those_of_the_command_line(tmp_path: Path) -> None:
 def test_summaries_and_pictures_are_plain_text_html_and_figures(frontier: Frontier) -> None:
     plan = frontier.at(slowdown=1.05)
     profile = perseus_dist.read_profile(PROFILE)
-    shown = (frontier, plan, profile, perseus_dist.compare(frontier), perseus_dist.emulate(frontier, pipelines=2))
-    for each in shown:
+    comparison = perseus_dist.compare(frontier)
+    job, undisturbed = (
+        perseus_dist.emulate(frontier, pipelines=2, stragglers=stragglers) for stragglers in ([1.1, 1.2], [])
+    )
+    shown = (frontier, plan, profile, SCHEDULE, comparison, job)
+    for each in (*shown, undisturbed):
         text, html = each.summary(), each._repr_html_()
         assert "\x1b" not in text
         assert not any(line != line.rstrip() for line in text.splitlines())
         assert html.startswith(("<table>", "<p>"))
         assert html.count("<table>") == html.count("</table>") >= 1
         assert "\n" not in repr(each)
-    for figure in (frontier.plot(), frontier.plot(chosen=plan, title="a & b"), plan.plot(title="t")):
+    for figure in (frontier.plot(chosen=plan, title="a & b"), *(each.plot(title="a & b") for each in shown)):
         assert figure._repr_svg_().startswith("<?xml")  # type: ignore[attr-defined]
-    assert frontier._repr_html_().count("<img ") == plan._repr_html_().count("<img ") == 1
+    assert [each._repr_html_().count("<img ") for each in shown] == [1] * len(shown)
+    assert "<img " not in undisturbed._repr_html_()
+    with pytest.raises(ValueError, match="plot: saw an emulation without stragglers"):
+        undisturbed.plot()
+    for each in shown:
+        with pytest.raises(ValueError, match="title: saw 3, expected a text"):
+            each.plot(title=3)  # type: ignore[arg-type]
+
+
+def test_a_schedule_is_shown_without_a_profile() -> None:
+    lines = Schedule.one_f_one_b(pp=2, microbatches=3).summary().splitlines()
+    assert [line.split() for line in lines[-2:]] == [["0", "0", "6", "2", "25.0"], ["1", "1", "6", "1", "25.0"]]
+    (ax,) = Schedule.one_f_one_b(pp=2, microbatches=3).plot().axes
+    assert ax.get_xlim() == (0, 12)  # F0 on both, then three times F and B on the last, and B0 on the first
+    assert [text.get_text() for text in ax.texts] == list("010212001122")
+    uneven = Schedule.from_text("0LOAD0 0F0 1F0 1B0 0B0 0STEP\n2F0 2I0 2W0")
+    assert [line.split()[-2:] for line in uneven.summary().splitlines()[-2:]] == [["2", "25.0"], ["1", "62.5"]]
+    assert "<img " in uneven._repr_html_()
+    idle = Schedule.interleaved(pp=4, microbatches=8, chunks=2).summary().splitlines()
+    assert [line.split()[-1] for line in idle[-4:]] == ["15.8"] * 4  # 3 of 19: (pp - 1) / (chunks * m + pp - 1)
+
+
+def test_a_profile_is_drawn_by_instruction_and_stage(tmp_path: Path) -> None:
+    profile = perseus_dist.read_profile(PROFILE)
+    figure = profile.plot()
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["forward", "backward", "", ""]
+    assert [len(ax.lines) for ax in figure.axes] == [4] * 4
+    found = profile.measurements[0, "F"]
+    drawn = figure.axes[0].lines[0].get_xydata()
+    np.testing.assert_array_equal(drawn, np.stack([found.clocks_mhz, found.times_s[0]], axis=1))
+    rows = [f"{stage},load,1000,0.01,1" for stage in range(9)]
+    rows += [f"{stage},{name},{mhz},0.01,1" for stage in range(9) for name in ("forward", "backward") for mhz in (9, 8)]
+    (tmp_path / "stages.csv").write_text("\n".join(["stage,instruction,frequency,time,energy", *rows]))
+    many = perseus_dist.read_profile(tmp_path / "stages.csv").plot().axes
+    assert len(many) == 7
+    assert many[-1].get_ylabel() == "stage"
+
+
+def test_comparisons_and_emulations_are_saved(frontier: Frontier, tmp_path: Path) -> None:
+    comparison = perseus_dist.compare(frontier, slowdown=1.05)
+    comparison.save(tmp_path / "comparison.csv")
+    with (tmp_path / "comparison.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == [plan.name for plan in comparison.plans]
+    assert [float(row["energy_j"]) for row in rows] == [plan.energy_j for plan in comparison.plans]
+    comparison.save(str(tmp_path / "comparison.json"))
+    document = json.loads((tmp_path / "comparison.json").read_text())
+    assert document["plans"] == [plan._asdict() for plan in comparison.plans]
+    assert {name: len(sweep) for name, sweep in document["sweeps"].items()} == {
+        name: len(sweep) for name, sweep in comparison.sweeps.items()
+    }
+    job = perseus_dist.emulate(frontier, pipelines=8, stragglers=[1.1])
+    job.save(tmp_path / "emulation.json")
+    document = json.loads((tmp_path / "emulation.json").read_text())
+    assert document["stragglers"] == [each._asdict() for each in job.stragglers]
+    assert (document["num_gpus"], len(document["plans"])) == (32, 3)
+    for each, name in ((comparison, "comparison.txt"), (job, "emulation.csv")):
+        with pytest.raises(ValueError, match=f"path: saw '{name}', expected a name that ends in .*json; rename it"):
+            each.save(name)
 
 
 def test_pictures_go_into_axes_and_figures_that_are_given(frontier: Frontier) -> None:
@@ -184,10 +247,19 @@ def test_pictures_go_into_axes_and_figures_that_are_given(frontier: Frontier) ->
 
 def test_without_matplotlib_tables_remain(frontier: Frontier, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for draw in (frontier.plot, frontier.fastest.plot):
+    job = perseus_dist.emulate(frontier, pipelines=2, stragglers=1.1)
+    shown = (
+        frontier,
+        frontier.fastest,
+        perseus_dist.read_profile(PROFILE),
+        SCHEDULE,
+        perseus_dist.compare(frontier),
+        job,
+    )
+    for draw in [each.plot for each in shown]:
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'perseus-dist\[report\]'"):
             draw()
-    assert "<img" not in frontier._repr_html_() + frontier.fastest._repr_html_()
+    assert "<img" not in "".join(each._repr_html_() for each in shown)
 
 
 def test_schedules_are_the_planning_core_s(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def documentation(source: str) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, " ".join(text.split())
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+            yield token.start[0], token.string.lstrip("#: ")
 
 
 def findings(source: str) -> list[str]:
@@ -67,6 +67,9 @@ def test_docstrings_and_comments_use_the_fields_words(room: Path) -> None:
         '"""What a rank does."""',
         'def end():\n    """It ends."""',
         "x = 1  # nobody reads it",
+        "# What a rank does.\nx = 1",
+        "x = 1  # It ends.",
+        "x = 1  #: They end.",
         'X = 1\n"""Its values are\ntold to all."""',
         '"""Slower than its likes."""',
     ],

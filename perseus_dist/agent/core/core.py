@@ -200,7 +200,7 @@ class AgentCore:
     def on_meter(self, sample: "MeterSample", now_ns: int, *, trouble: str = "") -> list[Action]:
         """A whole reading: once a second, and after ``ReadMeter``."""
         self._reporter.latest = sample
-        # What kept the meter from reading, as a driver's reload does, may have taken the clock.
+        # Causes of a meter's failure, such as a driver's reload, may have taken the clock.
         self._requests.must_repeat |= bool(self._reporter.meter_trouble) and not trouble
         self._reporter.meter_trouble = trouble
         if sample.energy_mj is not None and not self._is_watching:

@@ -269,7 +269,7 @@ class ClockSlot:
             self.touched = False
         if self.phase is not Phase.HELD:
             return []
-        # What the GPU runs at now is not known, so back to what is safe, unless something newer is wanted.
+        # The GPU's clock is not known now: go back to what is safe, unless something newer is wanted.
         self._release_pending = self.touched
         self._retry_ns = 0
         events: list[SlotEvent] = [_report(request, error=outcome.error)]

@@ -18,7 +18,7 @@ from pathlib import Path
 OWN_GROUP = "perseus-dist-leases"
 _INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of the kernel
 _PROC_SELF = Path("/proc/self")
-# What a workload manager kills or freezes a job by: the unified hierarchy, and these of version 1.
+# Hierarchies by which a workload manager kills or freezes a job: the unified one, and these of version 1.
 _KILLING_HIERARCHIES = ("", "freezer", "name=systemd")
 
 

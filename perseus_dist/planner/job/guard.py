@@ -334,7 +334,7 @@ class Guard:
         """A probe has been seen: judge the plan by it, and decide when to look again."""
         self._is_probing = False
         assert self.reference_s is not None
-        # What happened when is not known: the slower of the two references may have held all the time.
+        # The time of the change is not known: the slower of the two references may have held all the time.
         generous_s = allowed(max(self.reference_s, before_s or 0.0))
         self.lost_s += max(0.0, self._unjudged_s - self._num_unjudged * generous_s)
         self._ledger_s = max(0.0, self._ledger_s + self._unjudged_loss_s(generous_s))

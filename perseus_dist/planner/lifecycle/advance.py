@@ -1,14 +1,11 @@
 """The next phase: where the job goes on to once the condition that it waited for holds."""
 
-import math
-from collections.abc import Collection
-
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import JobEnded
 from perseus_dist.planner.job.job import Job, Phase
-from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.baseline import baseline_length, record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
+from perseus_dist.planner.lifecycle.drift import answer_drift, listed
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
@@ -17,7 +14,6 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
     is_of_earlier_run,
     iteration_time_s,
     put_in_force,
-    release_all,
 )
 from perseus_dist.planner.lifecycle.events import Effect, Forget, Persist
 from perseus_dist.planner.lifecycle.plan import (
@@ -31,9 +27,10 @@ from perseus_dist.planner.lifecycle.plan import (
     request_frontier,
     start_planning,
 )
-from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, may_be_misstated, misstated, step_in_sweep
+from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, misstated, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.shape_change.carry import use_stages
+from perseus_dist.planner.lifecycle.sweeping.again import MIN_CLOCKS, measure_again, measure_blocking_power
 from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import (
@@ -44,8 +41,6 @@ from perseus_dist.planner.lifecycle.transfers import (
 )
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 
-_MIN_CLOCKS = 2  # less is no choice
-_SAME_DRIFT = 0.03  # of a time, between the shares by which two plans were dropped for the same
 _UNSEEN = "instructions cannot be seen, and no whole profile of them is there: measure one while they can be seen"
 
 
@@ -161,8 +156,8 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
     if not setters:
         job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job.members)}")
         effects += _observing(job, now_s)
-    elif len(clocks_mhz) < _MIN_CLOCKS:
-        reason = f"{len(clocks_mhz)} clocks can be set on all ranks, expected {_MIN_CLOCKS}; widen clockd's bounds"
+    elif len(clocks_mhz) < MIN_CLOCKS:
+        reason = f"{len(clocks_mhz)} clocks can be set on all ranks, expected {MIN_CLOCKS}; widen clockd's bounds"
         job.enter(Phase.OBSERVING, reason)
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
@@ -173,7 +168,7 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job) and job.sees_instructions:
         why = f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells"
-        effects += _measure_blocking_power(job, now_s, why)
+        effects += measure_blocking_power(job, now_s, why)
     else:
         effects += start_planning(job, "planning from the profile that is there")
     return effects
@@ -237,124 +232,18 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
     elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
     elif (why := doubts or step_in_sweep(job)) and job.spec is not None:
-        effects += _measure_again(job, range(job.spec.pp_size), now_s, why)
+        effects += measure_again(job, range(job.spec.pp_size), now_s, why)
     elif shares := misstated(job):
         job.profiling.num_misstated_sweeps += 1
         most = max(shares.values(), key=abs)
         excess = f"up to {abs(100 * most):.1f} % {'more' if most > 0 else 'less'} at full clocks than by the profile"
-        why = f"computations of pp_rank {_listed(shares)} take {excess}: sweeping it again"
-        effects += _measure_again(job, shares, now_s, why)
+        why = f"computations of pp_rank {listed(shares)} take {excess}: sweeping it again"
+        effects += measure_again(job, shares, now_s, why)
     else:
-        effects += _answer_drift(job, now_s)
+        effects += answer_drift(job, now_s)
     if job.phase is Phase.ENFORCING and (why := why_measured_again(job)):
-        effects += _measure_blocking_power(job, now_s, why)
+        effects += measure_blocking_power(job, now_s, why)
     return [*effects, *request_frontier(job, now_s)] if job.phase is Phase.ENFORCING else effects
-
-
-def _answer_drift(job: Job, now_s: float) -> list[Effect]:
-    """Measure again what all replicas say is wrong with the profile; where it is far wrong, drop the plan at once.
-
-    One rank that is far off may be one slow GPU, so that it is given time to be found to straggle; two agree.
-    """
-    if not job.enforcement.drifts:
-        return []
-    policy, is_settled = job.policy, now_s >= job.enforcement.drift_since_s + job.policy.drift_settle_s
-    straggling = _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
-    for rank in straggling & job.enforcement.drifts.keys():
-        del job.enforcement.drifts[rank]
-    far = {rank for rank, share in job.enforcement.drifts.items() if abs(share) > policy.far_drift}
-    wrong = _agreed(job.members, far)
-    num_witnesses = sum(job.members.ranks[rank].rank.pp_rank in wrong for rank in far)
-    is_far = bool(wrong) and (is_settled or num_witnesses > 1)
-    if not is_settled and not is_far:
-        return []
-    has_just_measured = job.profiling.reprofiled_at_s is not None and (
-        now_s < job.profiling.reprofiled_at_s + policy.min_reprofile_interval_s
-    )
-    if is_far:
-        is_held = has_just_measured or (job.enforcement.guard.is_passing and not _lasting(job, wrong))
-        # GPUs may be slow for a while; those that are faster than their profile were slow when that was measured.
-        if is_held and may_be_misstated(job) and all(job.enforcement.drifts[rank] < 0 for rank in far):
-            job.profiling.num_misstated_sweeps += 1
-            is_held = False
-        return _drop_plan(job, wrong, straggling, now_s, is_held=is_held)
-    drifted = _agreed(job.members, job.enforcement.drifts)
-    if has_just_measured or not drifted:
-        return []
-    return _measure_again(
-        job, drifted, now_s, f"times of pp_rank {_listed(drifted)} have left the profile: sweeping it again"
-    )
-
-
-def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
-    """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast."""
-    stays = {
-        state.rank.pp_rank for rank, state in members.ranks.items() if state.stream is not None and rank not in drifted
-    }
-    return {members.ranks[rank].rank.pp_rank for rank in drifted if rank in members.ranks} - stays
-
-
-def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:
-    """Whether the times of some of these pp_ranks have left the profile for long, or as far as at the last drop."""
-    if any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts):
-        return True
-    enforcement, shares = job.enforcement, _largest_drifts(job, pp_ranks)
-    return enforcement.guard.was_steady and any(
-        abs(share - enforcement.dropped.get(pp_rank, math.inf)) < _SAME_DRIFT for pp_rank, share in shares.items()
-    )
-
-
-def _largest_drifts(job: Job, pp_ranks: Collection[int]) -> dict[int, float]:
-    """By pp_rank, the share by which times of the rank that is farthest off have left the profile."""
-    shares: dict[int, float] = {}
-    for rank, share in job.enforcement.drifts.items():
-        pp_rank = job.members.ranks[rank].rank.pp_rank
-        if pp_rank in pp_ranks:
-            shares[pp_rank] = max(shares.get(pp_rank, 0.0), share, key=abs)
-    return shares
-
-
-def _drop_plan(
-    job: Job, pp_ranks: Collection[int], straggling: Collection[int], now_s: float, *, is_held: bool
-) -> list[Effect]:
-    """The profile is far wrong: no plan is followed until it has been measured again.
-
-    All stages are, because what is wrong with one is mostly wrong with others, and a sweep of all lasts no longer; but
-    not those of stragglers, which must not become part of it.
-
-    Args:
-        job: Under a plan.
-        pp_ranks: Where the profile is wrong.
-        straggling: Ranks that straggle.
-        now_s: [s] monotonic.
-        is_held: It is not measured again yet: the guard says when the next sweep is due.
-    """
-    ranks = [rank for rank in job.enforcement.drifts if job.members.ranks[rank].rank.pp_rank in pp_ranks]
-    most = max(map(abs, _largest_drifts(job, pp_ranks).values()))
-    why = (
-        f"times of pp_rank {_listed(pp_ranks)} have left the profile by {100 * most:.0f} % on {len(ranks)} ranks: the "
-        "plan is dropped"
-    )
-    job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
-    is_profile_wrong = _lasting(job, pp_ranks)
-    job.enforcement.dropped |= _largest_drifts(job, pp_ranks)
-    job.enter(Phase.RELEASED, why)
-    effects = release_all(job, now_s)
-    if not is_held:
-        healthy = {state.rank.pp_rank for state in job.members.ranks.values()} - {
-            job.members.ranks[rank].rank.pp_rank for rank in straggling
-        }
-        effects += _measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
-    if job.phase is Phase.RELEASED:
-        job.enforcement.forget_drifts()
-        job.enforcement.guard.fall_from_plan(job.progress.iteration, is_profile_wrong=is_profile_wrong)
-    else:
-        job.enforcement.guard.num_falls += 1
-    return effects
-
-
-def _listed(pp_ranks: Collection[int]) -> str:
-    return ", ".join(map(str, sorted(pp_ranks)))
 
 
 def _released(job: Job, now_s: float) -> list[Effect]:
@@ -382,7 +271,7 @@ def _released(job: Job, now_s: float) -> list[Effect]:
         job.planning.keeps_to_ranks = True
         return start_planning(job, "clocks that change by time were late twice: planning one clock for each rank")
     if not is_explained and job.enforcement.guard.may_sweep(is_too_slow=too_slow):
-        effects = _measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
+        effects = measure_again(job, range(job.spec.pp_size), now_s, "the plan was slow: sweeping all ranks again")
         if effects:
             return effects
     job.enter(Phase.ENFORCING, "the plan is tried again")
@@ -393,45 +282,3 @@ def _plan_with(job: Job, slow: tuple[SlowRank, ...]) -> list[Effect]:
     job.planning.slightly_slow = slow
     ranks = " and ".join(f"a rank of pp_rank {one.pp_rank} {one.factor:.3f} times as slow" for one in slow)
     return start_planning(job, f"iterations take longer than the target allows: planning with {ranks}")
-
-
-def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -> list[Effect]:
-    """Sweep the ranks of some stages; nothing where they have no choice of clocks, or see no instructions."""
-    if not job.sees_instructions:
-        return []
-    concerned = [
-        rank for rank, state in job.members.ranks.items() if state.rank.pp_rank in pp_ranks and state.stream is not None
-    ]
-    setters = [rank for rank in concerned if job.members.ranks[rank].can_set_clocks]
-    clocks_mhz = common_clocks_mhz(job, setters)
-    if len(clocks_mhz) < _MIN_CLOCKS:
-        return []
-    job.enforcement.forget_drifts()
-    job.enforcement.dropped.clear()
-    job.profiling.reprofiled_at_s = now_s
-    job.enforcement.guard.begin_sweep()
-    job.enter(Phase.REPROFILING, why)
-    others = [rank for rank in concerned if not job.members.ranks[rank].can_set_clocks]
-    return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
-
-
-def _measure_blocking_power(job: Job, now_s: float, why: str) -> list[Effect]:
-    """Have all ranks hold full clocks for a while; nothing where some are away, or none can set clocks."""
-    setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
-    clocks_mhz = common_clocks_mhz(job, setters)
-    if job.num_attached < job.num_ranks or not clocks_mhz or not job.sees_instructions:
-        return []
-    job.profiling.held_back_s = 0.0
-    job.enter(Phase.PROFILING if job.plan is None else Phase.REPROFILING, why)
-    return begin_series(job, clocks_mhz[:1], [], job.members.ranks, now_s, is_profile=False)
-
-
-def _stragglers(job: Job) -> set[int]:
-    """Ranks that verdicts are about, acted upon or not: with those of its tensor-parallel group, or of its pipeline."""
-    places = {(verdict.dp_rank, verdict.pp_rank) for verdict in job.detection.verdicts if not verdict.is_whole_pipeline}
-    pipelines = {verdict.dp_rank for verdict in job.detection.verdicts if verdict.is_whole_pipeline}
-    return {
-        rank
-        for rank, state in job.members.ranks.items()
-        if (state.rank.dp_rank, state.rank.pp_rank) in places or state.rank.dp_rank in pipelines
-    }

@@ -274,7 +274,7 @@ def _bring_up_to_date(job: Job, event: RankAttached, now_s: float) -> list[Effec
     own = job.straggler_plan_in_force(attach.rank.dp_rank)
     is_by_phase = any(plan is not None and plan.summary.is_by_phase for plan in (job.plan, own))
     if is_by_phase and not attach.follows_moments:
-        # It runs at full clocks meanwhile, which makes no other rank late.
+        # The rank runs at full clocks meanwhile, which makes no other rank late.
         if job.planning.pending is None or job.is_refining:
             job.planning.again_at_s = now_s
         return effects

@@ -72,7 +72,7 @@ def measured_profile(
     wanted = sorted({(instruction.stage, instruction.kind) for order in schedule.ranks for instruction in order})
     transfers = transfers_of(schedule, {key for key in rows_of if key[1] in SENDS}).values()
     wanted += sorted({(transfer.stage, transfer.kind) for transfer in transfers})
-    # What names a pair's forward takes next to no time, and none where no row says so.
+    # The entry that names a pair's forward takes next to no time, and none where no row says so.
     wanted = [key for key in wanted if key in rows_of or key[1] != OVERLAPPED_FORWARD]
     missing = [f"stage {stage} {profile_name(kind)}" for stage, kind in wanted if (stage, kind) not in rows_of]
     if missing:

@@ -40,7 +40,7 @@ _WAITS_FOR: dict[str, tuple[tuple[int, str], ...]] = {
     SEND_FORWARD: ((0, Kind.FORWARD), (0, OVERLAPPED_FORWARD)),
     SEND_BACKWARD: ((0, Kind.BACKWARD), (0, Kind.INPUT_GRADIENT), (0, Kind.FORWARD_BACKWARD)),
 }
-# What a result is sent as, and how many stages on.
+# By the kind that makes a result: the send that carries it, and how many stages on it goes.
 _SENT_AS: dict[str, tuple[str, int]] = {
     Kind.FORWARD: (SEND_FORWARD, 1),
     OVERLAPPED_FORWARD: (SEND_FORWARD, 1),

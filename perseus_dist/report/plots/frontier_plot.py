@@ -17,6 +17,8 @@ from perseus_dist.units import FloatArray
 
 SIZE_IN = (8.0, 5.0)
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.09, 0.915, 0.1, 0.84  # of the figure
+BOX = (_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM)
+"""Left, bottom, width and height of the axes, with room for the scales of saving and slowdown."""
 _BELOW = 0.15  # room for labels below the curve, as a share of what is drawn
 _TITLE_PT = 10.5  # less where the title would not fit
 
@@ -86,7 +88,7 @@ def plot_frontier(
     hairlines = [(name, time_s) for name, time_s in named_times if time_s is not None]
     with theme.style():
         if ax is None:
-            ax = Figure(figsize=SIZE_IN).add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
+            ax = Figure(figsize=SIZE_IN).add_axes(BOX)
         for _, time_s in hairlines:
             ax.axvline(time_s, color=theme.HAIRLINE, linewidth=0.6, zorder=0.5)
         ax.plot(times, energies, color=theme.PLANS, linestyle="none", marker="o", ms=3.2, mew=0, label="plans")
@@ -98,7 +100,7 @@ def plot_frontier(
         ax.autoscale_view()
         low_j, high_j = ax.get_ylim()
         ax.set_ylim(low_j - _BELOW * (high_j - low_j), high_j)
-        _scale_axes(ax, baselines)
+        scale_axes(ax, baselines)
         room_pt = ax.get_window_extent().width * theme.POINTS_PER_INCH / ax.figure.dpi
         title = theme.drawable(title)
         shrunk = min(1.0, room_pt / max(1.0, theme.text_width_pt(title, _TITLE_PT, weight="bold")))
@@ -128,7 +130,7 @@ def _mark(ax: Axes, points: Sequence[MarkedPoint], look: Mapping[str, Any]) -> F
     return xy
 
 
-def _scale_axes(ax: Axes, baselines: Sequence[MarkedPoint]) -> None:
+def scale_axes(ax: Axes, baselines: Sequence[MarkedPoint]) -> None:
     """Time and energy left and below; slowdown and saving against the reference above and right."""
     ax.set_xlabel("iteration time [s]")
     ax.set_ylabel("energy of an iteration [J]")

@@ -19,7 +19,7 @@ _CLEARANCE_PT = 4.5  # between a label and the middle of a point
 _LINE_HEIGHT = 1.25  # of the type size
 _FAR_PT = 100.0  # beyond all rings
 
-# What is bad about a place, in points of distance that one would go to avoid it.
+# Costs of a place's faults, in points of distance that one would go to avoid it.
 _FORBIDDEN = 1e6
 _STRUCK_OUT = 400.0
 _CROSSED = 30.0

@@ -131,7 +131,7 @@ class VirtualAgent:
         return outgoing
 
     def _do(self, actions: list[Action], now_ns: int) -> None:
-        # What a reading of the meter makes the core send comes after all of this, as behind a meter's thread.
+        # Messages that a reading of the meter makes the core send come after all of this, as behind a meter's thread.
         wants_reading = False
         for action in actions:
             match action:

@@ -1,26 +1,24 @@
 """A rank's part in its job, whatever the framework: joins when everybody does, and again when what runs has changed."""
 
 import logging
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from perseus_dist import hooks
 from perseus_dist.boundaries.rank_spec import RankSpec, SharedPlanner
-from perseus_dist.errors import OutputError, PerseusError
+from perseus_dist.errors import PerseusError
 from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.granularity import ITERATION, Granularity
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
 from perseus_dist.rpc.node_jobs import address_file, read_planner
-from perseus_dist.runlog.host_pace import HostPace, write_host_pace
 from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank.agent_options import agent_options
 from perseus_dist.training.rank.device import Device
+from perseus_dist.training.rank.host_pace import HostPaceFile
 from perseus_dist.training.rank.hosts import meeting_host
 from perseus_dist.training.rank.job_identity import (
     IdentityError,
@@ -48,7 +46,6 @@ _FIRST_BACKOFF = 2  # iterations; doubled at each change, so that a batch that g
 _MAX_BACKOFF = 1024
 _LASTING_BACKOFFS = 4  # for which content must have lasted, so that the next is planned as soon as the first was
 _MAX_JOIN_ATTEMPTS = 5  # at rank 0's word, an iteration apart; by what it promises, the second finds it
-_PACE_INTERVAL_S = 2.0
 _numbers = count()  # ranks make their engines in the same order
 
 
@@ -117,7 +114,7 @@ class JobMember:
         self._num_join_attempts = 0
         self._announcement: _PlannerAnnouncement | None = None
         self._tracing: JobTracing | None = None
-        self._pace_due_s = monotonic() + _PACE_INTERVAL_S  # by then the agent has removed an earlier run's files
+        self._host_pace = HostPaceFile(rank=place.rank, report=options.report)
         self._has_run = False  # any instruction, whether it was reported or not
         self._granularity = Granularity.INSTRUCTION
 
@@ -194,7 +191,7 @@ class JobMember:
             if self._granularity == Granularity.RANK:
                 self._boundaries.end(self._whole_iteration)
             self._boundaries.end_iteration(self._iteration, tokens, input_wait_ns)
-        self._keep_host_pace()
+        self._host_pace.keep(self._device)
 
     def abandon_iteration(self) -> None:
         """The iteration failed."""
@@ -241,7 +238,7 @@ class JobMember:
     # ---- joining ----------------------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
-        self._keep_host_pace(is_over=True)
+        self._host_pace.keep(self._device, is_over=True)
         if self._tracing is not None:
             self._tracing.close()
             self._tracing = None
@@ -277,20 +274,6 @@ class JobMember:
         leave_identity(store, key, identity)
         if identity.is_shared:
             self._announcement = _PlannerAnnouncement(store, f"{key}/{identity.run_id}", identity)
-
-    def _keep_host_pace(self, *, is_over: bool = False) -> None:
-        """On a simulated GPU, write into the report's folder whether the host keeps up: every 2 s, and at the end."""
-        pace = None if self._device is None else self._device.host_pace()
-        now_s = monotonic()
-        if pace is None or self._options.report is None or not (is_over or now_s >= self._pace_due_s):
-            return
-        self._pace_due_s = now_s + _PACE_INTERVAL_S
-        with suppress(OutputError):  # the agent says what is wrong with the folder
-            folder = Path(self._options.report)
-            num_instructions, num_outlasting = pace
-            write_host_pace(
-                folder, self._place.rank, HostPace(num_instructions=num_instructions, num_outlasting=num_outlasting)
-            )
 
     def _share(self) -> str | None:
         """Where other nodes are to reach the planner that rank 0 embeds; None where there are none."""
@@ -373,7 +356,7 @@ class JobMember:
             run_id=identity.run_id,
             workload=read_workload(self._framework.read_workload),
             granularity=self._granularity,
-            options=_agent_options(options) | ({} if share is None else {"planner_share": share}),
+            options=agent_options(options) | ({} if share is None else {"planner_share": share}),
         )
         hook = hooks.attach(spec, device_stream=self._device.device_stream)
         if hook.enabled:
@@ -408,28 +391,3 @@ class _PlannerAnnouncement:
         if found.shared is not None:
             announce_planner(self._store, self._key, found.shared)
         return True
-
-
-def _agent_options(options: PerseusOptions) -> dict[str, str]:
-    said = {
-        "tls_ca": options.tls_ca,
-        "tls_cert": options.tls_cert,
-        "tls_key": options.tls_key,
-        "planner_stragglers": options.stragglers,
-        "granularity": options.granularity,
-        "cache": None if options.planner is not None else _cache_folder(options),
-    }
-    return {name: value for name, value in said.items() if value is not None}
-
-
-def _cache_folder(options: PerseusOptions) -> str | None:
-    """The folder that was asked for, or one beside the report, or the user's; None for none."""
-    if options.cache is not None:
-        return None if options.cache == "off" else options.cache
-    if options.report is not None:
-        return str(Path(options.report) / "cache")
-    named = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return str((Path(named) if named else Path.home() / ".cache") / "perseus-dist")
-    except RuntimeError:  # no home folder is known
-        return None

@@ -341,7 +341,7 @@ class Saving:
             is_beside: Iterations of the level came just before the window, too.
         """
         if level.state is not None and level.state is not state and (level.is_shown or level.state.weight):
-            # It has changed where nothing under the plan tells of it: in the middle, as far as anybody knows.
+            # The state has changed where nothing under the plan shows when: assume the middle.
             num_before = max(0, level.num_since - num_after) // 2 if is_beside else 0
             num = min(level.count - level.num_settled, num_before + num_after)
             level.count -= num

@@ -68,13 +68,13 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     sentences = [*judgement.news, *watch.take_refusals(now_s)]
     effects: list[Effect] = [Log(sentence=sentence) for sentence in sentences]
     if not watch.is_ripe and len(job.measured.enforced) < _MAX_KEPT:
-        # What is known from before stands; under another table it needs other plans.
+        # The earlier verdicts stand; under another table they need other plans.
         return [*effects, *request_straggler_plans(job, now_s)]
     before, job.detection.verdicts = job.detection.verdicts, judgement.verdicts
     was_kept, job.detection.keeps_switch = job.detection.keeps_switch, False
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
-    # What the guard is about to judge is not replaced before, or plans that are late in turns are never judged.
+    # Plans that the guard is about to judge stay until then, or plans that are late in turns are never judged.
     if not why and not job.enforcement.guard.guard.is_probing and is_seen_under_own_plans(job):
         why = "pipelines with slow ranks have been seen under plans of their own"
     if was_kept or why:

@@ -118,7 +118,7 @@ def record_samples(job: Job, state: RankState, stream: int, message: ProfileSamp
     else:
         job.profiling.sweep_id = max(job.profiling.sweep_id, message.sweep_id)
         unwanted = Log(sentence=f"rank {rank} sent samples of sweep {message.sweep_id}, which nobody waits for")
-        # It acknowledges earlier ones, too, and a full disk may have kept those from being durable.
+        # The acknowledgement covers earlier ones, too, and a full disk may have kept those from being durable.
         return [unwanted, Persist(), ack] if (rank, incarnation) in job.profiling.acked_samples else [unwanted, ack]
     fact = SamplesReceived(
         rank=rank,

@@ -1,0 +1,131 @@
+"""Drift: what a job does once times have left the profile that its plan was made of."""
+
+import math
+from collections.abc import Collection
+
+from perseus_dist.planner.job.job import Job, Phase
+from perseus_dist.planner.job.state.membership import Membership
+from perseus_dist.planner.lifecycle.enforcement.switching import release_all
+from perseus_dist.planner.lifecycle.events import Effect
+from perseus_dist.planner.lifecycle.profile_check import may_be_misstated
+from perseus_dist.planner.lifecycle.sweeping.again import measure_again
+
+_SAME_DRIFT = 0.03  # of a time, between the shares by which two plans were dropped for the same
+
+
+def answer_drift(job: Job, now_s: float) -> list[Effect]:
+    """Measure again what all replicas say is wrong with the profile; where it is far wrong, drop the plan at once.
+
+    One rank that is far off may be one slow GPU, so that it is given time to be found to straggle; two agree.
+    """
+    if not job.enforcement.drifts:
+        return []
+    policy, is_settled = job.policy, now_s >= job.enforcement.drift_since_s + job.policy.drift_settle_s
+    straggling = _stragglers(job)  # such a rank has left the profile of its stage, which is as true as ever
+    for rank in straggling & job.enforcement.drifts.keys():
+        del job.enforcement.drifts[rank]
+    far = {rank for rank, share in job.enforcement.drifts.items() if abs(share) > policy.far_drift}
+    wrong = _agreed(job.members, far)
+    num_witnesses = sum(job.members.ranks[rank].rank.pp_rank in wrong for rank in far)
+    is_far = bool(wrong) and (is_settled or num_witnesses > 1)
+    if not is_settled and not is_far:
+        return []
+    has_just_measured = job.profiling.reprofiled_at_s is not None and (
+        now_s < job.profiling.reprofiled_at_s + policy.min_reprofile_interval_s
+    )
+    if is_far:
+        is_held = has_just_measured or (job.enforcement.guard.is_passing and not _lasting(job, wrong))
+        # GPUs may be slow for a while; those that are faster than their profile were slow when that was measured.
+        if is_held and may_be_misstated(job) and all(job.enforcement.drifts[rank] < 0 for rank in far):
+            job.profiling.num_misstated_sweeps += 1
+            is_held = False
+        return _drop_plan(job, wrong, straggling, now_s, is_held=is_held)
+    drifted = _agreed(job.members, job.enforcement.drifts)
+    if has_just_measured or not drifted:
+        return []
+    return measure_again(
+        job, drifted, now_s, f"times of pp_rank {listed(drifted)} have left the profile: sweeping it again"
+    )
+
+
+def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
+    """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast."""
+    stays = {
+        state.rank.pp_rank for rank, state in members.ranks.items() if state.stream is not None and rank not in drifted
+    }
+    return {members.ranks[rank].rank.pp_rank for rank in drifted if rank in members.ranks} - stays
+
+
+def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:
+    """Whether the times of some of these pp_ranks have left the profile for long, or as far as at the last drop."""
+    if any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts):
+        return True
+    enforcement, shares = job.enforcement, _largest_drifts(job, pp_ranks)
+    return enforcement.guard.was_steady and any(
+        abs(share - enforcement.dropped.get(pp_rank, math.inf)) < _SAME_DRIFT for pp_rank, share in shares.items()
+    )
+
+
+def _largest_drifts(job: Job, pp_ranks: Collection[int]) -> dict[int, float]:
+    """By pp_rank, the share by which times of the rank that is farthest off have left the profile."""
+    shares: dict[int, float] = {}
+    for rank, share in job.enforcement.drifts.items():
+        pp_rank = job.members.ranks[rank].rank.pp_rank
+        if pp_rank in pp_ranks:
+            shares[pp_rank] = max(shares.get(pp_rank, 0.0), share, key=abs)
+    return shares
+
+
+def _drop_plan(
+    job: Job, pp_ranks: Collection[int], straggling: Collection[int], now_s: float, *, is_held: bool
+) -> list[Effect]:
+    """The profile is far wrong: no plan is followed until it has been measured again.
+
+    All stages are, because what is wrong with one is mostly wrong with others, and a sweep of all lasts no longer; but
+    not those of stragglers, which must not become part of it.
+
+    Args:
+        job: Under a plan.
+        pp_ranks: Where the profile is wrong.
+        straggling: Ranks that straggle.
+        now_s: [s] monotonic.
+        is_held: It is not measured again yet: the guard says when the next sweep is due.
+    """
+    ranks = [rank for rank in job.enforcement.drifts if job.members.ranks[rank].rank.pp_rank in pp_ranks]
+    most = max(map(abs, _largest_drifts(job, pp_ranks).values()))
+    why = (
+        f"times of pp_rank {listed(pp_ranks)} have left the profile by {100 * most:.0f} % on {len(ranks)} ranks: the "
+        "plan is dropped"
+    )
+    job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
+    is_profile_wrong = _lasting(job, pp_ranks)
+    job.enforcement.dropped |= _largest_drifts(job, pp_ranks)
+    job.enter(Phase.RELEASED, why)
+    effects = release_all(job, now_s)
+    if not is_held:
+        healthy = {state.rank.pp_rank for state in job.members.ranks.values()} - {
+            job.members.ranks[rank].rank.pp_rank for rank in straggling
+        }
+        effects += measure_again(job, healthy | {*pp_ranks}, now_s, f"{why}, and the profile swept again")
+    if job.phase is Phase.RELEASED:
+        job.enforcement.forget_drifts()
+        job.enforcement.guard.fall_from_plan(job.progress.iteration, is_profile_wrong=is_profile_wrong)
+    else:
+        job.enforcement.guard.num_falls += 1
+    return effects
+
+
+def _stragglers(job: Job) -> set[int]:
+    """Ranks that verdicts are about, acted upon or not: with those of its tensor-parallel group, or of its pipeline."""
+    places = {(verdict.dp_rank, verdict.pp_rank) for verdict in job.detection.verdicts if not verdict.is_whole_pipeline}
+    pipelines = {verdict.dp_rank for verdict in job.detection.verdicts if verdict.is_whole_pipeline}
+    return {
+        rank
+        for rank, state in job.members.ranks.items()
+        if (state.rank.dp_rank, state.rank.pp_rank) in places or state.rank.dp_rank in pipelines
+    }
+
+
+def listed(pp_ranks: Collection[int]) -> str:
+    """As in "0, 2, 3"."""
+    return ", ".join(map(str, sorted(pp_ranks)))
