@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ import planner_process
 import pytest
 import trustme
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from waiting import PATIENCE_S, wait_for
 
 from perseus_dist.cli import main
 from perseus_dist.device.lease.clockd_process import ClockdProcess
@@ -144,3 +147,45 @@ def test_a_lease_daemon_that_serves_hangs_and_is_gone(
 def test_options_that_cannot_be_used(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["health", *words]) == 2
     assert capsys.readouterr().err.startswith("perseus-dist: ")
+
+
+def test_a_planning_worker_serves_while_it_touches_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setenv("PERSEUS_CLIENT_TLS", "1")  # towards planners, which is no matter here
+    alive = tmp_path / "alive"
+    words = ["health", "--planning-worker", str(alive)]
+    assert main(words) == 1
+    assert "does not serve: it has not begun (No such file or directory)" in capsys.readouterr().err
+    command = [sys.executable, "-m", "perseus_dist", "planning-worker", "--store", "postgresql://u@127.0.0.1:1/d"]
+    worker = subprocess.Popen([*command, "--alive-file", str(alive)], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(alive.exists)  # its database is away, and waited for
+        assert main(words) == 0
+        assert capsys.readouterr().out == f"planning worker of {alive} serves\n"
+        os.utime(alive, (0, 0))
+        wait_for(lambda: alive.stat().st_mtime > 0)
+    finally:
+        worker.terminate()
+    assert worker.wait(PATIENCE_S) == 0
+    os.utime(alive, (alive.stat().st_mtime - 60,) * 2)
+    assert main([*words, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["fault"].startswith("it has been silent for 6")
+    assert main(["health", "--planning-worker", str(tmp_path)]) == 1
+    assert main([*words, "--tls"]) == 2
+    assert "expected no TLS options" in capsys.readouterr().err
+
+
+def test_the_file_of_a_planning_worker_is_none_that_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("psycopg")
+    secret = tmp_path / "password"
+    secret.write_text("x\n")
+    secret.chmod(0o600)
+    command = ["planning-worker", "--store", "postgresql://u@127.0.0.1:1/d", "--store-password-file", str(secret)]
+    assert main([*command, "--alive-file", str(secret)]) == 2
+    assert secret.read_text() == "x\n"
+    assert main([*command, "--alive-file", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 2

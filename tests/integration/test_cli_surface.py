@@ -37,7 +37,7 @@ SURFACE = {
     "planner": f"--bind --state-dir --store --store-password-file --advertise {SERVER_TLS} --insecure --metrics "
     "--metrics-port --metrics-tls-cert --metrics-tls-key --metrics-password-file --web --stragglers --signals "
     "--log-format --json --address-file --embedded --cache --job --share",
-    "planning-worker": "--store --store-password-file --workers --log-format --json",
+    "planning-worker": "--store --store-password-file --workers --alive-file --log-format --json",
     "state backup": "file --state-dir --json",
     "state restore": "file --state-dir --json",
     "state check": "file --state-dir --json",
@@ -55,7 +55,8 @@ SURFACE = {
     "node-relay": "--planner --socket --group --tls --tls-ca --tls-cert --tls-key --log-format --json",
     "release": "gpus --all --if-unleased --lease-dir --json",
     "doctor": f"--json --metrics {PLANNER}",
-    "health": "--planner --clockd --timeout-s --json --tls --tls-ca --tls-cert --tls-key --tls-server-name",
+    "health": "--planner --clockd --planning-worker --timeout-s --json --tls --tls-ca --tls-cert --tls-key "
+    "--tls-server-name",
     "agent": "",
     "enable": "framework --shim --json",
     "disable": "framework --shim --json",

@@ -13,6 +13,7 @@ from deepspeed_loops import deepspeed_run_in, saved_profile
 
 from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
+from perseus_dist.runlog.accounting.record_files import records_in
 from perseus_dist.simulation.frameworks.deepspeed_run import DeepSpeedRun
 from perseus_dist.simulation.frameworks.training_job import TrainingJob, running_job
 
@@ -78,6 +79,16 @@ def test_the_launcher_has_made_the_report(trained: tuple[DeepSpeedRun, int]) -> 
     assert document["simulated_gpus"] is True
     for name in ("report.html", "frontier.svg", "timeline.svg", "trace.json"):
         assert (folder / name).stat().st_size > 1000
+
+
+@pytest.mark.stress
+def test_the_run_has_its_whole_energy_record(trained: tuple[DeepSpeedRun, int]) -> None:
+    run, _ = trained
+    (record,) = records_in(run.folder)
+    assert record.is_complete, record.reason
+    assert record.num_gpus == 2
+    assert record.num_iterations in range(run.num_steps - 3, run.num_steps + 1)  # the first are not seen
+    assert all(gpu.energy_j for gpu in record.gpus)
 
 
 @pytest.mark.stress

@@ -248,6 +248,20 @@ def test_bad_settings_and_certificates_and_a_relay_that_is_away(tmp_path: Path) 
     assert has(lines, "ok node relay: answers on ")
 
 
+def test_settings_that_do_not_fit_together(tmp_path: Path) -> None:
+    settings = tmp_path / "perseus.toml"
+    settings.write_text('[planner]\ntls-cert = "a.pem"\n[clockd]\nmin-mhz = 900\n')
+    environ = {"PERSEUS_CONFIG": str(settings), "PERSEUS_CLOCKD_MAX_MHZ": "500"}
+    _, lines = doctor(None, tmp_path, **environ)
+    assert has(lines, f"ok settings: {settings}: 2 in force")
+    assert has(lines, "warn settings: [planner]: saw one of --tls-cert and --tls-key", f"is from {settings}:2)")
+    assert has(lines, "warn settings: [clockd]: ", "min-mhz", "$PERSEUS_CLOCKD_MAX_MHZ")
+    environ |= {"PERSEUS_CLOCKD_MAX_MHZ": "1500", "PERSEUS_PLANNER_TLS_KEY": str(tmp_path / "a.key")}
+    _, lines = doctor(None, tmp_path, **environ)
+    assert not [line for line in lines if "settings: [" in line]  # of several sources, and their files are not there
+    assert has(lines, "fail certificates: ", "a.pem, that planner.tls-cert names, cannot be read")
+
+
 def test_variables_that_are_no_settings(tmp_path: Path) -> None:
     environ = {"PERSEUS_PLANNER_METRIC_PORT": "1", "PERSEUS_CLOCKD_GRUOP": "gpu"}
     _, lines = doctor(None, tmp_path, **environ)

@@ -2,6 +2,7 @@
 
 import argparse
 import copy
+import ipaddress
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +23,7 @@ import yaml
 from dockerfile_parse import DockerfileParser
 from manifests import FOLDER, Document, Workload, commands, our_words, paths, violations, workloads, written
 from planner_process import planner
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 from perseus_dist.cli import main
 from perseus_dist.cli.parser import build_parser
@@ -32,7 +34,7 @@ from perseus_dist.planner.service.server import DRAIN_S
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.training.options import add_options
 
-DOCUMENTS = written("base/planner", "base/clockd", "examples/trainer")
+DOCUMENTS = written("base/planner", "base/clockd", "base/planning-worker", "options/prices", "examples/trainer")
 WORKLOADS = {workload.name: workload for workload in workloads(DOCUMENTS)}
 CLOCKD_RESTORES_S = 5.0
 
@@ -117,6 +119,36 @@ def test_the_planner_of_the_manifest_serves_and_its_probes_say_so(tmp_path: Path
     assert main(probed) == 1
 
 
+def serves(words: list[str]) -> bool:
+    return main(words) == 0
+
+
+def test_the_planning_worker_of_the_manifest_serves_and_its_probes_say_so(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    container = WORKLOADS["perseus-planning-worker"].container("planning-worker")
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o440)  # as the volume has it
+    away = {"perseus@db.example/perseus": "u@127.0.0.1:1/d", "/etc/perseus-dist/store": str(tmp_path)}
+    program, *options = replaced(
+        words_of("perseus-planning-worker", "planning-worker"), {**away, "/tmp/alive": f"{tmp_path}/alive"}
+    )
+    assert program == "perseus-dist"
+    worker = subprocess.Popen([sys.executable, "-m", "perseus_dist", *options], stderr=subprocess.DEVNULL)
+    try:
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            words = replaced(container[probe]["exec"]["command"][1:], {"/tmp/alive": f"{tmp_path}/alive"})
+            wait_for(partial(serves, words))
+        began_s = time.monotonic()
+        worker.terminate()
+        assert worker.wait(PATIENCE_S) == 0
+        assert time.monotonic() - began_s < WORKLOADS["perseus-planning-worker"].pod["terminationGracePeriodSeconds"]
+    finally:
+        worker.kill()
+        worker.wait()
+    os.utime(tmp_path / "alive", (0, 0))
+    assert main(words) == 1
+
+
 def test_clockd_of_the_manifest_serves_and_its_init_container_unlocks_what_a_killed_one_left(tmp_path: Path) -> None:
     container = WORKLOADS["perseus-clockd"].container("clockd")
     program, command, *options = words_of("perseus-clockd", "clockd")
@@ -156,7 +188,7 @@ def selects(selector: dict[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def test_services_budgets_and_monitors_find_their_pods() -> None:
-    for name, document in {**of_kind("StatefulSet"), **of_kind("DaemonSet")}.items():
+    for name, document in {**of_kind("StatefulSet"), **of_kind("DaemonSet"), **of_kind("Deployment")}.items():
         assert selects(document["spec"]["selector"]["matchLabels"], WORKLOADS[name].labels)
     planner_labels = WORKLOADS["perseus-planner"].labels
     service = of_kind("Service")["perseus-planner"]
@@ -190,6 +222,58 @@ def test_network_policies_let_in_trainers_and_prometheus_and_no_others() -> None
     assert allowed_ports(WORKLOADS["gpt"].labels, "perseus-dist-node") == set()
     (metrics,) = [rule for rule in policy["ingress"] if rule["ports"][0]["port"] == 9464]
     assert selects(metrics["from"][0]["podSelector"]["matchLabels"], {"app.kubernetes.io/name": "prometheus"})
+
+
+def ports_by_target(policy: Document) -> list[tuple[list[Document] | None, set[tuple[int, str]]]]:
+    return [
+        (rule.get("to"), {(port["port"], port["protocol"]) for port in rule["ports"]})
+        for rule in policy["spec"]["egress"]
+    ]
+
+
+NAMES = (
+    [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}],
+    {(53, "UDP"), (53, "TCP")},
+)
+
+
+def test_a_planning_worker_reaches_names_and_the_database_alone() -> None:
+    policy = of_kind("NetworkPolicy")["perseus-planning-worker"]
+    assert selects(policy["spec"]["podSelector"]["matchLabels"], WORKLOADS["perseus-planning-worker"].labels)
+    assert (policy["spec"]["policyTypes"], policy["spec"]["ingress"]) == (["Ingress", "Egress"], [])
+    assert ports_by_target(policy) == [NAMES, (None, {(5432, "TCP")})]
+    planner_policies = [
+        name
+        for name, one in of_kind("NetworkPolicy").items()
+        if selects(one["spec"]["podSelector"]["matchLabels"], WORKLOADS["perseus-planner"].labels)
+    ]
+    assert planner_policies == ["perseus-planner", "perseus-planner-prices"]
+
+
+def test_a_planner_reaches_its_database_where_it_has_one() -> None:
+    (policy,) = [one for one in written("overlays/postgres") if one["kind"] == "NetworkPolicy"]
+    assert selects(policy["spec"]["podSelector"]["matchLabels"], WORKLOADS["perseus-planner"].labels)
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    assert ports_by_target(policy) == [NAMES, (None, {(5432, "TCP")})]
+
+
+def test_prices_open_https_to_other_networks_alone() -> None:
+    policy = of_kind("NetworkPolicy")["perseus-planner-prices"]
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    names, (targets, ports) = ports_by_target(policy)
+    assert names == NAMES
+    assert ports == {(443, "TCP")}
+    assert targets is not None
+    cluster = ("10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "fd00::1", "fe80::1")
+    public = ("93.184.216.34", "2606:2800:220:1::1")
+    for text in (*cluster, *public):
+        to = ipaddress.ip_address(text)
+        is_open = any(
+            to in ipaddress.ip_network(block["ipBlock"]["cidr"])
+            and not any(to in ipaddress.ip_network(cut) for cut in block["ipBlock"]["except"])
+            for block in targets
+        )
+        assert is_open == (text in public), text
 
 
 def test_the_job_finds_planner_socket_and_group_where_they_are() -> None:
@@ -315,13 +399,9 @@ class TestDockerfile:
 
     def test_the_extras_are_there(self) -> None:
         known = {*metadata("perseus-dist").get_all("Provides-Extra", [])}
-        used = set(re.findall(r"\.whl\)\[([a-z,]+)", str(self.STEPS))) | {
-            "deepspeed",
-            "megatron",
-            "pipelining",
-            "report",
-        }
-        assert used <= known
+        named = {extra for extras in re.findall(r"\.whl\)\[([a-z,]+)", str(self.STEPS)) for extra in extras.split(",")}
+        assert {"planner", "postgres", "agent"} <= named
+        assert named | {"deepspeed", "megatron", "pipelining", "report"} <= known
 
     def test_a_linter_finds_nothing(self) -> None:
         linter = Path(sys.executable).with_name("hadolint")

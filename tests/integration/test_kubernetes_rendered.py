@@ -9,6 +9,8 @@ import pytest
 import yaml
 from manifests import FOLDER, KUSTOMIZATIONS, Document, rendered, violations, workloads, written
 
+from perseus_dist.cli.parser import build_parser
+
 pytestmark = pytest.mark.stress
 
 VERSIONS = ("1.28", "1.34")
@@ -62,7 +64,7 @@ def test_everything_that_is_written_is_rendered_once(documents: list[Document]) 
 
 
 def test_images_come_from_the_registry_that_is_named_once() -> None:
-    for kustomization in ("overlays/production", "examples/trainer"):
+    for kustomization in ("overlays/production", "overlays/postgres", "examples/trainer"):
         for workload in workloads(documents_of(kustomization)):
             assert all(container["image"].startswith("registry.example/") for container in workload.containers)
 
@@ -126,3 +128,23 @@ def seconds(duration: Any) -> int:
 def test_patches_change_what_the_base_has() -> None:
     simulated = {(one.kind, one.name) for one in workloads(documents_of("overlays/simulated"))}
     assert simulated == {(one.kind, one.name) for one in workloads(written("base/planner", "base/clockd"))}
+
+
+def test_planners_and_workers_of_a_database_name_the_same_one() -> None:
+    pods = {one.name: one for one in workloads(documents_of("overlays/postgres"))}
+    assert pods.keys() == {"perseus-planner", "perseus-clockd", "perseus-planning-worker"}
+    planner, worker = (pods[name].containers[0] for name in ("perseus-planner", "perseus-planning-worker"))
+    assert planner["image"] == worker["image"]
+    of_database = [word for word in worker["args"] if word.startswith("--store")]
+    assert len(of_database) == 2
+    (usual,) = workloads(written("base/planner"))
+    assert planner["args"] == [*usual.containers[0]["args"], *of_database]
+    for container in (planner, worker):
+        assert callable(build_parser().parse_args(container["args"]).run)
+    for pod in (pods["perseus-planner"], pods["perseus-planning-worker"]):
+        (secret,) = [volume["secret"] for volume in pod.pod["volumes"] if volume["name"] == "store"]
+        assert secret == {"secretName": "perseus-store", "defaultMode": 0o440}
+        assert pod.pod["securityContext"]["fsGroup"] == pod.pod["securityContext"]["runAsGroup"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod.containers[0]["volumeMounts"]}
+        assert of_database[1] == f"--store-password-file={mounts['store']}/password"
+        assert mounts.keys() == {volume["name"] for volume in pod.pod["volumes"]} | {*pod.claims}

@@ -27,6 +27,7 @@ from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instructio
 from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b, overlapped
 from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
+from perseus_dist.runlog.accounting.record_files import records_in
 from perseus_dist.runlog.files import read_run
 from perseus_dist.runlog.ranks import RankTimeline
 from perseus_dist.simulation.frameworks.megatron_run import MegatronLayout, MegatronRun
@@ -132,8 +133,12 @@ def check_trained(run: MegatronRun, num_locked: int, *, least_predicted: float) 
         check_tensor_parallel_clocks(timelines)
     document = json.loads((run.folder / "report.json").read_text())  # which rank 0 has made as it ended
     assert document["simulated_gpus"] is True
-    # Rank 0 waits neither for ever until the others have ended, nor for a plan for transfers that are held up.
-    assert document["phase"] in {"done", "enforcing", "planning"}
+    assert document["phase"] == "done"  # every rank has said goodbye
+    (record,) = records_in(run.folder)
+    assert record.is_complete, record.reason
+    assert record.num_gpus == run.num_ranks
+    assert record.num_iterations in range(run.num_steps - 3, run.num_steps + 1)  # the first are not seen
+    assert all(gpu.energy_j for gpu in record.gpus)
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
 

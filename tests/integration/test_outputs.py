@@ -24,6 +24,7 @@ BASES = {
     "lookup": ("good.npz", "--slowdown", "1.05"),
     "fetch": ("gpt", *PLANNER),
     "token create": ("ci", "--role", "view", *PLANNER),
+    "planning-worker": ("--store", "postgresql://u@127.0.0.1:1/d"),
     "doctor": PLANNER,
 }
 ENDINGS = {"profile show": ".svg", "fetch": ".csv", "doctor": ".prom"}

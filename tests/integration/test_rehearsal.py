@@ -116,7 +116,7 @@ def fleet_in_browser(url: str, token: str, jobs: Sequence[str]) -> list[str]:
             expect(row).to_contain_text("enforcing", timeout=300_000)
             texts.append(row.inner_text())
         page.get_by_role("link", name="Nodes").click()
-        for node in ("node0", "node1", "node2"):
+        for node in ("node0", "node1", "node2", "node3"):
             expect(page.get_by_role("heading", name=node, exact=True)).to_be_visible()
         browser.close()
         return texts
@@ -146,9 +146,10 @@ def test_jobs_on_several_nodes_beside_one_of_slurms_with_prometheus_and_the_page
     operator = Operator(files, served)
     token = operator.token("rehearse", "--role", "operate", "--job", "rehearsal-*")
     done: list[subprocess.CompletedProcess[str]] = []
-    options = ["--jobs", "2", "--nodes", "3", "--pp", "2", "--microbatches", "4", "--json", "--job", "rehearsal-test"]
+    options = ["--jobs", "3", "--nodes", "4", "--pp", "2", "--microbatches", "4", "--json", "--job", "rehearsal-test"]
     options += ["--iterations", "90"]  # planned late where busy
-    jobs = ["rehearsal-test-1", "rehearsal-test-2"]
+    names = [f"rehearsal-test-{number}" for number in (1, 2, 3)]
+    jobs = [*names]
     with ExitStack() as stack:
         url = prometheus(files, served.told["metrics_address"], stack) if PROMETHEUS else None
         thread = threading.Thread(target=lambda: done.append(operator.rehearse(token, *options)))
@@ -186,8 +187,8 @@ def test_jobs_on_several_nodes_beside_one_of_slurms_with_prometheus_and_the_page
     assert run.returncode == 0, run.stderr
     document = json.loads(run.stdout)
     assert document["passed"]
-    assert [job["job_id"] for job in document["jobs"]] == ["rehearsal-test-1", "rehearsal-test-2"]
-    assert [job["nodes"] for job in document["jobs"]] == [[0], [1, 2]]
+    assert [job["job_id"] for job in document["jobs"]] == names
+    assert [job["nodes"] for job in document["jobs"]] == [[0], [1, 2], [2, 3]]
     for job in document["jobs"]:
         assert (job["phase"], job["fault"], job["lost_boundaries"]) == ("done", "", 0)
         assert job["planned_iterations"] > 0

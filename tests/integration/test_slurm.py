@@ -176,5 +176,6 @@ def test_the_example_for_megatron_trains_and_is_accounted_for(cluster: Cluster) 
     assert "lm loss" in job.output()
     record = record_of(cluster, job)
     assert (record.framework, record.submission.job_name) == ("megatron-core", "megatron-gpt")
+    assert record.is_complete, record.reason
     assert (record.num_gpus, len(record.gpus)) == (4, 4)
     assert record.energy_j

@@ -18,6 +18,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from postgres_server import PostgresServer
 from waiting import PATIENCE_S, wait_until
 
+from perseus_dist.cli import main
 from perseus_dist.rpc.connection import authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
@@ -84,6 +85,29 @@ def opened(chromium: Browser, served: Planner, path: str = "", **options: Any) -
     assert page.evaluate("window.violations") == []
     assert errors == []
     context.close()
+
+
+def test_a_budget_that_slows_a_job_is_named_beside_its_target(chromium: Browser, served: Planner) -> None:
+    reach = ["--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token")]
+    main(["policy", "set", "hall", "--job", OWN, "--watts", "1", *reach])  # it cannot be kept, and slows all it can
+    with opened(chromium, served, viewport={"width": 1600, "height": 900}) as page:
+        row = page.get_by_role("row").filter(has=page.get_by_role("link", name=OWN, exact=True))
+        expect(row).to_contain_text(re.compile(r"\u00d7 1\.\d{3} by budget hall"))
+        page.get_by_role("link", name=OWN, exact=True).click()
+        expect(page.locator(".figures")).to_contain_text(re.compile(r"\u00d7 1\.\d{3} by budget hall"))
+        page.get_by_role("link", name="Budgets").click()
+        expect(page.locator("#budget-hall .findings .tag").first).to_have_text("trouble")
+        chart = page.locator("#budget-hall svg.chart")
+        expect(chart).to_be_visible()
+        # Or its words would be larger than the page's.
+        assert chart.evaluate("chart => chart.getBoundingClientRect().width") <= 760
+        gap = page.locator(".title + .note").evaluate(
+            "note => note.nextElementSibling.getBoundingClientRect().top - note.getBoundingClientRect().bottom"
+        )
+        assert gap >= 8
+        assert main(["policy", "clear", "hall", *reach]) == 0
+        page.goto("/")
+        expect(row).not_to_contain_text("budget")
 
 
 def test_a_target_is_looked_at_and_set_from_the_fleet(chromium: Browser, served: Planner) -> None:

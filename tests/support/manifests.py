@@ -12,7 +12,13 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).resolve().parents[2] / "launch" / "kubernetes"
-KUSTOMIZATIONS = ("overlays/production", "overlays/simulated", "examples/trainer")
+KUSTOMIZATIONS = (
+    "overlays/production",
+    "overlays/postgres",
+    "overlays/simulated",
+    "options/prices",
+    "examples/trainer",
+)
 NODE_FOLDER = "/run/perseus-dist"
 # What one workload needs and no other may have, on nodes with real GPUs.
 RIGHTS: Mapping[str, frozenset[str]] = {

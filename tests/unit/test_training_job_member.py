@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -469,3 +471,63 @@ def test_a_host_alone_leaves_nothing_of_simulated_work(job: Job, tmp_path: Path)
     job.run(member)
     member.close()
     assert not (tmp_path / "simulated-0.json").exists()
+
+
+ENDING = """
+import atexit, os, sys, tempfile
+from perseus_dist import hooks
+from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.training.options import PerseusOptions
+from perseus_dist.training.rank.device import Host
+from perseus_dist.training.rank.job_member import Framework, JobMember, RankIdentity
+
+
+class Store(dict):
+    set = dict.__setitem__
+
+    def check(self, keys):
+        return all(key in self for key in keys)
+
+
+how, tempfile.tempdir = sys.argv[1:]
+atexit.register(lambda: print("framework ends", member.hook is None, flush=True))  # after all that is registered later
+hooks.start_agent = lambda spec, **_: 0
+schedule = one_f_one_b(pp=1, microbatches=2)
+place = RankIdentity(rank=0, pp_rank=0, dp_rank=0, tp_rank=0, pp_size=1, dp_size=1, tp_size=1, local_rank=0)
+framework = Framework(read_schedule=lambda: schedule, open_device=Host, open_store=Store)
+member = JobMember(place, PerseusOptions(), framework)
+member.begin_iteration(2)
+for instruction in schedule.ranks[0]:
+    member.begin(instruction)
+    member.end(instruction)
+member.end_iteration()
+assert member.hook is not None
+if how == "fork" and os.fork() == 0:
+    sys.exit(0)
+if how == "fork":
+    os.wait()
+    print("parent", member.hook.enabled, flush=True)
+if how == "close":
+    member.close()
+    member.close()
+if how == "fail":
+    raise ArithmeticError("the layer has failed")
+sys.exit(3 if how == "exit" else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("end", 0, ["framework ends True"]),
+        ("exit", 3, ["framework ends True"]),
+        ("close", 0, ["framework ends True"]),
+        ("fail", 1, ["framework ends False"]),
+        ("fork", 0, ["framework ends False", "parent True", "framework ends True"]),
+    ],
+)
+def test_goodbye_is_said_before_the_framework_ends(how: str, code: int, said: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDING, how, str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == code, run.stderr
+    assert run.stdout.splitlines() == said

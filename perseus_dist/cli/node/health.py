@@ -1,9 +1,11 @@
-"""``perseus-dist health``: whether a planner or a lease daemon serves, as an exit code for probes."""
+"""``perseus-dist health``: whether a planner, clockd or a planning worker serves, as an exit code for probes."""
 
 import argparse
 import json
 import os
+import stat
 import sys
+import time
 from pathlib import Path
 
 from perseus_dist.cli.number_options import real
@@ -11,6 +13,7 @@ from perseus_dist.errors import PerseusError
 
 _DEFAULT_PLANNER = "127.0.0.1:50151"
 _PLANNER_VARIABLE = "PERSEUS_PLANNER"
+_ALIVE_S = 30.0  # a planning worker touches its file every two seconds, and its machine may be busy
 
 _EPILOG = """\
 example:
@@ -19,9 +22,11 @@ example:
   perseus-dist health --planner 127.0.0.1:50151 --tls-ca ca.pem --tls-server-name planner.example
   perseus-dist health --planner planner-0.example:50151,planner-1.example:50151 --tls
   perseus-dist health --clockd /run/perseus-dist/clockd.sock
+  perseus-dist health --planning-worker /tmp/alive
 
 Asks a planner by the standard gRPC health protocol, which needs no token, or the lease daemon at a socket, of which it
 takes no lease. For exec probes of Kubernetes, whose own gRPC probes speak no TLS, and for load balancers and monitors.
+A planning worker listens nowhere: it serves while it touches the file of its --alive-file.
 
 Replicas of one planner, with commas between, are asked one by one: the planner serves if one of them does.
 
@@ -37,8 +42,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the command."""
     parser = subparsers.add_parser(
         "health",
-        help="say whether a planner or clockd serves",
-        description="Ask whether a planner, or the lease daemon of this node, serves.",
+        help="say whether a planner, clockd or a planning worker serves",
+        description="Ask whether a planner, the lease daemon of this node, or a planning worker serves.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,6 +52,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--planner", metavar="HOST:PORT[,...]", help=f"default: ${_PLANNER_VARIABLE}, else {_DEFAULT_PLANNER}"
     )
     which.add_argument("--clockd", metavar="SOCKET", help="ask the lease daemon that listens there")
+    which.add_argument(
+        "--planning-worker", type=Path, metavar="FILE", help="look when a planning worker has touched its file"
+    )
     parser.add_argument(
         "--timeout-s",
         type=real(0.1, 60.0, "seconds from 0.1 to 60"),
@@ -81,7 +89,11 @@ def run(args: argparse.Namespace) -> int:
         raise HealthOptionsError("saw one of --tls-cert and --tls-key, expected both or neither")
     if args.tls_server_name is not None and not speaks_tls:
         raise HealthOptionsError("--tls-server-name needs --tls or --tls-ca")
-    if args.clockd is not None:
+    if args.planning_worker is not None:
+        if speaks_tls:
+            raise HealthOptionsError("--planning-worker looks at a file: expected no TLS options beside it")
+        subject, fault = f"planning worker of {args.planning_worker}", _find_silence(args.planning_worker)
+    elif args.clockd is not None:
         if speaks_tls:
             raise HealthOptionsError("--clockd asks at a UNIX socket: expected no TLS options beside it")
         from perseus_dist.device.lease.health import find_clockd_fault
@@ -100,6 +112,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{subject} serves")
     return 1 if fault else 0
+
+
+def _find_silence(alive_file: Path) -> str:
+    try:
+        found = alive_file.stat()
+    except (OSError, ValueError) as error:
+        return f"it has not begun ({getattr(error, 'strerror', None) or error})"
+    if not stat.S_ISREG(found.st_mode):
+        return "expected the file that it touches"
+    silent_s = time.time() - found.st_mtime
+    return f"it has been silent for {silent_s:.0f} s" if silent_s > _ALIVE_S else ""
 
 
 def _ask_replicas(addresses: list[str], args: argparse.Namespace, *, speaks_tls: bool) -> int:

@@ -7,6 +7,7 @@ import logging
 from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.cli.node.planner import add_store_options, check_store, store_address
 from perseus_dist.cli.number_options import whole
+from perseus_dist.cli.output_option import Output
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="N",
         help="requests that are planned at once; of several workers one takes urgent ones alone (default: %(default)s)",
     )
+    parser.add_argument(
+        "--alive-file",
+        action=Output,
+        metavar="FILE",
+        help="touch this file every two seconds, for probes: health --planning-worker FILE",
+    )
     add_log_option(parser)
     add_json_option(parser, "store, workers, pid, version")
     parser.set_defaults(run=run)
@@ -51,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         PlannerOptionsError: psycopg is missing.
         StoreError: The address or the user's rights are of no use.
+        OutputError: The file for probes cannot be written.
     """
     check_store(args)
     from perseus_dist.cli.settings.defaults import log_sources
@@ -63,5 +71,5 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print_served(command="planning-worker", store=store, workers=args.workers)
 
-    asyncio.run(serve_queue(store_address(args), args.workers, on_serving))
+    asyncio.run(serve_queue(store_address(args), args.workers, on_serving, alive_file=args.alive_file))
     return 0

@@ -68,9 +68,11 @@ def _set_defaults(
 
 
 def _asks_no_named_planner(words: Sequence[str]) -> bool:
-    """Whether the line simulates with a planner of its own, where settings are of real jobs, or asks clockd alone."""
+    """Whether the line simulates with a planner of its own, where settings are of real jobs, or asks no planner."""
     options = {word.partition("=")[0] for word in words}
-    return (words[0] == "simulate" and "--planner" not in options) or (words[0] == "health" and "--clockd" in options)
+    return (words[0] == "simulate" and "--planner" not in options) or (
+        words[0] == "health" and bool(options & {"--clockd", "--planning-worker"})
+    )
 
 
 def log_sources(args: argparse.Namespace, log: "Logger") -> None:

@@ -95,13 +95,13 @@ def _why_not(path: Path) -> str:
 
 
 def _check(path: Path, *, as_json: bool) -> int:
+    from perseus_dist.cli.node.doctor.settings_together import check_together
     from perseus_dist.cli.settings.files import read_file, write_doubt
-    from perseus_dist.cli.tools.settings_together import check_together
 
     file = read_file(path.absolute(), must_exist=True, any_owner=True)
     assert file is not None
     settings = [setting for setting in _settings([file], {}) if setting.file is not None]
-    if missing := check_together(path, settings):
+    if missing := check_together(settings, where=f"{path}: "):
         names = ", ".join(f"{setting.section}.{setting.key}" for setting in missing)
         print(f"perseus-dist: the files of {names} cannot be read here, and were not checked", file=sys.stderr)
     if doubt := write_doubt(path.stat()):

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 from perseus_dist import systemd
 from perseus_dist.planner.store.database import StoreError
@@ -14,6 +17,9 @@ from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueueError
 from perseus_dist.planner.worker.planning_worker import PlanningWorker
 from perseus_dist.planner.worker.queue_worker import QueueWorker
 from perseus_dist.planner.worker.shared_queue import SharedQueue
+from perseus_dist.planning.output_file import write_output
+
+_ALIVE_PERIOD_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +34,11 @@ def shared_queue(address: PostgresAddress) -> SharedQueue:
 
 
 async def serve_queue(
-    address: PostgresAddress, num_workers: int, on_serving: Callable[[str], None] = lambda _: None
+    address: PostgresAddress,
+    num_workers: int,
+    on_serving: Callable[[str], None] = lambda _: None,
+    *,
+    alive_file: Path | None = None,
 ) -> None:
     """Plan for all planners on a database, until SIGTERM or SIGINT; a database that is away is waited for.
 
@@ -37,9 +47,11 @@ async def serve_queue(
         num_workers: Requests that are planned at once, each in a process. Of several workers the first takes urgent
             requests alone, so that no job without a plan waits for whole frontiers.
         on_serving: Called with the database's name once requests are taken.
+        alive_file: Written then, and touched every two seconds from then on, for probes; None for none.
 
     Raises:
         StoreError: The address or the user's rights are of no use.
+        OutputError: The file cannot be written.
     """
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,7 +70,11 @@ async def serve_queue(
             QueueWorker(queue, process, least_urgency=URGENT if num_workers > 1 and not number else PATIENT)
             for number, process in enumerate(processes)
         ]
+        if alive_file is not None:
+            write_output(alive_file, b"")
         running = [asyncio.create_task(worker.run()) for worker in workers]
+        if alive_file is not None:
+            running.append(asyncio.create_task(_touch(alive_file)))
         systemd.notify("READY=1")
         on_serving(queue.name)
         _log.info("planning for all planners on %s, %d requests at once%s", queue.name, num_workers, when)
@@ -73,3 +89,11 @@ async def serve_queue(
         await queue.close()
         for process in processes:
             await process.close()
+
+
+async def _touch(path: Path) -> None:
+    """Touch a file again and again, for ever; where it is gone, a probe takes this process for dead."""
+    while True:
+        await asyncio.sleep(_ALIVE_PERIOD_S)
+        with suppress(OSError):
+            os.utime(path)

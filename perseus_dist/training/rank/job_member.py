@@ -1,7 +1,11 @@
 """A rank's part in its job, whatever the framework: joins when everybody does, and again when what runs has changed."""
 
+import atexit
 import logging
+import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -243,8 +247,19 @@ class JobMember:
             self._tracing.close()
             self._tracing = None
         if self._boundaries is not None:
+            atexit.unregister(self._end_with_process)
             self._boundaries.hook.close()
             self._boundaries = None
+
+    def _end_with_process(self, pid: int) -> None:
+        """Say goodbye before the interpreter ends, which takes seconds with a framework in it.
+
+        Else the first rank to end would take the planner that it embeds away from the others. What has failed ends
+        without a word, and so does a fork.
+        """
+        if os.getpid() == pid and not hasattr(sys, "last_value"):
+            with suppress(Exception):
+                self._leave()
 
     def _join(self, due: int) -> None:
         key = f"perseus/{self._number}/{due}"
@@ -363,6 +378,7 @@ class JobMember:
             sees_instructions = self._granularity == Granularity.INSTRUCTION
             order = schedule.ranks[place.pp_rank] if sees_instructions else (self._whole_iteration,)
             self._boundaries = OrderedBoundaries(hook, order, rank=place.rank)
+            atexit.register(self._end_with_process, os.getpid())
             if tracer is not None:
                 self._tracing = start_tracing(tracer, job=identity.job, rank=place.rank, read_status=hook.status)
         return hook

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from perseus_dist.cli.node.doctor.settings_together import check_together
 from perseus_dist.cli.settings.command_parser import command_parser
 from perseus_dist.cli.settings.effective import Setting, check_sections, effective_settings, unknown_variables
 from perseus_dist.cli.settings.files import CONFIG_VARIABLE, SettingsError, SettingsFile, candidate_files, read_file
@@ -40,10 +41,23 @@ def inspect_settings(environ: Mapping[str, str]) -> tuple[list[Finding], list[Se
         for name, nearest in unknown_variables(environ)
     ]
     try:
-        return findings, _settings(files, environ)
+        settings = _settings(files, environ)
     except SettingsError as error:
         findings.append(_refused(error, "correct the variable"))
-        return findings, _settings(files, {})
+        settings = _settings(files, {})
+    return [*findings, *_refused_together(settings)], settings
+
+
+def _refused_together(settings: list[Setting]) -> list[Finding]:
+    """Settings that a section's command would refuse; files that cannot be read are found beside the certificates."""
+    findings = []
+    for section in COMMAND_OF:
+        try:
+            check_together([one for one in settings if one.section == section and not one.is_default])
+        except SettingsError as error:
+            remedy = "correct one of them, if the command line does not give another; 'perseus-dist config' shows all"
+            findings.append(Finding(level=Level.WARN, subject="settings", what=str(error), remedy=remedy))
+    return findings
 
 
 def _settings(files: list[SettingsFile], environ: Mapping[str, str]) -> list[Setting]:

@@ -25,7 +25,17 @@ def fleet_row(job: Job, status: JobStatus) -> dict[str, Any]:
         "num_stragglers": len(degrees),
         "worst": max(degrees, default=1.0),
         "has_trouble": bool(status.troubles),
+        "slowed": slowed_words(job),
     }
+
+
+def slowed_words(job: Job) -> str:
+    """Words for the policy that makes the job slower than its target; empty where none does."""
+    pace = job.chosen_pace
+    if pace is None:
+        return ""
+    policy = f"budget {pace.budget}" if pace.budget else f"price policy {pace.price}"
+    return f"\N{MULTIPLICATION SIGN} {pace.slowdown:.3f} by {policy}"
 
 
 def iteration_time_s(status: JobStatus) -> float:

@@ -8,7 +8,7 @@ from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
 from perseus_dist.planner.web.views.diary import Entry
-from perseus_dist.planner.web.views.fleet import iteration_time_s
+from perseus_dist.planner.web.views.fleet import iteration_time_s, slowed_words
 from perseus_dist.planner.web.views.frontier_chart import frontier_chart
 from perseus_dist.planner.web.views.heat_map import MAX_PIPELINES, Planned, heat_maps
 
@@ -33,6 +33,7 @@ def job_document(
         "progress": phase_progress(job),
         "attached": job.num_attached,
         "time_s": time_s,
+        "slowed": slowed_words(job),
         "against_baseline": time_s / status.baseline.time_s - 1 if time_s and status.baseline.time_s else None,
         "chart": frontier_chart(job),
         "heat": heat_maps(job, planned),

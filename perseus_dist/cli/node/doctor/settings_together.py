@@ -1,9 +1,8 @@
-"""Checks of a file's settings together, by the commands that they are for."""
+"""Checks of settings together, by the commands that they are for."""
 
 import argparse
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.settings.command_parser import command_parser
@@ -28,15 +27,15 @@ _FILES = {
 """By section, the keys that name what the section's commands read as they begin."""
 
 
-def check_together(path: Path, settings: "Sequence[Setting]") -> "list[Setting]":
-    """Check what one file sets as its commands check it, were nothing else given.
+def check_together(settings: "Sequence[Setting]", *, where: str = "") -> "list[Setting]":
+    """Check settings as the commands that they are for check them, were nothing else given.
 
-    A file may be checked where the files that it names are not, or may not be read: a section's are looked at where
-    all of them can be.
+    They may be checked where the files that they name are not, or may not be read: a section's are looked at where all
+    of them can be.
 
     Args:
-        path: Of the file.
-        settings: That it has.
+        settings: Of one file, or all that are in force.
+        where: Begins an error's sentence.
 
     Returns:
         Those whose files cannot be read here.
@@ -57,7 +56,7 @@ def check_together(path: Path, settings: "Sequence[Setting]") -> "list[Setting]"
         try:
             _check(section, args, with_files=bool(named) and not missing)
         except PerseusError as error:
-            raise SettingsError(f"{path}: [{section}]: {with_sources(str(error), args, given)}") from None
+            raise SettingsError(f"{where}[{section}]: {with_sources(str(error), args, given)}") from None
         all_missing += missing
     return all_missing
 
