@@ -56,27 +56,30 @@ def _device_mode() -> Any:
     from torch.overrides import TorchFunctionMode
 
     cpu = torch.device("cpu")
+    to, to_cuda, type_of = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.type
 
     def is_cuda(device: object) -> bool:
         """An integer is a CUDA device's index."""
-        if isinstance(device, bool):
+        if device is None or isinstance(device, bool):
             return False
         return isinstance(device, int) or (isinstance(device, str | torch.device) and str(device).startswith("cuda"))
 
     class CudaMeansCpu(TorchFunctionMode):  # type: ignore[misc] # torch is Any
+        """Called for all that torch does, an attribute of a tensor's included, so it does little."""
+
         def __torch_function__(
             self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
-            kwargs = dict(kwargs or {})
-            if function is torch.Tensor.cuda:
+            if function is to_cuda:
                 return args[0]
-            if function is torch.Tensor.type and len(args) == 1 and not kwargs:
-                # Megatron's optimizers want parameters of torch.cuda.FloatTensor.
-                return function(*args).replace("torch.", "torch.cuda.", 1)
-            if is_cuda(kwargs.get("device")):
-                kwargs["device"] = cpu
-            if function is torch.Tensor.to and len(args) > 1 and is_cuda(args[1]):
+            if function is to and len(args) > 1 and is_cuda(args[1]):
                 args = (args[0], cpu, *args[2:])
+            if not kwargs:
+                # Megatron's optimizers want parameters of torch.cuda.FloatTensor.
+                is_question = function is type_of and len(args) == 1
+                return function(*args).replace("torch.", "torch.cuda.", 1) if is_question else function(*args)
+            if is_cuda(kwargs.get("device")):
+                kwargs = {**kwargs, "device": cpu}
             return function(*args, **kwargs)
 
     return CudaMeansCpu()

@@ -148,7 +148,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(9028, "settled_time", id="power caps of all replicas of a stage", marks=pytest.mark.stress),
         pytest.param(9307, "settled_time", id="a rank 2 percent slow, and no straggler", marks=pytest.mark.stress),
         pytest.param(7094, "settled_time", id="a rank 3 percent slow beside a power cap", marks=pytest.mark.stress),
-        pytest.param(8063, "settled_time", id="noise makes lower clocks of three stages look faster"),
+        pytest.param(
+            8063, "settled_time", id="noise makes lower clocks of three stages look faster", marks=pytest.mark.stress
+        ),
         pytest.param(8074, "settled_time", id="noise makes lower clocks of one GPU look faster"),
         pytest.param(8123, "settled_time", id="noise beside a slow link", marks=pytest.mark.stress),
         pytest.param(11009, "settled_time", id="noise, and a run that begins in a sweep", marks=pytest.mark.stress),
