@@ -33,7 +33,7 @@ from perseus_dist.planner.lifecycle.plan import (
 from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, may_be_misstated, misstated, step_in_sweep
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.shape_change.carry import use_stages
-from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.rounds import menus_mhz, settable_clocks_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import (
     are_of_long_ago,
@@ -155,23 +155,26 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *resume_series(job, now_s)]
     setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
     others = [rank for rank, state in job.members.ranks.items() if not state.can_set_clocks]
-    clocks_mhz = common_clocks_mhz(job, setters)
+    menus = menus_mhz(job, setters).values()
+    num_clocks, highest_mhz = min(map(len, menus), default=0), sorted({max(menu, default=0) for menu in menus})
     rank_0 = job.members.ranks[0]
     if not setters:
         job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job.members)}")
         effects += _observing(job, now_s)
-    elif len(clocks_mhz) < _MIN_CLOCKS:
-        reason = f"{len(clocks_mhz)} clocks can be set on all ranks, expected {_MIN_CLOCKS}; widen clockd's bounds"
+    elif num_clocks < _MIN_CLOCKS:
+        reason = (
+            f"{num_clocks} clocks can be set on all ranks of a stage, expected {_MIN_CLOCKS}; widen clockd's bounds"
+        )
         job.enter(Phase.OBSERVING, reason)
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
     elif not has_profile(job) and not job.sees_instructions:
         job.enter(Phase.OBSERVING, _UNSEEN)
     elif not has_profile(job):
-        job.enter(Phase.PROFILING, f"sweeping clocks from {clocks_mhz[0]} MHz down")
-        effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
+        job.enter(Phase.PROFILING, f"sweeping clocks from {' and '.join(map(str, highest_mhz))} MHz down")
+        effects += begin_series(job, highest_mhz[0], setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job) and job.sees_instructions:
-        why = f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells"
+        why = f"measuring blocking power at {highest_mhz[0]} MHz, which no saved profile tells"
         effects += _measure_blocking_power(job, now_s, why)
     else:
         effects += start_planning(job, "planning from the profile that is there")
@@ -188,7 +191,7 @@ def _observing(job: Job, now_s: float) -> list[Effect]:
     if has_swept(job.profiling) or not clock_mhz:
         return []
     ranks = job.members.ranks
-    return begin_series(job, (clock_mhz,), [], ranks, now_s, is_profile=not ranks[0].has_profile)
+    return begin_series(job, clock_mhz, [], ranks, now_s, is_profile=not ranks[0].has_profile)
 
 
 def _profiling(job: Job, now_s: float) -> list[Effect]:
@@ -400,8 +403,8 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
         rank for rank, state in job.members.ranks.items() if state.rank.pp_rank in pp_ranks and state.stream is not None
     ]
     setters = [rank for rank in concerned if job.members.ranks[rank].can_set_clocks]
-    clocks_mhz = common_clocks_mhz(job, setters)
-    if len(clocks_mhz) < _MIN_CLOCKS:
+    menus = menus_mhz(job, setters).values()
+    if min(map(len, menus), default=0) < _MIN_CLOCKS:
         return []
     job.enforcement.forget_drifts()
     job.enforcement.dropped.clear()
@@ -409,18 +412,18 @@ def _measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) 
     job.enforcement.guard.begin_sweep()
     job.enter(Phase.REPROFILING, why)
     others = [rank for rank in concerned if not job.members.ranks[rank].can_set_clocks]
-    return begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
+    return begin_series(job, min(max(menu) for menu in menus), setters, others, now_s, is_profile=True)
 
 
 def _measure_blocking_power(job: Job, now_s: float, why: str) -> list[Effect]:
     """Have all ranks hold full clocks for a while; nothing where some are away, or none can set clocks."""
     setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
-    clocks_mhz = common_clocks_mhz(job, setters)
+    clocks_mhz = settable_clocks_mhz(job, setters)
     if job.num_attached < job.num_ranks or not clocks_mhz or not job.sees_instructions:
         return []
     job.profiling.held_back_s = 0.0
     job.enter(Phase.PROFILING if job.plan is None else Phase.REPROFILING, why)
-    return begin_series(job, clocks_mhz[:1], [], job.members.ranks, now_s, is_profile=False)
+    return begin_series(job, clocks_mhz[0], [], job.members.ranks, now_s, is_profile=False)
 
 
 def _stragglers(job: Job) -> set[int]:
