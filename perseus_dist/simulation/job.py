@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.errors import ScheduleError
 from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import Kind
@@ -26,7 +27,16 @@ FULL_STAGE_S: Mapping[str, float] = {
 
 
 def as_simulated(schedule: Schedule) -> Schedule:
-    """A schedule as stand-in trainers run it: who sends is not asked to; with several stages, it computes meanwhile."""
+    """A schedule as stand-in trainers run it: who sends is not asked to; with several stages, it computes meanwhile.
+
+    Raises:
+        ScheduleError: It exchanges as DeepSpeed's DualPipeV alone does.
+    """
+    if schedule.exchange == Exchange.DUALPIPEV:
+        raise ScheduleError(
+            f"# exchange: {schedule.exchange}: stand-in trainers make none of DeepSpeed's calls; leave that line out "
+            "to have them exchange while they compute, or train DeepSpeed's own under 'perseus-dist sim'"
+        )
     if schedule.sends_block:
         return replace(schedule, exchange=Exchange.SENDER)
     return replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.holds_up else schedule

@@ -18,9 +18,9 @@ from perseus_dist.simulator.errors import SimulatorError
 from perseus_dist.simulator.fault import Fault, LoggedCall
 from perseus_dist.simulator.gpu import SimulatedGpu
 from perseus_dist.simulator.gpu_preset import GpuPreset, Timing
-from perseus_dist.simulator.native_library import NEVER, NativeCall, library_folder, native
+from perseus_dist.simulator.native_library import NEVER, NativeCall, NativePreset, library_folder, native
 from perseus_dist.simulator.native_preset import native_preset
-from perseus_dist.simulator.presets import find_preset
+from perseus_dist.simulator.presets import find_presets
 from perseus_dist.simulator.state_folder import StateFolder
 from perseus_dist.simulator.stream import STATE_VARIABLE, open_machine
 
@@ -47,7 +47,12 @@ class _OwnMapping(int):
 
 
 class SimulatedMachine:
-    """Some simulated GPUs of one model. A context manager."""
+    """Some simulated GPUs. A context manager.
+
+    Attributes:
+        preset: Of the first GPU.
+        presets: (num_gpus) of each.
+    """
 
     def __init__(
         self,
@@ -61,25 +66,27 @@ class SimulatedMachine:
         """Make the machine.
 
         Args:
-            preset: A name (a100, a40, h100, h200), or a model of one's own.
+            preset: A name (a100, a40, h100, h200), a name for each GPU with commas between, or a model of one's own.
             count: Number of GPUs, 1 to 64.
             virtual: Time moves by ``advance`` alone; ``now_ns`` starts at 1 s.
-            timing: Instead of the preset's.
+            timing: Instead of the presets'.
             unprivileged: No user may set clocks. Otherwise root and the user who made the machine may.
 
         Raises:
-            SimulatorError: Unknown preset, impossible count, or the native part is missing.
+            SimulatorError: Unknown preset, impossible count, not as many names as GPUs, or the native part is missing.
         """
-        self.preset = find_preset(preset) if isinstance(preset, str) else preset
-        if timing is not None:
-            self.preset = replace(self.preset, timing=timing)
         if not 1 <= count <= MAX_GPUS:
             raise SimulatorError(f"{count} simulated GPUs; expected 1 to {MAX_GPUS}")
+        presets = find_presets(preset, count) if isinstance(preset, str) else (preset,) * count
+        if timing is not None:
+            presets = tuple(replace(preset, timing=timing) for preset in presets)
+        self.presets = presets
+        self.preset = presets[0]
         self.is_virtual = virtual
         self._folder = self._make_state(count, unprivileged=unprivileged)
         self.state_path = self._folder.path / _STATE_FILE
         self._machine = _OwnMapping(open_machine(self.state_path)) if virtual else open_machine(self.state_path)
-        self.gpus = tuple(SimulatedGpu(self._machine, index, self.preset) for index in range(count))
+        self.gpus = tuple(SimulatedGpu(self._machine, index, preset) for index, preset in enumerate(presets))
         self._marked_gpus = ctypes.c_uint64()
         self._marked_gpus_ref = ctypes.byref(self._marked_gpus)
         self._stop = ctypes.c_uint32(0)
@@ -96,6 +103,8 @@ class SimulatedMachine:
     def _make_state(self, count: int, *, unprivileged: bool) -> StateFolder:
         """The folder with the state in it: in shared memory, and on disk where that has no room or is not there."""
         troubles = []
+        by_model = {preset: native_preset(preset) for preset in dict.fromkeys(self.presets)}
+        filled = (NativePreset * count)(*(by_model[preset] for preset in self.presets))
         for parent in (_SHARED_MEMORY, None):
             try:
                 folder = StateFolder(parent)
@@ -104,7 +113,7 @@ class SimulatedMachine:
                 continue
             failure = native().perseus_sim_create(
                 os.fsencode(folder.path / _STATE_FILE),
-                native_preset(self.preset),
+                filled,
                 count,
                 self.is_virtual,
                 unprivileged,

@@ -25,6 +25,20 @@ def find_preset(name: str) -> GpuPreset:
     return PRESETS[name]
 
 
+def find_presets(names: str, count: int) -> tuple[GpuPreset, ...]:
+    """(count) the preset of each GPU: ``a100`` for all of them, or one name for each, as ``a100,a40``.
+
+    Raises:
+        SimulatorError: There is no such preset, or there are neither one nor ``count`` names.
+    """
+    presets = tuple(find_preset(name) for name in names.split(","))
+    if len(presets) not in (1, count):
+        raise SimulatorError(
+            f"{len(presets)} GPU models ({names}) for {count} GPUs; name one for all of them, or one for each"
+        )
+    return presets * count if len(presets) == 1 else presets
+
+
 def _a100() -> GpuPreset:
     """A100 SXM.
 

@@ -137,3 +137,25 @@ def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: TrainingJob
     job.wait_until(lambda: job.process.poll() is not None, 60.0)
     assert job.process.returncode != 0
     job.wait_until(lambda: not job.pids(), 30.0)
+
+
+@pytest.mark.stress
+def test_stages_on_different_gpus_are_planned_with_equal_losses(tmp_path: Path) -> None:
+    """Stage 0 on an A100, stage 1 on an A40; the next start on GPUs that have changed places measures anew."""
+    run = replace(deepspeed_run_in(tmp_path, num_steps=70), preset="a100,a40")
+    run = replace(run, perseus_options=("--perseus-cache", str(tmp_path / "cache")))
+    assert run.train() == 0
+    report = build_report(tmp_path)
+    assert report.gpu_name == "NVIDIA A100-SXM4-80GB, NVIDIA A40"
+    assert report.is_planned, report.job.reason
+    assert report.saving_percent is not None
+    assert report.predicted_saving_percent is not None
+    assert report.predicted_saving_percent > 8
+    assert report.saving_percent > 5  # a machine that does other things too makes waiting of it
+    run.train_without()
+    assert losses_equal(run.losses, run.reference_losses)
+
+    (tmp_path / "swapped").mkdir()
+    swapped = replace(run, preset="a40,a100", folder=tmp_path / "swapped", num_steps=15)
+    assert swapped.train() == 0
+    assert not build_report(swapped.folder).is_planned

@@ -12,6 +12,8 @@ import pytest
 from deepspeed_loops import deepspeed_run_in
 from deepspeed_loops import saved_profile as deepspeed_profile
 from megatron_loops import OLDER, run_in, saved_profile
+from pipelining_harness_client import Harness
+from pipelining_loops import pipelining_run_in, promised
 from two_nodes import Node, refusal, two_nodes
 from waiting import wait_until
 
@@ -52,7 +54,7 @@ def started(
 
 
 @contextmanager
-def megatron_on(nodes: tuple[Node, Node], run: MegatronRun) -> Iterator[list["subprocess.Popen[bytes]"]]:
+def torchrun_on(nodes: tuple[Node, Node], run: TrainingRun) -> Iterator[list["subprocess.Popen[bytes]"]]:
     """``torchrun`` on each node."""
     commands = [run.command(with_perseus=True) for _ in nodes]
     for number, command in enumerate(commands):
@@ -96,7 +98,7 @@ def prepared(folder: Path, *, num_steps: int) -> MegatronRun:
 @pytest.mark.soak
 def test_rank_0s_planner_serves_both_nodes_of_megatron(tmp_path: Path) -> None:
     run = prepared(tmp_path, num_steps=60)
-    with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
+    with two_nodes() as nodes, torchrun_on(nodes, run) as launchers:
         check_served(nodes, launchers)
     check_planned(tmp_path)
 
@@ -106,6 +108,16 @@ def test_rank_0s_planner_serves_both_nodes_of_deepspeed(tmp_path: Path) -> None:
     run = deepspeed_run_in(tmp_path, num_steps=40)
     run = replace(run, perseus_options=deepspeed_profile(run))
     with two_nodes() as nodes, deepspeed_on(nodes, run) as launchers:
+        check_served(nodes, launchers)
+    check_planned(tmp_path)
+
+
+@pytest.mark.stress
+def test_rank_0s_planner_serves_both_nodes_of_torch_pipelining(tmp_path: Path) -> None:
+    with Harness().running() as harness:
+        schedule = promised(harness, "1F1B")
+    run = pipelining_run_in(tmp_path, "1F1B", schedule, num_steps=40)
+    with two_nodes() as nodes, torchrun_on(nodes, run) as launchers:
         check_served(nodes, launchers)
     check_planned(tmp_path)
 
@@ -126,7 +138,7 @@ def check_planned(folder: Path) -> None:
 @pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.stress), pytest.param(1, marks=pytest.mark.soak)])
 def test_a_node_that_fails_leaves_no_clock_locked(tmp_path: Path, number: int) -> None:
     run = prepared(tmp_path, num_steps=5000)
-    with two_nodes() as nodes, megatron_on(nodes, run) as launchers:
+    with two_nodes() as nodes, torchrun_on(nodes, run) as launchers:
         wait_until(lambda: all(node.are_locked() for node in nodes))
         kill_node(launchers[number])
         wait_until(nodes[1 - number].are_unlocked)
@@ -139,7 +151,7 @@ def test_a_firewall_in_between_is_named_and_training_goes_on(tmp_path: Path) -> 
     with two_nodes() as nodes:
         share = ("--perseus-share", f"{nodes[0].address}:{SHARED_PORT}")
         nodes[0].drop_answers(SHARED_PORT)
-        with megatron_on(nodes, replace(run, perseus_options=(*run.perseus_options, *share))) as launchers:
+        with torchrun_on(nodes, replace(run, perseus_options=(*run.perseus_options, *share))) as launchers:
             assert [launcher.wait(300) for launcher in launchers] == [0, 0]
         assert all(gpu.state().num_sets == 0 for node in nodes for gpu in node.machine.gpus)
     said = [line for line in (tmp_path / "node-1.log").read_text().splitlines() if f":{SHARED_PORT}" in line]

@@ -27,6 +27,22 @@ def test_nvidia_ml_py_in_the_command_sees_the_gpus() -> None:
         assert line.endswith("clock not locked")
 
 
+def test_gpus_of_several_models() -> None:
+    done = sim("--gpu", "a100,a40", "--", sys.executable, "-c", PYNVML + "print(n.nvmlDeviceGetCount())")
+    assert done.returncode == 0, done.stderr
+    number, *lines = done.stdout.splitlines()
+    assert number == "2"
+    assert [line.partition(": ")[0] for line in lines] == [
+        "simulated GPU 0 (NVIDIA A100-SXM4-80GB)",
+        "simulated GPU 1 (NVIDIA A40)",
+    ]
+    refused = sim("--gpu", "a100,a40", "--count", "3", "--", "true")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.strip().endswith(
+        "2 GPU models (a100,a40) for 3 GPUs; name one for all of them, or one for each"
+    )
+
+
 def test_a_clock_left_locked_is_said_and_fails() -> None:
     lock = [sys.executable, "-c", PYNVML + "n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)"]
     done = sim("--count", "2", "--", *lock)
@@ -177,7 +193,7 @@ def test_bad_input_is_one_line_and_2() -> None:
     for arguments, words in (
         (["--count", "0", "--", "true"], "expected 1 to 64"),
         (["--", "no-such-command-here"], "cannot be run"),
-        (["--gpu", "v100", "--", "true"], "invalid choice"),
+        (["--gpu", "v100", "--", "true"], "GPU 'v100': the simulator has a100, a40, h100, h200"),
         (["--forward-ms", "35", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--imbalance", "0.1", "--", "true"], "needs both --forward-ms and --backward-ms"),
         (["--step-ms", "5", "--", "true"], "needs both --forward-ms and --backward-ms"),

@@ -14,8 +14,9 @@ import pytest
 
 from perseus_dist.cli import main
 from perseus_dist.planning.profile.profile import read_profile
+from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.granularity import Granularity
-from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b
+from perseus_dist.planning.schedule.schedule import format_schedule, interleaved, one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.virtual.run import run_virtual
@@ -54,6 +55,21 @@ def test_virtual_time_saves_what_was_predicted_and_loses_no_time(capsys: pytest.
     assert document["clocks_left_locked"] == document["planner_restarts"] == 0
     assert document["baseline"]["num_iterations"] >= 5
     assert document["enforced"]["num_iterations"] >= 20
+
+
+def test_the_calls_of_deepspeeds_dualpipev_are_refused_and_its_order_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, text = tmp_path / "dualpipev.txt", format_schedule(dualpipev(pp=2, microbatches=4))
+    arguments = ["simulate", "--virtual-time", "--schedule-file", str(path), "--iterations", "50"]
+    path.write_text(text)
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "# exchange: dualpipev: stand-in trainers make none of DeepSpeed's calls" in said.err
+    assert len(said.err.splitlines()) == 1
+    path.write_text(text.replace("# exchange: dualpipev\n", ""))
+    assert main(arguments) == 0
 
 
 def test_a_clock_for_each_rank_and_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:

@@ -610,15 +610,21 @@ def test_a_clock_at_which_a_computation_was_missed_is_held_for_two_iterations(mi
     assert (first.iterations_per_clock, second.iterations_per_clock) == (1, 2 if missed == "F" else 1)
 
 
-def test_only_clocks_that_every_rank_has_are_swept() -> None:
-    fleet = Fleet()
-    fleet.attach(0)
-    fleet.attach(1, gpu=replace(_gpu(), clocks_mhz=(1500, 1400, 1000, 900)))
+def test_a_stage_is_swept_over_the_clocks_that_all_its_ranks_have() -> None:
+    fleet = Fleet(dp=2)
+    others = {2: (1500, 1400, 1000, 900), 1: (1740, 1500, 900), 3: (1740, 1500, 900)}  # by rank; 0 and 2 run stage 0
+    for rank in range(4):
+        fleet.attach(rank, gpu=replace(_gpu(), clocks_mhz=others.get(rank, (1400, 1200, 1000, 900))))
     fleet.say(fleet.stream_of[0], ScheduleText(text=format_schedule(SCHEDULE)))
     fleet.iterate(8)
-    sweep = fleet.sweep(0)
-    assert sweep is not None
-    assert sweep.clocks_mhz == (1400, 1000, 900)
+    clocks_mhz = []
+    for rank in range(4):
+        sweep = fleet.sweep(rank)
+        assert sweep is not None
+        clocks_mhz.append(sweep.clocks_mhz)
+    assert [clocks[0] for clocks in clocks_mhz] == [1400, 1740, 1400, 1740], "a stage's highest comes first"
+    assert {*clocks_mhz[0], *clocks_mhz[2]} == {1400, 1000, 900}
+    assert {*clocks_mhz[1], *clocks_mhz[3]} == {1740, 1500, 900}
 
 
 def test_samples_are_acknowledged_behind_the_fact_and_again_when_they_come_again() -> None:

@@ -99,3 +99,24 @@ def test_what_does_not_exist_is_named_with_what_does() -> None:
         preset.kernel_power_w("sideways", 1410)
     with pytest.raises(SimulatorError, match="expected 1 to 64"):
         SimulatedMachine("a100", count=65)
+
+
+def test_each_gpu_of_a_machine_can_be_another_model() -> None:
+    a100, a40 = find_preset("a100"), find_preset("a40")
+    with SimulatedMachine("a100,a40,a100", count=3, virtual=True) as machine:
+        assert [gpu.preset for gpu in machine.gpus] == [a100, a40, a100]
+        for gpu in machine.gpus:
+            gpu.stream.kernel("forward", 0.5)
+            gpu.request_clock(1440 if gpu.index == 1 else 1200)  # an A100 has no 1440 MHz
+        machine.advance(100_000_000)
+        assert [gpu.state().clock_mhz for gpu in machine.gpus] == [1200, 1440, 1200]
+        of_a100, of_a40 = a100.kernel_power_w("forward", 1200), a40.kernel_power_w("forward", 1440)
+        assert [gpu.state().power_w for gpu in machine.gpus] == pytest.approx([of_a100, of_a40, of_a100])
+
+
+@pytest.mark.parametrize(
+    ("names", "message"), [("a100,a40", "2 GPU models .a100,a40. for 3 GPUs"), ("a100,,a40", "GPU '': the simulator")]
+)
+def test_models_that_are_not_one_for_each_gpu_are_refused(names: str, message: str) -> None:
+    with pytest.raises(SimulatorError, match=message):
+        SimulatedMachine(names, count=3)

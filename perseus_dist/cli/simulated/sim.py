@@ -30,6 +30,7 @@ _EPILOG = """\
 example:
   perseus-dist sim --gpu a100 --count 4 -- python -c "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
   perseus-dist sim --count 4 --forward-ms 35 --backward-ms 65 -- deepspeed --perseus --num_gpus 4 train.py
+  perseus-dist sim --gpu a100,a40 --forward-ms 35 --backward-ms 65 -- deepspeed --perseus --num_gpus 2 train.py
   perseus-dist sim --gpu a100 --cuda -- perseus-dist measure --seconds 20
   perseus-dist sim --count 4 --throttle 3:1005@60 --throttle 3:none@120 --forward-ms 35 ... -- deepspeed ...
 
@@ -60,13 +61,17 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--gpu", choices=tuple(PRESETS), default="a100", help="GPU model (default: %(default)s)")
+    parser.add_argument(
+        "--gpu",
+        default="a100",
+        metavar="MODEL[,MODEL...]",
+        help=f"GPU model, one of {', '.join(PRESETS)}; or one for each GPU, as a100,a40 (default: %(default)s)",
+    )
     parser.add_argument(
         "--count",
         type=whole(1, 64, "1 to 64 GPUs"),
-        default=1,
         metavar="N",
-        help="number of GPUs, 1 to 64 (default: 1)",
+        help="number of GPUs, 1 to 64 (default: as many as --gpu names models)",
     )
     parser.add_argument(
         "--cuda",
@@ -111,6 +116,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Run a command on simulated GPUs."""
     work = _work_environment(args)
+    count = args.gpu.count(",") + 1 if args.count is None else args.count
     throttles = [parse_throttle(text) for text in args.throttle]
     # The thread that waits takes signals itself. Those that numerical libraries have started before may get one first:
     # it is noted then, or, if it told the command's end, found out a moment later.
@@ -119,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     handlers = {number: signal.signal(number, lambda number, _frame: strays.append(number)) for number in heeded}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)  # the machine's thread inherits it
     try:
-        with SimulatedMachine(args.gpu, count=args.count, unprivileged=args.unprivileged) as machine:
+        with SimulatedMachine(args.gpu, count=count, unprivileged=args.unprivileged) as machine:
             script = ThrottleScript(throttles, machine.gpus)
             started = [gpu.state() for gpu in machine.gpus]
             environment = {

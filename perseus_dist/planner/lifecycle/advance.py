@@ -31,7 +31,7 @@ from perseus_dist.planner.lifecycle.profile_check import doubt, is_too_slow, mis
 from perseus_dist.planner.lifecycle.reset import cancel_planning
 from perseus_dist.planner.lifecycle.shape_change.carry import use_stages
 from perseus_dist.planner.lifecycle.sweeping.again import MIN_CLOCKS, measure_again, measure_blocking_power
-from perseus_dist.planner.lifecycle.sweeping.rounds import common_clocks_mhz
+from perseus_dist.planner.lifecycle.sweeping.rounds import menus_mhz
 from perseus_dist.planner.lifecycle.sweeping.sweep import advance_sweep, begin_series, resume_series
 from perseus_dist.planner.lifecycle.transfers import (
     are_of_long_ago,
@@ -151,23 +151,24 @@ def _warming_up(job: Job, now_s: float) -> list[Effect]:
         return [*effects, *resume_series(job, now_s)]
     setters = [rank for rank, state in job.members.ranks.items() if state.can_set_clocks]
     others = [rank for rank, state in job.members.ranks.items() if not state.can_set_clocks]
-    clocks_mhz = common_clocks_mhz(job, setters)
+    menus = menus_mhz(job, setters).values()
+    num_clocks, highest_mhz = min(map(len, menus), default=0), sorted({max(menu, default=0) for menu in menus})
     rank_0 = job.members.ranks[0]
     if not setters:
         job.enter(Phase.OBSERVING, f"no rank can set clocks: {refusal(job.members)}")
         effects += _observing(job, now_s)
-    elif len(clocks_mhz) < MIN_CLOCKS:
-        reason = f"{len(clocks_mhz)} clocks can be set on all ranks, expected {MIN_CLOCKS}; widen clockd's bounds"
+    elif num_clocks < MIN_CLOCKS:
+        reason = f"{num_clocks} clocks can be set on all ranks of a stage, expected {MIN_CLOCKS}; widen clockd's bounds"
         job.enter(Phase.OBSERVING, reason)
     elif rank_0.has_profile and not has_profile(job):
         job.enter(Phase.WARMING_UP, "waiting for the saved profile of rank 0")
     elif not has_profile(job) and not job.sees_instructions:
         job.enter(Phase.OBSERVING, _UNSEEN)
     elif not has_profile(job):
-        job.enter(Phase.PROFILING, f"sweeping clocks from {clocks_mhz[0]} MHz down")
-        effects += begin_series(job, clocks_mhz, setters, others, now_s, is_profile=True)
+        job.enter(Phase.PROFILING, f"sweeping clocks from {' and '.join(map(str, highest_mhz))} MHz down")
+        effects += begin_series(job, highest_mhz[0], setters, others, now_s, is_profile=True)
     elif not has_blocking_power(job) and job.sees_instructions:
-        why = f"measuring blocking power at {clocks_mhz[0]} MHz, which no saved profile tells"
+        why = f"measuring blocking power at {highest_mhz[0]} MHz, which no saved profile tells"
         effects += measure_blocking_power(job, now_s, why)
     else:
         effects += start_planning(job, "planning from the profile that is there")
@@ -184,7 +185,7 @@ def _observing(job: Job, now_s: float) -> list[Effect]:
     if has_swept(job.profiling) or not clock_mhz:
         return []
     ranks = job.members.ranks
-    return begin_series(job, (clock_mhz,), [], ranks, now_s, is_profile=not ranks[0].has_profile)
+    return begin_series(job, clock_mhz, [], ranks, now_s, is_profile=not ranks[0].has_profile)
 
 
 def _profiling(job: Job, now_s: float) -> list[Effect]:

@@ -49,7 +49,7 @@ class TrainingRun(ABC):
         script: Takes ``--losses FILE``, and writes a JSON line a step there.
         num_steps: Iterations to train.
         folder: Gets the report, the logs and the losses.
-        preset: Of simulated GPUs; None trains on the machine's own.
+        preset: Of simulated GPUs, as ``SimulatedMachine`` takes it; None trains on the machine's own.
         forward_s, backward_s: What a rank's kernels of a microbatch take on a simulated GPU, at the maximum clock.
         imbalance: By how much the last stage is heavier than the first.
         transfer_s: [s] sending a result to the next rank on simulated GPUs.

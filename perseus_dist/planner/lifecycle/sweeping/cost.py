@@ -19,8 +19,8 @@ def tell_estimate(job: Job, ordered: SweepBegun, num_menu: int, now_s: float) ->
     """
     time_s = iteration_time_s(job) or 0.0
     clocks_of = ordered.clocks_by_rank().values()
-    lowest_mhz = [min(own[step] for own in clocks_of if step < len(own)) for step in range(ordered.num_steps)]
-    longer_s = sum(ordered.iterations_per_clock * time_s * (ordered.clocks_mhz[0] / low - 1) for low in lowest_mhz)
+    ratios = [max(own[0] / own[step] for own in clocks_of if step < len(own)) for step in range(ordered.num_steps)]
+    longer_s = sum(ordered.iterations_per_clock * time_s * (ratio - 1) for ratio in ratios)
     num_iterations = ordered.iterations_per_clock * ordered.num_steps
     sentence = (
         f"sweep {ordered.sweep_id} measures {len(ordered.clocks_mhz)} of {num_menu} clocks in {num_iterations} "

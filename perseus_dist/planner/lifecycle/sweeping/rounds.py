@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, median
 
 from perseus_dist.messages.from_agent import GpuSample
+from perseus_dist.planner.job.facts import SweepBegun
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
 from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
@@ -34,38 +36,41 @@ def settable_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set.intersection(*map(set, menus)), reverse=True)) if menus else ()
 
 
-def common_clocks_mhz(job: Job, ranks: Iterable[int]) -> tuple[int, ...]:
-    """The same, thinned out to those that a sweep may measure at.
+def menus_mhz(job: Job, ranks: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """By pp_rank, the clocks [MHz] that all of these ranks that run it can be set to, descending.
 
-    The stride is a whole number of clocks, and the maximum is always there.
+    Stages can be on GPUs of different models. The clocks are thinned out to those that a sweep may measure at: the
+    stride is a whole number of clocks, and the maximum is always there.
     """
-    clocks_mhz = settable_clocks_mhz(job, ranks)
-    return clocks_mhz[:: max(1, math.ceil(len(clocks_mhz) / job.policy.max_sweep_clocks))]
+    of_stages: defaultdict[int, list[int]] = defaultdict(list)
+    for rank in ranks:
+        of_stages[job.members.places[rank].pp_rank].append(rank)
+    found = {pp_rank: settable_clocks_mhz(job, of_stage) for pp_rank, of_stage in sorted(of_stages.items())}
+    most = job.policy.max_sweep_clocks
+    return {pp_rank: menu[:: max(1, math.ceil(len(menu) / most))] for pp_rank, menu in found.items()}
 
 
-def first_round(job: Job, menu_mhz: Sequence[int], ranks: Iterable[int]) -> Steps:
-    """Who measures which clocks at first: all of them the maximum, and each replica of a stage some others.
+def first_round(job: Job, ranks: Collection[int]) -> Steps:
+    """Who measures which clocks at first: all of them their maximum, and each replica of a stage some others.
 
     Args:
         job: Whose ranks are attached.
-        menu_mhz: [MHz] descending, to choose from.
         ranks: Who can set clocks.
     """
     replicas = _replicas(job, ranks)
     width = min((clocks_of_a_step(len(of_stage)) for of_stage in replicas.values()), default=1)
     num_steps = math.ceil((job.policy.num_first_clocks - 1) / max(width, 1))
     num_clocks = min(1 + num_steps * width, max(job.policy.num_first_clocks, job.policy.max_measured_clocks - 1))
-    chosen = first_clocks(menu_mhz, num_clocks)
-    return {
-        rank: (*chosen[:1], *own) for rank, own in _shared(replicas, dict.fromkeys(replicas, chosen[1:]), {}).items()
-    }
+    chosen = {pp_rank: first_clocks(menu, num_clocks) for pp_rank, menu in menus_mhz(job, ranks).items()}
+    steps = _shared(replicas, {pp_rank: clocks[1:] for pp_rank, clocks in chosen.items()}, {})
+    return {rank: (*chosen[job.members.places[rank].pp_rank][:1], *own) for rank, own in steps.items()}
 
 
 def next_round(job: Job, series: int) -> Steps:
     """Who measures what next, of those that are attached; nothing where the profile is good enough.
 
     What a replica measured that is not believed, or left out, is measured again by others; so are clocks at which a
-    single measurement was disturbed, or has missed a computation. All begin with the maximum clock, which shows whether
+    single measurement was disturbed, or has missed a computation. All begin with their maximum clock, which shows if
     they are what they were. A stage all of whose GPUs heat keeps from that clock is measured at the highest that they
     reach: plans that know no clock so high would be slow. Heat may be over by the third round, which asks for the
     maximum clock once more.
@@ -86,31 +91,56 @@ def next_round(job: Job, series: int) -> Steps:
     powers_w = [one.samples.blocking_power_w for rank in taken for one in taken[rank] if one.samples.blocking_power_w]
     of_stages = curves(taken, places, believed, fmean(powers_w) if powers_w else 0.0)
     seen = witnesses(taken, places, believed)
-    ordered_mhz = set().union(*(ordered.clocks_mhz for ordered in of_series))
-    chosen = next_clocks(
-        common_clocks_mhz(job, setters),
-        [curve for pp_rank in replicas for curve in of_stages.get(pp_rank, ())],
-        max_doubt=job.policy.max_saving_doubt,
-        num_clocks=max(0, job.policy.max_measured_clocks - len(ordered_mhz)),
-    )
-    lowest_mhz = max((min(seen[pp_rank]) for pp_rank in replicas if pp_rank in seen), default=0)
-    asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
-    highest_mhz = max(ordered_mhz)
     num_round = max(ordered.num_round for ordered in of_series)
-    held_mhz = {
-        pp_rank: _held_back_to(job, of_stage)
-        for pp_rank, of_stage in replicas.items()
-        if highest_mhz not in seen.get(pp_rank, {})
+    menus = menus_mhz(job, setters)
+    found: Steps = {}
+    for menu_mhz in dict.fromkeys(menus.values()):
+        alike = {pp_rank: of_stage for pp_rank, of_stage in replicas.items() if menus[pp_rank] == menu_mhz}
+        ordered_mhz = _ordered_mhz(of_series, menus, menu_mhz, places)
+        chosen = next_clocks(
+            menu_mhz,
+            [curve for pp_rank in alike for curve in of_stages.get(pp_rank, ())],
+            max_doubt=job.policy.max_saving_doubt,
+            num_clocks=max(0, job.policy.max_measured_clocks - len(ordered_mhz)),
+        )
+        lowest_mhz = max((min(seen[pp_rank]) for pp_rank in alike if pp_rank in seen), default=0)
+        asked_mhz = {clock for clock in ordered_mhz if clock >= lowest_mhz}.union(chosen)
+        highest_mhz = max(ordered_mhz, default=menu_mhz[0])
+        held_mhz = {
+            pp_rank: _held_back_to(job, of_stage)
+            for pp_rank, of_stage in alike.items()
+            if highest_mhz not in seen.get(pp_rank, {})
+        }
+        wanted = {
+            pp_rank: _up_to(held_mhz.get(pp_rank, 0), asked_mhz) - seen.get(pp_rank, {}).keys()
+            | _disturbed_once(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}))
+            | ({highest_mhz} if held_mhz.get(pp_rank) and num_round < _NUM_HELD_ROUNDS else set())
+            for pp_rank in alike
+        }
+        steps = _shared(alike, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
+        is_unseen = [
+            rank for rank in setters if highest_mhz in wanted.get(places[rank].pp_rank, ()) and rank in believed
+        ]
+        found |= {rank: (highest_mhz, *steps.get(rank, ())) for rank in sorted({*steps, *is_unseen})}
+    return found
+
+
+def _ordered_mhz(
+    of_series: Sequence[SweepBegun],
+    menus: Mapping[int, tuple[int, ...]],
+    menu_mhz: tuple[int, ...],
+    places: Mapping[int, RankCoords],
+) -> set[int]:
+    """[MHz] what a series has asked of the stages that choose from this menu."""
+    if len(set(menus.values())) == 1:
+        return set().union(*(ordered.clocks_mhz for ordered in of_series))
+    return {
+        clock
+        for ordered in of_series
+        for rank, clocks in ordered.clocks_by_rank().items()
+        if rank in places and menus.get(places[rank].pp_rank) == menu_mhz
+        for clock in clocks
     }
-    wanted = {
-        pp_rank: {clock for clock in _up_to(held_mhz.get(pp_rank, 0), asked_mhz) if clock not in seen.get(pp_rank, {})}
-        | _disturbed_once(of_stages.get(pp_rank, ()), seen.get(pp_rank, {}))
-        | ({highest_mhz} if held_mhz.get(pp_rank) and num_round < _NUM_HELD_ROUNDS else set())
-        for pp_rank in replicas
-    }
-    steps = _shared(replicas, {pp_rank: clocks - {highest_mhz} for pp_rank, clocks in wanted.items()}, seen)
-    is_unseen = [rank for rank in setters if highest_mhz in wanted.get(places[rank].pp_rank, ()) and rank in believed]
-    return {rank: (highest_mhz, *steps.get(rank, ())) for rank in sorted({*steps, *is_unseen})}
 
 
 def are_partly_measured(job: Job, series: int, steps: Steps) -> bool:
@@ -125,7 +155,7 @@ def note_reading(profiling: Profiling, rank: int, reading: GpuSample) -> None:
     """Note which clock a rank reaches at full clocks of the sweep under way, where heat keeps it below."""
     if profiling.sweep is None:
         return
-    highest_mhz = profiling.sweep.ordered.clocks_mhz[0]
+    highest_mhz = max(profiling.sweep.ordered.clocks_of(rank), default=0)
     if 0 < reading.requested_mhz < highest_mhz:
         return
     if reading.clock_mhz < highest_mhz and reading.event_reasons & THROTTLE_REASONS:

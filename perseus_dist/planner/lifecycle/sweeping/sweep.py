@@ -6,7 +6,7 @@ samples together are a profile; a later series replaces an earlier one, rank by 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.from_planner import ProfileAck, StopSweep, Sweep
@@ -22,7 +22,7 @@ from perseus_dist.planner.lifecycle.enforcement.switching import (
 )
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
-from perseus_dist.planner.lifecycle.sweeping.rounds import are_partly_measured, first_round, next_round
+from perseus_dist.planner.lifecycle.sweeping.rounds import are_partly_measured, first_round, menus_mhz, next_round
 from perseus_dist.planner.lifecycle.sweeping.series_samples import clock_of_step, drop_replaced, has_risen, keep_samples
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
@@ -60,8 +60,8 @@ def _begins_with_a_single_one(schedule: Schedule) -> bool:
 
 def begin_series(
     job: Job,
-    clocks_mhz: Sequence[int],
-    ranks: Iterable[int],
+    clock_mhz: int,
+    ranks: Collection[int],
     first_only: Iterable[int],
     now_s: float,
     *,
@@ -71,19 +71,20 @@ def begin_series(
 
     Args:
         job: All whose ranks are attached.
-        clocks_mhz: [MHz] descending, to choose from.
-        ranks: Who measures at those that are chosen.
-        first_only: Who measures at the first alone.
+        clock_mhz: [MHz] of those who measure at one clock alone.
+        ranks: Who measures at some of the clocks that it can be set to, its maximum first.
+        first_only: Who measures at ``clock_mhz`` alone.
         now_s: [s] monotonic.
         is_profile: Whether a profile is wanted, or blocking power and latency alone.
     """
     job.profiling.reached_mhz.clear()
-    steps = first_round(job, clocks_mhz, ranks) | dict.fromkeys(first_only, tuple(clocks_mhz[:1]))
+    steps = first_round(job, ranks) | dict.fromkeys(first_only, (clock_mhz,))
     first_iteration = effective_iteration(job, now_s)
     series = job.profiling.sweep_id + 1
     effects = _order(job, steps, first_iteration, series=series, num_round=1, attempts=1, is_profile=is_profile)
     if is_profile and job.profiling.sweeps[series].num_steps > 1:
-        tell_estimate(job, job.profiling.sweeps[series], len(clocks_mhz), now_s)
+        num_menu = len(set().union(*menus_mhz(job, ranks).values()))
+        tell_estimate(job, job.profiling.sweeps[series], num_menu, now_s)
     return effects
 
 

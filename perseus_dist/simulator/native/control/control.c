@@ -19,11 +19,17 @@ SIM_EXPORT uint64_t perseus_sim_layout(void) {
          sizeof(struct sim_op) * UINT64_C(1009);
 }
 
-SIM_EXPORT int perseus_sim_create(const char *path, const struct sim_preset *preset, uint32_t num_gpus,
+static bool is_valid(const struct sim_preset *preset) {
+  return preset->num_clocks >= 1 && preset->num_clocks <= SIM_MAX_CLOCKS && preset->num_classes <= SIM_MAX_CLASSES &&
+         preset->num_memory_clocks >= 1 && preset->num_memory_clocks <= 4;
+}
+
+/* presets: (num_gpus). */
+SIM_EXPORT int perseus_sim_create(const char *path, const struct sim_preset *presets, uint32_t num_gpus,
                                   uint32_t is_virtual, uint32_t nobody_may_set) {
-  if (num_gpus < 1 || num_gpus > SIM_MAX_GPUS || preset->num_clocks < 1 || preset->num_clocks > SIM_MAX_CLOCKS ||
-      preset->num_classes > SIM_MAX_CLASSES || preset->num_memory_clocks < 1 || preset->num_memory_clocks > 4)
-    return EINVAL;
+  if (num_gpus < 1 || num_gpus > SIM_MAX_GPUS) return EINVAL;
+  for (uint32_t index = 0; index < num_gpus; index++)
+    if (!is_valid(&presets[index])) return EINVAL;
   uint64_t size = sizeof(struct sim_machine) + num_gpus * sizeof(struct sim_gpu);
   int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return errno;
@@ -49,14 +55,14 @@ SIM_EXPORT int perseus_sim_create(const char *path, const struct sim_preset *pre
   machine->sim_ns = sim_now_ns(machine);
   for (uint32_t index = 0; index < num_gpus; index++) {
     struct sim_gpu *gpu = &machine->gpus[index];
-    gpu->preset = *preset;
+    gpu->preset = presets[index];
     snprintf(gpu->uuid, sizeof gpu->uuid, "GPU-51a1a7ed-0000-4000-8000-%012x", index);
-    gpu->power_limit_mw = preset->default_power_limit_mw;
+    gpu->power_limit_mw = gpu->preset.default_power_limit_mw;
     gpu->is_persistent = 1;
     gpu->energy_phase = index * 0.618 - (uint32_t)(index * 0.618); /* the golden ratio spreads them evenly */
     gpu->temperature_c = 45;
     gpu->since_ns = machine->sim_ns;
-    gpu->average_mw = preset->idle_power_mw;
+    gpu->average_mw = gpu->preset.idle_power_mw;
     sim_refresh(gpu, machine->sim_ns);
   }
   pthread_mutexattr_t attributes;

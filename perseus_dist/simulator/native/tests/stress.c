@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int perseus_sim_create(const char *path, const struct sim_preset *preset, uint32_t num_gpus, uint32_t is_virtual,
+int perseus_sim_create(const char *path, const struct sim_preset *presets, uint32_t num_gpus, uint32_t is_virtual,
                        uint32_t nobody_may_set);
 struct sim_machine *perseus_sim_open(const char *path);
 void perseus_sim_close(struct sim_machine *machine);
@@ -57,11 +57,11 @@ static void fill_preset(struct sim_preset *preset) {
 static char path[64];
 
 static struct sim_machine *new_machine(uint32_t is_virtual) {
-  struct sim_preset preset;
-  fill_preset(&preset);
+  struct sim_preset presets[NUM_GPUS];
+  for (uint32_t gpu = 0; gpu < NUM_GPUS; gpu++) fill_preset(&presets[gpu]);
   snprintf(path, sizeof path, "/tmp/perseus-sim-stress-%d", (int)getpid());
   unlink(path);
-  CHECK(perseus_sim_create(path, &preset, NUM_GPUS, is_virtual, 0) == 0);
+  CHECK(perseus_sim_create(path, presets, NUM_GPUS, is_virtual, 0) == 0);
   struct sim_machine *machine = perseus_sim_open(path);
   CHECK(machine);
   return machine;
