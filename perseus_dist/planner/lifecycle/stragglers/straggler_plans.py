@@ -132,21 +132,24 @@ def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
 
     A plan needs what their instructions take over the profile: of one that others wait for the verdict's degree, as far
     as the newest iterations agree, since peers may hide by how much; and of those beside it the same, even where it is
-    too little for a verdict, because a plan that gives time of theirs away is late.
+    too little for a verdict, because a plan that gives time of theirs away is late. Not beside a cap: the same cap may
+    hold them, and at other clocks they take another time.
     """
     slow = {
         verdict.pp_rank: _slow_rank(job, verdict)
         for verdict in judged_slow(job)
         if verdict.dp_rank == dp_rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
     }
+    is_capped = any(one.cap_mhz for one in slow.values())
     asked = job.detection.own_requests.get(dp_rank)
     known = {one.pp_rank for one in asked.slow_ranks} if asked is not None else set()
-    for pp_rank, (least, usual, most) in _time_ratios(job, dp_rank).items():
+    ratios = {} if is_capped else _time_ratios(job, dp_rank)
+    for pp_rank, (least, usual, most) in ratios.items():
         standing = slow.get(pp_rank)
-        if standing is None and usual > 1 + (_LEAST_SLOW / 2 if pp_rank in known else _LEAST_SLOW):
-            slow[pp_rank] = SlowRank(pp_rank=pp_rank, factor=usual)
-        elif standing is not None and not standing.cap_mhz:
+        if standing is not None:
             slow[pp_rank] = replace(standing, factor=min(max(standing.factor, least), most))
+        elif usual > 1 + (_LEAST_SLOW / 2 if pp_rank in known else _LEAST_SLOW):
+            slow[pp_rank] = SlowRank(pp_rank=pp_rank, factor=usual)
     return tuple(slow[pp_rank] for pp_rank in sorted(slow))
 
 
