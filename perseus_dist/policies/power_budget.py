@@ -129,7 +129,7 @@ def share_power(
         usable_w=usable_w,
         least_power_w=least_power_w,
         cost=cost,
-        cost_bound=min(bound, cost),
+        cost_bound=max(0.0, min(bound, cost)),  # sums of floats may lie below what no cost does
         slowdown_per_w=-min(0.0, division.multiplier),
     )
 

@@ -137,6 +137,7 @@ class Fragments:
                 made.timeline_source, made.timeline = None, None
             elif not source.is_of(made.timeline_source):
                 made.timeline_source, made.timeline = source, await asyncio.to_thread(timeline_document, source)
+            self._diary.look(actor)  # rather than up to a second later
             document = job_document(
                 job,
                 job_status(job),
