@@ -209,7 +209,8 @@ class Page:
         visitor = self._known(request)
         form = await _form(request)
         self._access.require_form(visitor, form.get("csrf", ""))
-        actor = self._viewed(visitor, request)
+        # Whoever may not change a job hears so, and not which frontier is in force.
+        actor = self._operators.opened(visitor.caller, Role.OPERATE, request.path_params["job_id"])
         event = chosen_target(actor.job, form)
         self._jobs.counters.calls["SetTarget"] += 1
         self._diary.look(actor)
