@@ -264,6 +264,14 @@ def test_a_constant_is_what_full_clocks_and_plan_agree_on(
     assert found_s == pytest.approx(learnt_s)
 
 
+def test_iterations_of_other_work_teach_nothing() -> None:
+    fleet = Fleet()
+    fleet.free_s = fleet.planned_s = 5.0
+    fleet.to_enforcing()
+    fleet.iterate(60)
+    assert fleet.job.planning.extra_s == 0
+
+
 def test_lessons_come_ever_less_often_where_the_time_comes_and_goes() -> None:
     fleet = Fleet().to_enforcing()
     learnt_at_s = []

@@ -209,7 +209,7 @@ class Page:
         visitor = self._known(request)
         form = await _form(request)
         self._access.require_form(visitor, form.get("csrf", ""))
-        # Whoever may not change a job hears so, and not which frontier is in force.
+        # A caller who may not change a job hears that, and not which frontier is in force.
         actor = self._operators.opened(visitor.caller, Role.OPERATE, request.path_params["job_id"])
         event = chosen_target(actor.job, form)
         self._jobs.counters.calls["SetTarget"] += 1

@@ -18,6 +18,7 @@ _MIN_PLANNED = 12
 profile has misled lasts for more before the guard drops it."""
 _MIN_INTERVAL_S = 30.0  # between two lessons; each doubles it, since what comes and goes is no constant
 _MAX_DOUBLINGS = 12
+_MOST_EXTRA = 0.5  # of what the profile predicts; more is no host's work, but a profile of other work
 
 
 def compare_prediction(job: Job, now_s: float) -> list[Effect]:
@@ -72,6 +73,8 @@ def learn(job: Job, now_s: float) -> str:
     found_s = constant_s(full, plan, instructions=guard.instruction_excess)
     extra_s = max(0.0, job.plan.extra_s + found_s)
     found_s = extra_s - job.plan.extra_s
+    if extra_s > _MOST_EXTRA * (full.predicted_s - job.plan.extra_s):
+        return ""
     doubt = max(one.doubt(guard.guard.noise) for one in (full, plan) if one)
     if abs(found_s) <= (LIMIT + doubt) * full.predicted_s:
         return ""
