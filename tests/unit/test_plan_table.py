@@ -4,6 +4,7 @@ from array import array
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -350,10 +351,9 @@ def test_a_request_becomes_tables_a_frontier_file_and_a_profile(tmp_path: Path) 
     assert read_profile(profile).measurements.keys() == {(0, "F"), (0, "B"), (1, "F"), (1, "B")}
 
 
-def known_transfers(folder: Path, *snapshots: Snapshot) -> tuple[dict[tuple[int, str], float], int]:
-    """Transfers that are planned with, and [ps] at all-maximum clocks, where those were seen."""
-    schedule = one_f_one_b(pp=3, microbatches=4)
-    request = PlanningRequest(
+def request_of(schedule: Schedule, **others: Any) -> PlanningRequest:
+    """Of three stages that draw unlike powers while they wait."""
+    return PlanningRequest(
         request_id=3,
         job_id="j",
         revision=9,
@@ -362,8 +362,14 @@ def known_transfers(folder: Path, *snapshots: Snapshot) -> tuple[dict[tuple[int,
         blocking_power_w=(80.0, 70.0, 80.0),
         tp_size=1,
         switch_latency_s=0.0,
-        snapshots=snapshots,
+        **others,
     )
+
+
+def known_transfers(folder: Path, *snapshots: Snapshot) -> tuple[dict[tuple[int, str], float], int]:
+    """Transfers that are planned with, and [ps] at all-maximum clocks, where those were seen."""
+    schedule = one_f_one_b(pp=3, microbatches=4)
+    request = request_of(schedule, snapshots=snapshots)
     planned = planned_request(request, quick=True)
     path = folder / "profile.csv"
     path.write_bytes(planned.profile_csv)
@@ -401,17 +407,7 @@ def test_of_several_snapshots_the_quickest_is_what_iterations_are_compared_with(
 
 def test_time_that_the_profile_does_not_know_is_in_all_figures_and_deadlines() -> None:
     schedule = one_f_one_b(pp=3, microbatches=4)
-    request = PlanningRequest(
-        request_id=3,
-        job_id="j",
-        revision=9,
-        schedule_text=format_schedule(schedule),
-        contributions=contributions(schedule),
-        blocking_power_w=(80.0, 70.0, 80.0),
-        tp_size=1,
-        switch_latency_s=0.0,
-        slowdowns=(1.1,),
-    )
+    request = request_of(schedule, slowdowns=(1.1,))
     bare = build_plan(request, encode=encode_planner_message)
     later = build_plan(replace(request, extra_s=0.25), encode=encode_planner_message)
     extra_ps, extra_uj = 250_000_000_000, 230 * 250_000
