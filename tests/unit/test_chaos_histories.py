@@ -187,6 +187,14 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             18577, "settled_time", id="a node's power cap is over as a plan for it is made", marks=pytest.mark.stress
         ),
         pytest.param(18410, "settled_time", id="both pipelines straggle", marks=pytest.mark.stress),
+        pytest.param(18643, "reported_saving", id="a GPU is well again in the first iteration of a probe"),
+        pytest.param(
+            20343, "reported_saving", id="a plan around a hot GPU, before any probe", marks=pytest.mark.stress
+        ),
+        pytest.param(20361, "reported_saving", id="clocks rise in a probe's first iteration, and fall behind it"),
+        pytest.param(20411, "reported_saving", id="an operator's straggler that is as fast as others"),
+        pytest.param(20056, "settled_time", id="a node that holds two of three pipelines is well again"),
+        pytest.param(18820, "settled_plan", id="a power cap of all shows at one stage after the other"),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )

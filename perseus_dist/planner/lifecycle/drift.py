@@ -11,6 +11,7 @@ from perseus_dist.planner.lifecycle.profile_check import may_be_misstated
 from perseus_dist.planner.lifecycle.sweeping.again import measure_again
 
 _SAME_DRIFT = 0.03  # of a time, between the shares by which two plans were dropped for the same
+_SAME_REFERENCE = 0.01  # of a time, between iterations at full clocks when two plans were dropped
 
 
 def answer_drift(job: Job, now_s: float) -> list[Effect]:
@@ -57,13 +58,20 @@ def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
 
 
 def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:
-    """Whether the times of some of these pp_ranks have left the profile for long, or as far as at the last drop."""
+    """Whether the times of some of these pp_ranks have left the profile for long, or all is as at the last drop.
+
+    As far as then, or for other stages' times while the job takes as long at full clocks: what slows a whole node shows
+    at one stage first, and each time at another.
+    """
     if any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts):
         return True
     enforcement, shares = job.enforcement, _largest_drifts(job, pp_ranks)
-    return enforcement.guard.was_steady and any(
+    now_s, then_s = enforcement.guard.guard.reference_s, enforcement.dropped_reference_s
+    is_as_slow = now_s is not None and then_s is not None and abs(now_s / then_s - 1) < _SAME_REFERENCE
+    is_as_far = any(
         abs(share - enforcement.dropped.get(pp_rank, math.inf)) < _SAME_DRIFT for pp_rank, share in shares.items()
     )
+    return enforcement.guard.was_steady and (is_as_far or is_as_slow)
 
 
 def _largest_drifts(job: Job, pp_ranks: Collection[int]) -> dict[int, float]:
@@ -100,6 +108,7 @@ def _drop_plan(
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
     is_profile_wrong = _lasting(job, pp_ranks)
     job.enforcement.dropped |= _largest_drifts(job, pp_ranks)
+    job.enforcement.dropped_reference_s = job.enforcement.guard.guard.reference_s
     job.enter(Phase.RELEASED, why)
     effects = release_all(job, now_s)
     if not is_held:

@@ -172,7 +172,9 @@ class PeerBaseline:
         common = np.where(num_others >= self._policy.min_peers, common, np.maximum(common, -_MAX_SPEED_UP))
         # Without a peer, what has happened to the whole job looks like what has happened here.
         above = own - np.where(is_straggler & (num_others == 0), 0.0, common)
-        usual = times - _shared_change(own[is_settled & ~is_frozen])
+        shared = _shared_change(own[is_settled & ~is_frozen])
+        # A place that takes what the profile says has no part in it.
+        usual = times - np.clip(times, min(shared, 0.0), max(shared, 0.0))
         is_risen = ~is_settled & (self._num_history > 0) & (usual - self._history > rise)
         learns = is_there & learns & ~changed & ~is_risen  # the first iteration at other clocks may be of both
         step = np.where(

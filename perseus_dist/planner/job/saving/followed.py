@@ -22,6 +22,7 @@ class Followed:
         energy_j: [J] that an iteration of ``time_s`` draws by the profile; 0 where that is not known.
         waiting_w: [W] that all pipelines draw together while they wait.
         is_waiting: Some pipelines wait for a straggler.
+        is_around_slow: Some pipeline is planned around its slow ranks, which draw something else at full clocks, too.
     """
 
     key: str
@@ -31,6 +32,7 @@ class Followed:
     energy_j: float = 0.0
     waiting_w: float = 0.0
     is_waiting: bool = False
+    is_around_slow: bool = False
 
 
 UNKNOWN = Followed(key="unknown")

@@ -117,7 +117,7 @@ class FullWindow:
         time_s, energy_j: [s], [J] summed.
         period_s: [s] of the energy counters.
         is_settled: Its first iteration was not the first at full clocks, which are on their way then.
-        last_j: [J] of the last one; 0 where it is the first as well.
+        last_s, last_j: [s], [J] of the last one; 0 where it is the first as well.
     """
 
     first: int
@@ -126,6 +126,7 @@ class FullWindow:
     energy_j: float
     period_s: float
     is_settled: bool
+    last_s: float = 0.0
     last_j: float = 0.0
 
     @property
@@ -139,9 +140,15 @@ class FullWindow:
         """How many."""
         return self.last - self.first + 1
 
-    def is_on_the_way_to(self, time_s: float) -> bool:
-        """Whether clocks rose in its only iteration, which is why the next one at full clocks takes less."""
-        return self.num_iterations == 1 and not self.is_settled and time_s < self.time_s
+    def is_on_the_way_to(self, time_s: float, stretch: float) -> bool:
+        """Whether clocks rose in its only iteration, which is why the next one at full clocks takes less.
+
+        Args:
+            time_s: [s] of the next one.
+            stretch: Of the plan before it, which is the most that lower clocks explain; 0 where that is not known.
+        """
+        is_explained = not stretch or self.time_s <= (1 + _ON_THE_WAY) * max(1.0, stretch) * time_s
+        return self.num_iterations == 1 and not self.is_settled and time_s < self.time_s and is_explained
 
     def goes_on(self, number: int, time_s: float, energy_j: float, time_noise: float) -> bool:
         """Whether an iteration is the next one of this window; in the first one clocks may have been on their way.
@@ -151,7 +158,9 @@ class FullWindow:
         num = self.num_iterations
         is_on_the_way = not self.is_settled and num == 1
         time_share = _ON_THE_WAY if is_on_the_way else max(_ALIKE_TIME, _Z * time_noise)
-        if number != self.last + 1 or abs(time_s * num / self.time_s - 1) > time_share:
+        # Behind a first one that was on the way all are alike, and a little shorter.
+        alike_s = self.last_s if not self.is_settled and self.last_s else self.time_s / num
+        if number != self.last + 1 or abs(time_s / alike_s - 1) > time_share:
             return False
         energy_share = max(_STEADY_ENERGY, _Z * time_noise, _EDGES * self.period_s / time_s)
         return num < _MIN_STEADY or abs(energy_j * num / self.energy_j - 1) <= energy_share
@@ -171,7 +180,7 @@ class FullWindow:
         self.last += 1
         self.time_s += time_s
         self.energy_j += energy_j
-        self.last_j = energy_j
+        self.last_s, self.last_j = time_s, energy_j
 
     def excess_j(self, beside: Beside) -> tuple[float, float]:
         """As of ``Beside``, [J] of this window's."""

@@ -15,6 +15,7 @@ _AS_PLANNED = 0.01  # of what a plan draws by the profile
 _Z = 4.0
 _SAMPLING_Z = 2.0
 GUESS_SHARE = 0.25  # of what iterations save, in doubt where others under the same plan were measured
+_DISPUTED_SHARE = 0.05  # of what iterations save
 PROFILE_SHARE = 1.0  # the same, where the profile alone says it
 
 
@@ -80,9 +81,19 @@ class Level:
         if self.state is None:
             return 0.0
         num = self.count - self.num_settled
-        guess_j = self.state.guess_share * abs(self.rate_j)
+        guess_j = max(self.state.guess_share * abs(self.rate_j), self._disputed_j)
         edges_j = _Z * self.state.meter_s * self.energy_j / self.time_s if num and self.time_s else 0.0
         return num * (self.state.doubt_j + self._sampling_j(time_noise) + guess_j) + edges_j
+
+    @property
+    def may_be_other(self) -> bool:
+        """Whether full clocks may draw something else than in its state, measured before ranks became slow."""
+        return self.plan.is_around_slow and not self.is_shown
+
+    @property
+    def _disputed_j(self) -> float:
+        """[J] that one iteration may save more or less where it may be in another state: the profile knows of that."""
+        return abs(self.rate_j - self.plan.rate_j) if self.may_be_other else 0.0
 
     def _sampling_j(self, time_noise: float) -> float:
         """[J] of one iteration: few at full clocks, or few of these, may by chance be longer than others."""
@@ -95,12 +106,13 @@ class Level:
     def is_unmeasured(self) -> bool:
         """Whether nothing that was measured tells of full clocks.
 
-        Only the profile does, a deadline hides them, or pipelines wait in a state that was guessed before they did, of
-        which the profile says something else.
+        Only the profile does, a deadline hides them, or the profile says something else of a state that was guessed
+        before pipelines waited, or measured before ranks became slow.
         """
         is_contradicted = abs(self.rate_j - self.plan.rate_j) > GUESS_SHARE * abs(self.rate_j)
         is_in_question = self.plan.is_waiting and self.is_guess and is_contradicted
-        return self.is_by_profile or is_in_question or not (self.plan.stretch or self.is_shown)
+        is_disputed = self._disputed_j > _DISPUTED_SHARE * abs(self.rate_j)
+        return self.is_by_profile or is_in_question or is_disputed or not (self.plan.stretch or self.is_shown)
 
     def is_held_back(self, time_noise: float) -> bool:
         """Whether iterations are longer than a slower plan makes them: caps may hold clocks that are lower than its.

@@ -153,7 +153,8 @@ class Saving:
             window.add(time_s, energy_j)
             return
         is_settled = window is not None and self._after is None and window.last == number - 1
-        has_changed = is_settled and window is not None and not window.is_on_the_way_to(time_s)
+        stretch = self._level.plan.stretch if self._level is not None else 0.0
+        has_changed = is_settled and window is not None and not window.is_on_the_way_to(time_s, stretch)
         self.end_window()
         self._window = FullWindow(
             first=number, last=number, time_s=time_s, energy_j=energy_j, period_s=period_s, is_settled=is_settled
@@ -246,7 +247,9 @@ class Saving:
         noise = self._noise.time
         if before is not None and before is not after and not before.is_shown:
             is_other_plan = after is not None and before.plan.key != after.plan.key
-            if is_other_plan and before.may_lie_in(state, noise, is_beside=True):
+            # Behind a window clocks may be on their way for one iteration, which is a level of its own.
+            is_telling = is_other_plan or (after is not None and before.is_by_profile)
+            if is_telling and before.may_lie_in(state, noise, is_beside=True):
                 self._show(before, state, num_after=0, is_beside=True)
         if after is None:
             return
@@ -340,7 +343,8 @@ class Saving:
             num_after: Iterations that followed the window.
             is_beside: Iterations of the level came just before the window, too.
         """
-        if level.state is not None and level.state is not state and (level.is_shown or level.state.weight):
+        is_known = level.is_shown or (level.state is not None and level.state.weight and not level.may_be_other)
+        if level.state is not None and level.state is not state and is_known:
             # The state has changed where nothing under the plan shows when: assume the middle.
             num_before = max(0, level.num_since - num_after) // 2 if is_beside else 0
             num = min(level.count - level.num_settled, num_before + num_after)

@@ -18,6 +18,7 @@ class Enforcement:
         drift_since_s: [s] since when there are any.
         lasting_drifts: Ranks of which that has lasted for long.
         dropped: By pp_rank for whose drift the plan has been dropped, by which share; until it is measured again.
+        dropped_reference_s: [s] an iteration at full clocks when it was dropped for a drift last; None as above.
         overrun: Share by which a plan of the table in force takes longer than a slower target allows, as measured; a
             plan is chosen that is so much faster.
     """
@@ -28,6 +29,7 @@ class Enforcement:
     drift_since_s: float = 0.0
     lasting_drifts: set[int] = field(default_factory=set)
     dropped: dict[int, float] = field(default_factory=dict)
+    dropped_reference_s: float | None = None
     overrun: float = 0.0
 
     def forget_drifts(self) -> None:

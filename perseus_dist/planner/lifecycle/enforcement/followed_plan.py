@@ -20,8 +20,9 @@ def followed_plan(job: Job) -> Followed | None:
     ):
         return None
     planned_uj, baseline_uj = energies_uj(job)
-    # A deadline, or an operator's word, sets how long iterations last, whatever they would at full clocks.
-    is_set = job.target.deadline_s is not None or bool(job.stragglers)
+    # A deadline, or an operator's word that pipelines wait for, sets how long iterations last, whatever they would at
+    # full clocks.
+    is_set = job.target.deadline_s is not None or (bool(job.stragglers) and switch.t_prime_s > 0)
     t_prime_ps = round(switch.t_prime_s * PS_PER_S)  # a straggler takes as long at full clocks
     planned_ps = max(t_prime_ps, *(one.time_ps[point] for one, point in followed))
     full_ps = max(t_prime_ps, *(one.baseline_time_ps for one, _ in followed))
@@ -34,4 +35,5 @@ def followed_plan(job: Job) -> Followed | None:
         energy_j=planned_uj / UJ_PER_J,
         waiting_w=len(switch.points) * job.plan.summary.total_blocking_uw / UW_PER_W,
         is_waiting=switch.t_prime_s > 0 and not is_set,
+        is_around_slow=any(switch.own_revisions),
     )

@@ -24,6 +24,7 @@ def measure_again(job: Job, pp_ranks: Collection[int], now_s: float, why: str) -
         return []
     job.enforcement.forget_drifts()
     job.enforcement.dropped.clear()
+    job.enforcement.dropped_reference_s = None
     job.profiling.reprofiled_at_s = now_s
     job.enforcement.guard.begin_sweep()
     job.enter(Phase.REPROFILING, why)
