@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.planning.schedule.schedule import make_schedule
+from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.simulation.chaos.world.profile_rows import undisturbed_profile
 from perseus_dist.simulation.job import SimulatedJob, as_simulated
 from perseus_dist.simulation.virtual.run import VirtualJob, run_virtual, virtual_job
