@@ -168,27 +168,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def main() -> None:
     """Train."""
+    common = {
+        "train_valid_test_dataset_provider": datasets_provider,
+        "model_provider": model_provider,
+        "model_type": ModelType.encoder_or_decoder,
+        "forward_step_func": forward_step,
+    }  # in an order that differs by version
     if "cfg_container" in inspect.signature(pretrain).parameters:  # since 0.18
         from megatron.training.argument_utils import pretrain_cfg_container_from_args
         from megatron.training.arguments import parse_and_validate_args
 
         args = parse_and_validate_args(extra_args_provider=add_arguments, args_defaults=ARGS_DEFAULTS)
-        pretrain(
-            pretrain_cfg_container_from_args(args),
-            datasets_provider,
-            ModelType.encoder_or_decoder,
-            forward_step,
-            model_provider=model_provider,
-        )
+        pretrain(pretrain_cfg_container_from_args(args), **common)
     else:
-        pretrain(
-            datasets_provider,
-            model_provider,
-            ModelType.encoder_or_decoder,
-            forward_step,
-            extra_args_provider=add_arguments,
-            args_defaults=ARGS_DEFAULTS,
-        )
+        pretrain(**common, extra_args_provider=add_arguments, args_defaults=ARGS_DEFAULTS)
 
 
 if __name__ == "__main__":
