@@ -76,7 +76,7 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
     hooked = {name: value for name, value in vars(schedules).items() if value is not plain.get(name)}
 
     def begin_without() -> None:
-        _detach()
+        detach()
         vars(schedules).update({name: plain[name] for name in hooked})
 
     begin_without()
@@ -88,14 +88,14 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
         num_settling=_NUM_SETTLING,
         num_iterations=num_iterations,
     )
-    _detach()
+    detach()
     if torch.distributed.get_rank() == 0:
         figures.write_text(json.dumps(times_s))
     torch.distributed.barrier()
     os._exit(0)  # gloo's threads may abort an interpreter that ends
 
 
-def _detach() -> None:
+def detach() -> None:
     """What takes part leaves, and what takes part next begins anew."""
     from perseus_dist.megatron import adapter
     from perseus_dist.megatron.attachment import Attachment

@@ -6,11 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
-from measuring import print_table
+from measuring import print_table, record_result
 
 OVERHEAD_LIMIT_PERCENT = 0.5
 IMPORT_LIMIT_MS = 20
 _NUM_STARTS = 15
+_COLUMNS = ("iterations", "number", "median [ms]", "mean [ms]")
 
 Times = dict[str, list[float]]
 """Seconds of each iteration, ``without`` the adapter and ``with`` it."""
@@ -52,13 +53,21 @@ def time_in_turn(
 
 def print_overhead(times_s: Times) -> None:
     """Print both sorts of iterations and by how much they differ."""
-    rows = [
+    print_table(_COLUMNS, _rows(times_s))
+    percent = 100 * (statistics.median(times_s["with"]) / statistics.median(times_s["without"]) - 1)
+    print(f"\nThe median iteration is {percent:.2f} % longer, {_verdict(percent, OVERHEAD_LIMIT_PERCENT)} %.")
+
+
+def record_overhead(name: str, times_s: Times) -> None:
+    """Write the same table for the documentation, under this name."""
+    record_result(name, command=f"python benchmarks/{name}.py --record", columns=_COLUMNS, rows=_rows(times_s))
+
+
+def _rows(times_s: Times) -> list[list[str]]:
+    return [
         [name, str(len(times)), f"{1e3 * statistics.median(times):.2f}", f"{1e3 * statistics.mean(times):.2f}"]
         for name, times in (("without the adapter", times_s["without"]), ("with it", times_s["with"]))
     ]
-    print_table(["iterations", "number", "median [ms]", "mean [ms]"], rows)
-    percent = 100 * (statistics.median(times_s["with"]) / statistics.median(times_s["without"]) - 1)
-    print(f"\nThe median iteration is {percent:.2f} % longer, {_verdict(percent, OVERHEAD_LIMIT_PERCENT)} %.")
 
 
 def print_import(activation: str) -> None:

@@ -3,7 +3,7 @@
     torchrun --nproc_per_node 4 megatron_gpt.py --pipeline-model-parallel-size 4 --num-layers 8 --hidden-size 64 ...
 
 All of Megatron's arguments are there, and ``--losses FILE``. Model, batch sizes, precision and optimizer are theirs;
-the text is this script's own. For Megatron 0.17 to 0.19, of which the package is enough.
+the text is this script's own. For Megatron 0.13 and newer; of 0.17 and newer the package is enough.
 """
 
 import argparse
@@ -68,6 +68,7 @@ def model_provider(
 ) -> GPTModel:
     """This rank's part of the model."""
     args = get_args()
+    groups = {} if pg_collection is None else {"pg_collection": pg_collection}  # which 0.13 has under another name
     model = GPTModel(
         config=config or core_transformer_config_from_args(args),
         transformer_layer_spec=get_gpt_layer_local_spec(args.num_experts),
@@ -78,7 +79,7 @@ def model_provider(
         parallel_output=True,
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
         vp_stage=vp_stage,
-        pg_collection=pg_collection,
+        **groups,
     )
     initialize_by_name(model, args)
     return model
@@ -167,27 +168,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def main() -> None:
     """Train."""
+    common = {
+        "train_valid_test_dataset_provider": datasets_provider,
+        "model_provider": model_provider,
+        "model_type": ModelType.encoder_or_decoder,
+        "forward_step_func": forward_step,
+    }  # in an order that differs by version
     if "cfg_container" in inspect.signature(pretrain).parameters:  # since 0.18
         from megatron.training.argument_utils import pretrain_cfg_container_from_args
         from megatron.training.arguments import parse_and_validate_args
 
         args = parse_and_validate_args(extra_args_provider=add_arguments, args_defaults=ARGS_DEFAULTS)
-        pretrain(
-            pretrain_cfg_container_from_args(args),
-            datasets_provider,
-            ModelType.encoder_or_decoder,
-            forward_step,
-            model_provider=model_provider,
-        )
+        pretrain(pretrain_cfg_container_from_args(args), **common)
     else:
-        pretrain(
-            datasets_provider,
-            model_provider,
-            ModelType.encoder_or_decoder,
-            forward_step,
-            extra_args_provider=add_arguments,
-            args_defaults=ARGS_DEFAULTS,
-        )
+        pretrain(**common, extra_args_provider=add_arguments, args_defaults=ARGS_DEFAULTS)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.schedule import schedule as core
 from perseus_dist.planning.schedule.dry_run import check_schedule
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
+from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule, read_schedule
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ class Schedule(core.Schedule):
     def _by_name(cls, name: str, *, pp: int, microbatches: int, **options: int | None) -> "Schedule":
         with _naming_methods():
             return cls._of(
-                core.make_schedule(
+                make_schedule(
                     name,
                     pp=arguments.positive_int("pp", pp),
                     microbatches=arguments.positive_int("microbatches", microbatches),

@@ -26,13 +26,17 @@ FULL_STAGE_S: Mapping[str, float] = {
 """[s] what the instructions of a whole stage take at the maximum clock; about those of GPT-3 175B on A100s."""
 
 
-def as_simulated(schedule: Schedule) -> Schedule:
+def as_simulated(schedule: Schedule, *, is_named: bool = False) -> Schedule:
     """A schedule as stand-in trainers run it: who sends is not asked to; with several stages, it computes meanwhile.
 
+    Args:
+        schedule: For an iteration.
+        is_named: Whether it was asked for by its name, which says an order and not how ranks exchange.
+
     Raises:
-        ScheduleError: It exchanges as DeepSpeed's DualPipeV alone does.
+        ScheduleError: It says that it exchanges as DeepSpeed's DualPipeV alone does.
     """
-    if schedule.exchange == Exchange.DUALPIPEV:
+    if schedule.exchange == Exchange.DUALPIPEV and not is_named:
         raise ScheduleError(
             f"# exchange: {schedule.exchange}: stand-in trainers make none of DeepSpeed's calls; leave that line out "
             "to have them exchange while they compute, or train DeepSpeed's own under 'perseus-dist sim'"

@@ -9,11 +9,14 @@ implementation, float32 and no fused kernels. What each change is for was found 
 
 import functools
 import os
+import subprocess
 import sys
+import sysconfig
 import time
 import types
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from perseus_dist.simulation.frameworks.missing_modules import supply_what_bridge_misses
@@ -39,7 +42,7 @@ def enable() -> None:
     _copy_before_isend()
     _split_by_numbers()
     when_imported("megatron.core.tensor_parallel.random", _use_cpu_generator)
-    when_imported("megatron.core.datasets.utils", _skip_make)
+    when_imported("megatron.core.datasets.utils", _make_helper)
     when_imported("megatron.legacy.fused_kernels", _skip_fused_kernels)
     when_imported("megatron.core.full_cuda_graph", _run_instead_of_replay)
     when_imported("megatron.training.training", _allow_no_cuda)
@@ -208,9 +211,15 @@ def _use_cpu_generator(module: Any) -> None:
     )
 
 
-def _skip_make(module: Any) -> None:
-    """Packages hold the compiled helper, and no Makefile."""
-    module.compile_helpers = lambda: None
+def _make_helper(module: Any) -> None:
+    """Packages hold the compiled helper; a checkout's Makefile makes it for whichever ``python3-config`` comes first.
+
+    It wants pybind11. Without it, scripts with datasets of their own still run.
+    """
+    folder = Path(module.__file__).parent
+    command = ["make", "-C", str(folder), f"LIBEXT={sysconfig.get_config_var('EXT_SUFFIX')}"]
+    is_checkout = (folder / "Makefile").exists()
+    module.compile_helpers = lambda: subprocess.run(command, check=False) if is_checkout else None
 
 
 def _skip_fused_kernels(module: Any) -> None:

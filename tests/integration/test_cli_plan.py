@@ -21,7 +21,8 @@ from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import Execution, replay
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule, make_schedule, one_f_one_b
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule, one_f_one_b
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "profiles" / "gpu_model_pp4.csv"
 SCHEDULE = ("--schedule", "1f1b", "--pp", "4", "--microbatches", "6")

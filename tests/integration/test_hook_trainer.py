@@ -11,7 +11,8 @@ from builders import make_spec
 
 from perseus_dist.hooks import RankSpec
 from perseus_dist.planning.schedule.instruction import Kind, parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, make_schedule
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule, format_schedule
 from perseus_dist.simulation.trainers.rendezvous import Rendezvous
 from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 from perseus_dist.simulator.machine import SimulatedMachine

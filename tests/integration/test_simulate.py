@@ -70,6 +70,10 @@ def test_the_calls_of_deepspeeds_dualpipev_are_refused_and_its_order_is_played(
     assert len(said.err.splitlines()) == 1
     path.write_text(text.replace("# exchange: dualpipev\n", ""))
     assert main(arguments) == 0
+    played = capsys.readouterr().out
+    arguments[2:4] = ["--schedule", "dualpipev", "--pp", "2", "--microbatches", "4"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == played
 
 
 def test_a_clock_for_each_rank_and_for_each_phase(capsys: pytest.CaptureFixture[str]) -> None:

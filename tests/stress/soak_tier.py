@@ -37,8 +37,7 @@ CAMPAIGNS = {
     "properties": "pytest -n 2 --hypothesis-profile drawn tests/unit",
     "launchers": "env PERSEUS_TEST_DEEPSPEED_OLD=build/deepspeed-0.14.5 "
     "PERSEUS_NUM_COMMAND_LINES=10000 pytest tests/integration/test_pristine_parsers.py",
-    "versions": "env PERSEUS_TEST_DEEPSPEED_OLD=build/deepspeed-0.14.5 "
-    "pytest -n 0 -s -m soak tests/integration/test_versions_loop.py",
+    "versions": "sh -c './launch/versions && python benchmarks/version_matrix.py --record'",
     "interruptions": "env PERSEUS_NUM_MOMENTS=100 pytest tests/integration/test_simulate_interrupted.py",
     "two hours": "python tests/stress/soak.py --hours 2 --agents 200 --log build/soak/two-hours.jsonl",
 }

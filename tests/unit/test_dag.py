@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from perseus_dist.planning.schedule.dag import Dag, build_dag
 from perseus_dist.planning.schedule.dry_run import check_schedule, dry_run
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, make_schedule, overlapped
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, overlapped
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 INTERLEAVED = st.builds(interleaved, pp=st.integers(2, 4), microbatches=st.just(12), chunks=st.integers(2, 3))

@@ -7,7 +7,7 @@ from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_typ
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
-from perseus_dist.messages.from_planner import Release, ScheduleWanted, Switch
+from perseus_dist.messages.from_planner import Release, ScheduleWanted, Sweep, Switch
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import FingerprintKnown
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
@@ -159,7 +159,7 @@ def test_one_rank_on_another_gpu_than_before_is_enough() -> None:
     assert fleet.job.plan is None
     assert fleet.told() == ["rank 3: the GPU was A100 and is A40: profile, plan and baseline begin anew"]
     fleet.iterate(BASELINE)
-    assert fleet.phase() is Phase.PROFILING
+    assert fleet.phase() is Phase.OBSERVING, "its replica is on an A100"
 
 
 def test_ranks_that_differ_from_each_other_are_the_same_work_in_the_next_run() -> None:
@@ -177,6 +177,51 @@ def test_ranks_that_differ_from_each_other_are_the_same_work_in_the_next_run() -
         fleet.end_trainers()
         fleet.begin_next_run()
     assert fleet.told() == []
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (3, 0, 4, 1, 5, 2)])
+@pytest.mark.parametrize("odd", range(6))
+def test_replicas_on_different_gpu_models_are_left_alone_until_they_are_alike(odd: int, order: tuple[int, ...]) -> None:
+    fleet = Runs(dp=3)
+    for is_planner_restarted in (False, True):
+        for rank in order:
+            fleet.attach(rank, gpu=replace(GPU, name="A40") if rank == odd else GPU, workload=WORKLOAD)
+        for stream in fleet.stream_of.values():
+            if ScheduleWanted() in fleet.inbox[stream]:
+                fleet.say(stream, ScheduleText(text=format_schedule(one_f_one_b(pp=2, microbatches=2))))
+        assert fleet.phase() is Phase.OBSERVING, "from the start"
+        assert f"pp_rank {odd % 2} is on A" in fleet.job.reason
+        fleet.iterate(30)
+        assert fleet.phase() is Phase.OBSERVING
+        assert not any(of_type(fleet.sent(rank), Sweep) or fleet.switch(rank) for rank in order)
+        assert fleet.job.measured.baseline is not None
+        fleet.end_trainers()
+        if is_planner_restarted:
+            fleet.restart()
+        fleet.begin_next_run()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.PLANNING
+
+
+@pytest.mark.parametrize("num_iterations", [0, 3])
+def test_a_plan_of_two_gpu_models_that_an_earlier_planner_has_stored_is_dropped(num_iterations: int) -> None:
+    fleet = Runs(dp=2).first()
+    fleet.iterate(num_iterations)
+    for key in ("fingerprint/2/", "fingerprint/3/"):  # as if that one had taken them in
+        known = fleet.facts[key]
+        assert isinstance(known, FingerprintKnown)
+        fleet.facts[key] = replace(known, fingerprint=replace(known.fingerprint, gpu_name="A40"))
+    fleet.restart()
+    for rank in range(4):
+        fleet.attach(rank, gpu=replace(GPU, name="A40") if rank > 1 else GPU, workload=WORKLOAD)
+    assert fleet.job.plan is None
+    assert fleet.kinds().isdisjoint({"table", "samples", "sweep", "switch"})
+    assert fleet.order(0) == (0, NO_POINT)
+    fleet.iterate(30)
+    assert fleet.phase() is Phase.OBSERVING
+    (sentence,) = fleet.told()
+    assert "pp_rank 0 is on A40 in pipeline 1 and on A100 in pipeline 0" in sentence
 
 
 @pytest.mark.parametrize("is_planner_restarted", [False, True])

@@ -13,7 +13,8 @@ from perseus_dist.planning.frontier.problem import PlanningProblem, concatenated
 from perseus_dist.planning.frontier.replay import replay
 from perseus_dist.planning.profile.profile import Measurements, Profile
 from perseus_dist.planning.schedule.dag import Int32Array
-from perseus_dist.planning.schedule.schedule import Schedule, interleaved, make_schedule, one_f_one_b
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 SCHEDULES = st.one_of(

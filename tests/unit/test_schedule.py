@@ -13,6 +13,7 @@ from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dry_run import check_schedule
 from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import Instruction
+from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import (
     Exchange,
     Schedule,
@@ -20,7 +21,6 @@ from perseus_dist.planning.schedule.schedule import (
     gpipe,
     interleaved,
     joint_exchanges,
-    make_schedule,
     one_f_one_b,
 )
 from perseus_dist.planning.schedule.schedule_text import parse_schedule

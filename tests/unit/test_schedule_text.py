@@ -7,14 +7,8 @@ from perseus_dist.agent.following.rank_program import schedule_digest
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dry_run import check_schedule
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import (
-    Exchange,
-    Schedule,
-    format_schedule,
-    joint_exchanges,
-    make_schedule,
-    one_f_one_b,
-)
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule, joint_exchanges, one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule, read_schedule
 
 

@@ -15,7 +15,8 @@ from matplotlib.text import Annotation, Text
 from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.schedule.dag import Dag, build_dag
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.report.plots import theme
 from perseus_dist.report.plots.formatting import against_text
 from perseus_dist.report.plots.timeline_key import clock_ticks

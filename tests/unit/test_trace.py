@@ -10,7 +10,8 @@ from perseus_dist.errors import OutputError
 from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.instruction import parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.report.trace.trace import trace_events, write_trace
 
 

@@ -7,13 +7,8 @@ from contextlib import contextmanager
 
 from perseus_dist.errors import PerseusError, ScheduleError
 from perseus_dist.number_text import read_whole
-from perseus_dist.planning.schedule.schedule import (
-    SCHEDULE_NAMES,
-    Schedule,
-    interleaved,
-    joint_exchanges,
-    make_schedule,
-)
+from perseus_dist.planning.schedule.named import SCHEDULE_NAMES, make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges
 from perseus_dist.planning.schedule.schedule_text import read_schedule
 
 _ARGUMENT = re.compile(r"(?<![^\s(])(schedule|pp|microbatches|chunks|microbatch_group_size|overlap_p2p)=(-?\w*)")

@@ -91,7 +91,7 @@ def run_rehearsal_command(args: argparse.Namespace) -> int:
         raise RehearsalOptionsError(
             f"--job {name}: expected at most 100 letters, digits, dots, dashes and underscores, a letter or digit first"
         )
-    schedule = as_simulated(_schedule(args))
+    schedule = as_simulated(_schedule(args), is_named=args.schedule_file is None)
     rehearsal = Rehearsal(
         jobs=tuple(
             SimulatedJob(

@@ -127,7 +127,7 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.schedule is None and args.schedule_file is None:
         raise ScheduleError("one of --schedule, --schedule-file, --scenario, --chaos and --planner is needed; add one")
-    schedule = as_simulated(schedule_from_args(args))
+    schedule = as_simulated(schedule_from_args(args), is_named=args.schedule_file is None)
     if args.target is not None:  # what agents would only write into their logs
         parse_target(args.target)
     granularity = Granularity(args.granularity)

@@ -133,6 +133,9 @@ def _is_overdue(job: Job, now_s: float) -> bool:
 
 def _warming_up(job: Job, now_s: float) -> list[Effect]:
     """Baseline first, then whatever of a profile is not there yet."""
+    if job.members.unlike:
+        job.enter(Phase.OBSERVING, job.members.unlike)
+        return record_baseline(job) if job.measured.baseline is None else []
     effects = use_stages(job)
     if job.measured.baseline is None:
         effects += record_baseline(job)

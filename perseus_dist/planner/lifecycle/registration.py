@@ -19,6 +19,7 @@ from perseus_dist.planner.lifecycle.run import (
     clauses,
     enter_run,
     know_fingerprint,
+    know_replicas,
     leave_run,
     shape_differences,
 )
@@ -48,6 +49,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
         detach_rank(job, state.stream, now_s)
     effects += [] if is_registered else enter_run(job, attach, now_s)
     effects += know_fingerprint(job, attach, now_s)
+    effects += know_replicas(job, attach, now_s)
     _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
     _take_in(job, event)
     effects += _choose_target(job, attach)

@@ -112,6 +112,15 @@ def know_fingerprint(job: Job, attach: Attach, now_s: float) -> list[Effect]:
     return [*effects, *_replace_saved_profile(job, attach)]
 
 
+def know_replicas(job: Job, attach: Attach, now_s: float) -> list[Effect]:
+    """Compare a rank's GPU with its replicas' GPUs; what was made of two models' measurements together is dropped."""
+    if job.members.unlike:
+        return []
+    job.members.unlike = job.members.unlike_replica(attach.rank, attach.gpu)
+    is_pooled = job.plan is not None or bool(job.profiling.samples or job.profiling.sweeps)
+    return begin_anew(job, job.members.unlike, now_s, keeps_profile=False) if job.members.unlike and is_pooled else []
+
+
 def shape_differences(spec: JobRegistered, rank: Rank) -> tuple[Difference, ...]:
     """In what the schedule and the sizes that a rank runs differ from the job's."""
     was = Fingerprint(

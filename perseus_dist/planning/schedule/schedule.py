@@ -13,10 +13,6 @@ from itertools import chain
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 
-SCHEDULE_NAMES = ("gpipe", "1f1b", "interleaved")
-MAX_INSTRUCTIONS = 1 << 20
-"""Of a schedule that is made by its name; 32 times what plans have been measured with."""
-
 
 class Exchange(StrEnum):
     """How pp_ranks exchange tensors where that takes time."""
@@ -118,49 +114,6 @@ def format_schedule(schedule: Schedule) -> str:
 def _lines(schedule: Schedule) -> str:
     joint = schedule.joint
     return "".join(" ".join(f"{i}+" if i in joint else str(i) for i in order) + "\n" for order in schedule.ranks)
-
-
-def make_schedule(
-    name: str,
-    *,
-    pp: int,
-    microbatches: int,
-    chunks: int = 1,
-    microbatch_group_size: int | None = None,
-    overlap_p2p: bool = True,
-) -> Schedule:
-    """A schedule by its name. The interleaved one is Megatron-LM's: ``Exchange.OVERLAPPED``, or ``joint_exchanges`` if
-    point-to-point calls do not overlap.
-
-    Messages name arguments as in ``pp=4``, or ``pp=`` without a value.
-
-    Raises:
-        ScheduleError: An unknown name, or sizes that the schedule cannot have.
-    """
-    if name not in SCHEDULE_NAMES:
-        raise ScheduleError(f"schedule={name}: expected one of {', '.join(SCHEDULE_NAMES)}")
-    num_instructions = 2 * pp * microbatches * chunks
-    if num_instructions > MAX_INSTRUCTIONS:
-        raise ScheduleError(
-            f"schedule={name}: saw {num_instructions} instructions, expected at most {MAX_INSTRUCTIONS}; lower pp=, "
-            "microbatches= or chunks="
-        )
-    if name == "interleaved":
-        schedule = interleaved(
-            pp=pp, microbatches=microbatches, chunks=chunks, microbatch_group_size=microbatch_group_size
-        )
-        return replace(schedule, exchange=Exchange.OVERLAPPED) if overlap_p2p else joint_exchanges(schedule)
-    for option, is_given, reason in (
-        (f"chunks={chunks}", chunks != 1, "has one chunk per pp_rank"),
-        (f"microbatch_group_size={microbatch_group_size}", microbatch_group_size is not None, "has no groups"),
-        ("overlap_p2p=False", not overlap_p2p, "exchanges no two instructions jointly"),
-    ):
-        if is_given:
-            raise ScheduleError(
-                f"{option} with schedule={name}, which {reason}: leave {option.partition('=')[0]}= out, or use "
-                "schedule=interleaved"
-            )
-    return (gpipe if name == "gpipe" else one_f_one_b)(pp=pp, microbatches=microbatches)
 
 
 def gpipe(*, pp: int, microbatches: int) -> Schedule:

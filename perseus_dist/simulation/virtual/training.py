@@ -10,7 +10,7 @@ from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.trainers.trainer_config import TrainerConfig
 from perseus_dist.simulation.virtual.trainer import VirtualTrainer
 from perseus_dist.simulator.machine import SimulatedMachine
-from perseus_dist.simulator.presets import find_preset
+from perseus_dist.simulator.presets import find_presets
 
 NAMED_PLANNER = "planner:50051"
 """The planner's address as agents have it: a named planner outlives the job."""
@@ -160,20 +160,20 @@ class VirtualTraining:
 
         Args:
             simulated: What to train now.
-            preset: GPUs to train on; None for the same. Where they are others, or more, or fewer, they are new ones:
-                nothing is wrong with them.
+            preset: GPUs to train on, as ``SimulatedMachine`` takes it; None for the same. Where they are others, or
+                more, or fewer, they are new ones: nothing is wrong with them.
             has_new_gpus: Whether they are new ones all the same.
 
         Raises:
             SimulatorError: No such preset, or too many GPUs.
         """
         self.end()
-        preset_now = self.machine.preset if preset is None else find_preset(preset)
-        is_other = preset_now != self.machine.preset or simulated.num_ranks != len(self.machine.gpus)
-        if is_other or has_new_gpus:
+        count = simulated.num_ranks
+        is_other = preset is not None and find_presets(preset, count) != self.machine.presets
+        if is_other or count != len(self.machine.gpus) or has_new_gpus:
             now_ns = self.machine.now_ns
             self.machine.close()
-            self.machine = SimulatedMachine(preset_now, count=simulated.num_ranks, virtual=True)
+            self.machine = SimulatedMachine(preset or self.machine.preset, count=count, virtual=True)
             self.machine.advance(now_ns - self.machine.now_ns)
         self.machine.drop_work()
         self.is_alive = True

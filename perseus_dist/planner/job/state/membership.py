@@ -77,6 +77,7 @@ class Membership:
         stale_rank: The rank that came back with another schedule, in this run.
         gone_since_s: [s] since when no rank is attached, or None.
         energy_period_s: [s] between two ticks of the slowest energy counter of ``ranks``.
+        unlike: Which replicas of a stage are on GPUs of different models in this run, a sentence; empty: none.
     """
 
     fingerprints: dict[int, FingerprintKnown] = field(default_factory=dict)
@@ -88,6 +89,7 @@ class Membership:
     stale_rank: int | None = None
     gone_since_s: float | None = None
     energy_period_s: float = 0.0
+    unlike: str = ""
 
     def add(self, state: RankState) -> None:
         """A rank has attached, anew or again."""
@@ -99,3 +101,19 @@ class Membership:
         self.ranks = {rank: state for rank, state in self.ranks.items() if state.stream is not None}
         self.energy_period_s = max((state.gpu.energy_period_s for state in self.ranks.values()), default=0.0)
         self.stale_rank = None
+        self.unlike = next(filter(None, (self.unlike_replica(one.rank, one.gpu) for one in self.ranks.values())), "")
+
+    def unlike_replica(self, rank: Rank, gpu: Gpu) -> str:
+        """As ``unlike`` says it, where a rank's GPU is of another model than in a pipeline beside its own.
+
+        Two neighbours are enough, so that a rank costs the same among thousands: who comes later is compared with who
+        came before, and among pipelines that differ some neighbours do.
+        """
+        for dp_rank in (rank.dp_rank - 1, rank.dp_rank + 1):
+            other = self.ranks.get(self.rank_at.get(RankCoords(rank.pp_rank, dp_rank, rank.tp_rank), -1))
+            if other is not None and gpu.name and other.gpu.name not in ("", gpu.name):
+                return (
+                    f"pp_rank {rank.pp_rank} is on {gpu.name} in pipeline {rank.dp_rank} and on {other.gpu.name} in "
+                    f"pipeline {dp_rank}: pipelines on different GPU models are not planned, and train at full clocks"
+                )
+        return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planning.profile.profile import read_profile
-from perseus_dist.planning.schedule.schedule import SCHEDULE_NAMES
+from perseus_dist.planning.schedule.named import SCHEDULE_NAMES
 from perseus_dist.simulation.chaos.errors import ScenarioError
 from perseus_dist.simulation.chaos.scenario.json_fields import REQUIRED, JsonFields
 from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, ScenarioJob
@@ -49,9 +49,9 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         target=taken.text("target", usual["target"]),
         layers=taken.whole("layers", 0, _MAX_SIZE, usual["layers"]),
     )
-    if 0 < job.layers < job.pp * job.chunks:
+    if 0 < job.layers < job.num_stages:
         raise ScenarioError(
-            f"{where}: layers: saw {job.layers}, expected {job.pp * job.chunks} or more, one for each stage; or 0"
+            f"{where}: layers: saw {job.layers}, expected {job.num_stages} or more, one for each stage; or 0"
         )
     if job.num_ranks > MAX_GPUS:
         raise ScenarioError(

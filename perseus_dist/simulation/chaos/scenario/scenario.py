@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from perseus_dist.planning.schedule.schedule import Schedule, make_schedule
+from perseus_dist.planning.schedule.named import make_schedule
+from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
 from perseus_dist.simulation.job import as_simulated
 
@@ -52,10 +53,15 @@ class ScenarioJob:
         return self.pp * self.tp
 
     @property
+    def num_stages(self) -> int:
+        """Of a pipeline."""
+        return self.pp * (2 if self.schedule == "dualpipev" else self.chunks)
+
+    @property
     def layers_of_stages(self) -> tuple[int, ...]:
         """Of each stage; empty where the model's are not known."""
-        each, more = divmod(self.layers, self.pp * self.chunks)
-        return tuple(each + (stage < more) for stage in range(self.pp * self.chunks)) if self.layers else ()
+        each, more = divmod(self.layers, self.num_stages)
+        return tuple(each + (stage < more) for stage in range(self.num_stages)) if self.layers else ()
 
     def make_schedule(self) -> Schedule:
         """The schedule itself, as simulated ranks run it.
@@ -64,7 +70,7 @@ class ScenarioJob:
             ScheduleError: None of this name has these sizes.
         """
         return as_simulated(
-            make_schedule(self.schedule, pp=self.pp, microbatches=self.microbatches, chunks=self.chunks)
+            make_schedule(self.schedule, pp=self.pp, microbatches=self.microbatches, chunks=self.chunks), is_named=True
         )
 
 
