@@ -30,6 +30,7 @@ from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
+from perseus_dist.planner.runtime.nodes import ConnectedNodes
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.runtime.prices import Prices
@@ -51,6 +52,7 @@ class Jobs:
     Attributes:
         counters: The planner's.
         budgets: Power budgets of groups of jobs, and price policies.
+        nodes: Whose relays are connected.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
         ownership: Of one of several replicas: which jobs are here. None for a planner that serves all jobs.
@@ -68,6 +70,7 @@ class Jobs:
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
         self.budgets = Budgets(store, self._actors, Prices(store, self._actors, SignalFiles(signals)))
+        self.nodes = ConnectedNodes()
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
         self.num_ticks = 0

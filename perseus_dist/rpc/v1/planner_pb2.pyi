@@ -469,10 +469,20 @@ class Refused(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., retry: bool = ...) -> None: ...
 
 class NodeMessage(_message.Message):
-    __slots__ = ("frames",)
+    __slots__ = ("frames", "node")
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     frames: _containers.RepeatedCompositeFieldContainer[NodeFrame]
-    def __init__(self, frames: _Optional[_Iterable[_Union[NodeFrame, _Mapping]]] = ...) -> None: ...
+    node: NodeHello
+    def __init__(self, frames: _Optional[_Iterable[_Union[NodeFrame, _Mapping]]] = ..., node: _Optional[_Union[NodeHello, _Mapping]] = ...) -> None: ...
+
+class NodeHello(_message.Message):
+    __slots__ = ("host", "findings")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    def __init__(self, host: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
 
 class NodeFrame(_message.Message):
     __slots__ = ("channel", "open", "message", "close")
