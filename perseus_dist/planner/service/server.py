@@ -164,7 +164,7 @@ async def serve(
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
         shared_planning = worker if isinstance(worker, SharedPlanning) else None
-        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning), cleanup)
+        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning, _state_dir(config)), cleanup)
         page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
@@ -209,6 +209,12 @@ async def serve(
         raise StoreError(store.lost.result())
     if is_orphan:
         _remove_traces(config)
+
+
+def _state_dir(config: ServerConfig) -> Path | None:
+    """The folder that ``state backup`` copies; None for a planner without one."""
+    kept = None if config.embedded else config.rights or config.database
+    return None if kept is None else kept.parent
 
 
 def make_server(jobs: Jobs, guard: RpcGuard) -> grpc.aio.Server:
