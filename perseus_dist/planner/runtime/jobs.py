@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from pathlib import Path
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
@@ -61,7 +60,7 @@ class Jobs:
     ownership: Ownership | None = None
 
     def __init__(
-        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: Path | None = None
+        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: SignalFiles | None = None
     ) -> None:
         """Take up what the store holds: ranks are detached until they come back."""
         self.counters = counters
@@ -69,7 +68,7 @@ class Jobs:
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
-        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, SignalFiles(signals)))
+        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, signals or SignalFiles(None)))
         self.nodes = ConnectedNodes()
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)

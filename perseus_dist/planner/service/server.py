@@ -31,12 +31,14 @@ from perseus_dist.planner.runtime.garbage import keep_collections_short
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import FactDatabase
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.lease_table import LeaseTable
+from perseus_dist.planner.store.state_dir import SIGNAL_ANSWERS
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.planner.worker.shared_planning import SharedPlanning
@@ -149,7 +151,9 @@ async def serve(
         cleanup.callback(store.close)
         worker = PlanningWorkers() if planning is None else planning()
         cleanup.push_async_callback(worker.close)
-        jobs = Jobs(store, worker, config.policy, Counters(), config.signals)
+        state_dir = _state_dir(config)
+        signals = SignalFiles(config.signals, None if state_dir is None else state_dir / SIGNAL_ANSWERS)
+        jobs = Jobs(store, worker, config.policy, Counters(), signals)
         cleanup.callback(jobs.close)
         if leases is not None:
             await _share_jobs(jobs, store, leases)
@@ -164,7 +168,7 @@ async def serve(
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
         shared_planning = worker if isinstance(worker, SharedPlanning) else None
-        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning, _state_dir(config)), cleanup)
+        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning, state_dir), cleanup)
         page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
