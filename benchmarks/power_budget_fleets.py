@@ -3,9 +3,10 @@
     python benchmarks/power_budget_fleets.py [--record]
 
 Sixteen jobs of the four shapes of ``power_budget_steps.py``, four of each copy's GPU model, in virtual time. Caps are
-shares of what the jobs draw at full clocks without plans, and of what they draw under their own targets' plans. *Lost* is throughput, the mean over the jobs, against their own targets' plans, which
-take as long as full clocks; *power limits* is the same for one share of each GPU's default power limit, without plans,
-against full clocks. All keep the guard band.
+shares of what the jobs draw at full clocks without plans, and of what they draw under their own targets' plans. *Lost*
+is throughput, the mean over the jobs, against their own targets' plans, which take as long as full clocks; *power
+limits* is the same for one share of each GPU's default power limit, without plans, against full clocks. All keep the
+guard band.
 """
 
 import argparse
