@@ -129,7 +129,7 @@ class Uplink:
                 trouble = details or str(error) or type(error).__name__
             self._end_all(trouble)
             if trouble and self.trouble != trouble:
-                _log.warning("planner at %s: %s; trying again while agents ask for it", self._address, trouble)
+                _log.warning("planner at %s: %s; trying again", self._address, trouble)
             self.trouble = trouble
             if self._hello is not None and not self._num_asking:
                 self._is_wanted.clear()

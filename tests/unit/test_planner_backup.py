@@ -71,6 +71,16 @@ def test_a_backup_replaces_backups_alone(state_dir: Path, tmp_path: Path, capsys
     assert inspect(tmp_path / "backup.sqlite").jobs == JOBS
 
 
+def test_what_killed_backups_have_left_goes_with_the_next_one(state_dir: Path, tmp_path: Path) -> None:
+    left = [tmp_path / f".backup{suffix}.4194999.tmp{more}" for suffix in ("", ".access") for more in ("", "-journal")]
+    others = [tmp_path / name for name in (f".backup.{os.getppid()}.tmp", ".backup.x.tmp", ".other.4194999.tmp")]
+    for path in (*left, *others):
+        path.write_text("half")
+    assert main(["state", "backup", str(tmp_path / "backup"), "--state-dir", str(state_dir)]) == 0
+    assert [path for path in left if path.exists()] == []
+    assert [path.read_text() for path in others] == ["half"] * 3
+
+
 def test_the_age_of_the_newest_backup_is_known(
     state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
