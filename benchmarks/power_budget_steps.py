@@ -46,7 +46,7 @@ MIN_LIMIT_W, MAX_LIMIT_W = find_preset(PRESET).power_limits_w[:2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limited:
-    """The jobs without Perseus, all GPUs at one power limit: [W] of all, and [s] an iteration of each shape."""
+    """A job of each shape without Perseus, all GPUs at one power limit: [W] of all, and [s] an iteration of each."""
 
     power_w: float
     times_s: tuple[float, ...]
@@ -100,9 +100,9 @@ def simulated(shape: tuple[int, int, int, float, float], job_id: str, profile: s
     )
 
 
-def profile_of(shape: tuple[int, int, int, float, float], path: Path) -> str:
+def profile_of(shape: tuple[int, int, int, float, float], path: Path, preset: str = PRESET) -> str:
     """The profile that a job of a shape measures."""
-    with virtual_job(simulated(shape, "first", None), PRESET, quick_plans=True) as job:
+    with virtual_job(simulated(shape, "first", None), preset, quick_plans=True) as job:
         while job.planner.job.plan is None:
             job.run_iteration()
         path.write_bytes(job.planner.job.plan.profile_csv)
@@ -172,7 +172,7 @@ def one_slowdown(fleet: VirtualFleet, cap_w: float, own_s: Sequence[float]) -> s
 
 def power_limits(cap_w: float) -> str:
     """Loss of the highest power limit for all GPUs that keeps the cap, without plans, against full clocks."""
-    usable_w = cap_w * (1 - GUARD_BAND)
+    usable_w = cap_w * (1 - GUARD_BAND) / JOBS_OF_SHAPE
     full = limited(MAX_LIMIT_W)
     low_w, high_w = MIN_LIMIT_W, MAX_LIMIT_W
     if limited(low_w).power_w > usable_w:
@@ -186,12 +186,12 @@ def power_limits(cap_w: float) -> str:
     return f"{100 * lost(full.times_s, limited(low_w).times_s):.2f}"
 
 
-def limited(limit_w: float) -> Limited:
-    """All shapes under a power limit, each counted as often as it is there."""
+def limited(limit_w: float, preset: str = PRESET) -> Limited:
+    """All shapes under a power limit."""
     powers_w, times_s = [], []
     for shape in SHAPES:
         of_job = simulated(shape, "limited", None)
-        machine = SimulatedMachine(PRESET, count=of_job.num_ranks, virtual=True)
+        machine = SimulatedMachine(preset, count=of_job.num_ranks, virtual=True)
         try:
             for gpu in machine.gpus:
                 gpu.set_power_limit_w(limit_w)
@@ -203,7 +203,7 @@ def limited(limit_w: float) -> Limited:
             times_s.append(iteration.time_s)
         finally:
             machine.close()
-    return Limited(power_w=JOBS_OF_SHAPE * sum(powers_w), times_s=tuple(times_s))
+    return Limited(power_w=sum(powers_w), times_s=tuple(times_s))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,16 @@ def fetch(provider: Provider) -> tuple[Piece, ...] | Tariff:
     """Ask a provider once.
 
     Raises:
-        PlanningError: It gives no answer, or one that is no signal; in a line without address and token.
+        PlanningError: As ``ask`` and ``read_answer``.
+    """
+    return read_answer(provider, ask(provider))
+
+
+def ask(provider: Provider) -> bytes:
+    """The text of a provider's answer.
+
+    Raises:
+        PlanningError: It gives none; in a line without address and token.
     """
     url, headers = provider.url, {"Accept": "application/json", "User-Agent": "perseus-dist"}
     url = url.replace("{now}", datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"))
@@ -41,7 +50,7 @@ def fetch(provider: Provider) -> tuple[Piece, ...] | Tariff:
         else:
             url += f"{'&' if urlsplit(url).query else '?'}{provider.token_parameter}={quote(token, safe='')}"
     try:
-        data = _get(urllib.request.Request(url, headers=headers), provider.timeout_s)
+        return _get(urllib.request.Request(url, headers=headers), provider.timeout_s)
     except urllib.error.HTTPError as error:
         error.close()
         phrase = http.client.responses.get(error.code, "")
@@ -52,6 +61,14 @@ def fetch(provider: Provider) -> tuple[Piece, ...] | Tariff:
         raise PlanningError(f"{provider.host}: {text}") from None
     except ValueError as error:
         raise PlanningError(f"{provider.host}: {_line(error)}") from None
+
+
+def read_answer(provider: Provider, data: bytes) -> tuple[Piece, ...] | Tariff:
+    """The signal in an answer.
+
+    Raises:
+        PlanningError: It is none; in a line.
+    """
     try:
         return signal_from_text(data)
     except ValueError as error:

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,11 @@ from perseus_dist.relay.agents import AgentService
 from perseus_dist.relay.uplink import Uplink
 from perseus_dist.rpc.connection import ClientTls
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES
+from perseus_dist.rpc.node_wire import NodeHello
 
 _LONGEST_PATH_BYTES = 107  # unix(7)
 _OTHERS_MAY_WRITE = 0o002
+_LOOK_S = 30.0  # at the node's clock control
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_AGENT_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_PLANNER_MESSAGE_BYTES),
@@ -49,12 +51,14 @@ class RelayConfig:
         socket_path: Where agents come in.
         group: Whose members may connect as well; None for this user alone. Their jobs need tokens.
         tls: Files for TLS towards the planner; None for plain text.
+        look: Says which node this is, and what is wrong with its clock control; it may take some seconds.
     """
 
     planners: tuple[str, ...]
     socket_path: Path
     group: str | None = None
     tls: ClientTls | None = None
+    look: Callable[[], NodeHello]
 
 
 async def run_relay(config: RelayConfig, on_serving: Callable[[], None] = lambda: None) -> None:
@@ -76,6 +80,7 @@ async def run_relay(config: RelayConfig, on_serving: Callable[[], None] = lambda
     _listen(server, config)
     await server.start()
     running = {asyncio.create_task(uplink.run()) for uplink in uplinks.values()}
+    running.add(asyncio.create_task(_announce(config.look, tuple(uplinks.values()))))
     stopping = asyncio.create_task(asked.wait())
     systemd.notify("READY=1")
     on_serving()
@@ -90,6 +95,15 @@ async def run_relay(config: RelayConfig, on_serving: Callable[[], None] = lambda
         if task.done():
             task.result()
         task.cancel()
+
+
+async def _announce(look: Callable[[], NodeHello], uplinks: Sequence[Uplink]) -> None:
+    """Say which node this is, for ever."""
+    while True:
+        hello = await asyncio.to_thread(look)
+        for uplink in uplinks:
+            uplink.announce(hello)
+        await asyncio.sleep(_LOOK_S)
 
 
 def _listen(server: grpc.aio.Server, config: RelayConfig) -> None:

@@ -13,7 +13,15 @@ import grpc.aio
 from perseus_dist.errors import PerseusError
 from perseus_dist.relay.uplink_batch import UplinkBatch
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, NODE_STREAM, ClientTls, channel_credentials
-from perseus_dist.rpc.node_wire import Closed, Ended, Opened, decode_node_reply, encode_node_message
+from perseus_dist.rpc.node_wire import (
+    NO_CHANNEL,
+    Closed,
+    Ended,
+    NodeHello,
+    Opened,
+    decode_node_reply,
+    encode_node_message,
+)
 from perseus_dist.rpc.violations import InvalidMessageError
 
 MAX_WAITING_BYTES = 32 << 20
@@ -25,7 +33,8 @@ MAX_WAITING = 128
 _READY_S = 3.0
 _FIRST_DELAY_S = 0.1
 _LONGEST_DELAY_S = 1.5
-_IDLE_S = 10.0  # without agents, before the stream is ended
+_IDLE_S = 10.0  # without agents and without a hello, before the stream is ended
+_REOPEN_S = (15.0, 45.0)  # without agents: a planner that refuses or is gone is asked rarely, and not by all at once
 _UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
 
 _log = logging.getLogger(__name__)
@@ -61,6 +70,8 @@ class Uplink:
         self._batch = UplinkBatch()
         self._channels: dict[int, asyncio.Queue[bytes | Ended]] = {}
         self._last_number = 0
+        self._hello: NodeHello | None = None
+        self._num_asking = 0
         self._is_wanted = asyncio.Event()
         self._is_open = asyncio.Event()
         self._has_frames = asyncio.Event()
@@ -70,9 +81,21 @@ class Uplink:
     async def wait_open(self, timeout_s: float) -> bool:
         """Ask for a stream; whether there is one in time."""
         self._is_wanted.set()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_open.wait(), timeout_s)
+        self._num_asking += 1
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_open.wait(), timeout_s)
+        finally:
+            self._num_asking -= 1
         return self._is_open.is_set()
+
+    def announce(self, hello: NodeHello) -> None:
+        """Say to the planner, now and on each new stream, which node this is; a stream is kept from now on."""
+        if self._hello is None:
+            self._is_wanted.set()
+        if hello != self._hello:
+            self._hello = hello
+            self._has_frames.set()
 
     def open(self, token: str) -> UplinkChannel:
         """Begin an agent's channel on the stream that is open."""
@@ -94,7 +117,8 @@ class Uplink:
         """For ever."""
         delay_s = _FIRST_DELAY_S
         while True:
-            await self._is_wanted.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_wanted.wait(), random.uniform(*_REOPEN_S) if self._hello else None)
             began_s = time.monotonic()
             try:
                 trouble = await self._connect()
@@ -105,8 +129,10 @@ class Uplink:
                 trouble = details or str(error) or type(error).__name__
             self._end_all(trouble)
             if trouble and self.trouble != trouble:
-                _log.warning("planner at %s: %s; trying again while agents ask for it", self._address, trouble)
+                _log.warning("planner at %s: %s; trying again", self._address, trouble)
             self.trouble = trouble
+            if self._hello is not None and not self._num_asking:
+                self._is_wanted.clear()
             delay_s = _FIRST_DELAY_S if time.monotonic() - began_s > _LONGEST_DELAY_S else delay_s
             if trouble:
                 await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
@@ -148,7 +174,7 @@ class Uplink:
                 for task in (writer, reader):
                     if task.done():
                         task.result()
-                return "" if writer.done() else "it has ended the stream"
+                return "" if writer.done() or not self._channels else "it has ended the stream"
             finally:
                 self._is_open.clear()
                 for task in (writer, reader):
@@ -163,8 +189,12 @@ class Uplink:
         return grpc.aio.secure_channel(self._address, channel_credentials(self._tls), options=options)
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[bytes, bytes]") -> None:
-        """Until no agent has been there for a while."""
+        """Until no agent has been there for a while, on a node that is not announced."""
+        said: NodeHello | None = None
         while True:
+            if self._hello is not None and self._hello is not said:
+                said = self._hello
+                await call.write(encode_node_message([(NO_CHANNEL, said)]))
             due_s = self._batch.due_s
             now_s = time.monotonic()
             if due_s is not None and due_s <= now_s:
@@ -172,11 +202,12 @@ class Uplink:
                     await call.write(encode_node_message(part))
                 continue
             self._has_frames.clear()
-            wait_s = due_s - now_s if due_s is not None else None if self._channels else _IDLE_S
+            is_kept = self._channels or self._hello is not None
+            wait_s = due_s - now_s if due_s is not None else None if is_kept else _IDLE_S
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._has_frames.wait(), wait_s)
                 continue
-            if due_s is None and not self._channels:
+            if due_s is None and not self._channels and self._hello is None:
                 self._is_open.clear()
                 self._is_wanted.clear()
                 await call.done_writing()

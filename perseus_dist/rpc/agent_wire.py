@@ -1,7 +1,6 @@
 """Messages from agents to the planner, as protobuf and back."""
 
 from perseus_dist.fingerprint import Workload
-from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import (
     AgentMessage,
     Attach,
@@ -25,6 +24,8 @@ from perseus_dist.rpc.fields import (
     check_digest,
     check_job_id,
     check_kind,
+    findings_from_wire,
+    findings_to_wire,
     sentence,
     target_from_wire,
     target_to_wire,
@@ -32,8 +33,6 @@ from perseus_dist.rpc.fields import (
 from perseus_dist.rpc.telemetry_wire import telemetry_from_wire, telemetry_to_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
-
-_TROUBLES = (Level.WARN, Level.FAIL)
 
 
 def agent_message_to_wire(message: AgentMessage) -> pb.AgentMessage:
@@ -127,23 +126,12 @@ def _attach_to_wire(attach: Attach) -> pb.Attach:
         run_id=sentence(attach.run_id, limits.MAX_NAME_LENGTH),
         workload=_workload_to_wire(attach.workload),
         host=sentence(attach.host, limits.MAX_NAME_LENGTH),
-        findings=[
-            pb.Finding(
-                level=finding.level,
-                subject=sentence(finding.subject, limits.MAX_NAME_LENGTH),
-                what=sentence(finding.what),
-                remedy=sentence(finding.remedy),
-            )
-            for finding in attach.findings[: limits.MAX_FINDINGS]
-        ],
+        findings=findings_to_wire(attach.findings),
         follows_moments=attach.follows_moments,
     )
 
 
 def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
-    if len(wire.findings) > limits.MAX_FINDINGS:
-        check.violated("attach.findings", f"{len(wire.findings)} findings", f"at most {limits.MAX_FINDINGS}")
-        check.finish()
     return Attach(
         rank=_rank_from_wire(check, wire.rank),
         gpu=_gpu_from_wire(check, wire.gpu),
@@ -156,21 +144,8 @@ def _attach_from_wire(check: Checker, wire: pb.Attach) -> Attach:
         run_id=check.text("attach.run_id", wire.run_id, limits.MAX_NAME_LENGTH),
         workload=_workload_from_wire(check, wire.workload),
         host=check.text("attach.host", wire.host, limits.MAX_NAME_LENGTH),
-        findings=tuple(
-            _finding_from_wire(check, f"attach.findings[{index}].", finding)
-            for index, finding in enumerate(wire.findings)
-        ),
+        findings=findings_from_wire(check, "attach.findings", wire.findings),
         follows_moments=wire.follows_moments,
-    )
-
-
-def _finding_from_wire(check: Checker, at: str, wire: pb.Finding) -> Finding:
-    level = check.choice(at + "level", wire.level, _TROUBLES)
-    return Finding(
-        level=Level(level) if level in _TROUBLES else Level.WARN,
-        subject=check.text(at + "subject", wire.subject, limits.MAX_NAME_LENGTH),
-        what=check.text(at + "what", wire.what, limits.MAX_SENTENCE_LENGTH),
-        remedy=check.text(at + "remedy", wire.remedy, limits.MAX_SENTENCE_LENGTH),
     )
 
 

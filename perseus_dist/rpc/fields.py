@@ -1,8 +1,10 @@
 """Checks of the fields that several messages share."""
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.terms import Target
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -10,6 +12,8 @@ from perseus_dist.rpc.violations import Checker
 
 CONTROLS = ("clockd", "zeusd", "direct", "observe")
 GRANULARITIES = ("instruction", "rank")
+
+_TROUBLES = (Level.WARN, Level.FAIL)
 
 _JOB_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -83,3 +87,38 @@ def target_from_wire(check: Checker, field: str, wire: pb.Target) -> Target:
         case seen:
             check.violated(field, seen, "one of t_min (true), slowdown and deadline_s")
             return Target()
+
+
+def findings_to_wire(findings: Sequence[Finding]) -> list[pb.Finding]:
+    """Protobuf of as many troubles as the planner takes."""
+    return [
+        pb.Finding(
+            level=finding.level,
+            subject=sentence(finding.subject, limits.MAX_NAME_LENGTH),
+            what=sentence(finding.what),
+            remedy=sentence(finding.remedy),
+        )
+        for finding in findings[: limits.MAX_FINDINGS]
+    ]
+
+
+def findings_from_wire(check: Checker, field: str, wire: Sequence[pb.Finding]) -> tuple[Finding, ...]:
+    """The inverse of ``findings_to_wire``.
+
+    Raises:
+        InvalidMessageError: There are too many.
+    """
+    if len(wire) > limits.MAX_FINDINGS:
+        check.violated(field, f"{len(wire)} findings", f"at most {limits.MAX_FINDINGS}")
+        check.finish()
+    return tuple(_finding_from_wire(check, f"{field}[{index}].", finding) for index, finding in enumerate(wire))
+
+
+def _finding_from_wire(check: Checker, at: str, wire: pb.Finding) -> Finding:
+    level = check.choice(at + "level", wire.level, _TROUBLES)
+    return Finding(
+        level=Level(level) if level in _TROUBLES else Level.WARN,
+        subject=check.text(at + "subject", wire.subject, limits.MAX_NAME_LENGTH),
+        what=check.text(at + "what", wire.what, limits.MAX_SENTENCE_LENGTH),
+        remedy=check.text(at + "remedy", wire.remedy, limits.MAX_SENTENCE_LENGTH),
+    )

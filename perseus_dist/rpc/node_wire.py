@@ -3,9 +3,16 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from perseus_dist.messages.finding import Finding
 from perseus_dist.rpc.codec import parse
-from perseus_dist.rpc.fields import sentence
-from perseus_dist.rpc.limits import MAX_CHANNELS, MAX_NODE_FRAMES, MAX_SENTENCE_LENGTH, MAX_TOKEN_LENGTH
+from perseus_dist.rpc.fields import findings_from_wire, findings_to_wire, sentence
+from perseus_dist.rpc.limits import (
+    MAX_CHANNELS,
+    MAX_NAME_LENGTH,
+    MAX_NODE_FRAMES,
+    MAX_SENTENCE_LENGTH,
+    MAX_TOKEN_LENGTH,
+)
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
@@ -29,6 +36,19 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeHello:
+    """The node that the relay is on, on no channel.
+
+    Attributes:
+        host: Its name.
+        findings: Troubles of its clock control.
+    """
+
+    host: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The planner has ended a channel.
 
@@ -43,8 +63,10 @@ class Ended:
     owner: str = ""
 
 
-NodeFrame = tuple[int, Opened | bytes | Closed]
-"""A channel's number, and what has come on it: ``bytes`` are an ``AgentMessage``."""
+NO_CHANNEL = 0
+
+NodeFrame = tuple[int, Opened | bytes | Closed | NodeHello]
+"""A channel's number, and what has come on it: ``bytes`` are an ``AgentMessage``. A hello is on ``NO_CHANNEL``."""
 
 NodeReplyFrame = tuple[Sequence[int], bytes | Ended]
 """Numbers of channels, and what goes to each: ``bytes`` are a ``PlannerMessage``."""
@@ -52,11 +74,18 @@ NodeReplyFrame = tuple[Sequence[int], bytes | Ended]
 
 def encode_node_message(frames: Iterable[NodeFrame]) -> bytes:
     """Bytes for the planner."""
-    return pb.NodeMessage(frames=[_frame_to_wire(channel, frame) for channel, frame in frames]).SerializeToString()
+    wire = pb.NodeMessage()
+    for channel, frame in frames:
+        if isinstance(frame, NodeHello):
+            host = sentence(frame.host, MAX_NAME_LENGTH)
+            wire.node.CopyFrom(pb.NodeHello(host=host, findings=findings_to_wire(frame.findings)))
+        else:
+            wire.frames.append(_frame_to_wire(channel, frame))
+    return wire.SerializeToString()
 
 
 def decode_node_message(data: bytes) -> list[NodeFrame]:
-    """The inverse of ``encode_node_message``. Messages of agents are as they were sent, and may be anything.
+    """The inverse of ``encode_node_message``, a hello first. Messages of agents may be anything.
 
     Raises:
         InvalidMessageError: The bytes are no message, or fields are out of their ranges.
@@ -66,7 +95,13 @@ def decode_node_message(data: bytes) -> list[NodeFrame]:
     if len(wire.frames) > MAX_NODE_FRAMES:
         check.violated("frames", f"{len(wire.frames)} frames", f"at most {MAX_NODE_FRAMES}")
         check.finish()
-    frames = [_frame_from_wire(check, index, one) for index, one in enumerate(wire.frames)]
+    frames: list[NodeFrame] = []
+    if wire.HasField("node"):
+        host = check.text("node.host", wire.node.host, MAX_NAME_LENGTH)
+        if not host:
+            check.violated("node.host", host, "the node's name")
+        frames.append((NO_CHANNEL, NodeHello(host, findings_from_wire(check, "node.findings", wire.node.findings))))
+    frames += [_frame_from_wire(check, index, one) for index, one in enumerate(wire.frames)]
     check.finish()
     return frames
 

@@ -1,7 +1,10 @@
 """``launch/kubernetes`` as kubectl renders it: valid for several versions of Kubernetes, and within the policy."""
 
+import json
 import shutil
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -13,16 +16,31 @@ from perseus_dist.cli.parser import build_parser
 
 pytestmark = pytest.mark.stress
 
+OLD_KUBECTL = Path(__file__).parents[2] / "build/kubernetes-client/usr/bin/kubectl"
 VERSIONS = ("1.28", "1.34")
 OWN_KINDS = {"ServiceMonitor", "PrometheusRule"}  # of the Prometheus Operator
 
 
 @cache
-def documents_of(kustomization: str) -> list[Document]:
-    kubectl = shutil.which("kubectl")
+def documents_of(kustomization: str, kubectl: str | None = shutil.which("kubectl")) -> list[Document]:
     if kubectl is None:
         pytest.skip("kubectl is not installed: apt-get install kubernetes-client")
     return rendered(kubectl, kustomization)
+
+
+@pytest.mark.skipif(not OLD_KUBECTL.exists(), reason="kubectl is Debian's, or no other is there: .ci/packages")
+@pytest.mark.parametrize("kustomization", KUSTOMIZATIONS)
+def test_old_and_new_kustomize_render_the_same(kustomization: str) -> None:
+    versions = [
+        json.loads(subprocess.run([one, "version", "--client", "-o", "json"], check=True, capture_output=True).stdout)
+        for one in (str(OLD_KUBECTL), "kubectl")
+    ]
+    assert "kustomizeVersion" not in versions[0], "kustomize 2, which kubectl had until 1.20"
+    old, new = (
+        sorted(json.dumps(document, sort_keys=True) for document in documents_of(kustomization, kubectl))
+        for kubectl in (str(OLD_KUBECTL), "kubectl")
+    )
+    assert old == new
 
 
 @pytest.fixture(params=KUSTOMIZATIONS)

@@ -28,6 +28,7 @@ from perseus_dist.planner.runtime import operator_calls
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls
+from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.server import make_server
 from perseus_dist.planner.store.store import Store
@@ -182,7 +183,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
 
     store, worker = Store(None), PlanningWorkers()
     (folder / "day.csv").write_text("timestamp,duration,value\n2026-11-24T00:00:00+00:00,60,0.1\n")
-    jobs = Jobs(store, worker, Policy(), Counters(), folder)
+    jobs = Jobs(store, worker, Policy(), Counters(), SignalFiles(folder))
     await jobs.budgets.set_price(CHEAP)
     for budget in (LASTING, HALL):
         await jobs.budgets.set(budget)

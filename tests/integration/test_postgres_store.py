@@ -392,6 +392,7 @@ def test_every_version_before_grows_to_the_present_tables(version: int, opened: 
     for newer, statement in {
         5: "ALTER TABLE {}.planners DROP COLUMN address",
         8: "DROP TABLE {}.planning_requests",
+        9: "DROP TABLE {0}.audit; DROP FUNCTION {0}.refuse_change",
     }.items():
         if newer > version:
             postgres.execute(statement.format("perseus_dist"), "fresh")
@@ -426,7 +427,7 @@ def test_both_dialects_have_the_same_tables(opened: Open, postgres: PostgresServ
     for (name,) in here.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
         assert tables.pop(name) == [column for _, column, *_ in here.execute(f"PRAGMA table_info({name})")]
     here.close()
-    assert set(tables) == {"planners", "leases", "planning_requests"}, "PostgreSQL's alone"
+    assert set(tables) == {"planners", "leases", "planning_requests", "audit"}, "PostgreSQL's alone"
     assert {nullable for _, _, nullable in there} == {"NO"}
 
 

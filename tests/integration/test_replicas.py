@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from node_relay import RelayedRank, node_relay, num_connections, port_of
 from plan_requests import planning_worker
@@ -112,6 +113,52 @@ def test_jobs_of_a_killed_replica_go_on_at_the_other(
 
     with replica(tmp_path / "first", url, first) as dying, replica(tmp_path / "second", url, second):
         asyncio.run(play(dying))
+
+
+def test_the_audit_record_of_one_replica_has_what_all_have_recorded(
+    postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of one that is gone; while the database is away, each has its own, and says so."""
+    url = postgres.url(postgres.fresh_database())
+    addresses = first, second = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
+    for name in ("first", "second"):
+        (tmp_path / name / "state").mkdir(parents=True, mode=0o700)
+        write_private(tmp_path / name / "state" / "operator-token", "an-operator\n")
+    options = ["--token-file", str(tmp_path / "first" / "state" / "operator-token")]
+
+    def run(*words: str) -> str:
+        assert main([*words, *options]) == 0
+        return capsys.readouterr().out
+
+    def recorded(address: str, *words: str) -> list[tuple[str, str, str]]:
+        records = [json.loads(line) for line in run("audit", "--json", "--planner", address, *words).splitlines()]
+        return [(record["action"], record["after"].split(":")[0], record["replica"]) for record in records]
+
+    with replica(tmp_path / "second", url, second):
+        with replica(tmp_path / "first", url, first) as ends:
+            for name, address in zip(("one", "two"), addresses, strict=True):
+                run("token", "create", name, "--role", "view", "--planner", address, "--out", str(tmp_path / name))
+            all_of = {("CreateToken", f"token {name}", at) for name, at in zip(("one", "two"), addresses, strict=True)}
+            for address in addresses:
+                wait_until(lambda address=address: {*recorded(address)} == all_of)  # type: ignore[misc]
+            assert first in run("audit", "--planner", second)
+            run("token", "create", "last", "--role", "view", "--planner", first, "--out", str(tmp_path / "last"))
+            assert ends.end() == 0
+        assert ("CreateToken", "token last", first) in recorded(second)
+        assert recorded(second, "--job", "none") == []
+        with pytest.raises(psycopg.errors.RaiseException, match="append-only"):
+            postgres.execute("TRUNCATE perseus_dist.audit", "fresh")
+        with replica(tmp_path / "first", url, first):
+            run("token", "revoke", "one", "--planner", first)
+            assert [action for action, *_ in recorded(first)].count("CreateToken") == 3  # none is sent twice
+            postgres.stop()
+            try:
+                assert {replica for *_, replica in recorded(first)} == {""}
+                assert main(["audit", "--planner", first, *options]) == 0
+                assert "only what this planner has recorded" in capsys.readouterr().err
+            finally:
+                postgres.start()
+            wait_until(lambda: ("RevokeToken", "", first) in recorded(second))
 
 
 def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import slurm_database
-from slurm_cluster import NODES, PAGE, ROOT, Cluster, SlurmJob, has_cgroups, refusal, slurm_cluster
+from slurm_cluster import NODES, PAGE, ROOT, Cluster, SlurmJob, has_cgroups, processes_of, refusal, slurm_cluster
 from slurm_training import are_unlocked, record_of, submit_training
 from waiting import wait_until
 
@@ -68,6 +69,22 @@ def test_a_job_that_asks_for_perseus_runs_under_it_and_is_accounted_for(
     shown = cluster.call("perseus-dist", "accounting", "--records", str(cluster.records), "--json")
     (sums,) = json.loads(shown)["sums"]
     assert sums["name"] == "root"
+
+
+def test_a_cluster_that_is_interrupted_leaves_no_process() -> None:
+    with suppress(KeyboardInterrupt), slurm_cluster({}) as interrupted:
+        job = interrupted.submit("--wrap", "srun sleep 10000")
+        wait_until(lambda: job.state() == "RUNNING")
+        wait_until(lambda: b"slurmstepd" in b"".join(map(command_of, processes_of(interrupted))))
+        raise KeyboardInterrupt
+    wait_until(lambda: processes_of(interrupted) == [])
+
+
+def command_of(number: int) -> bytes:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_job_that_is_killed_leaves_no_clock_locked_and_an_incomplete_record(

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import httpx
 import pytest
 import trustme
 from load_jobs import FINDING, HOST, load_jobs
+from node_relay import node_relay
 from planner_process import Planner, planner
 from waiting import PATIENCE_S, wait_for, wait_until
 
@@ -366,6 +368,26 @@ def test_nodes_have_the_gpus_of_the_callers_jobs_alone(served: Planner) -> None:
                 assert OTHERS not in next(html for html in seen if 'href="/jobs/later"' in html)
     with browser(served, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         assert OTHERS in client.get("/nodes").text
+
+
+def test_a_node_that_never_had_a_rank_is_there_while_its_relay_is(
+    served: Planner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEUS_NODE", "spare-node")
+    monkeypatch.setenv("PERSEUS_CLOCKD_SOCKET", str(tmp_path / "clockd.sock"))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "clockd.sock"))  # nobody listens
+    with browser(served) as client, client.stream("GET", "/nodes/events") as stream:
+        seen = (event["sections"]["nodes"] for _, event in events(stream.iter_lines()))
+        assert "spare-node" not in next(seen)
+        with node_relay(tmp_path, served.address):
+            shown = next(html for html in seen if "spare-node" in html)
+            assert "Its node relay is connected." in shown
+            page = client.get("/node", params={"host": "spare-node"}).text
+            assert "restart clockd" in page
+            with browser(served, headers={"Authorization": f"Bearer {TOKEN}"}) as another:
+                assert "spare-node" in another.get("/nodes").text  # of the same user
+        next(html for html in seen if "spare-node" not in html)
 
 
 def test_a_nodes_page_is_live_and_has_what_agents_found(served: Planner) -> None:

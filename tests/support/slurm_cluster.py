@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import slurm_database
@@ -130,6 +130,7 @@ def slurm_cluster(environ: Mapping[str, str], *, with_database: bool = False) ->
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         root.chmod(0o755)
         cluster = Cluster(root, environ)
+        stack.callback(_end_steps, cluster)
         for name, owner in (("munge", "munge"), ("state", "slurm"), ("spool", "root")):
             (root / name).mkdir(mode=0o755)
             shutil.chown(root / name, owner)
@@ -157,6 +158,25 @@ def slurm_cluster(environ: Mapping[str, str], *, with_database: bool = False) ->
             _start(stack, cluster, ["slurmd", "-D", "-N", node], "root")
         wait_until(lambda: _idle(cluster) == len(NODES))
         yield cluster
+
+
+def processes_of(cluster: Cluster) -> list[int]:
+    """Those that Slurm has started: slurmstepd outlives slurmd, also where a test is interrupted."""
+    found, ours = [], f"SLURM_CONF={cluster.environ['SLURM_CONF']}".encode()
+    for process in Path("/proc").iterdir():
+        try:
+            is_ours = ours in (process / "environ").read_bytes().split(b"\0")
+        except OSError:  # no process, or gone meanwhile
+            continue
+        if is_ours:
+            found.append(int(process.name))
+    return found
+
+
+def _end_steps(cluster: Cluster) -> None:
+    for number in processes_of(cluster):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
 
 
 def _idle(cluster: Cluster) -> int:

@@ -5,13 +5,16 @@ from random import Random
 import pytest
 
 from perseus_dist.agent.link.relay_route import GRACE_S, RelayRoute
+from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planner.service.node_outbox import ReplyBatch, split
 from perseus_dist.relay.uplink_batch import BEAT_S, MAX_MESSAGE_BYTES, PERIOD_S, UplinkBatch
 from perseus_dist.rpc.limits import MAX_NODE_FRAMES
 from perseus_dist.rpc.node_wire import (
+    NO_CHANNEL,
     Closed,
     Ended,
     NodeFrame,
+    NodeHello,
     NodeReplyFrame,
     Opened,
     decode_node_message,
@@ -33,6 +36,14 @@ def test_frames_survive_the_wire() -> None:
     assert decode_node_reply(encode_node_reply(replies)) == replies
 
 
+def test_a_hello_survives_the_wire_and_a_planner_of_before_reads_the_frames() -> None:
+    finding = Finding(level=Level.WARN, subject="clockd", what="does not answer", remedy="restart clockd")
+    hello = NodeHello("node7", (finding,))
+    data = encode_node_message([(1, Opened("a-token")), (NO_CHANNEL, hello)])
+    assert decode_node_message(data) == [(NO_CHANNEL, hello), (1, Opened("a-token"))]
+    assert len(pb.NodeMessage.FromString(data).frames) == 1
+
+
 def test_a_token_is_not_shown() -> None:
     assert "secret" not in repr(Opened("secret"))
 
@@ -45,6 +56,12 @@ def test_a_token_is_not_shown() -> None:
         (pb.NodeMessage(frames=[pb.NodeFrame(channel=1)]).SerializeToString(), "frames[0].frame"),
         (pb.NodeMessage(frames=[pb.NodeFrame(channel=1, close=False)]).SerializeToString(), "frames[0].frame"),
         (pb.NodeMessage(frames=[pb.NodeFrame(channel=1, open="a\nb")]).SerializeToString(), "frames[0].open"),
+        (pb.NodeMessage(node=pb.NodeHello()).SerializeToString(), "node.host"),
+        (pb.NodeMessage(node=pb.NodeHello(host="a\nb")).SerializeToString(), "node.host"),
+        (
+            pb.NodeMessage(node=pb.NodeHello(host="a", findings=[pb.Finding()] * 33)).SerializeToString(),
+            "node.findings",
+        ),
         (pb.NodeMessage(frames=[pb.NodeFrame(channel=1)] * (MAX_NODE_FRAMES + 1)).SerializeToString(), "frames"),
     ],
 )

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,10 +18,14 @@ from planner_process import planner
 from test_planner_store import FACTS, OWN_FACTS
 
 from perseus_dist.cli import main
+from perseus_dist.cli.node.doctor.backup import inspect_backup
+from perseus_dist.cli.settings.effective import Setting
+from perseus_dist.messages.finding import Level
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.planner.job.facts import SamplesReceived, SwitchDecided
 from perseus_dist.planner.store.backup import BackupError, back_up, inspect, restore_backup
 from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.last_backup import last_backup
 from perseus_dist.planner.store.sqlite_facts import SqliteFacts
 from perseus_dist.planner.store.state_dir import DATABASE
 from perseus_dist.planner.store.store import NO_JOB, Store
@@ -64,6 +69,43 @@ def test_a_backup_replaces_backups_alone(state_dir: Path, tmp_path: Path, capsys
         assert main(["state", "backup", str(tmp_path / "link"), "--state-dir", str(state_dir)]) == 0
         assert (tmp_path / "link").is_symlink()
     assert inspect(tmp_path / "backup.sqlite").jobs == JOBS
+
+
+def test_what_killed_backups_have_left_goes_with_the_next_one(state_dir: Path, tmp_path: Path) -> None:
+    left = [tmp_path / f".backup{suffix}.4194999.tmp{more}" for suffix in ("", ".access") for more in ("", "-journal")]
+    others = [tmp_path / name for name in (f".backup.{os.getppid()}.tmp", ".backup.x.tmp", ".other.4194999.tmp")]
+    for path in (*left, *others):
+        path.write_text("half")
+    assert main(["state", "backup", str(tmp_path / "backup"), "--state-dir", str(state_dir)]) == 0
+    assert [path for path in left if path.exists()] == []
+    assert [path.read_text() for path in others] == ["half"] * 3
+
+
+def test_the_age_of_the_newest_backup_is_known(
+    state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it cannot be written down: the backup stands."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    settings = [Setting(section="planner", key="state-dir", dest="state_dir", value=state_dir)]
+    assert list(inspect_backup([])) == []
+    assert [finding.level for finding in inspect_backup(settings)] == [Level.WARN]
+    command = ["state", "backup", str(tmp_path / "backup"), "--state-dir", str(state_dir)]
+    assert main(command) == 0
+    found = last_backup(state_dir)
+    assert found is not None
+    assert (found.file, abs(found.time_s - time.time()) < 60) == (str(tmp_path / "backup"), True)
+    assert [finding.level for finding in inspect_backup(settings)] == [Level.OK]
+    note = state_dir / "last-backup"
+    assert stat.S_IMODE(note.stat().st_mode) == 0o644
+    for text in ("", "{}", "[]", '{"time_s": NaN, "file": "x"}', '{"time_s": 1, "file": "x"}'):
+        note.write_text(text)
+        assert [finding.level for finding in inspect_backup(settings)] == [Level.WARN]
+    note.unlink()
+    note.mkdir()
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "metrics and 'doctor' do not know of this backup" in capsys.readouterr().err
+    assert inspect(tmp_path / "backup").jobs == JOBS
 
 
 def test_a_backup_comes_back_as_it_was_and_what_was_there_is_kept(state_dir: Path, tmp_path: Path) -> None:

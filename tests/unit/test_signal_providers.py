@@ -1,6 +1,7 @@
 """Providers of signals over HTTP, by real servers on loopback: what they answer, and what happens where they do not."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -12,9 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from planner_process import wait_until
 
 from perseus_dist.errors import PlanningError
 from perseus_dist.planner.runtime.fetched_signal import FetchedSignal
+from perseus_dist.planner.runtime.kept_answer import KeptAnswer
 from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.policies.provider import Provider, read_provider
 from perseus_dist.policies.signal_text import Piece
@@ -205,6 +208,63 @@ def test_an_answer_counts_until_it_is_stale(server: FakeProvider) -> None:
     back = signal.look(wait_s=10)
     assert isinstance(back.content, tuple)
     assert (back.content[0].value, back.trouble) == (500, "")
+
+
+def test_a_planner_that_restarts_goes_on_with_the_last_answer_until_it_is_stale(
+    tmp_path: Path, server: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "state"
+    (signals := tmp_path / "signals").mkdir()
+    provider_file(signals, f'url = "{server.url}"\nevery_s = 100\nstale_s = 250')
+    before = SignalFiles(signals, kept)
+    before.refresh(["provider.toml"], "provider.toml")
+    answer = before.signals["provider.toml"].content
+    assert answer is not None
+    wait_until((kept / "provider.toml").exists)
+    server.status = 503
+    after = SignalFiles(signals, kept)
+    after.refresh(["provider.toml"])
+    known = after.signals["provider.toml"]
+    assert known.content == answer
+    assert re.fullmatch(
+        r"signal provider.toml: its last answer is of 20\S+: 127.0.0.1 has not answered yet", known.trouble
+    )
+    after.refresh(["provider.toml"])
+    wait_until(lambda: len(server.requests) == 2)
+    assert after.signals["provider.toml"].content == answer
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 249)
+    assert FetchedSignal(provider_of(signals), KeptAnswer(kept, "provider.toml")).look().content == answer
+    monkeypatch.setattr(time, "time", lambda: now_s + 251)
+    stale = FetchedSignal(provider_of(signals), KeptAnswer(kept, "provider.toml")).look()
+    assert stale.content is None
+    assert "is stale: 127.0.0.1 has not answered yet" in stale.trouble
+    monkeypatch.setattr(time, "time", lambda: now_s - 86_400)  # the clock was set back
+    assert FetchedSignal(provider_of(signals), KeptAnswer(kept, "provider.toml")).look().content is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b"[]\n", b"null\n1", b'{"provider": "x", "asked_unix_s": NaN}\n', b"\xff"]
+)
+def test_an_answer_that_is_damaged_or_another_providers_is_left_alone(
+    tmp_path: Path, server: FakeProvider, text: bytes
+) -> None:
+    server.status = 503
+    kept = KeptAnswer(tmp_path / "state", "provider.toml")
+    other, provider = (Provider(url=f"{server.url}{path}") for path in ("/other", ""))
+    kept.write(other, server.body, time.time())
+    assert kept.read(other) is not None
+    assert kept.read(provider) is None
+    (tmp_path / "state" / "provider.toml").write_bytes(text)
+    assert kept.read(other) is None
+    (tmp_path / "state" / "provider.toml").unlink()
+    (tmp_path / "state" / "provider.toml").mkdir()
+    kept.write(other, server.body, time.time())  # said in the log
+    assert FetchedSignal(other, kept).look(wait_s=10).content is None
+
+
+def provider_of(folder: Path) -> Provider:
+    return read_provider(folder / "provider.toml")
 
 
 def test_a_planner_never_waits_for_a_provider_but_where_it_is_told_to(tmp_path: Path, server: FakeProvider) -> None:

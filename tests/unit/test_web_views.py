@@ -11,6 +11,8 @@ from test_planner_budgets import HALL, PEAK, demand
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
+from perseus_dist.planner.access.auth import Caller
+from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.budget.history import PowerHistory
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
@@ -21,6 +23,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
+from perseus_dist.planner.runtime.nodes import ConnectedNode, ConnectedNodes
 from perseus_dist.planner.web.fragments import make_templates
 from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.budgets import budget_document, price_document
@@ -112,7 +115,7 @@ def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:
     refused.gpu, refused.control = replace(refused.gpu, clocks_mhz=(), refusal="no clockd here"), "observe"
     job.members.ranks[3].stream = None  # not attached
     job.members.ranks[2].host = ""
-    document = nodes_document([job])
+    document = nodes_document([job], [])
     first, second, unnamed = document["nodes"]
     assert (first["host"], second["host"], unnamed["host"]) == ("a", "b", "not named")
     assert first["gpus"][0]["limits"] == "power limit 250 W of 400 W; power profile max-q; slowed by heat"
@@ -124,7 +127,7 @@ def test_a_node_that_all_ranks_have_left_stands_with_their_job() -> None:
     job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
     job.members.ranks = {number: attached(number) for number in range(4)}  # the odd ones on node b
     job.members.ranks[0].stream = job.members.ranks[1].stream = job.members.ranks[3].stream = None
-    document = nodes_document([job])
+    document = nodes_document([job], [])
     assert [(node["host"], len(node["gpus"]), [*node["left"]]) for node in document["nodes"]] == [
         ("a", 1, []),
         ("b", 0, ["llama"]),
@@ -132,7 +135,40 @@ def test_a_node_that_all_ranks_have_left_stands_with_their_job() -> None:
     shown = make_templates().get_template("section_nodes.html").render(document)
     assert 'No rank is attached there now. Ranks of <a href="/jobs/llama">llama</a> were.' in shown
     job.members.begin_run()
-    assert [node["host"] for node in nodes_document([job])["nodes"]] == ["a"]
+    assert [node["host"] for node in nodes_document([job], [])["nodes"]] == ["a"]
+
+
+def test_nodes_without_ranks_are_there_while_their_relay_is() -> None:
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    job.members.ranks = {0: attached(0)}  # on node a
+    trouble = Finding(level=Level.WARN, subject="clockd", what="does not answer", remedy="restart clockd")
+    relays = [
+        ConnectedNode(host=host, findings=(trouble,), relay=Caller(token_sha256="", is_operator=False, uid=uid))
+        for host, uid in (("c", 1000), ("a", 1000), ("b", 1001))
+    ]
+    document = nodes_document([job], relays)
+    assert [(node["host"], len(node["gpus"]), node["num_findings"]) for node in document["nodes"]] == [
+        ("a", 1, 1),
+        ("b", 0, 1),
+        ("c", 0, 1),
+    ]
+    shown = make_templates().get_template("section_nodes.html").render(document)
+    assert shown.count("Its node relay is connected.") == 2
+    section = make_templates().get_template("section_node.html").render(node_document([job], relays, "c"))
+    assert "restart clockd" in section
+    assert "of the node relay" in section
+    known = ConnectedNodes()
+    for number, node in enumerate(relays):
+        assert known.put(number, node)
+    own = Caller(token_sha256="", is_operator=False, uid=1001)
+    everything = Grant(name="dashboard", role=Role.VIEW, created_s=0.0, created_by="operator")
+    some = Caller(token_sha256="1", is_operator=False, grants=(replace(everything, jobs=("llama*",)),))
+    assert [node.host for node in known.visible(own)] == ["b"]
+    assert known.visible(some) == []
+    assert len(known.visible(replace(some, grants=(everything,)))) == 3
+    assert len(known.visible(replace(own, is_operator=True))) == 3
+    known.remove(2)
+    assert known.visible(own) == []
 
 
 def test_a_price_policy_says_why_each_job_is_at_its_pace() -> None:
@@ -161,12 +197,12 @@ def test_a_nodes_findings_are_told_once_failures_first() -> None:
     job.members.ranks[2].findings = (driver,)
     job.members.ranks[1].findings = (cap,)
     job.members.ranks[4].stream, job.members.ranks[4].findings = None, (replace(cap, subject="gone"),)
-    document = node_document([job], "a")
+    document = node_document([job], [], "a")
     assert document["findings"] == [(driver, ["llama rank 0", "llama rank 2"]), (cap, ["llama rank 0"])]
     assert [gpu["rank"] for gpu in document["gpus"]] == [0, 2]
-    assert [node["num_findings"] for node in nodes_document([job])["nodes"]] == [2, 1]
-    assert node_document([job], "elsewhere")["gpus"] == []
-    section = make_templates().get_template("section_node.html").render(node_document([job], "a"))
+    assert [node["num_findings"] for node in nodes_document([job], [])["nodes"]] == [2, 1]
+    assert node_document([job], [], "elsewhere")["gpus"] == []
+    section = make_templates().get_template("section_node.html").render(node_document([job], [], "a"))
     assert section.index("look at dmesg") < section.index("leave it")
 
 

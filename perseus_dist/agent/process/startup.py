@@ -3,7 +3,6 @@
 import logging
 import math
 import os
-import socket
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from perseus_dist.agent.core.settings import SavedProfile, Settings
 from perseus_dist.agent.following.rank_program import num_stages, schedule_digest
 from perseus_dist.agent.process.devices import Devices
 from perseus_dist.boundaries.rank_spec import RankSpec
+from perseus_dist.device.node_name import node_name
 from perseus_dist.errors import PerseusError
 from perseus_dist.fingerprint import family_key, profile_key
 from perseus_dist.messages.from_agent import Sample
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_NODE_VARIABLE = "PERSEUS_NODE"  # for containers, whose own name says nothing to operators
 _MAX_SHOWN = 8  # stages, in a sentence
 
 
@@ -62,7 +61,7 @@ def settings_from_spec(spec: RankSpec) -> Settings:
         holds_without_planner=spec.planner is not None,
         drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
         version=version("perseus-dist"),
-        host=os.environ.get(_NODE_VARIABLE) or socket.gethostname(),
+        host=node_name(os.environ),
         keeps_timeline=spec.report is not None,
         follows_moments=spec.options.get("granularity") != Granularity.RANK,
     )

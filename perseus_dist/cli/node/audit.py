@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -32,7 +33,8 @@ example:
   perseus-dist audit --json
 
 The planner appends a record for each job that is started, each change of a target or a policy, each report of a
-straggler, each token that is made or revoked, and each call that was refused. Takes the operator's token, or one of
+straggler, each token that is made or revoked, and each call that was refused. Planners on one PostgreSQL database show
+the records of all. Takes the operator's token, or one of
 role admin.
 """
 _AT_ONCE = 1000
@@ -43,6 +45,7 @@ _COLUMNS: "tuple[Column, ...]" = (
     ("from", "peer", "s"),
     ("action", "action", "s"),
     ("job", "job", "s"),
+    ("replica", "replica", "s"),
 )
 
 
@@ -71,8 +74,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def run(args: argparse.Namespace) -> int:
     """Show it."""
     since_s = 0.0 if args.since is None else time.time() - args.since
+    missing: list[str] = []
     with planner_calls(args, node_planner(args)) as (planner, metadata):
-        records = list(_records(planner, metadata, since_s, args.about or ""))
+        records = list(_records(planner, metadata, since_s, args.about or "", missing))
+    for sentence in missing:
+        print(f"perseus-dist: {sentence}", file=sys.stderr)
     if args.json:
         for record in records:
             print(json.dumps(_document(record)))
@@ -89,21 +95,25 @@ def run(args: argparse.Namespace) -> int:
             }
             for r in records
         ]
-        print(format_annotated(_COLUMNS, rows, "text"), end="")
+        columns = _COLUMNS if any(record.replica for record in records) else [c for c in _COLUMNS if c[1] != "replica"]
+        print(format_annotated(columns, rows, "text"), end="")
     else:
         print("no records")
     return 0
 
 
 def _records(
-    planner: "PlannerStub", metadata: tuple[tuple[str, str], ...], since_s: float, job: str
+    planner: "PlannerStub", metadata: tuple[tuple[str, str], ...], since_s: float, job: str, missing: list[str]
 ) -> "Iterator[pb.AuditRecord]":
     from perseus_dist.rpc.v1 import planner_pb2 as pb
 
     after_id = 0
     while True:
-        request = pb.ReadAuditRequest(after_id=after_id, since_s=since_s, job=job, limit=_AT_ONCE)
-        records = planner.ReadAudit(request, timeout=TIMEOUT_S, metadata=metadata).records
+        own = bool(missing)
+        request = pb.ReadAuditRequest(after_id=after_id, since_s=since_s, job=job, limit=_AT_ONCE, own=own)
+        answer = planner.ReadAudit(request, timeout=TIMEOUT_S, metadata=metadata)
+        missing += filter(None, (answer.missing,))
+        records = answer.records
         yield from records
         if len(records) < _AT_ONCE:
             return
@@ -123,5 +133,5 @@ def _sentence(record: "pb.AuditRecord") -> str:
 
 
 def _document(record: "pb.AuditRecord") -> dict[str, Any]:
-    names = ("id", "time_s", "identity", "peer", "action", "job", "before", "after", "outcome")
+    names = ("id", "time_s", "identity", "peer", "action", "job", "before", "after", "outcome", "replica")
     return {field: getattr(record, field) for field in names}

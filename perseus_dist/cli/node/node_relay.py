@@ -5,9 +5,13 @@ import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.errors import PerseusError
+
+if TYPE_CHECKING:
+    from perseus_dist.rpc.node_wire import NodeHello
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +91,17 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print_served(command="node-relay", socket=str(args.socket), planners=planners)
 
-    config = RelayConfig(planners=planners, socket_path=args.socket, group=args.group, tls=tls)
+    config = RelayConfig(planners=planners, socket_path=args.socket, group=args.group, tls=tls, look=_look)
     asyncio.run(run_relay(config, on_serving))
     return 0
+
+
+def _look() -> "NodeHello":
+    """This node, and what is wrong with its clock control as this user sees it."""
+    from perseus_dist.device.inspection.control import inspect_control
+    from perseus_dist.device.node_name import node_name
+    from perseus_dist.messages.finding import Level
+    from perseus_dist.rpc.node_wire import NodeHello
+
+    findings = inspect_control(os.environ, ())
+    return NodeHello(node_name(os.environ), tuple(one for one in findings if one.level is not Level.OK))

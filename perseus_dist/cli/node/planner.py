@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perseus_dist.planner.access.tls import ServerTls
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.postgres.address import PostgresAddress
+    from perseus_dist.planner.store.postgres.audit_table import PostgresAuditTable
     from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
     from perseus_dist.planner.worker.shared_planning import SharedPlanning
 
@@ -199,7 +200,8 @@ def run(args: argparse.Namespace) -> int:
                 store = args.store or (None if config.database is None else str(config.database))
                 print_served(command="planner", **served, store=store)
 
-        asyncio.run(serve(config, facts, leases, planning, on_serving))
+        audit = None if facts is None else _audit_table(args, facts)
+        asyncio.run(serve(config, facts, leases, planning, on_serving, audit))
     return 0
 
 
@@ -342,6 +344,12 @@ def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "PostgresFa
     from perseus_dist.planner.store.postgres.opening import open_postgres
 
     return open_postgres(store_address(args), config.database.parent, args.advertise or "")
+
+
+def _audit_table(args: argparse.Namespace, facts: "PostgresFacts") -> "PostgresAuditTable":
+    from perseus_dist.planner.store.postgres.audit_table import PostgresAuditTable
+
+    return PostgresAuditTable(store_address(args), facts.state_id, args.advertise or "")
 
 
 def _shared_planning(args: argparse.Namespace) -> "Callable[[], SharedPlanning]":

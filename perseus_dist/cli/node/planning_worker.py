@@ -8,6 +8,7 @@ from perseus_dist.cli.node.log_format import add_json_option, add_log_option, be
 from perseus_dist.cli.node.planner import add_store_options, check_store, store_address
 from perseus_dist.cli.number_options import whole
 from perseus_dist.cli.output_option import Output
+from perseus_dist.planning.output_file import check_writable
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         OutputError: The file for probes cannot be written.
     """
     check_store(args)
+    if args.alive_file is not None:
+        check_writable(args.alive_file)
     from perseus_dist.cli.settings.defaults import log_sources
     from perseus_dist.planner.worker.queue_process import serve_queue
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ example:
 
 The planner may run meanwhile: it is neither asked nor held up. The file holds jobs, profiles and plans, and FILE.access
 beside it named tokens' hashes, roles and the audit record; operator-token and certificates are in neither. They replace
-an earlier backup, and no other file. Of a planner that keeps its jobs in PostgreSQL there is FILE.access alone.
+an earlier backup, and no other file. 'doctor' and the planner's metrics tell the age of the newest one. Of a planner
+that keeps its jobs in PostgreSQL there is FILE.access alone.
 """
 _RESTORE_EPILOG = """\
 example:
@@ -91,6 +93,7 @@ def run_backup(args: argparse.Namespace) -> int:
     ):
         put_jobs()
         put_rights()
+    _note(args)
     _tell(contents, args, f"{args.file}: backup of {{}}{_beside(rights)}", rights=str(rights.path) if rights else None)
     return 0
 
@@ -175,8 +178,20 @@ def _back_up_rights_alone(args: argparse.Namespace) -> int:
         )
     with prepared_rights_backup(_state_dir(args) / RIGHTS, args.file) as (rights, put):
         put()
+    _note(args)
     _tell_rights(rights, args, f"{args.file}: backup of no jobs, which are not in {_state_dir(args)}{{}}")
     return 0
+
+
+def _note(args: argparse.Namespace) -> None:
+    """Let planner and ``doctor`` know of the backup, which stands without that."""
+    from perseus_dist.errors import OutputError
+    from perseus_dist.planner.store.last_backup import note_backup
+
+    try:
+        note_backup(_state_dir(args), args.file)
+    except OutputError as error:
+        print(f"perseus-dist: {error}; metrics and 'doctor' do not know of this backup", file=sys.stderr)
 
 
 def _beside(rights: "Rights | None") -> str:

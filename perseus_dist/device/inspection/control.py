@@ -22,11 +22,10 @@ def inspect_control(environ: Mapping[str, str], uuids: Sequence[str]) -> Iterato
     """
     answers = False
     for name, path in (("clockd", clockd_socket(environ)), ("zeusd", zeusd_socket(environ))):
-        if not Path(path).exists():
-            yield Finding(level=Level.OK, subject=name, what=f"not running (no {path})")
-            continue
         try:
             SocketConnector(path).connect().close()
+        except FileNotFoundError:
+            yield Finding(level=Level.OK, subject=name, what=f"not running (no {path})")
         except PermissionError:
             remedy = f"become a member of the group of {path}, or start {name} with a group that you are in"
             yield Finding(level=Level.WARN, subject=name, what=f"{path} may not be used by you", remedy=remedy)

@@ -26,6 +26,7 @@ class AuditRecord:
         job: Its name, or patterns with blanks between of those that a policy covers; empty where it concerns none.
         before, after: What was changed, from and to; empty where there is no such thing.
         outcome: ``done``, or why it was refused.
+        replica: Address of the planner that has recorded it; empty for the only one, and in a planner's own record.
     """
 
     record_id: int
@@ -37,6 +38,7 @@ class AuditRecord:
     before: str
     after: str
     outcome: str
+    replica: str = ""
 
 
 class Audit:
@@ -52,7 +54,7 @@ class Audit:
         self._database = database
         self._clock = clock
         self._allowance = RefusalAllowance(clock)
-        database.create_function("concerns", 2, _concerns, deterministic=True)
+        database.create_function("concerns", 2, concerns, deterministic=True)
 
     def done(self, identity: str, peer: str, action: str, *, job: str = "", before: str = "", after: str = "") -> None:
         """Record a change.
@@ -88,8 +90,7 @@ class Audit:
             "ORDER BY id LIMIT ?",
             (after_id, since_s, job, job, job, limit),
         )
-        names = AuditRecord.__slots__
-        return [AuditRecord(**dict(zip(names, row, strict=True))) for row in rows]
+        return [AuditRecord(**dict(zip(AuditRecord.__slots__, row, strict=False))) for row in rows]
 
     def _append(self, texts: tuple[str, ...]) -> None:
         self._database.execute(
@@ -109,5 +110,6 @@ def patterns_text(*groups: Sequence[str]) -> str:
     return text if all(groups) and len(text) <= MAX_TEXT else "*"
 
 
-def _concerns(patterns: str, job: str) -> bool:
+def concerns(patterns: str, job: str) -> bool:
+    """Whether one of the patterns, with blanks between, is of a job."""
     return any(fnmatchcase(job, pattern) for pattern in patterns.split())

@@ -97,6 +97,11 @@ class Caller:
         """Whether it may change anything at all."""
         return self.is_operator or any(grant.role >= Role.OPERATE for grant in self.grants)
 
+    @property
+    def sees_all_jobs(self) -> bool:
+        """Whether every job is shown to it, those that are to come included."""
+        return self.is_operator or any(not grant.jobs for grant in self.grants)
+
     def may_start(self, job_id: str) -> bool:
         """Whether it may register a job that is not there yet: without grants it may, else these decide."""
         return not self.grants or any(grant.role >= Role.OPERATE and grant.covers(job_id) for grant in self.grants)

@@ -1,6 +1,5 @@
 """Backups of named tokens, roles and the audit record, beside that of a planner's jobs."""
 
-import os
 import sqlite3
 import stat
 import tempfile
@@ -15,7 +14,14 @@ from perseus_dist.planner.access.access_database import (
 )
 from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.access.rights_rows import read_grants, salvage_rights, write_grant
-from perseus_dist.planner.sqlite_files.replaced_file import fold_journal, is_there, remove, replacing, sync_folder
+from perseus_dist.planner.sqlite_files.replaced_file import (
+    fold_journal,
+    is_there,
+    remove,
+    replacing,
+    sync_folder,
+    unfinished,
+)
 
 _SUFFIX = ".access"
 _MAGIC = b"SQLite format 3\0"
@@ -92,15 +98,15 @@ def prepared_rights_backup(database: Path, backup: Path) -> Iterator[tuple[Right
         RightsDatabaseError: They are damaged, or the copy cannot be written.
     """
     copy = rights_beside(backup)
-    unfinished = copy.with_name(f".{copy.name}.{os.getpid()}.tmp")
-    rights = _copy(database, unfinished, copy) if is_there(database) else None
+    fresh = unfinished(copy)
+    rights = _copy(database, fresh, copy) if is_there(database) else None
 
     def put() -> None:
         try:
             if rights is None:
                 copy.unlink(missing_ok=True)
             else:
-                unfinished.replace(copy)
+                fresh.replace(copy)
             sync_folder(copy.parent)
         except OSError as error:
             raise RightsDatabaseError(f"{copy}: cannot be replaced ({error.strerror})") from error
@@ -108,7 +114,7 @@ def prepared_rights_backup(database: Path, backup: Path) -> Iterator[tuple[Right
     try:
         yield rights, put
     finally:
-        remove(unfinished)
+        remove(fresh)
 
 
 @contextmanager
@@ -127,7 +133,7 @@ def prepared_rights_restore(backup: Path, database: Path) -> Iterator[tuple[Righ
     if not is_there(copy):
         yield None, lambda: None
         return
-    fresh = database.with_name(f".{database.name}.{os.getpid()}.tmp")
+    fresh = unfinished(database)
     try:
         rights = _copy(copy, fresh)
         if not fold_journal(database):

@@ -80,6 +80,11 @@ LOST_JOBS = Family(
 TICK_FAILURES = Family("perseus_tick_failures", Kind.COUNTER, "Ticks of jobs that failed, by a defect.")
 OPEN_STREAMS = Family("perseus_open_streams", Kind.GAUGE, "Agents' streams now.")
 STORE_IN_TROUBLE = Family("perseus_store_in_trouble", Kind.GAUGE, "1 while the disk takes no commits.")
+LAST_BACKUP = Family(
+    "perseus_last_backup_timestamp_seconds",
+    Kind.GAUGE,
+    "Unix time of the newest 'perseus-dist state backup' of its state folder; 0 without one.",
+)
 LOOP_LAG = Family("perseus_loop_lag_seconds", Kind.GAUGE, "How late the event loop was, at its latest tick.")
 JOBS = Family("perseus_jobs", Kind.GAUGE, "Jobs that the planner holds, by phase of their life.", ("phase",))
 JOBS_LEFT_OUT = Family(

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from importlib.metadata import version
+from pathlib import Path
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -23,6 +24,7 @@ from perseus_dist.planner.metrics import catalogue
 from perseus_dist.planner.metrics.job_series import add_job
 from perseus_dist.planner.metrics.page import Page, SeriesNames
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.store.last_backup import last_backup
 from perseus_dist.planner.worker.shared_planning import SharedPlanning
 
 MAX_JOBS = 1_000
@@ -48,10 +50,13 @@ class Trouble(Protocol):
 class PlannerMetrics:
     """Metrics of the planner and of its process. Made on the loop that jobs run on, read by the endpoint's threads."""
 
-    def __init__(self, jobs: Jobs, store: Trouble, shared: SharedPlanning | None = None) -> None:
+    def __init__(
+        self, jobs: Jobs, store: Trouble, shared: SharedPlanning | None = None, state_dir: Path | None = None
+    ) -> None:
         self._jobs = jobs
         self._shared = shared
         self._store = store
+        self._state_dir = state_dir
         self._loop = asyncio.get_running_loop()
         self._one_at_a_time = threading.Lock()
         self._names: SeriesNames = {}
@@ -71,6 +76,9 @@ class PlannerMetrics:
         """
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         page = self._collect()
+        if self._state_dir is not None:
+            backup = last_backup(self._state_dir)
+            page.add(catalogue.LAST_BACKUP, 0.0 if backup is None else backup.time_s)
         return b"".join((*page.text(encode), encode(self._process))), content_type
 
     def _collect(self) -> Page:

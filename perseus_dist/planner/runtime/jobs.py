@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from pathlib import Path
 
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
@@ -30,6 +29,7 @@ from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.job_actor import JobActor, Worker
+from perseus_dist.planner.runtime.nodes import ConnectedNodes
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.runtime.prices import Prices
@@ -51,6 +51,7 @@ class Jobs:
     Attributes:
         counters: The planner's.
         budgets: Power budgets of groups of jobs, and price policies.
+        nodes: Whose relays are connected.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
         ownership: Of one of several replicas: which jobs are here. None for a planner that serves all jobs.
@@ -59,7 +60,7 @@ class Jobs:
     ownership: Ownership | None = None
 
     def __init__(
-        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: Path | None = None
+        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: SignalFiles | None = None
     ) -> None:
         """Take up what the store holds: ranks are detached until they come back."""
         self.counters = counters
@@ -67,7 +68,8 @@ class Jobs:
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
-        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, SignalFiles(signals)))
+        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, signals or SignalFiles(None)))
+        self.nodes = ConnectedNodes()
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
         self.num_ticks = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.budget.price_follower import Signal
 from perseus_dist.planner.runtime.fetched_signal import FetchedSignal
+from perseus_dist.planner.runtime.kept_answer import KeptAnswer
 from perseus_dist.policies.provider import is_provider, read_provider
 from perseus_dist.policies.signals import read_signal
 
@@ -35,13 +36,15 @@ class SignalFiles:
         signals: By name, as they were last read.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, kept: Path | None = None) -> None:
         """Begin without any.
 
         Args:
             folder: That holds the files; None where the planner was given none.
+            kept: Folder where providers' last answers are kept for the planner's next start; None keeps none.
         """
         self._folder = folder
+        self._kept = kept
         self._read: dict[str, tuple[int, int, int]] = {}
         self._fetched: dict[str, FetchedSignal] = {}
         self._version = 0
@@ -87,7 +90,8 @@ class SignalFiles:
         self._fetched.pop(name, None)
         try:
             if is_provider(path):
-                self._fetched[name] = FetchedSignal(read_provider(path))
+                kept = None if self._kept is None else KeptAnswer(self._kept, name)
+                self._fetched[name] = FetchedSignal(read_provider(path), kept)
                 self._read[name] = read
                 return self._looked_at(name)
             signal = Signal(content=read_signal(path), version=self._version)

@@ -1,14 +1,16 @@
 """Administrators' calls: named tokens, and the audit record."""
 
 import re
+from typing import TypedDict
 
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Grant, Role
-from perseus_dist.planner.access.refusal import not_allowed
+from perseus_dist.planner.access.refusal import not_allowed, not_now
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
+from perseus_dist.planner.store.audit_table import AuditTableError
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_count, check_job_id
@@ -22,6 +24,15 @@ _MAX_TIME_S = 1e12
 _ROLES = {role.word: role for role in Role}
 _PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 _RESERVED = ("operator", "unknown")
+
+
+class _Wanted(TypedDict):
+    """Arguments of ``Audit.read``."""
+
+    after_id: int
+    since_s: float
+    job: str
+    limit: int
 
 
 class AccessService:
@@ -76,7 +87,7 @@ class AccessService:
         return _grant_to_wire(self._access.revoke(caller, request.name)).SerializeToString()
 
     async def read_audit(self, data: bytes, context: Context) -> bytes:
-        """Records in their order, at most a thousand at once."""
+        """Records in their order, at most a thousand at once; where planners share a database, those of all."""
         self._called("ReadAudit", context)
         request, check = parse(pb.ReadAuditRequest, data), Checker()
         after_id = check_count(check, "after_id", request.after_id)
@@ -85,8 +96,19 @@ class AccessService:
             check_job_id(check, "job", request.job)
         limit = check.integer("limit", request.limit, 1, MAX_RECORDS_AT_ONCE)
         check.finish()
-        records = self._access.audit.read(after_id=after_id, since_s=since_s, job=request.job, limit=limit)
-        return pb.ReadAuditResponse(records=map(_record_to_wire, records)).SerializeToString()
+        wanted: _Wanted = {"after_id": after_id, "since_s": since_s, "job": request.job, "limit": limit}
+        missing = ""
+        if request.own or (shared := self._guard.shared_audit) is None:
+            records = self._access.audit.read(**wanted)
+        else:
+            try:
+                records = await shared.read(**wanted)
+            except AuditTableError as error:
+                if after_id:  # an id of the database's
+                    raise not_now(f"records of all planners on the database cannot be read on: {error}") from None
+                records = self._access.audit.read(**wanted)
+                missing = f"only what this planner has recorded, not what others on its database have: {error}"
+        return pb.ReadAuditResponse(records=map(_record_to_wire, records), missing=missing).SerializeToString()
 
     def _called(self, method: str, context: Context) -> Caller:
         self._counters.calls[method] += 1
@@ -121,4 +143,5 @@ def _record_to_wire(record: AuditRecord) -> pb.AuditRecord:
         before=record.before,
         after=record.after,
         outcome=record.outcome,
+        replica=record.replica,
     )

@@ -20,16 +20,17 @@ import grpc
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.refusal import RefusalError, invalid
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.nodes import ConnectedNode
 from perseus_dist.planner.runtime.outbox import MAX_LARGE_WRITES
 from perseus_dist.planner.service.agent_session import ATTACH_TIMEOUT_S, AgentSession, no_attach
 from perseus_dist.planner.service.node_outbox import ChannelOutbox, NodeOutbox
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
 from perseus_dist.rpc.limits import MAX_CHANNELS
-from perseus_dist.rpc.node_wire import Closed, Opened, decode_node_message
+from perseus_dist.rpc.node_wire import Closed, NodeHello, Opened, decode_node_message
 from perseus_dist.rpc.violations import FieldViolation, InvalidMessageError
 
 IDLE_S = 60.0
-"""A relay without agents has no stream; one that keeps it open for nothing is cut off."""
+"""One that keeps a stream open without agents, and without saying which node it is on, is cut off."""
 
 _Arguments = TypeVarTuple("_Arguments")
 
@@ -83,12 +84,13 @@ class _Node:
         self._outbox = NodeOutbox(context.write, self._fail, large_writes)
         self._channels: dict[int, _Channel] = {}
         self._highest = 0
+        self._is_known = False
         self.failure = ""
 
     async def read(self, context: Context) -> None:
-        """Until the relay ends the stream, or has no agents for a while."""
+        """Until the relay ends the stream, or has no agents for a while and names no node."""
         while True:
-            if self._channels:  # a timer for each message would cost as much as a rank's telemetry
+            if self._channels or self._is_known:  # a timer for each message would cost as much as a rank's telemetry
                 data = await context.read()
             else:
                 try:
@@ -104,16 +106,20 @@ class _Node:
     def close(self) -> None:
         """The stream is over, and all channels with it."""
         self._outbox.close()
+        self._jobs.nodes.remove(id(self))
         for channel in list(self._channels.values()):
             channel.close()
 
-    def _take(self, number: int, frame: Opened | bytes | Closed) -> None:
+    def _take(self, number: int, frame: Opened | bytes | Closed | NodeHello) -> None:
         match frame:
             case bytes():
                 if (channel := self._channels.get(number)) is not None:  # else it has been ended meanwhile
                     channel.receive(frame)
             case Opened(token):
                 self._open(number, token)
+            case NodeHello(host, findings):
+                node = ConnectedNode(host=host, findings=findings, relay=self._relay)
+                self._is_known = self._jobs.nodes.put(id(self), node)
             case Closed():
                 if (channel := self._channels.get(number)) is not None:
                     channel.close()

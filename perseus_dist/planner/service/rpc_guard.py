@@ -15,6 +15,7 @@ from perseus_dist.planner.access.auth import Caller, hash_token
 from perseus_dist.planner.access.peer import peer_uid
 from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.counters import Counters
+from perseus_dist.planner.runtime.shared_audit import SharedAudit
 from perseus_dist.rpc.violations import InvalidMessageError
 
 Context = grpc.aio.ServicerContext[Any, bytes]
@@ -41,6 +42,9 @@ class RpcGuard:
 
     address: Address | None = None
     """Where the planner listens, as soon as it does."""
+
+    shared_audit: SharedAudit | None = None
+    """Records of all planners on the database; None for a planner without one."""
 
     def __init__(self, *, access: Access, needs_token: bool, counters: Counters) -> None:
         """Begin.

@@ -31,12 +31,16 @@ from perseus_dist.planner.runtime.garbage import keep_collections_short
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.shared_audit import SharedAudit
+from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
+from perseus_dist.planner.store.audit_table import AuditTable
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import FactDatabase
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.lease_table import LeaseTable
+from perseus_dist.planner.store.state_dir import SIGNAL_ANSWERS
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.planner.worker.shared_planning import SharedPlanning
@@ -123,6 +127,7 @@ async def serve(
     leases: LeaseTable | None = None,
     planning: Callable[[], SharedPlanning] | None = None,
     on_serving: Callable[[dict[str, str]], None] = lambda _: None,
+    audit: AuditTable | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
 
@@ -134,6 +139,7 @@ async def serve(
             event loop; None for a planner that plans alone.
         on_serving: Called once the planner serves all that it was asked for, with ``address``, ``metrics_address`` and
             ``web_url``; what is not served is empty.
+        audit: Of the database that other planners use too; None where there is none.
 
     Raises:
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
@@ -149,13 +155,18 @@ async def serve(
         cleanup.callback(store.close)
         worker = PlanningWorkers() if planning is None else planning()
         cleanup.push_async_callback(worker.close)
-        jobs = Jobs(store, worker, config.policy, Counters(), config.signals)
+        state_dir = _state_dir(config)
+        signals = SignalFiles(config.signals, None if state_dir is None else state_dir / SIGNAL_ANSWERS)
+        jobs = Jobs(store, worker, config.policy, Counters(), signals)
         cleanup.callback(jobs.close)
         if leases is not None:
             await _share_jobs(jobs, store, leases)
         access = Access(config.operator_token, config.rights)
         cleanup.callback(access.close)
         guard = RpcGuard(access=access, needs_token=config.needs_token, counters=jobs.counters)
+        if audit is not None:
+            guard.shared_audit = SharedAudit(access.audit, audit)
+            cleanup.push_async_callback(guard.shared_audit.leave)
         server = make_server(jobs, guard)
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
@@ -164,7 +175,7 @@ async def serve(
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
         shared_planning = worker if isinstance(worker, SharedPlanning) else None
-        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning), cleanup)
+        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning, state_dir), cleanup)
         page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
@@ -180,6 +191,7 @@ async def serve(
         _tell_address(config, served, metrics, shared)
         ticking = asyncio.create_task(jobs.tick())
         collecting = asyncio.create_task(keep_collections_short())
+        sending = None if guard.shared_audit is None else asyncio.create_task(guard.shared_audit.keep())
         keeping = None if jobs.ownership is None else asyncio.create_task(jobs.ownership.keep())
         is_service = not config.embedded  # else systemd would take an embedded planner's end for its job's
         watchdog = None
@@ -194,6 +206,8 @@ async def serve(
         await healthy.enter_graceful_shutdown()
         ticking.cancel()
         collecting.cancel()
+        if sending is not None:
+            sending.cancel()
         if keeping is not None and jobs.ownership is not None:
             keeping.cancel()
             jobs.store_savings()
@@ -209,6 +223,12 @@ async def serve(
         raise StoreError(store.lost.result())
     if is_orphan:
         _remove_traces(config)
+
+
+def _state_dir(config: ServerConfig) -> Path | None:
+    """The folder that ``state backup`` copies; None for a planner without one."""
+    kept = None if config.embedded else config.rights or config.database
+    return None if kept is None else kept.parent
 
 
 def make_server(jobs: Jobs, guard: RpcGuard) -> grpc.aio.Server:

@@ -1,5 +1,6 @@
 """A database's file that another one replaces, while the one of before is kept."""
 
+import glob
 import os
 import shutil
 import sqlite3
@@ -74,6 +75,15 @@ def remove(path: Path) -> None:
     for suffix in _COMPANIONS:
         with suppress(OSError):
             beside(path, suffix).unlink(missing_ok=True)
+
+
+def unfinished(path: Path) -> Path:
+    """The name of a file while it is written, in the same folder; those that killed processes have left are removed."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        number = left.name.split(".")[-2]
+        if number.isdecimal() and not Path("/proc", number).exists():
+            remove(left)
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def is_there(path: Path) -> bool:

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job.facts import Fact
-from perseus_dist.planner.sqlite_files.replaced_file import beside, fold_journal, remove, replacing, sync_folder
+from perseus_dist.planner.sqlite_files.replaced_file import (
+    beside,
+    fold_journal,
+    remove,
+    replacing,
+    sync_folder,
+    unfinished,
+)
 from perseus_dist.planner.store.database import DamagedError, check_version, read_facts
 from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA, find_version
 from perseus_dist.planner.store.state_dir import DATABASE, STATE_ID, make_state_dir
@@ -77,18 +84,18 @@ def prepared_backup(state_dir: Path, target: Path) -> Iterator[tuple[Contents, C
     source = state_dir / DATABASE
     _check_target(source, target)
     target = Path(os.path.realpath(target))
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    fresh = unfinished(target)
 
     def put() -> None:
-        unfinished.replace(target)
+        fresh.replace(target)
         sync_folder(target.parent)
 
     try:
-        yield _copy_whole(source, unfinished), put
+        yield _copy_whole(source, fresh), put
     except OSError as error:
         raise BackupError(f"{error.filename or target}: {error.strerror}; no backup was written") from error
     finally:
-        remove(unfinished)
+        remove(fresh)
 
 
 def inspect(path: Path) -> Contents:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 POSTGRES_SCHEMA = "perseus_dist"
@@ -71,7 +71,31 @@ CREATE TABLE {prefix}planning_requests (
     PRIMARY KEY (program, digest)
 )
 """
-"""Leases, epochs and requests are PostgreSQL's alone: a SQLite database belongs to the process that locks it."""
+_AUDIT = (
+    """
+CREATE TABLE {prefix}audit (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- in the order of commits: one writer at a time
+    state_id {text} NOT NULL,  -- of the planner's state folder
+    id BIGINT NOT NULL,  -- in that planner's own record
+    replica {text} NOT NULL,  -- the planner's address; empty for the only one
+    time_s DOUBLE PRECISION NOT NULL,
+    identity {text} NOT NULL,
+    peer {text} NOT NULL,
+    action {text} NOT NULL,
+    job {text} NOT NULL,
+    before {text} NOT NULL,
+    after {text} NOT NULL,
+    outcome {text} NOT NULL,
+    UNIQUE (state_id, id, time_s)  -- a restored folder uses ids again
+)
+""",
+    "CREATE FUNCTION {prefix}refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'the audit record is append-only'; END $$",
+    "CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {prefix}audit "
+    "FOR EACH STATEMENT EXECUTE PROCEDURE {prefix}refuse_change()",
+)
+"""Leases, epochs, requests and all planners' audit records are PostgreSQL's alone: a SQLite database belongs to the
+process that locks it."""
 _FIRST_IN_TABLE = 3
 _FIRST_IN_POSTGRES = 4
 _COLUMNS = ("id", "job", "key", "kind", "body", "blob")
@@ -88,6 +112,7 @@ STEPS: dict[int, Step] = {
     5: Step(),  # version 6 has price policies among the facts of no job
     6: Step(),  # version 7 has plans made ahead
     7: Step(postgres=(_PLANNING_REQUESTS.format(**_POSTGRES),)),  # which any planner's workers may answer
+    8: Step(postgres=tuple(statement.format(**_POSTGRES) for statement in _AUDIT)),  # of all planners on it
 }
 """By version, what makes the next one of it."""
 
@@ -135,7 +160,7 @@ def holds_facts(database: sqlite3.Connection) -> bool:
 
 def postgres_schema() -> Iterator[str]:
     """Statements that give an empty PostgreSQL schema the present tables."""
-    for statement in (_FACTS, _VERSIONS, *_LEASES, _PLANNING_REQUESTS):
+    for statement in (_FACTS, _VERSIONS, *_LEASES, _PLANNING_REQUESTS, *_AUDIT):
         yield statement.format(**_POSTGRES)
 
 

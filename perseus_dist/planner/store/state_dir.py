@@ -11,6 +11,7 @@ DATABASE = "planner.sqlite"
 RIGHTS = "access.sqlite"
 OPERATOR_TOKEN = "operator-token"
 STATE_ID = "store-id"
+SIGNAL_ANSWERS = "signal-answers"
 
 
 def make_state_dir(path: Path) -> None:

@@ -285,10 +285,12 @@ class Page:
         return self._streams.section(visitor.caller.owner, name, render_now)
 
     def _nodes_section(self, visitor: Visitor) -> str:
-        return self._fragments.nodes(actor.job for actor in self._visible(visitor))
+        jobs = (actor.job for actor in self._visible(visitor))
+        return self._fragments.nodes(jobs, self._jobs.nodes.visible(visitor.caller))
 
     def _node_section(self, visitor: Visitor, host: str) -> str:
-        return self._fragments.node((actor.job for actor in self._visible(visitor)), host)
+        jobs = (actor.job for actor in self._visible(visitor))
+        return self._fragments.node(jobs, self._jobs.nodes.visible(visitor.caller), host)
 
     def _budgets_section(self, visitor: Visitor) -> str:
         jobs = {actor.job.job_id: actor.job for actor in self._visible(visitor)}

@@ -14,6 +14,7 @@ from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.job_actor import JobActor
+from perseus_dist.planner.runtime.nodes import ConnectedNode
 from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.budgets import budgets_document
 from perseus_dist.planner.web.views.diary import Diary
@@ -96,13 +97,13 @@ class Fragments:
             made.row = self._row.render(fleet_row(job, job_status(job)))
         return made.row_changes, made.row
 
-    def node(self, jobs: Iterable[Job], host: str) -> str:
-        """A node's section, as far as these jobs are on it."""
-        return self._node.render(node_document(jobs, host))
+    def node(self, jobs: Iterable[Job], connected: Iterable[ConnectedNode], host: str) -> str:
+        """A node's section, as far as these jobs are on it, and its relay is connected."""
+        return self._node.render(node_document(jobs, connected, host))
 
-    def nodes(self, jobs: Iterable[Job]) -> str:
-        """All nodes, as far as these jobs are on them."""
-        return self._nodes.render(nodes_document(jobs))
+    def nodes(self, jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> str:
+        """All nodes, as far as these jobs are on them, or their relays are connected."""
+        return self._nodes.render(nodes_document(jobs, connected))
 
     def budgets(self, budgets: Budgets, caller: Caller, jobs: Mapping[str, Job]) -> str:
         """Power budgets and price policies, as far as the caller may see them.

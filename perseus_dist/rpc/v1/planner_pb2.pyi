@@ -469,10 +469,20 @@ class Refused(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., retry: bool = ...) -> None: ...
 
 class NodeMessage(_message.Message):
-    __slots__ = ("frames",)
+    __slots__ = ("frames", "node")
     FRAMES_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     frames: _containers.RepeatedCompositeFieldContainer[NodeFrame]
-    def __init__(self, frames: _Optional[_Iterable[_Union[NodeFrame, _Mapping]]] = ...) -> None: ...
+    node: NodeHello
+    def __init__(self, frames: _Optional[_Iterable[_Union[NodeFrame, _Mapping]]] = ..., node: _Optional[_Union[NodeHello, _Mapping]] = ...) -> None: ...
+
+class NodeHello(_message.Message):
+    __slots__ = ("host", "findings")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    def __init__(self, host: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ...) -> None: ...
 
 class NodeFrame(_message.Message):
     __slots__ = ("channel", "open", "message", "close")
@@ -875,7 +885,7 @@ class RevokeTokenRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class AuditRecord(_message.Message):
-    __slots__ = ("id", "time_s", "identity", "peer", "action", "job", "before", "after", "outcome")
+    __slots__ = ("id", "time_s", "identity", "peer", "action", "job", "before", "after", "outcome", "replica")
     ID_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
@@ -885,6 +895,7 @@ class AuditRecord(_message.Message):
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     id: int
     time_s: float
     identity: str
@@ -894,25 +905,30 @@ class AuditRecord(_message.Message):
     before: str
     after: str
     outcome: str
-    def __init__(self, id: _Optional[int] = ..., time_s: _Optional[float] = ..., identity: _Optional[str] = ..., peer: _Optional[str] = ..., action: _Optional[str] = ..., job: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ..., outcome: _Optional[str] = ...) -> None: ...
+    replica: str
+    def __init__(self, id: _Optional[int] = ..., time_s: _Optional[float] = ..., identity: _Optional[str] = ..., peer: _Optional[str] = ..., action: _Optional[str] = ..., job: _Optional[str] = ..., before: _Optional[str] = ..., after: _Optional[str] = ..., outcome: _Optional[str] = ..., replica: _Optional[str] = ...) -> None: ...
 
 class ReadAuditRequest(_message.Message):
-    __slots__ = ("after_id", "since_s", "job", "limit")
+    __slots__ = ("after_id", "since_s", "job", "limit", "own")
     AFTER_ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_S_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    OWN_FIELD_NUMBER: _ClassVar[int]
     after_id: int
     since_s: float
     job: str
     limit: int
-    def __init__(self, after_id: _Optional[int] = ..., since_s: _Optional[float] = ..., job: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    own: bool
+    def __init__(self, after_id: _Optional[int] = ..., since_s: _Optional[float] = ..., job: _Optional[str] = ..., limit: _Optional[int] = ..., own: bool = ...) -> None: ...
 
 class ReadAuditResponse(_message.Message):
-    __slots__ = ("records",)
+    __slots__ = ("records", "missing")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[AuditRecord]
-    def __init__(self, records: _Optional[_Iterable[_Union[AuditRecord, _Mapping]]] = ...) -> None: ...
+    missing: str
+    def __init__(self, records: _Optional[_Iterable[_Union[AuditRecord, _Mapping]]] = ..., missing: _Optional[str] = ...) -> None: ...
 
 class PatternValue(_message.Message):
     __slots__ = ("pattern", "value")

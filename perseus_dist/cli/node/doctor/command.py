@@ -7,6 +7,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 
 from perseus_dist.cli.jobs.planner_client import add_planner_arguments
+from perseus_dist.cli.node.doctor.backup import inspect_backup
 from perseus_dist.cli.node.doctor.certificates import inspect_certificates
 from perseus_dist.cli.node.doctor.credentials import inspect_credentials
 from perseus_dist.cli.node.doctor.jobs import inspect_embedded
@@ -28,11 +29,11 @@ example:
   perseus-dist doctor --planner planner.example:50151 --json
   perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
-Looks at packages, settings files and variables, certificates, a planner's database of tokens on this node, driver,
-GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps, Slurm's settings, the node
-relay, and the planner with its tokens and the troubles of its jobs; without --planner, at those of jobs on this node
-that embed theirs. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1 if something keeps
-perseus-dist from working.
+Looks at packages, settings files and variables, certificates, the database of tokens and the newest backup of a planner
+on this node, driver, GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps, Slurm's
+settings, the node relay, and the planner with its tokens and the troubles of its jobs; without --planner, at those of
+jobs on this node that embed theirs. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1
+if something keeps perseus-dist from working.
 """
 
 _READABLE_BY_ALL = 0o644  # node_exporter is another user
@@ -76,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         return _write_metrics(args)
     of_settings, settings = inspect_settings(os.environ)
     findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_rights(settings)]
+    findings += inspect_backup(settings)
     findings += inspect_device(os.environ)
     findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ), *inspect_credentials(args)]
     if args.planner is None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from perseus_dist.cli.node.doctor.backup import planner_state_dir
 from perseus_dist.cli.settings.effective import Setting
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planner.access.access_database import RightsDatabaseError, check_access_database
 from perseus_dist.planner.store.state_dir import RIGHTS
-from perseus_dist.rpc.state_folder import default_state_dir
 
 _MAX_BYTES = 256 << 20  # larger ones are for 'state check'
 _ATTEMPTS = 3
@@ -23,8 +23,7 @@ def inspect_rights(settings: Sequence[Setting]) -> Iterator[Finding]:
 
     A copy is checked: SQLite would make files beside a database that it opens, which the planner could not use.
     """
-    set_dir = next((one.value for one in settings if (one.section, one.key) == ("planner", "state-dir")), None)
-    path = (set_dir or default_state_dir()) / RIGHTS
+    path = planner_state_dir(settings) / RIGHTS
     try:
         is_checked = path.stat().st_size <= _MAX_BYTES and os.access(path, os.R_OK)
         trouble = _trouble(path) if is_checked else None

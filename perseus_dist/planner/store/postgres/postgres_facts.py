@@ -90,6 +90,7 @@ class PostgresFacts:
 
     Attributes:
         leases: Of a replica, which has the facts of its jobs from there; None for a planner that serves all jobs.
+        state_id: Of the planner's state folder.
     """
 
     period_s: float | None = RENEWAL_PERIOD_S
@@ -124,6 +125,7 @@ class PostgresFacts:
         self._unreachable, self._retry_s = "", 0.0
         try:
             self._wait_for(lambda opened: prepare(opened, self._connection.place), waits=waits)
+            self.state_id = state_id
             self._number = self._register(state_id, advertise, waits=waits)
             if advertise:
                 self.period_s, self._loaded = None, {}

@@ -7,6 +7,7 @@ from typing import Any
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.planner.runtime.nodes import ConnectedNode
 from perseus_dist.straggler.evidence.gpu_evidence import (
     REASON_HW_SLOWDOWN,
     REASON_HW_THERMAL,
@@ -18,6 +19,7 @@ from perseus_dist.straggler.evidence.gpu_evidence import (
 MAX_GPUS = 1024
 MAX_FINDINGS = 256
 MAX_LEFT = 8
+MAX_IDLE = 1024
 UNKNOWN_HOST = "not named"
 _REASONS = (
     (REASON_HW_THERMAL | REASON_SW_THERMAL, "slowed by heat"),
@@ -27,16 +29,21 @@ _REASONS = (
 )
 
 
-def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
+def nodes_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode]) -> dict[str, Any]:
     """Nodes by name, the GPUs of each by job and rank, for the template; at most ``MAX_GPUS`` of them.
 
-    Nodes that all ranks have left stand with the jobs whose ranks were there. The planner knows of no other node: a
-    node without ranks has no connection to it.
+    Nodes that all ranks have left stand with the jobs whose ranks were there, and those that have had none are there
+    while their relays are connected, ``MAX_IDLE`` of them at most. The planner knows of no other node: clockd talks to
+    its node alone.
     """
     gpus: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     found: defaultdict[str, set[Finding]] = defaultdict(set)
     left: defaultdict[str, set[str]] = defaultdict(set)
+    relays: set[str] = set()
     shown = left_out = 0
+    for node in connected:
+        relays.add(node.host)
+        found[node.host].update(node.findings)
     for job in jobs:
         for rank, state in sorted(job.members.ranks.items()):
             if state.stream is None:
@@ -50,6 +57,7 @@ def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
             host = state.host or UNKNOWN_HOST
             gpus[host].append(_gpu(job.job_id, rank, state))
             found[host].update(state.findings)
+    idle = sorted(relays - {*gpus, *left})
     nodes = [
         {
             "host": host,
@@ -58,18 +66,23 @@ def nodes_document(jobs: Iterable[Job]) -> dict[str, Any]:
             "num_findings": len(found[host]),
             "findings": list(dict.fromkeys(gpu["refusal"] for gpu in of_host if gpu["refusal"])),
             "left": () if of_host else sorted(left[host])[:MAX_LEFT],
+            "has_relay": host in relays,
         }
-        for host in sorted({*gpus, *left})
+        for host in sorted({*gpus, *left, *idle[:MAX_IDLE]})
         for of_host in (gpus.get(host, []),)
     ]
-    return {"nodes": nodes, "num_left_out": left_out}
+    return {"nodes": nodes, "num_left_out": left_out, "num_idle_left_out": len(idle[MAX_IDLE:])}
 
 
-def node_document(jobs: Iterable[Job], host: str) -> dict[str, Any]:
-    """One node: its GPUs by job and rank, and what agents found wrong as they started, each finding once."""
+def node_document(jobs: Iterable[Job], connected: Iterable[ConnectedNode], host: str) -> dict[str, Any]:
+    """One node: its GPUs by job and rank, and what its relay finds wrong and agents found, each finding once."""
     gpus: list[dict[str, Any]] = []
     findings: dict[Finding, list[str]] = {}
     left_out = 0
+    relays = [node for node in connected if node.host == host]
+    for node in relays:
+        for finding in node.findings:
+            findings[finding] = ["the node relay"]
     for job in jobs:
         for rank, state in sorted(job.members.ranks.items()):
             if state.stream is None or (state.host or UNKNOWN_HOST) != host:
@@ -81,7 +94,13 @@ def node_document(jobs: Iterable[Job], host: str) -> dict[str, Any]:
             for finding in state.findings:
                 findings.setdefault(finding, []).append(f"{job.job_id} rank {rank}")
     ordered = sorted(findings.items(), key=lambda found: (found[0].level is not Level.FAIL, found[0].subject))
-    return {"host": host, "gpus": gpus, "num_left_out": left_out, "findings": ordered[:MAX_FINDINGS]}
+    return {
+        "host": host,
+        "gpus": gpus,
+        "num_left_out": left_out,
+        "findings": ordered[:MAX_FINDINGS],
+        "has_relay": bool(relays),
+    }
 
 
 def _gpu(job_id: str, rank: int, state: RankState) -> dict[str, Any]:

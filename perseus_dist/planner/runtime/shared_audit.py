@@ -1,0 +1,80 @@
+"""The audit records of all planners on a database: each sends there what it has recorded, and reads what all have.
+
+A planner's own record stays the first place of a change: it is written without the database. So a record is there some
+seconds later for the others, and once the database is back where that was away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from perseus_dist.planner.access.audit import Audit, AuditRecord
+from perseus_dist.planner.store.audit_table import AuditTable, AuditTableError
+
+_PERIOD_S = 1.0
+_AT_ONCE = 500
+_LEAVE_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class SharedAudit:
+    """One planner's part. Made and used on the event loop."""
+
+    def __init__(self, audit: Audit, table: AuditTable) -> None:
+        """Begin.
+
+        Args:
+            audit: The planner's own record.
+            table: Of the database.
+        """
+        self._audit = audit
+        self._table = table
+        self._one_at_a_time = asyncio.Lock()
+        self._sent_id: int | None = None
+
+    async def keep(self) -> None:
+        """Send what is recorded, for ever."""
+        trouble = ""
+        while True:
+            try:
+                await self._send()
+                trouble = ""
+            except AuditTableError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    _log.warning("audit records stay here until the database takes them: %s", error)
+            await asyncio.sleep(_PERIOD_S)
+
+    async def leave(self) -> None:
+        """Send the last records, and disconnect; within a moment, since the planner keeps them anyway."""
+        with suppress(AuditTableError, TimeoutError):
+            await asyncio.wait_for(self._send(), _LEAVE_S)
+        self._table.close()
+
+    async def read(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
+        """Records of all planners, in the order in which they came to the database, this one's of a moment ago too.
+
+        Raises:
+            AuditTableError: They cannot be read.
+        """
+        await self._send()
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(self._table.read, after_id=after_id, since_s=since_s, job=job, limit=limit)
+
+    async def _send(self) -> None:
+        async with self._one_at_a_time:
+            if self._sent_id is None:
+                self._sent_id = self._common_id(await asyncio.to_thread(self._table.newest))
+            while records := self._audit.read(after_id=self._sent_id, since_s=0.0, job="", limit=_AT_ONCE):
+                await asyncio.to_thread(self._table.append, records)
+                self._sent_id = records[-1].record_id
+
+    def _common_id(self, newest: Sequence[tuple[int, float]]) -> int:
+        """Of the newest record that is here and there: a folder that was restored, or lost, counts anew."""
+        for record_id, time_s in newest:
+            here = self._audit.read(after_id=record_id - 1, since_s=0.0, job="", limit=1)
+            if here and (here[0].record_id, here[0].time_s) == (record_id, time_s):
+                return record_id
+        return 0
