@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import socket
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _NODE_VARIABLE = "PERSEUS_NODE"  # for containers, whose own name says nothing to operators
 _MAX_SHOWN = 8  # stages, in a sentence
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE = Path("/proc/self/ns/time")
 
 
 class SpecError(PerseusError):
@@ -63,9 +66,21 @@ def settings_from_spec(spec: RankSpec) -> Settings:
         drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
         version=version("perseus-dist"),
         host=os.environ.get(_NODE_VARIABLE) or socket.gethostname(),
+        host_clock=_host_clock(),
         keeps_timeline=spec.report is not None,
         follows_moments=spec.options.get("granularity") != Granularity.RANK,
     )
+
+
+def _host_clock() -> str:
+    """Of processes that read the same CLOCK_MONOTONIC: that of one kernel, in one of its time namespaces."""
+    try:
+        boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    with suppress(OSError):  # a kernel without such namespaces
+        return f"{boot_id} {_TIME_NAMESPACE.stat().st_ino}"
+    return boot_id
 
 
 def parse_target(text: str) -> Target:
