@@ -20,6 +20,7 @@ from perseus_dist.messages.target_text import EXPECTED, read_target
 from perseus_dist.messages.terms import Rank, Target, fingerprint_of
 from perseus_dist.number_text import read_real
 from perseus_dist.planning.schedule.granularity import Granularity
+from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS
 
 if TYPE_CHECKING:
     from perseus_dist.rpc.connection import ClientTls
@@ -133,6 +134,7 @@ def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
             time_p90_s=0.0 if math.isnan(row.time_p90_s) else row.time_p90_s,
         )
         for row in rows
+        if row.kind != BETWEEN_ITERATIONS  # the job learns its own
     )
     return SavedProfile(samples=samples, blocking_power_w=_positive(spec, "blocking_power_w", 0.0))
 
