@@ -478,7 +478,6 @@ def test_what_is_salvaged_belongs_to_its_owner_and_uses_no_revision_twice(path: 
     assert (registered.held_revision, registered.held_switch_revision) == (3, 9)
     others = [fact for fact in FACTS if not isinstance(fact, (JobRegistered, *PLANS))]
     assert [fact for fact in jobs["job 5"] if not isinstance(fact, JobRegistered)] == others
-    assert restore("job 5", jobs["job 5"], Policy()).plan is None
 
 
 def _limit(store: Store, num_pages: int) -> None:
