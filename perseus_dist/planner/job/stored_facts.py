@@ -9,11 +9,15 @@ from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.facts import (
     OF_STAGES,
     BaselineMeasured,
+    BudgetSet,
     Fact,
     FingerprintKnown,
     JobRegistered,
+    LoadTargetSet,
     OwnTableMade,
     PaceChosen,
+    PricePolicySet,
+    PriceProgress,
     SamplesReceived,
     SavingCounted,
     ScheduleReceived,
@@ -25,6 +29,7 @@ from perseus_dist.planner.job.facts import (
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
+from perseus_dist.policies.power_budget import Objective
 
 # Limits of the service, as in ``rpc.limits``, which the core does not know.
 _MAX_SIZE = _MAX_POINTS = 1 << 20
@@ -56,6 +61,22 @@ def check_facts(facts: Iterable[Fact]) -> None:
     for fact in facts:
         _check(fact.key, *_conditions(fact, spec, num_points))
         _check(fact.key, not isinstance(fact, SweepBegun) or fact.series in sweeps)
+
+
+def is_policy(fact: Fact) -> bool:
+    """Whether one of the planner's own facts is as an operator may have set it."""
+    match fact:
+        case BudgetSet():
+            weights, slowdowns = dict(fact.weights), dict(fact.max_slowdowns)
+            is_shared = min(weights.values(), default=1) > 0 and min(slowdowns.values(), default=1) >= 1
+            return fact.objective in set(Objective) and fact.watts >= 0 and 0 <= fact.guard_band < 1 and is_shared
+        case LoadTargetSet():
+            return fact.start_s < fact.end_s and fact.watts > 0
+        case PricePolicySet():
+            return bool(fact.jobs) and fact.deadline_s >= 0 and fact.iterations > 0
+        case PriceProgress():
+            return fact.done >= 0 and fact.iteration >= -1
+    return False
 
 
 def _conditions(fact: Fact, spec: JobRegistered, num_points: dict[int, int]) -> Iterable[bool]:
