@@ -192,6 +192,7 @@ class RunTimes:
         begins_ns, ends_ns: (num_computations) [ns] by the host's monotonic clock, in the order of the rank's schedule.
         clocks_mhz: (num_computations) [MHz] as they were read, else as requested; empty at full clocks.
         table_revision, point: Of the plan that was followed.
+        host_clock: Names the clock: ranks of the same name read the same one. Empty where that is not known.
     """
 
     iteration: int
@@ -200,6 +201,7 @@ class RunTimes:
     clocks_mhz: tuple[int, ...] = ()
     table_revision: int = 0
     point: int = NO_POINT
+    host_clock: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

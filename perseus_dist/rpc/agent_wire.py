@@ -337,6 +337,7 @@ def _run_times_to_wire(message: RunTimes) -> pb.RunTimes:
         clocks_mhz=message.clocks_mhz,
         table_revision=message.table_revision,
         point=message.point if message.clocks_mhz else 0,
+        host_clock=sentence(message.host_clock, limits.MAX_NAME_LENGTH),
     )
 
 
@@ -369,4 +370,5 @@ def _run_times_from_wire(check: Checker, wire: pb.RunTimes) -> RunTimes:
         clocks_mhz=tuple(wire.clocks_mhz),
         table_revision=check_count(check, "run_times.table_revision", wire.table_revision),
         point=point if wire.clocks_mhz else NO_POINT,
+        host_clock=check.text("run_times.host_clock", wire.host_clock, limits.MAX_NAME_LENGTH),
     )

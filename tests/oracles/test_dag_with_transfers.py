@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from perseus_dist.messages.from_agent import RunTimes
-from perseus_dist.planner.job.measured_transfers import transfers_of_runs
+from perseus_dist.planner.job.measured_transfers import slowest, transfers_of_runs
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
-from perseus_dist.planning.schedule.instruction import LOAD, Instruction, Kind, profile_name
+from perseus_dist.planning.schedule.instruction import LOAD, SEND_FORWARD, Instruction, Kind, profile_name
+from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import (
     Exchange,
     Schedule,
@@ -44,20 +45,22 @@ Moments = dict[str, tuple[int, int]]
 
 
 def drawn_cases(sizes: Sequence[Case], *, has_loads: bool = False) -> list[Case]:
-    """Of each size: transfers that are all the same, and transfers of each link and direction of its own."""
+    """Of each size: transfers that are all the same, drawn for each link and direction, drawn for each two pp_ranks."""
     random = Random(16)
     cases = []
     for size in sizes:
-        stages = range(size["pp"] * size["chunks"])
-        for transfer_ms in (*TRANSFERS_MS, None):
+        pp, stages = size["pp"], range(size["pp"] * size["chunks"])
+        between = {(sender, receiver): random.choice(TRANSFERS_MS) for sender in range(pp) for receiver in range(pp)}
+        drawn: list[dict[str, list[int]]] = [{kind: [one_ms] * len(stages) for kind in "FB"} for one_ms in TRANSFERS_MS]
+        drawn.append({kind: [random.choice(TRANSFERS_MS) for _ in stages] for kind in "FB"})
+        if size["chunks"] > 1:
+            steps = {"F": 1, "B": -1}
+            drawn.append({kind: [between[s % pp, (s + step) % pp] for s in stages] for kind, step in steps.items()})
+        for transfers in drawn:
             durations = {
                 kind: [random.randint(low, high) for _ in stages]
                 for kind, (low, high) in WORK_MS.items()
                 if kind != LOAD or has_loads
-            }
-            transfers = {
-                kind: [random.choice((0, 5, 200)) if transfer_ms is None else transfer_ms for _ in stages]
-                for kind in "FB"
             }
             cases.append(size | {"durations": durations, "transfers": transfers})
     return cases
@@ -140,24 +143,37 @@ def check(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
         assert ours == timed, case
 
 
-def check_measured(schedule: Schedule, case: Case, found: Moments) -> None:
-    """Where all transfers take as long, the planner measures that, whatever else is waited for.
+def check_measured(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
+    """What the planner measures makes a replay as long as the iteration, where clocks and links allow to know it.
 
-    Loads of 1 to 9 ms, which it does not know, may stand between.
+    Clocks of two hosts tell half of there and back, and links between the same two pp_ranks are taken to be alike.
+    Loads of 1 to 9 ms, which times of computations do not tell, may stand between.
     """
-    all_ms = {*case["transfers"]["F"], *case["transfers"]["B"]} - {0}
-    longest_ms = max(all_ms, default=0)
-    if len(all_ms) > 1:
-        return
     times = []
     for order in schedule.ranks:
         moments = [found[str(one)] for one in order if one.kind in set(Kind)]
         begins_ns, ends_ns = (tuple(ms * 10**6 for ms in column) for column in zip(*moments, strict=True))
         times.append(RunTimes(iteration=0, begins_ns=begins_ns, ends_ns=ends_ns))
-    measured = transfers_of_runs(format_schedule(schedule), times)
-    load_ms = max(case["durations"].get(LOAD, [0]))
-    for _, _, transfer_s in measured:
-        assert 0.998 * longest_ms / 1e3 <= transfer_s <= 1.002 * (longest_ms + load_ms) / 1e3, case
+    lasts_ms = max(end_ms for text, (_, end_ms) in found.items() if "SEND" not in text)
+    loads_ms = case["microbatches"] * max(case["durations"].get(LOAD, [0]))
+    sent = transfers_of(schedule, None)
+    between: dict[tuple[int, int], set[int]] = {}
+    for stage, kind in {transfer[:2] for transfer in sent.values()}:
+        receiver = stage + (1 if kind == SEND_FORWARD else -1)
+        pair = schedule.rank_of_stage[stage], schedule.rank_of_stage[receiver]
+        between.setdefault(pair, set()).add(case["transfers"][kind[-1]][stage])
+    are_alike = all(len(of_pair) == 1 for of_pair in between.values())
+    are_all_alike = len(set().union(*between.values())) == 1
+    for host_clock in ("", "of one host"):
+        told = [replace(one, host_clock=host_clock) for one in times]
+        measured = slowest([transfers_of_runs(format_schedule(schedule), told)])
+        stages = range(schedule.num_stages)
+        ms = {kind: [1e3 * measured.get((stage, f"SEND_{kind}"), 0.0) for stage in stages] for kind in "FB"}
+        replayed = planned(schedule, case | {"transfers": ms}, folder)
+        replayed_ms = max(end_ms for text, (_, end_ms) in replayed.items() if "SEND" not in text)
+        assert replayed_ms <= 1.002 * lasts_ms + loads_ms, case
+        if measured and (are_all_alike or (host_clock and are_alike)):
+            assert replayed_ms >= 0.998 * lasts_ms, case
 
 
 def schedule_size(schedule: Schedule) -> int:
@@ -197,8 +213,7 @@ def megatron_schedule(case: Case) -> Schedule:
 def check_megatron(version: str, cases: Sequence[Case], folder: Path) -> None:
     for case, found in zip(cases, run_megatron(version, cases), strict=True):
         check(megatron_schedule(case), case, found, folder)
-        if case["chunks"] > 1:
-            check_measured(megatron_schedule(case), case, found)
+        check_measured(megatron_schedule(case), case, found, folder)
 
 
 def test_a_sample_of_megatron(tmp_path: Path) -> None:
@@ -231,7 +246,7 @@ def check_overlapped(version: str, sizes: Sequence[Case], folder: Path, *, frees
             microbatch_group_size=case["group"],
         )
         check(replace(schedule, exchange=exchange), case, found, folder)
-        check_measured(replace(schedule, exchange=exchange), case, found)
+        check_measured(replace(schedule, exchange=exchange), case, found, folder)
 
 
 @pytest.mark.stress
@@ -245,7 +260,9 @@ def test_megatron_with_p2p_overlap(version: str, frees_outputs: bool, tmp_path: 
 def test_deepspeed(tmp_path: Path) -> None:
     cases = drawn_cases(ONE_STAGE, has_loads=True)
     for case, found in zip(cases, run_deepspeed(cases), strict=True):
-        check(with_loads(one_f_one_b(pp=case["pp"], microbatches=case["microbatches"])), case, found, tmp_path)
+        schedule = with_loads(one_f_one_b(pp=case["pp"], microbatches=case["microbatches"]))
+        check(schedule, case, found, tmp_path)
+        check_measured(schedule, case, found, tmp_path)
 
 
 def with_first_loads(schedule: Schedule) -> Schedule:
@@ -272,7 +289,7 @@ def check_dualpipev(sizes: Sequence[tuple[int, int]], folder: Path) -> None:
     for case, found in zip(cases, run_deepspeed(cases, "deepspeed_dualpipev.py"), strict=True):
         schedule = with_first_loads(dualpipev(pp=case["pp"], microbatches=case["microbatches"]))
         check(schedule, case, found, folder)
-        check_measured(schedule, case, found)
+        check_measured(schedule, case, found, folder)
 
 
 def test_a_sample_of_dualpipev(tmp_path: Path) -> None:

@@ -1266,12 +1266,13 @@ def own_table(revision: int, base_revision: int, clock_mhz: int = 1005) -> PlanT
 
 @pytest.mark.parametrize("late_ns", [(), (0, 3 * MS, 8 * MS, 1 * MS, 6 * MS)])
 def test_times_at_full_clocks_are_told_now_and_then_and_after_every_probe(late_ns: tuple[int, ...]) -> None:
-    world = make_world(pp_size=2)
+    world = make_world(pp_size=2, settings=Settings(host_clock="of one host"))
     world.late_ns = late_ns
     connect(world)
     world.iterate(0, 20)
     told = world.of_type(RunTimes)
     assert [times.iteration for times in told] == [4, 8, 12, 16]
+    assert {times.host_clock for times in told} == {"of one host"}
     for times in told:
         durations_ns = [end - begin for begin, end in zip(times.begins_ns, times.ends_ns, strict=True)]
         assert durations_ns == [AT_MAX_NS[token[1]] for token in SCHEDULE.split()]

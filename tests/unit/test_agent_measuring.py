@@ -10,6 +10,7 @@ from perseus_dist.agent.core.ledger import MAX_REPORTS, Ledger
 from perseus_dist.agent.core.run_durations import Awaited, Running
 from perseus_dist.agent.measuring.counter import EdgeTracker
 from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
+from perseus_dist.agent.process import startup
 from perseus_dist.agent.process.polling import begin_delay_ns, end_delay_ns
 from perseus_dist.agent.process.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -262,6 +263,18 @@ def test_options_are_checked() -> None:
     for value in ("0", "-1", "nan", "x"):
         with pytest.raises(SpecError, match=f"option lease_s={value}: expected a positive number"):
             settings_from_spec(spec(options={"lease_s": value}))
+
+
+def test_agents_of_a_host_name_their_clock_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot_id, namespace = tmp_path / "boot_id", tmp_path / "time"
+    monkeypatch.setattr(startup, "_BOOT_ID", boot_id)
+    monkeypatch.setattr(startup, "_TIME_NAMESPACE", namespace)
+    assert settings_from_spec(spec()).host_clock == "", "not known: no clock is taken for another"
+    boot_id.write_text("ced0382a\n")
+    before = settings_from_spec(spec()).host_clock
+    assert before == settings_from_spec(spec()).host_clock != "", "a kernel without time namespaces"
+    namespace.touch()
+    assert settings_from_spec(spec()).host_clock not in ("", before)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from perseus_dist.errors import FrontierFileError, OutputError
 from perseus_dist.planning.coarse.coarse_frontier import plan_by
 from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.frontier_csv import write_frontier_csv
-from perseus_dist.planning.frontier.frontier_file import WAITING_VERSION, load_frontier, save_frontier
+from perseus_dist.planning.frontier.frontier_file import BETWEEN_VERSION, load_frontier, save_frontier
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.profile.cost_curve import CostCurve
@@ -205,8 +205,8 @@ def rewrite(path: Path, **changes: Callable[[Any], Any]) -> None:
 
 
 def test_refuses_a_newer_schema(saved: Path) -> None:
-    rewrite(saved, schema_version=lambda _: WAITING_VERSION + 1)
-    expected = f"saw schema version {WAITING_VERSION + 1}, expected {WAITING_VERSION}; upgrade perseus-dist"
+    rewrite(saved, schema_version=lambda _: BETWEEN_VERSION + 1)
+    expected = f"saw schema version {BETWEEN_VERSION + 1}, expected {BETWEEN_VERSION}; upgrade perseus-dist"
     with pytest.raises(FrontierFileError, match=expected):
         load_frontier(saved)
 

@@ -33,14 +33,21 @@ def played(
     ahead_ns: list[int],
     sends_ns: Mapping[int, int] = {},
     *,
+    back_ns: Mapping[int, int] | None = None,
+    hosts: str = "",
     blocks: bool = True,
 ) -> list[RunTimes]:
-    """One pipeline: links by the stage before them, as slow in both directions; clocks ahead by pp_rank.
+    """One pipeline: links by the stage before them; clocks ahead by pp_rank.
 
-    Ranks of ``sends_ns`` send to both sides as slowly. Senders go on when their result has been sent, where
-    that blocks, or at once.
+    Links are as slow in both directions, or backwards as ``back_ns`` says. Ranks of ``sends_ns`` send to both sides as
+    slowly. Senders go on when their result has been sent, where that blocks, or at once. Each pp_rank's host has a
+    letter, or none is known.
     """
     last_stage = schedule.num_stages - 1
+
+    def link_of(sender: int, receiver: int) -> int:
+        return (links_ns if back_ns is None or sender < receiver else back_ns).get(min(sender, receiver), 0)
+
     inputs = inputs_of(schedule)
     rank_of_stage = schedule.rank_of_stage
     end_ns: dict[Instruction, int] = {}
@@ -54,7 +61,7 @@ def played(
                 arrived = [rank_free_ns[pp_rank]]
                 for needed in inputs[instruction]:
                     is_sent = rank_of_stage[needed.stage] != pp_rank
-                    link = links_ns.get(min(needed.stage, instruction.stage), 0) if is_sent else 0
+                    link = link_of(needed.stage, instruction.stage) if is_sent else 0
                     link += sends_ns.get(rank_of_stage[needed.stage], 0) if is_sent else 0
                     arrived.append(end_ns[needed] + link)
                 begin_ns[instruction] = max(arrived)
@@ -62,13 +69,14 @@ def played(
                 rank_free_ns[pp_rank] = end_ns[instruction]
                 step = 1 if instruction.kind == Kind.FORWARD else -1
                 if schedule.sends_block and blocks and 0 <= instruction.stage + step <= last_stage:
-                    link = links_ns.get(min(instruction.stage, instruction.stage + step), 0)
+                    link = link_of(instruction.stage, instruction.stage + step)
                     rank_free_ns[pp_rank] += link + sends_ns.get(pp_rank, 0)
     return [
         RunTimes(
             iteration=4,
             begins_ns=tuple(begin_ns[one] + ahead_ns[pp_rank] for one in order),
             ends_ns=tuple(end_ns[one] + ahead_ns[pp_rank] for one in order),
+            host_clock=hosts[pp_rank : pp_rank + 1],
         )
         for pp_rank, order in enumerate(schedule.ranks)
     ]
@@ -79,11 +87,13 @@ SCHEDULES = {
     "gpipe": gpipe(pp=4, microbatches=8),
     "interleaved": interleaved(pp=4, microbatches=8, chunks=2),
 }
+# No longer than computations: the oracles have longer ones, in which both sides wait for each other.
+MILLISECONDS = st.lists(st.integers(0, 20), min_size=8, max_size=8)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @given(
-    links_ms=st.lists(st.integers(0, 30), min_size=8, max_size=8),
+    links_ms=MILLISECONDS,
     ahead_ms=st.lists(st.integers(0, 10**9), min_size=4, max_size=4),
 )
 def test_links_are_found_whatever_the_hosts_clocks_say(name: str, links_ms: list[int], ahead_ms: list[int]) -> None:
@@ -97,7 +107,57 @@ def test_links_are_found_whatever_the_hosts_clocks_say(name: str, links_ms: list
         assert transfer_s == pytest.approx(links_ns[link] / 1e9, abs=1e-9)
 
 
-@given(blocked_rank=st.integers(0, 3), transfer_ms=st.integers(1, 30), ahead_ms=st.integers(0, 10**9))
+@pytest.mark.parametrize("name", SCHEDULES)
+@given(there_ms=MILLISECONDS, back_ms=MILLISECONDS, other_host_ms=st.integers(-(10**9), 10**9))
+def test_ranks_of_one_host_measure_each_direction_by_itself(
+    name: str, there_ms: list[int], back_ms: list[int], other_host_ms: int
+) -> None:
+    """Half of there and back took 15 ms for 30 ms one way, and for nothing the other."""
+    schedule = SCHEDULES[name]
+    there_ns, back_ns = ({stage: ms * MS for stage, ms in enumerate(of_links)} for of_links in (there_ms, back_ms))
+    ahead_ns = [0, 0, other_host_ms * MS, other_host_ms * MS]
+    times = played(schedule, there_ns, ahead_ns, back_ns=back_ns, hosts="aabb")
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    apart = slowest([transfers_of_runs(format_schedule(schedule), [replace(one, host_clock="") for one in times])])
+    rank_of_stage = schedule.rank_of_stage
+    num_direct = 0
+    for (stage, kind), transfer_s in found.items():
+        sender, receiver = (stage, stage + 1) if kind == SEND_FORWARD else (stage, stage - 1)
+        if {rank_of_stage[sender] // 2, rank_of_stage[receiver] // 2} == {0, 1}:
+            assert transfer_s == apart[stage, kind]
+        else:
+            of_way = there_ns if kind == SEND_FORWARD else back_ns
+            assert transfer_s == pytest.approx(of_way[min(sender, receiver)] / 1e9, abs=1e-9)
+            num_direct += 1
+    assert num_direct
+    assert apart.keys() <= found.keys()
+
+
+@given(ahead_ms=st.lists(st.integers(-(10**6), 10**6), min_size=4, max_size=4), back_ms=MILLISECONDS)
+def test_clocks_of_one_name_that_are_two_change_no_link_as_a_whole(ahead_ms: list[int], back_ms: list[int]) -> None:
+    """As of machines that are copies of one. What one direction seems to gain, the other loses."""
+    schedule = SCHEDULES["interleaved"]
+    back_ns = {stage: ms * MS for stage, ms in enumerate(back_ms)}
+    times = played(schedule, {}, [ms * MS for ms in ahead_ms], back_ns=back_ns, hosts="aaaa")
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    unknown = slowest([transfers_of_runs(format_schedule(schedule), [replace(one, host_clock="") for one in times])])
+    for stage in range(schedule.num_stages - 1):
+        keys = ((stage, SEND_FORWARD), (stage + 1, SEND_BACKWARD))
+        if all(key in unknown for key in keys):
+            both_s = sum(unknown[key] for key in keys)
+            assert sum(found[key] for key in keys) == pytest.approx(both_s, abs=1e-9)
+
+
+def test_device_times_that_are_misplaced_by_less_than_a_transfer_add_nothing() -> None:
+    schedule = SCHEDULES["interleaved"]
+    text = format_schedule(schedule)
+    times = played(schedule, {}, [0, -MS // 2, 0, 0], back_ns=dict.fromkeys(range(7), 3 * MS), hosts="aaaa")
+    found = slowest([transfers_of_runs(text, times)])
+    assert found[0, SEND_FORWARD] == 0
+    assert found[1, SEND_BACKWARD] == pytest.approx(0.003)
+
+
+@given(blocked_rank=st.integers(0, 3), transfer_ms=st.integers(1, 20), ahead_ms=st.integers(0, 10**9))
 def test_a_sender_that_a_transfer_blocks_says_which_way_is_slow(
     blocked_rank: int, transfer_ms: int, ahead_ms: int
 ) -> None:

@@ -405,7 +405,7 @@ def test_of_several_snapshots_the_quickest_is_what_iterations_are_compared_with(
     assert known_transfers(tmp_path, slow, slow) == known_transfers(tmp_path, slow)
 
 
-def test_time_that_the_profile_does_not_know_is_in_all_figures_and_deadlines() -> None:
+def test_time_that_the_profile_does_not_know_is_in_all_figures_and_deadlines(tmp_path: Path) -> None:
     schedule = one_f_one_b(pp=3, microbatches=4)
     request = request_of(schedule, slowdowns=(1.1,))
     bare = build_plan(request, encode=encode_planner_message)
@@ -413,6 +413,12 @@ def test_time_that_the_profile_does_not_know_is_in_all_figures_and_deadlines() -
     extra_ps, extra_uj = 250_000_000_000, 230 * 250_000
     assert later.summary.baseline_time_ps == bare.summary.baseline_time_ps + extra_ps
     assert later.summary.baseline_uj == bare.summary.baseline_uj + extra_uj
+    path = tmp_path / "profile.csv"
+    path.write_bytes(later.profile_csv)
+    blocking_uw = [round(UW_PER_W * watts) for watts in request.blocking_power_w]
+    saved = replay_all_max(make_problem(schedule, read_profile(path), blocking_uw_of_rank=blocking_uw))
+    assert saved.time_ps == later.summary.baseline_time_ps, "whoever plans with the profile plans as the service does"
+    assert saved.total_uj == later.summary.baseline_uj
     assert later.summary.tail_ps == bare.summary.tail_ps + extra_ps
     assert later.summary.time_ps[0] == bare.summary.time_ps[0] + extra_ps
     assert later.summary.total_uj[0] == bare.summary.total_uj[0] + extra_uj

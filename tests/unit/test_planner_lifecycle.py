@@ -43,6 +43,7 @@ from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import slowest
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
+from perseus_dist.planner.job.stored_facts import check_facts
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import (
@@ -181,6 +182,8 @@ class Fleet:
                     self.log.append(effect.sentence)
                 case Forget():
                     self.forgotten = True
+        if any(isinstance(effect, Persist) for effect in effects):
+            check_facts(self.facts.values())  # a planner that restarts now takes the job up
         return effects
 
     def attach(self, rank: int, /, *, incarnation: int | None = None, **changes: object) -> int:

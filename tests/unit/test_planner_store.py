@@ -336,6 +336,31 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
     assert facts["a"][-1] == newer
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        replace(OWN_FACTS[0], guard_band=2.0),  # type: ignore[arg-type]
+        replace(OWN_FACTS[0], objective="none"),  # type: ignore[arg-type]
+        replace(OWN_FACTS[1], end_s=1.0),  # type: ignore[arg-type]
+        replace(OWN_FACTS[2], iterations=-5),  # type: ignore[arg-type]
+        replace(OWN_FACTS[3], done=-1),  # type: ignore[arg-type]
+    ],
+)
+def test_a_damaged_policy_is_left_out_with_one_line(
+    damaged: Fact, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(path)
+    store.commit("", OWN_FACTS).result(10)
+    store.commit("", [damaged]).result(10)
+    store.close()
+    again = Store(path)
+    others = [fact for fact in OWN_FACTS if fact.key != damaged.key]
+    assert again.load_own() == again.load_own() == others
+    again.close()
+    (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert damaged.key in told
+
+
 def test_a_store_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(None)
@@ -478,7 +503,6 @@ def test_what_is_salvaged_belongs_to_its_owner_and_uses_no_revision_twice(path: 
     assert (registered.held_revision, registered.held_switch_revision) == (3, 9)
     others = [fact for fact in FACTS if not isinstance(fact, (JobRegistered, *PLANS))]
     assert [fact for fact in jobs["job 5"] if not isinstance(fact, JobRegistered)] == others
-    assert restore("job 5", jobs["job 5"], Policy()).plan is None
 
 
 def _limit(store: Store, num_pages: int) -> None:

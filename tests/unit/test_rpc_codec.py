@@ -132,6 +132,7 @@ AGENT_MESSAGES: tuple[AgentMessage, ...] = (
     replace(RUN_TIMES, begins_ns=(), ends_ns=()),
     replace(RUN_TIMES, begins_ns=(10**15, 10**15 - 7)),  # a host's clock that was set
     replace(RUN_TIMES, clocks_mhz=(1410, 0), table_revision=3, point=0),
+    replace(RUN_TIMES, host_clock="ced0382a-46be-4fb1-9c3b-2f8ae32b37fc 4026531834"),
     ATTACH,
     replace(ATTACH, iteration=12, table_revision=3, target=Target(), version="0.1.0", has_profile=True),
     replace(ATTACH, target=Target(slowdown=1.05)),

@@ -110,6 +110,7 @@ class AgentCore:
             clock=self._clock,
             requests=self._requests,
             reporter=self._reporter,
+            host_clock=settings.host_clock,
             keeps_timeline=settings.keeps_timeline and sees_instructions,
             is_pipeline=rank.pp_size > 1 and sees_instructions,
         )

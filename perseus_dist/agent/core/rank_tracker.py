@@ -52,6 +52,7 @@ class RankTracker:
         clock: HeldClock,
         requests: ClockRequests,
         reporter: Reporter,
+        host_clock: str,
         keeps_timeline: bool,
         is_pipeline: bool,
     ) -> None:
@@ -74,6 +75,7 @@ class RankTracker:
                 row=directives.row,
                 is_wanted=directives.is_timed,
                 clock_mhz=lambda: clock.observed_mhz or clock.requested_mhz or 0,
+                host_clock=host_clock,
             )
             if is_pipeline
             else None

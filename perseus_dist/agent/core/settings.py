@@ -16,6 +16,7 @@ class Settings:
         drift_tolerance: Share by which an instruction's time may leave the profile.
         version: Of the package, for the planner.
         host: Name of the node, for the planner.
+        host_clock: As of ``RunTimes``.
         keeps_timeline: Whether ``KeepTimeline`` is wanted: a report is written.
         follows_moments: Whether clocks may change within an iteration whose instructions cannot be seen, by time.
     """
@@ -25,6 +26,7 @@ class Settings:
     drift_tolerance: float = 0.1
     version: str = ""
     host: str = ""
+    host_clock: str = ""
     keeps_timeline: bool = True
     follows_moments: bool = True
 

@@ -40,6 +40,7 @@ class TimedRuns:
         row: The clocks of an iteration, by its number.
         is_wanted: Whether one is taken that is none of the regular ones at full clocks.
         clock_mhz: The clock [MHz] as it was read last, else as it was requested.
+        host_clock: As of ``RunTimes``.
     """
 
     def __init__(
@@ -50,12 +51,14 @@ class TimedRuns:
         row: Callable[[int], Row],
         is_wanted: Callable[[int], bool],
         clock_mhz: Callable[[], int],
+        host_clock: str,
     ) -> None:
         self._order = order
         self._position = position
         self._row = row
         self._is_wanted = is_wanted
         self._clock_mhz = clock_mhz
+        self._host_clock = host_clock
         self._num_computations = sum(not work.is_constant for work in order)
         self._current: _Iteration | None = None
         self._whole: _Iteration | None = None
@@ -107,6 +110,7 @@ class TimedRuns:
             clocks_mhz=() if whole.row == RELEASED else tuple(whole.clocks_mhz),
             table_revision=whole.row.table_revision,
             point=whole.row.point,
+            host_clock=self._host_clock,
         )
 
     def _is_taken(self, number: int, row: Row) -> bool:

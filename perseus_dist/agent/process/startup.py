@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from perseus_dist.messages.target_text import EXPECTED, read_target
 from perseus_dist.messages.terms import Rank, Target, fingerprint_of
 from perseus_dist.number_text import read_real
 from perseus_dist.planning.schedule.granularity import Granularity
+from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS
 
 if TYPE_CHECKING:
     from perseus_dist.rpc.connection import ClientTls
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 8  # stages, in a sentence
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE = Path("/proc/self/ns/time")
 
 
 class SpecError(PerseusError):
@@ -62,9 +66,21 @@ def settings_from_spec(spec: RankSpec) -> Settings:
         drift_tolerance=_positive(spec, "drift_tolerance", usual.drift_tolerance),
         version=version("perseus-dist"),
         host=node_name(os.environ),
+        host_clock=_host_clock(),
         keeps_timeline=spec.report is not None,
         follows_moments=spec.options.get("granularity") != Granularity.RANK,
     )
+
+
+def _host_clock() -> str:
+    """Of processes that read the same CLOCK_MONOTONIC: that of one kernel, in one of its time namespaces."""
+    try:
+        boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    with suppress(OSError):  # a kernel without such namespaces
+        return f"{boot_id} {_TIME_NAMESPACE.stat().st_ino}"
+    return boot_id
 
 
 def parse_target(text: str) -> Target:
@@ -117,6 +133,7 @@ def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
             time_p90_s=0.0 if math.isnan(row.time_p90_s) else row.time_p90_s,
         )
         for row in rows
+        if row.kind != BETWEEN_ITERATIONS  # the job learns its own
     )
     return SavedProfile(samples=samples, blocking_power_w=_positive(spec, "blocking_power_w", 0.0))
 

@@ -30,6 +30,7 @@ from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling
 from perseus_dist.planner.job.state.progress import Pipeline
+from perseus_dist.planner.job.stored_facts import check_facts
 from perseus_dist.planner.lifecycle.baseline import begin_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
@@ -44,7 +45,12 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
         job_id: Its name.
         facts: In the order in which they were stored.
         policy: Of this planner.
+
+    Raises:
+        StoredFactError: A fact is damaged.
     """
+    facts = tuple(facts)
+    check_facts(facts)
     job = Job(job_id=job_id, policy=policy)
     saved = None
     for fact in facts:
@@ -141,6 +147,6 @@ def _phase(job: Job) -> Phase:
         return Phase.ENFORCING
     if job.plan is not None:  # a run has just begun, or ranks did not agree on the schedule
         return Phase.REGISTERING
-    if job.measured.baseline is not None and has_profile(job):
+    if job.measured.baseline is not None and has_profile(job) and job.schedule_text:
         return Phase.PLANNING
     return Phase.REGISTERING

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 
+from google.protobuf.message import DecodeError
+
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import check_rights, ending, not_allowed, too_many
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts import Fact, OwnTableMade, TableMade
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
+from perseus_dist.planner.job.stored_facts import StoredFactError
 from perseus_dist.planner.lifecycle.events import (
     PlannerEnds,
     RankAttached,
@@ -37,6 +40,7 @@ from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed
 from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.rpc.codec import encode_planner_message
+from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 MAX_JOBS = 10_000
 MAX_JOBS_OF_OWNER = 1_000  # or one user's script could shut out all others for a day
@@ -81,6 +85,7 @@ class Jobs:
         unusable: dict[str, Sequence[Fact]] = {}
         for job_id, facts in stored.items():
             try:
+                _check_tables(facts)
                 job = restore(job_id, facts, self._policy)
                 job_status(job)
             except MemoryError:
@@ -279,3 +284,20 @@ class AgentStream:
         """The stream has ended."""
         self._jobs.end_stream(self._number)
         self._actor.tell(RankDetached(stream=self._number))
+
+
+def _check_tables(facts: Sequence[Fact]) -> None:
+    """Tables can be sent, and are of their frontiers.
+
+    Raises:
+        StoredFactError: One is damaged.
+    """
+    for fact in facts:
+        if isinstance(fact, TableMade | OwnTableMade):
+            try:
+                tables = [pb.PlannerMessage.FromString(encoded).table for encoded in fact.tables]
+            except DecodeError:
+                tables = []
+            known = (fact.revision, len(fact.summary.time_ps))
+            if not tables or any((table.revision, table.num_points) != known for table in tables):
+                raise StoredFactError(f"row {fact.key!r} is damaged: its tables are not of its frontier")

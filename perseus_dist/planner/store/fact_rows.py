@@ -13,6 +13,8 @@ from perseus_dist.planner.job.facts import Fact
 
 _Value = TypeVar("_Value")
 
+_MOST = 2.0**64  # that a number may be; floats in facts are finite
+
 _CLASSES: dict[str, Any] = {kind.__name__: kind for kind in get_args(Fact)}
 
 
@@ -56,8 +58,11 @@ def value_of_text(kind: Callable[..., _Value], body: str, blob: bytes = b"") -> 
         ValueError: The text is damaged, or of another version.
     """
     try:
-        value: _Value = _reader(kind)(json.loads(body), BytesIO(blob))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        stream = BytesIO(blob)
+        value: _Value = _reader(kind)(json.loads(body), stream)
+        if stream.read(1):
+            raise ValueError("more bytes than the text tells of")
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError("a text cannot be read: damaged, or of another version") from error
     return value
 
@@ -99,19 +104,26 @@ def _reader(hint: Any) -> _Reader:
         read_item = _reader(hints[0])
         return lambda items, blob: tuple([read_item(item, blob) for item in items])
     if hint is bytes:
-        return lambda length, blob: blob.read(length)
+        return _read_bytes
     if dataclasses.is_dataclass(hint):
         return _dataclass_reader(hint)
     if issubclass(hint, StrEnum):
         return lambda value, _: hint(value)
-    accepted = (int, float) if hint is float else hint
+    accepted = (int, float) if hint is float else (hint,)
 
     def read_plain(value: Any, _: BytesIO) -> Any:
-        if not isinstance(value, accepted):
+        if type(value) not in accepted or (hint is not str and not -_MOST < value < _MOST):
             raise TypeError(f"saw {value!r}, expected {hint}")
         return value
 
     return read_plain
+
+
+def _read_bytes(length: Any, blob: BytesIO) -> bytes:
+    data = blob.read(length) if type(length) is int and length >= 0 else b""
+    if len(data) != length:
+        raise ValueError("fewer bytes than the text tells of")
+    return data
 
 
 def _dataclass_reader(kind: Any) -> _Reader:

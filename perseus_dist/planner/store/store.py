@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.stored_facts import is_policy
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import Change, FactDatabase, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, row_of_fact
@@ -83,8 +84,14 @@ class Store:
         return {job_id: facts for job_id, facts in self._loaded.items() if job_id != NO_JOB}
 
     def load_own(self) -> list[Fact]:
-        """The planner's own facts then: budgets, load targets and price policies."""
-        return self._loaded.get(NO_JOB, [])
+        """The planner's own facts then: budgets, load targets and price policies, but for damaged ones."""
+        own = self._loaded.get(NO_JOB, [])
+        kept = [fact for fact in own if is_policy(fact)]
+        if len(kept) < len(own):
+            damaged = ", ".join(fact.key for fact in own if not is_policy(fact))
+            _log.error("policies that no operator has set so are left out: %s; set them again", damaged)
+            self._loaded[NO_JOB] = kept
+        return kept
 
     def commit(self, job_id: str, facts: Sequence[Fact], drop: Sequence[str] = ()) -> "Future[None]":
         """Make facts durable, all of them or none.

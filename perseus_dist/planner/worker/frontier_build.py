@@ -30,7 +30,7 @@ from perseus_dist.planning.frontier.several_cases import Case, as_played, on_tim
 from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.granularity import Granularity
-from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
@@ -139,7 +139,7 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         frontier=frontier,
         summary=summary.with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if len(cases) == 1 else as_played(frontier)),
-        profile_csv=profile_csv(with_transfers(bare, groups[0][0])),
+        profile_csv=profile_csv(with_transfers(bare, groups[0][0] | {(0, BETWEEN_ITERATIONS): request.extra_s})),
         is_first=is_first,
     )
 

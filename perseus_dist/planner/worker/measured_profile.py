@@ -108,7 +108,7 @@ def with_transfers(profile: Profile, transfers_s: Mapping[tuple[int, str], float
 
     Args:
         profile: Of instructions.
-        transfers_s: [s] by (sending stage, kind); without a row where that is 0.
+        transfers_s: [s] by (sending stage, kind), and of time between iterations; without a row where that is 0.
     """
     kept = {key: rows for key, rows in profile.measurements.items() if key not in transfers_s}
     rows = {key: _transfer(time_s) for key, time_s in transfers_s.items() if time_s > 0}

@@ -34,7 +34,7 @@ from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W
 from perseus_dist.planning.profile.profile_csv import MAX_CLOCK_MHZ, MAX_TIME_S
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.granularity import Granularity, sharing
-from perseus_dist.planning.schedule.instruction import LOAD, SENDS
+from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS, LOAD, SENDS, TIMED_APART
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_S, UW_PER_W, IntArray
@@ -43,6 +43,7 @@ SCHEMA_VERSION = 3
 COARSE_VERSION = 4  # of frontiers of plans with shared clocks: it says which instructions share one
 LATENCY_VERSION = 5  # where the profile says how long changes to each clock take; plans may share clocks
 EXCHANGE_VERSION = 6  # with transfers or loads: replayed by Schedule.exchange; those before, as Exchange.SENDER
+BETWEEN_VERSION = 8  # with time between iterations
 WAITING_VERSION = 7  # where Exchange.holds_up, with transfers or without; schedules before do not say so
 _READ_VERSIONS = (
     2,
@@ -51,6 +52,7 @@ _READ_VERSIONS = (
     LATENCY_VERSION,
     EXCHANGE_VERSION,
     WAITING_VERSION,
+    BETWEEN_VERSION,
 )  # bounds of version 2 are exact, and it does not say so
 
 _FORMAT = "perseus-dist frontier"
@@ -131,6 +133,8 @@ def frontier_npz(frontier: Frontier) -> bytes:
         header["schema_version"] = EXCHANGE_VERSION
     if problem.dag.schedule.exchange.holds_up:
         header["schema_version"] = WAITING_VERSION
+    if any(curve.kind == BETWEEN_ITERATIONS for curve in problem.curves):
+        header["schema_version"] = BETWEEN_VERSION
     header["sha256"] = _digest(header, arrays)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     data = BytesIO()
@@ -226,7 +230,7 @@ def _read_header(path: str | os.PathLike[str], arrays: _Arrays) -> dict[str, Any
         raise _foreign(path)
     if schema_version not in _READ_VERSIONS:
         raise FrontierFileError(
-            f"{path}: saw schema version {schema_version}, expected {WAITING_VERSION}; upgrade perseus-dist to read "
+            f"{path}: saw schema version {schema_version}, expected {BETWEEN_VERSION}; upgrade perseus-dist to read "
             "it, or plan again with this version"
         )
     return header
@@ -313,7 +317,7 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
             latencies_p90_ps=_latencies(doubts[index].get("latencies_p90_ps"), num_clocks),
             doubt=_doubt(doubts[index], num_clocks),
         )
-    dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in SENDS})
+    dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in TIMED_APART})
     return problem_of(dag, curves, blocking_uw=blocking_uw, tensor_parallel=tensor_parallel)
 
 

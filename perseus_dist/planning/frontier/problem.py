@@ -13,7 +13,7 @@ from perseus_dist.planning.profile.cost_curve import CostCurve, cost_curves
 from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.dag import Dag, Int32Array, build_dag
-from perseus_dist.planning.schedule.instruction import SENDS
+from perseus_dist.planning.schedule.instruction import TIMED_APART
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.units import PS_PER_S, UW_PER_W, IntArray
 
@@ -96,8 +96,8 @@ def make_problem(
 
     Args:
         schedule: One that ``check_schedule`` accepts.
-        profile: Measurements per GPU of every instruction that the schedule runs, and of the transfers between stages
-            that take time.
+        profile: Measurements per GPU of every instruction that the schedule runs, of the transfers between stages
+            that take time, and of time between iterations.
         blocking_uw_of_rank: (num_ranks) [uW] blocking power of ONE GPU of each pp_rank.
         tensor_parallel: GPUs that share each instruction.
 
@@ -110,7 +110,7 @@ def make_problem(
         raise PlanningError(
             f"tensor_parallel: saw {tensor_parallel!r}, expected a whole number from 1; give 1 for none"
         )
-    dag = build_dag(schedule, {(stage, kind) for stage, kind in profile.measurements if kind in SENDS})
+    dag = build_dag(schedule, {(stage, kind) for stage, kind in profile.measurements if kind in TIMED_APART})
     curves = cost_curves(
         profile,
         stages_kinds=((instruction.stage, instruction.kind) for instruction in dag.instructions),

@@ -13,7 +13,7 @@ import numpy as np
 from perseus_dist.errors import ProfileError
 from perseus_dist.planning.profile.curve_doubt import CurveDoubt, curve_doubt, latencies_p90_ps
 from perseus_dist.planning.profile.profile import Measurements, Profile
-from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, SENDS, Kind, profile_name
+from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, TIMED_APART, Kind, profile_name
 from perseus_dist.units import PS_PER_S, FloatArray, IntArray, ps_from_s, s_from_ps, uj_from_j, w_from_uw
 
 # Two clocks that take the same time to the last digits would make a slope that overflows the solver's 64-bit sums.
@@ -143,7 +143,7 @@ def cost_curve(
         measurements: Per GPU.
         stage: Virtual stage.
         kind: Instruction kind; a constant gets a single choice, the mean over all its rows. A transfer without energy
-            is one under blocking power.
+            is one under blocking power, and so is time between iterations.
         blocking_uw: [uW] blocking power of ONE GPU.
         tensor_parallel: GPUs that share the instruction.
 
@@ -162,7 +162,7 @@ def cost_curve(
             f"stage {stage} {profile_name(kind)}: saw {len(measurements.gpus)} GPUs ({labels}), expected 1 or the "
             f"{tensor_parallel} of the tensor-parallel group; profile every GPU of the group, or one of them"
         )
-    if kind in SENDS and not energies_j.any():
+    if kind in TIMED_APART and not energies_j.any():
         energies_j = float(w_from_uw(blocking_uw)) * times_s
     time_s, energy_j = _as_one_node(times_s, energies_j, float(w_from_uw(blocking_uw)), tensor_parallel)
     return curve_of_choices(

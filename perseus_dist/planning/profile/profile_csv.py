@@ -8,6 +8,9 @@ A row ``send_f`` or ``send_b`` is the transfer of one microbatch's activation to
 previous one, from the stage that sends. No clock changes it: ``frequency`` is 0 or empty. An ``energy`` of 0, or none,
 says that the sender draws blocking power meanwhile.
 
+A row ``between_iterations`` of stage 0 is what an iteration takes behind all that the schedule runs, in which all GPUs
+draw blocking power. It has neither frequency nor energy.
+
 A row ``overlap_f`` of 0 s, or none, says that the instruction which names a pair's forward takes no time of its own.
 
 A row ``clock_change`` says how long it takes from asking for the clock ``frequency`` to having it, on the GPUs of a
@@ -28,6 +31,7 @@ from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
 from perseus_dist.planning.schedule.instruction import (
+    BETWEEN_ITERATIONS,
     CLOCK_CHANGE,
     OVERLAPPED_FORWARD,
     SENDS,
@@ -55,9 +59,9 @@ class Row(NamedTuple):
         line: Line in the file, the header being line 1.
         stage: Virtual stage.
         kind: Instruction kind, as in ``instruction.Kind``, or a constant's kind.
-        clock_mhz: SM clock; 0 for a transfer.
+        clock_mhz: SM clock; 0 for a transfer and for time between iterations.
         time_s: Duration.
-        energy_j: Energy of one GPU; 0 for a transfer under blocking power.
+        energy_j: Energy of one GPU; 0 for a transfer, or time between iterations, under blocking power.
         samples: How many runs the row averages.
         time_std_s: Standard deviation over those runs; NaN where the file does not say.
         energy_std_j: The same of the energy.
@@ -129,6 +133,7 @@ _COLUMNS = (  # in the order of Row
 )
 _MAY_BE_NONE = {  # by kind
     **dict.fromkeys(SENDS, ("frequency", "energy")),
+    BETWEEN_ITERATIONS: ("frequency", "energy"),
     CLOCK_CHANGE: ("energy",),
     OVERLAPPED_FORWARD: ("frequency", "time", "energy"),
 }
@@ -169,6 +174,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[Row]:
         row = Row(line=line, **values)  # type: ignore[arg-type]
         _check_power(path, row)
         _check_change(path, row)
+        _check_between(path, row)
         if row.time_s > 0:
             rows.append(row)
     if not rows:
@@ -228,6 +234,15 @@ def _check_change(path: str | os.PathLike[str], row: Row) -> None:
         is_right = max(row.time_s, p90_s) <= MAX_CHANGE_S and not p90_s < row.time_s and row.energy_j == 0
     if not is_right:
         raise ProfileError(f"{path}:{row.line}: saw {seen}, expected {expected}; correct the row or take it out")
+
+
+def _check_between(path: str | os.PathLike[str], row: Row) -> None:
+    """Refuse time between iterations that is a stage's own, or costs more than waiting."""
+    if row.kind == BETWEEN_ITERATIONS and (row.stage or row.clock_mhz or row.energy_j):
+        raise ProfileError(
+            f"{path}:{row.line}: saw time between iterations of stage {row.stage}, {row.clock_mhz} MHz, "
+            f"{row.energy_j:g} J, expected stage 0, no frequency and no energy; correct the row or take it out"
+        )
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:

@@ -11,11 +11,13 @@ that a schedule may also run itself. How it stands in the way depends on the sch
                                  | 0SEND_F0 |        transfer after the other in each direction
     Exchange.DUALPIPEV       0F0 | 0F1 | 7F0         by ``dualpipev_calls``: calls block, some instructions later
     Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
+
+What an iteration takes behind all of that, while every GPU waits, is the last node, ``0BETWEEN_ITERATIONS``.
 """
 
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,13 @@ from numpy.typing import NDArray
 from perseus_dist.planning.schedule.blocking_calls import blocking_programs
 from perseus_dist.planning.schedule.calls import Program, inputs_of_programs
 from perseus_dist.planning.schedule.dualpipev_calls import dualpipev_programs
-from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.instruction import (
+    BETWEEN_ITERATIONS,
+    NO_MICROBATCH,
+    OVERLAPPED_FORWARD,
+    Instruction,
+    Kind,
+)
 from perseus_dist.planning.schedule.overlapped_calls import overlapped_programs
 from perseus_dist.planning.schedule.results import Timed, ends_with_of, needs_of, transfers_of, waits_for
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
     import networkx as nx
 
 Int32Array = NDArray[np.int32]
+
+BETWEEN: Final = Instruction(0, BETWEEN_ITERATIONS, NO_MICROBATCH)
 
 
 def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instruction, list[Instruction]]:
@@ -42,10 +52,21 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
     what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time, or
     exchanges hold pp_ranks up without, ``blocking_calls``, ``overlapped_calls`` or ``dualpipev_calls`` says how they
-    exchange. Transfers that take time come last, as in ``transfers_of``.
+    exchange. Transfers that take time come last, as in ``transfers_of``, and behind them time between iterations.
     """
-    needs = needs_of(schedule)
     transfers = transfers_of(schedule, timed)
+    inputs = _inputs_of(schedule, transfers)
+    if BETWEEN[:2] in timed:
+        needed_for = {one for needed in inputs.values() for one in needed}
+        lasts = [order[-1] for order in schedule.ranks if order]
+        inputs[BETWEEN] = [*lasts, *(transfer for transfer in transfers.values() if transfer not in needed_for)]
+    return inputs
+
+
+def _inputs_of(
+    schedule: Schedule, transfers: Mapping[Instruction, Instruction]
+) -> dict[Instruction, list[Instruction]]:
+    needs = needs_of(schedule)
     if schedule.joint:
         inputs: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
         _add_exchanges(inputs, schedule, transfers)
@@ -162,12 +183,13 @@ class Dag:
 
     Attributes:
         schedule: The schedule.
-        timed: The transfers that take time.
-        instructions: (num_instructions) the nodes, pp_rank by pp_rank, in execution order; then transfers likewise.
+        timed: What takes time beside the schedule's instructions.
+        instructions: (num_instructions) the nodes, pp_rank by pp_rank, in execution order; then transfers likewise, and
+            time between iterations.
         pp_rank: (num_instructions) int32, the pp_rank that runs or sends it.
         edges: (num_edges, 2) int32, indices (before, after) ascending by ``after``; order and data, each pair once.
-        previous_on_rank: (num_instructions) int32, what comes before it on its pp_rank; -1 for the first, and for a
-            transfer that its sender does not wait for.
+        previous_on_rank: (num_instructions) int32, what comes before it on its pp_rank; -1 for the first, for a
+            transfer that its sender does not wait for, and for time between iterations.
     """
 
     schedule: Schedule
@@ -179,14 +201,15 @@ class Dag:
 
     @property
     def num_scheduled(self) -> int:
-        """Instructions of the schedule; the nodes after them are transfers."""
+        """Instructions of the schedule; the nodes after them are transfers and time between iterations."""
         return sum(map(len, self.schedule.ranks))
 
     @property
     def on_rank(self) -> NDArray[np.bool_]:
-        """(num_instructions) whether it occupies its pp_rank, and not a link alone."""
+        """(num_instructions) whether it occupies its pp_rank, and not a link alone, or none."""
         occupies = np.ones(len(self.instructions), dtype=np.bool_)
         occupies[self.num_scheduled :] = self.schedule.sends_block
+        occupies[-1] &= self.instructions[-1] != BETWEEN
         return occupies
 
     def to_networkx(self) -> "nx.DiGraph[Instruction]":
@@ -212,7 +235,7 @@ def build_dag(schedule: Schedule, timed: Timed = frozenset()) -> Dag:
 
     Args:
         schedule: The schedule.
-        timed: The transfers that take time.
+        timed: The transfers that take time, and time between iterations, as (0, ``BETWEEN_ITERATIONS``).
     """
     inputs = inputs_of(schedule, timed)
     transfers = transfers_of(schedule, timed)
@@ -235,7 +258,7 @@ def build_dag(schedule: Schedule, timed: Timed = frozenset()) -> Dag:
     rank_of_stage = schedule.rank_of_stage
     return Dag(
         schedule=schedule,
-        timed=frozenset((transfer.stage, transfer.kind) for transfer in transfers.values()),
+        timed=frozenset({*(transfer[:2] for transfer in transfers.values()), *({BETWEEN[:2]} & timed)}),
         instructions=instructions,
         pp_rank=_frozen(np.array([rank_of_stage[instruction.stage] for instruction in instructions])),
         edges=_frozen(np.array(edges).reshape(-1, 2)),

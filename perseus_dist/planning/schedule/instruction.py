@@ -22,6 +22,13 @@ SEND_BACKWARD = "SEND_B"
 SENDS = frozenset({SEND_FORWARD, SEND_BACKWARD})
 """Kinds of transfers. Of a schedule that does not run them itself, a profile may say how long they take."""
 
+BETWEEN_ITERATIONS = "BETWEEN_ITERATIONS"
+"""Name under which a profile says what an iteration takes behind all instructions and transfers, while every GPU waits.
+Nothing that a schedule runs has it."""
+
+TIMED_APART = SENDS | {BETWEEN_ITERATIONS}
+"""Kinds that take time where a profile says so, and are no instructions of a schedule."""
+
 OVERLAPPED_FORWARD = "OVERLAP_F"
 """Constant kind: says which forward the ``FB`` next on its pp_rank runs beside its backward, and takes hardly any time:
 ``0OVERLAP_F4 4FB0`` is the forward ``0F4`` and the backward ``4B0``, run as one."""
@@ -54,6 +61,7 @@ _PROFILE_NAMES: dict[str, str] = {
     Kind.WEIGHT_GRADIENT: "backward_weight",
     Kind.FORWARD_BACKWARD: "forward_backward",
 }
+_NAMES_OF_PROFILES = {CLOCK_CHANGE: "changes of clocks", BETWEEN_ITERATIONS: "time between iterations"}
 _KINDS: dict[str, str] = {name: kind for kind, name in _PROFILE_NAMES.items()}
 # Nine digits are more than any pipeline has, and keep a slip of the keyboard from becoming a huge number. A constant's
 # name has two letters or more, so that the typing error 2D0 is not taken for a constant.
@@ -99,8 +107,8 @@ def parse_instruction(token: str) -> Instruction:
     stage, kind, microbatch = match.groups()
     if kind.lower() in _KINDS:  # its profile rows would look like the computation's
         raise ScheduleError(f"{token!r}: {kind} is no name for a constant; write the kind as {_KINDS[kind.lower()]}")
-    if kind == CLOCK_CHANGE:
-        raise ScheduleError(f"{token!r}: {kind} is what profiles call changes of clocks; name the constant otherwise")
+    if kind in _NAMES_OF_PROFILES:
+        raise ScheduleError(f"{token!r}: {kind} is what profiles call {_NAMES_OF_PROFILES[kind]}; name it otherwise")
     if not microbatch and kind in _NEEDS_MICROBATCH:
         raise ScheduleError(f"{token!r} names no microbatch: write {token}0 for microbatch 0")
     return Instruction(int(stage), kind, int(microbatch) if microbatch else NO_MICROBATCH)

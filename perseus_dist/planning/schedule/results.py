@@ -50,7 +50,7 @@ _SENT_AS: dict[str, tuple[str, int]] = {
 }
 
 Timed = AbstractSet[tuple[int, str]]
-"""The transfers that take time, as (sending stage, ``SEND_F`` or ``SEND_B``)."""
+"""Transfers that take time, and time between iterations: as (sending stage, ``SEND_F`` or ``SEND_B``)."""
 
 
 def waits_for(instruction: Instruction, scheduled: Container[Instruction]) -> Iterator[Instruction]:

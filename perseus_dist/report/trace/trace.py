@@ -14,7 +14,7 @@ import numpy as np
 
 from perseus_dist.planning.frontier.replay import Execution
 from perseus_dist.planning.output_file import write_output
-from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.instruction import SENDS, Kind
 from perseus_dist.report.plots.timeline_layout import chunks_of
 from perseus_dist.units import PS_PER_NS, IntArray, j_from_uj, w_from_uw
 
@@ -82,7 +82,8 @@ def _instructions(pid: int, execution: Execution, tids: IntArray) -> Iterator[Ev
     for instruction, on_rank, ts, dur, tid, clock_mhz, energy_j in rows:
         text = str(instruction)
         if not on_rank:
-            one = {"pid": pid, "tid": tid, "name": text, "cat": "transfer", "id": f"{pid} {text}"}
+            category = "transfer" if instruction.kind in SENDS else "constant"
+            one = {"pid": pid, "tid": tid, "name": text, "cat": category, "id": f"{pid} {text}"}
             yield {"ph": "b", "ts": ts, **one}
             yield {"ph": "e", "ts": ts + dur, **one}
             continue

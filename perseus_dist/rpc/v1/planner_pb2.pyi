@@ -287,7 +287,7 @@ class Drift(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., chunk: _Optional[int] = ..., kind: _Optional[str] = ..., clock_mhz: _Optional[int] = ..., profile_time_s: _Optional[float] = ..., measured_time_s: _Optional[float] = ..., num_runs: _Optional[int] = ..., num_iterations: _Optional[int] = ...) -> None: ...
 
 class RunTimes(_message.Message):
-    __slots__ = ("iteration", "first_ns", "begins_ns", "ends_ns", "clocks_mhz", "table_revision", "point")
+    __slots__ = ("iteration", "first_ns", "begins_ns", "ends_ns", "clocks_mhz", "table_revision", "point", "host_clock")
     ITERATION_FIELD_NUMBER: _ClassVar[int]
     FIRST_NS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_NS_FIELD_NUMBER: _ClassVar[int]
@@ -295,6 +295,7 @@ class RunTimes(_message.Message):
     CLOCKS_MHZ_FIELD_NUMBER: _ClassVar[int]
     TABLE_REVISION_FIELD_NUMBER: _ClassVar[int]
     POINT_FIELD_NUMBER: _ClassVar[int]
+    HOST_CLOCK_FIELD_NUMBER: _ClassVar[int]
     iteration: int
     first_ns: int
     begins_ns: _containers.RepeatedScalarFieldContainer[int]
@@ -302,7 +303,8 @@ class RunTimes(_message.Message):
     clocks_mhz: _containers.RepeatedScalarFieldContainer[int]
     table_revision: int
     point: int
-    def __init__(self, iteration: _Optional[int] = ..., first_ns: _Optional[int] = ..., begins_ns: _Optional[_Iterable[int]] = ..., ends_ns: _Optional[_Iterable[int]] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ...) -> None: ...
+    host_clock: str
+    def __init__(self, iteration: _Optional[int] = ..., first_ns: _Optional[int] = ..., begins_ns: _Optional[_Iterable[int]] = ..., ends_ns: _Optional[_Iterable[int]] = ..., clocks_mhz: _Optional[_Iterable[int]] = ..., table_revision: _Optional[int] = ..., point: _Optional[int] = ..., host_clock: _Optional[str] = ...) -> None: ...
 
 class SwitchSeen(_message.Message):
     __slots__ = ("table_revision", "switch_revision")
