@@ -16,6 +16,7 @@ import pytest
 from deepspeed_loops import deepspeed_run_in
 from deepspeed_loops import saved_profile as deepspeed_profile
 from megatron_loops import MEGATRON, run_in, saved_profile
+from python_path import python_path
 
 from perseus_dist.report.analysis.losses import losses_equal
 from perseus_dist.report.run_report import build_report
@@ -34,7 +35,7 @@ def test_deepspeed_saves(folder: str, tmp_path: Path, monkeypatch: pytest.Monkey
     if folder:
         if "0.14" in folder and shutil.which("numactl") is None:
             pytest.skip("the launcher of DeepSpeed 0.14.5 counts a CPU's ranks by numactl, which is not installed")
-        monkeypatch.setenv("PYTHONPATH", str(Path(folder).resolve()))
+        monkeypatch.setenv("PYTHONPATH", python_path(folder))
     run = deepspeed_run_in(tmp_path, num_steps=NUM_STEPS)
     name = Path(folder).name if folder else f"deepspeed {metadata.version('deepspeed')}"
     check(replace(run, perseus_options=deepspeed_profile(run)), name)
