@@ -42,7 +42,7 @@ PERSEUS_ARGS=(
 )
 
 if ((IS_SIMULATED)); then
-    GPUS=4
+    GPUS=${GPUS:-4} # 1, 2 or 4, which divide the layers
     # Real Megatron-LM, computing on the CPU; what a microbatch takes is said for the simulated GPUs.
     [ -z "${MEGATRON_PATH:-}" ] || export PYTHONPATH="$MEGATRON_PATH${PYTHONPATH:+:$PYTHONPATH}"
     if ((${#RUN[@]} == 0)) && ! python -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("megatron.training"))' 2>/dev/null; then

@@ -42,6 +42,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+QUICK_TORCH = Path(__file__).parent / "support" / "quick_torch"
 OF_TESTS = ("PERSEUS_TEST_", "PERSEUS_NUM_")
 
 
@@ -59,9 +60,10 @@ def _state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiles_nothing() -> Iterator[None]:
-    """PyTorch's compiler stays unloaded in the ranks that tests start: DeepSpeed decorates an optimizer for it."""
+    """PyTorch's compiler stays unloaded in the ranks that tests start, of which each makes an optimizer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHDYNAMO_DISABLE", "1")
+        patch.setenv("PYTHONPATH", str(QUICK_TORCH), prepend=os.pathsep)
         yield
 
 

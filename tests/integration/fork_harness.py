@@ -78,7 +78,7 @@ def serve(version: str, rank_main: RankMain) -> None:
         version: The framework's.
         rank_main: One rank of a case; returns what it saw.
     """
-    import torch._dynamo  # noqa: F401 - by the first optimizer otherwise, in each rank for seconds
+    import torch._dynamo.eval_frame  # noqa: F401 - the whole of it: each rank would import parts, for seconds
 
     answers = os.fdopen(int(sys.argv[1]), "w")
     answers.write(json.dumps({"version": version}) + "\n")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from framework_harness import Harness, Seen
+from python_path import python_path
 from waiting import PATIENCE_S
 
 from perseus_dist.agent.following.rank_program import rank_order
@@ -49,7 +50,7 @@ class DeepSpeedHarness(Harness):
         # Disabled while it imports DeepSpeed: this environment may have Perseus enabled.
         environment = {"DS_ACCELERATOR": "cpu", "PERSEUS_DISABLE": "1"}
         if folder is not None:
-            environment["PYTHONPATH"] = str(Path(folder).resolve())
+            environment["PYTHONPATH"] = python_path(folder)
         super().__init__("deepspeed_harness.py", environment)
 
     def run(self, **case: Any) -> list[Seen]:

@@ -112,8 +112,9 @@ def test_without_a_checkout_simulated_gpus_are_no_use() -> None:
 
 def test_it_trains_on_simulated_gpus(tmp_path: Path) -> None:
     environment = {"MEGATRON_PATH": str(megatron("0.17.1")), "REPORT": str(tmp_path), "MASTER_PORT": str(free_port())}
+    environment |= {"GPUS": "2", **{name: os.environ[name] for name in ("PYTHONPATH", "TORCHDYNAMO_DISABLE")}}
     done = launch("--simulate", "--train-iters", "3", environment=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "lm loss" in done.stdout
-    assert done.stdout.count("clock not locked") == 4
+    assert done.stdout.count("clock not locked") == 2
     assert (tmp_path / "report.html").is_file()

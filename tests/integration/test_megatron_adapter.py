@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from framework_harness import Harness, Seen
+from python_path import python_path
 
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import Schedule, interleaved, joint_exchanges, one_f_one_b, overlapped
@@ -60,7 +61,7 @@ class MegatronHarness(Harness):
         folder = MEGATRON / version
         if not (folder / "megatron" / "core").is_dir():
             pytest.skip(f"megatron-core {version} is not unpacked in {MEGATRON}")
-        environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONPATH": str(folder.resolve())}
+        environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONPATH": python_path(folder)}
         super().__init__("megatron_harness.py", environment, runner=["-m", "perseus_dist.simulation.megatron_on_cpu"])
         self._seen: dict[str, list[Seen]] = {}
 

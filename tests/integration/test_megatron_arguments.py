@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from python_path import python_path
 
 from perseus_dist.training.options import PerseusOptions
 
@@ -75,7 +76,7 @@ def parser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**kept, "PYTHONPATH": str(folder)},
+        env={**kept, "PYTHONPATH": python_path(folder)},
     ) as process:
         yield Parser(process, tmp_path_factory.mktemp("parser") / "output")
         process.kill()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from python_path import python_path
 
 from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
@@ -60,7 +61,13 @@ class Environment:
         return subprocess.run(
             [str(self.folder / "bin" / "python"), *argv],
             cwd=self.work,
-            env={**kept, "PYTHONPATH": str(MEGATRON), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1", **extra},
+            env={
+                **kept,
+                "PYTHONPATH": python_path(MEGATRON),
+                "PYTHONWARNINGS": "ignore",
+                "OMP_NUM_THREADS": "1",
+                **extra,
+            },
             capture_output=True,
             text=True,
             timeout=240,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from python_path import python_path
 from tensorboard_events import read_events
 
 from perseus_dist.simulation.frameworks.megatron_run import MegatronLayout, MegatronRun
@@ -96,7 +97,7 @@ def seen_in(version: str, folder: Path, project: str = "") -> dict[str, Any]:
     shim = "from perseus_dist.simulation.megatron_on_cpu import enable; enable()\n"
     done = subprocess.run(
         [sys.executable, "-c", shim + _PROGRAM, str(folder), project],
-        env={**os.environ, "PYTHONPATH": f"{path}:{os.environ.get('PYTHONPATH', '')}", "WANDB_MODE": "offline"},
+        env={**os.environ, "PYTHONPATH": python_path(path), "WANDB_MODE": "offline"},
         capture_output=True,
         text=True,
         check=False,

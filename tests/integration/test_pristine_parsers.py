@@ -7,10 +7,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from python_path import python_path
 
 ROOT = Path(__file__).parents[2]
 COUNT = int(os.environ.get("PERSEUS_NUM_COMMAND_LINES", "400"))
@@ -27,7 +29,7 @@ def test_the_oldest_deepspeeds_launcher() -> None:
     folder = os.environ.get("PERSEUS_TEST_DEEPSPEED_OLD")
     if folder is None:
         pytest.skip("PERSEUS_TEST_DEEPSPEED_OLD names no folder with DeepSpeed 0.14.5")
-    _compare("deepspeed", seed=2, python_path=folder)
+    _compare("deepspeed", seed=2, folders=[Path(folder)])
 
 
 @pytest.mark.parametrize("version", [pytest.param("0.17.1", marks=pytest.mark.stress), "0.19.2"])
@@ -35,15 +37,15 @@ def test_megatrons_scripts(version: str) -> None:
     folder = MEGATRON / version
     if not folder.is_dir():
         pytest.skip(f"no Megatron at {folder}; PERSEUS_TEST_MEGATRON names the folder of its versions")
-    _compare("megatron", seed=3, python_path=str(folder), runner=ON_CPU)
+    _compare("megatron", seed=3, folders=[folder], runner=ON_CPU)
 
 
-def _compare(framework: str, *, seed: int, python_path: str = "", runner: tuple[str, ...] = ()) -> None:
+def _compare(framework: str, *, seed: int, folders: Sequence[Path] = (), runner: tuple[str, ...] = ()) -> None:
     script = str(ROOT / "tests" / "stress" / "compare_parsers.py")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERSEUS", "PYTHON", "RANK"))}
     compared = subprocess.run(
         [sys.executable, "-W", "ignore", *runner, script, framework, "--seed", str(seed), "--count", str(COUNT)],
-        env={**kept, "DS_ACCELERATOR": "cpu", "PYTHONPATH": python_path},
+        env={**kept, "DS_ACCELERATOR": "cpu", "PYTHONPATH": python_path(*folders)},
         capture_output=True,
         text=True,
         check=False,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from python_path import python_path
 from reduced_1f1b import NUM_MICROBATCHES, PP_SIZE, TIMES, saved_profile
 
 from perseus_dist.report.analysis.losses import losses_equal
@@ -110,7 +111,7 @@ def test_a_job_without_a_pipeline_is_warned_once_and_trains_on(tmp_path: Path) -
 
 @pytest.mark.stress
 def test_places_are_those_of_torchtitans_meshes() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(TORCHTITAN), "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "PYTHONPATH": python_path(TORCHTITAN), "PYTHONWARNINGS": "ignore"}
     ran = subprocess.run(
         [sys.executable, "-c", PLACES], env=environment, capture_output=True, text=True, timeout=600, check=False
     )

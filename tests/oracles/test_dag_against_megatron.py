@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from python_path import python_path
 
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.dry_run import dry_run
@@ -63,7 +64,7 @@ def starts(request: pytest.FixtureRequest) -> list[tuple[Case, dict[str, int]]]:
             str(PROGRAM),
             json.dumps(cases),
         ],
-        env=os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"},
+        env=os.environ | {"PYTHONPATH": python_path(folder), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

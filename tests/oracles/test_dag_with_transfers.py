@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from python_path import python_path
 
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import slowest, transfers_of_runs
@@ -83,7 +84,7 @@ def run_megatron(version: str, cases: Sequence[Case]) -> list[Moments]:
     if find_spec("torch") is None or not folder.is_dir():
         pytest.skip(f"no torch, or no Megatron at {folder}; PERSEUS_TEST_MEGATRON names the folder of its versions")
     program = ("-m", "perseus_dist.simulation.megatron_on_cpu", str(HERE / "megatron_transfers.py"))
-    return run(program, cases, {"PYTHONPATH": str(folder)})
+    return run(program, cases, {"PYTHONPATH": python_path(folder)})
 
 
 def run_deepspeed(cases: Sequence[Case], program: str = "deepspeed_transfers.py") -> list[Moments]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from megatron_loops import CONSTANTS_S, MEGATRON, TIMES
+from python_path import python_path
 
 from perseus_dist.simulation.frameworks.training_run import TrainingRun, free_port
 from perseus_dist.simulation.simulated_profile import simulated_profile
@@ -69,7 +70,7 @@ class BridgeRun(TrainingRun):
         """Where Bridge and its megatron-core are."""
         return {
             "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-            "PYTHONPATH": os.pathsep.join([str(BRIDGE), str(CORE)]),
+            "PYTHONPATH": python_path(BRIDGE, CORE),
             "PYTHONWARNINGS": "ignore",
         }
 

@@ -68,7 +68,7 @@ def frontier(tmp_path_factory: pytest.TempPathFactory) -> Frontier:
 
 
 @given(seed=st.integers(0, 2**32), size_s=st.floats(1e-6, 1e2), granularity=st.sampled_from(Granularity))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @example(seed=2, size_s=1e-6, granularity=Granularity.INSTRUCTION)
 def test_frontiers_of_instructions_of_any_length_can_be_read_back(
     seed: int, size_s: float, granularity: Granularity, tmp_path_factory: pytest.TempPathFactory

@@ -13,7 +13,9 @@ from perseus_dist.planning.schedule.instruction import (
 )
 
 COMPUTATION_NAMES = {"FORWARD", "BACKWARD", "BACKWARD_INPUT", "BACKWARD_WEIGHT"}
-CONSTANT_NAMES = st.from_regex(r"[A-Z][A-Z_]{1,9}", fullmatch=True).filter(lambda name: name not in COMPUTATION_NAMES)
+CONSTANT_NAMES = st.from_regex(r"[A-Z][A-Z_]{0,8}[A-Z]", fullmatch=True).filter(
+    lambda name: name not in COMPUTATION_NAMES
+)
 MICROBATCHES = st.integers(0, 999_999_999)
 INSTRUCTIONS = st.builds(Instruction, st.integers(0, 999_999_999), st.sampled_from(Kind) | CONSTANT_NAMES, MICROBATCHES)
 
@@ -48,7 +50,22 @@ def test_kind_written_as_text_or_as_enum_is_one_instruction() -> None:
 
 
 @pytest.mark.parametrize(
-    "token", ["", "F0", "2f0", "2D0", "-1F0", "2F-1", "2F0x", "2 F0", "2F0.1", "2LOAD!", "\u0662F0", "1" * 5000 + "F0"]
+    "token",
+    [
+        "",
+        "F0",
+        "2f0",
+        "2D0",
+        "-1F0",
+        "2F-1",
+        "2F0x",
+        "2 F0",
+        "2F0.1",
+        "2LOAD!",
+        "2LOAD_3",
+        "\u0662F0",
+        "1" * 5000 + "F0",
+    ],
 )
 def test_refuses_what_is_not_in_the_grammar(token: str) -> None:
     with pytest.raises(ScheduleError, match=r"is not an instruction: write stage, kind, microbatch as in 2F0"):

@@ -65,7 +65,7 @@ _NAMES_OF_PROFILES = {CLOCK_CHANGE: "changes of clocks", BETWEEN_ITERATIONS: "ti
 _KINDS: dict[str, str] = {name: kind for kind, name in _PROFILE_NAMES.items()}
 # Nine digits are more than any pipeline has, and keep a slip of the keyboard from becoming a huge number. A constant's
 # name has two letters or more, so that the typing error 2D0 is not taken for a constant.
-_TOKEN = re.compile(r"([0-9]{1,9})([FBIW]|[A-Z][A-Z_]+)([0-9]{0,9})")
+_TOKEN = re.compile(r"([0-9]{1,9})([FBIW]|[A-Z][A-Z_]*[A-Z])([0-9]{0,9})")
 _CONSTANT_PROFILE_NAME = re.compile(r"[a-z][a-z_]*[a-z]")
 
 
