@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from malformed.stored_facts import damaged_row
 from test_planner_runs import GPU, WORKLOAD, Runs
 
 from perseus_dist.errors import PerseusError
+from perseus_dist.planner.job.facts import Fact
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import PlanFailed, PlanReady, StragglerReported
 from perseus_dist.planner.lifecycle.lifecycle import restore
@@ -71,17 +73,17 @@ def with_a_damaged_row(rng: Random) -> list[FactRow]:
     return rows
 
 
-def taken_up(path: Path, rows: list[FactRow]) -> Job | None:
-    """The job as a planner that begins has it."""
+def taken_up(path: Path, rows: list[FactRow]) -> tuple[Job, list[Fact]] | None:
+    """The job as a planner that begins has it, and what it is made of."""
     database, _ = open_database(path)
     with closing(database), database:
         write_facts(database, "job", rows)
     store = Store(path)
 
-    async def begin() -> Job | None:
+    async def begin() -> tuple[Job, list[Fact]] | None:
         jobs = Jobs(store, None, Runs().policy, Counters())  # type: ignore[arg-type]  # nothing is planned yet
         actor = jobs.get("job")
-        return None if actor is None else actor.job
+        return None if actor is None else (actor.job, store.load()["job"])
 
     try:
         return asyncio.run(begin())
@@ -89,10 +91,11 @@ def taken_up(path: Path, rows: list[FactRow]) -> Job | None:
         store.close()
 
 
-def go_on(job: Job) -> None:
+def go_on(job: Job, facts: Sequence[Fact]) -> None:
     """It is looked at, its ranks come back, iterate, end and begin the next run."""
     fleet = Planned(dp=2)
     fleet.job, fleet.now_s, fleet.iteration = job, 5.0, 60
+    fleet.facts = {fact.key: fact for fact in facts}
     look_at(job)
     for run in range(2):
         fleet.attach_all(gpu=GPU, workload=WORKLOAD)
@@ -123,14 +126,14 @@ def check(seed: int, count: int, folder: Path, caplog: pytest.LogCaptureFixture)
         place = folder / str(number)
         place.mkdir()
         caplog.clear()
-        job = taken_up(place / "planner.db", rows)
+        taken = taken_up(place / "planner.db", rows)
         errors = [record for record in caplog.records if record.levelno >= logging.WARNING]
         assert len(errors) <= 1, [record.getMessage() for record in errors]
         assert not any(record.exc_info or "\n" in record.getMessage() for record in errors)
-        assert job is not None or errors, "a job that is gone without a word"
-        came["absent" if job is None else "salvaged" if errors else "taken"] += 1
-        if job is not None:
-            go_on(job)
+        assert taken is not None or errors, "a job that is gone without a word"
+        came["absent" if taken is None else "salvaged" if errors else "taken"] += 1
+        if taken is not None:
+            go_on(*taken)
     return came
 
 
@@ -177,5 +180,5 @@ def test_a_damaged_cache_is_not_used_with_one_line_or_makes_a_job(
                 raise
             except Exception:
                 continue  # as ``Jobs.take_up`` has it: set aside
-            go_on(job)
+            go_on(job, facts)
     assert min(came["used"], came["not used"]) > 0, came
