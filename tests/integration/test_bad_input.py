@@ -106,7 +106,7 @@ LOOKUP_OPTIONS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     ),
     "truncated frontier": (["truncated.npz", "--slowdown", "2"], ("truncated.npz: saw a damaged archive", "copy it")),
     "profile as frontier": (["profile.csv", "--slowdown", "2"], ("profile.csv: saw something else than a saved",)),
-    "newer frontier": (["newer.npz", "--slowdown", "2"], ("newer.npz: saw schema version 8, expected 7; upgrade",)),
+    "newer frontier": (["newer.npz", "--slowdown", "2"], ("newer.npz: saw schema version 9, expected 8; upgrade",)),
     "no deadline": (["good.npz"], ("--slowdown --deadline-s --fastest --straggler-s is required",)),
     "impossible straggler": (["good.npz", "--straggler-s", "0.1"], ("--straggler-s 0.1: ", "the fastest plan takes")),
     "straggler and slowdown": (["good.npz", "--straggler-s", "3", "--slowdown", "2"], ("not allowed with argument",)),
@@ -218,7 +218,7 @@ def test_lookup_options(workplace: Path, command_line: CommandLine, frontier_npz
     (workplace / "good.npz").write_bytes(data)
     (workplace / "truncated.npz").write_bytes(data[: len(data) // 2])
     with np.load(frontier_npz) as archive:
-        header = json.loads(archive["header"].tobytes()) | {"schema_version": 8}
+        header = json.loads(archive["header"].tobytes()) | {"schema_version": 9}
     np.savez(workplace / "newer.npz", header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8))
     arguments, expected = LOOKUP_OPTIONS[name]
     command_line.check_refused(["lookup", *arguments], *expected)

@@ -11,6 +11,7 @@ from perseus_dist.messages.from_agent import Attach, SwitchSeen
 from perseus_dist.messages.from_planner import Switch
 from perseus_dist.messages.terms import Gpu
 from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.stored_facts import StoredFactError
 from perseus_dist.planner.lifecycle import lifecycle
 from perseus_dist.planner.lifecycle.events import Effect, JobEvent, Persist
 from perseus_dist.simulation.chaos.invariants import durability
@@ -66,7 +67,6 @@ def test_nothing_is_lost_as_the_planner_is_started_again() -> None:
 @pytest.mark.parametrize(
     ("prefix", "name"),
     [
-        ("job", "the job's registration"),
         ("baseline", "the baseline of"),
         ("table", "table 1"),
         ("switch", "switch"),
@@ -78,6 +78,12 @@ def test_a_fact_that_is_not_stored_is_missed(monkeypatch: pytest.MonkeyPatch, pr
     drop_facts(monkeypatch, prefix)
     sentences = broken(SAVED, *ORDERS)
     assert any(name in sentence and "(as the planner started again)" in sentence for sentence in sentences)
+
+
+def test_a_job_whose_registration_is_not_stored_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_facts(monkeypatch, "job")
+    with pytest.raises(StoredFactError):
+        broken(SAVED, *ORDERS)
 
 
 @pytest.mark.parametrize(("prefix", "name"), [("samples/", "samples 1 of rank 0"), ("sweep/", "sweep 1")])

@@ -51,7 +51,7 @@ class Planned(Runs):
 
 
 @cache
-def good_rows() -> tuple[FactRow, ...]:
+def good_facts() -> tuple[Fact, ...]:
     """All that is stored of a job under its plan, of which an operator has reported a straggler."""
     fleet = Planned(dp=2)
     fleet.attach_all(gpu=GPU, workload=WORKLOAD)
@@ -62,7 +62,11 @@ def good_rows() -> tuple[FactRow, ...]:
     fleet.iterate(30)
     fleet.tell(StragglerReported(straggler_id="cooling", degree=1.3, dp_rank=1))
     fleet.iterate(5)
-    return tuple(map(row_of_fact, fleet.facts.values()))
+    return tuple(fleet.facts.values())
+
+
+def good_rows() -> tuple[FactRow, ...]:
+    return tuple(map(row_of_fact, good_facts()))
 
 
 def with_a_damaged_row(rng: Random) -> list[FactRow]:

@@ -60,18 +60,19 @@ def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
 def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:
     """Whether the times of some of these pp_ranks have left the profile for long, or all is as at the last drop.
 
-    As far as then, or for other stages' times while the job takes as long at full clocks: what slows a whole node shows
-    at one stage first, and each time at another.
+    As far as then, or for another stage's times while the job takes as long at full clocks: what slows a whole node
+    shows at one stage first, and each time at another.
     """
     if any(job.members.ranks[rank].rank.pp_rank in pp_ranks for rank in job.enforcement.lasting_drifts):
         return True
     enforcement, shares = job.enforcement, _largest_drifts(job, pp_ranks)
     now_s, then_s = enforcement.guard.guard.reference_s, enforcement.dropped_reference_s
+    is_other = not shares.keys() & enforcement.dropped.keys()
     is_as_slow = now_s is not None and then_s is not None and abs(now_s / then_s - 1) < _SAME_REFERENCE
     is_as_far = any(
         abs(share - enforcement.dropped.get(pp_rank, math.inf)) < _SAME_DRIFT for pp_rank, share in shares.items()
     )
-    return enforcement.guard.was_steady and (is_as_far or is_as_slow)
+    return enforcement.guard.was_steady and (is_as_far or (is_other and is_as_slow))
 
 
 def _largest_drifts(job: Job, pp_ranks: Collection[int]) -> dict[int, float]:

@@ -35,22 +35,25 @@ class TrainingJob:
     def pids(self, *words: str, environment: Sequence[str] = ()) -> list[int]:
         """The job's processes that have all these words on their command lines, ascending.
 
+        A child that is about to execute another program has its parent's command line until then, and is none of them.
+
         Args:
             words: Whole ones.
             environment: What must be in theirs, as in ``RANK=0``.
         """
         mark = f"{STATE_VARIABLE}={self.machine.environment()[STATE_VARIABLE]}"
-        found = []
+        parent_of: dict[int, int] = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 command = (path / "cmdline").read_bytes().split(b"\0")
                 variables = (path / "environ").read_bytes().split(b"\0")
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:  # it has just ended
                 continue
             is_ours = all(variable.encode() in variables for variable in (mark, *environment))
             if is_ours and all(word.encode() in command for word in words):
-                found.append(int(path.name))
-        return sorted(found)
+                parent_of[int(path.name)] = parent
+        return sorted(pid for pid, parent in parent_of.items() if parent not in parent_of)
 
     def pid_of_planner(self) -> int:
         """The embedded planner's."""
