@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from load_jobs import PP_SIZE, load_jobs
+from older_database import write_older_database
 from planner_process import Planner, planner
 from waiting import PATIENCE_S, wait_until
 
@@ -21,7 +22,6 @@ from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 pytestmark = pytest.mark.stress
 
-OF_0_1_0 = Path(__file__).parents[1] / "unit" / "data" / "planner_v2.sql"
 RUNNING = ("llama", "gpt")
 NUM_RANKS = 2 * PP_SIZE
 
@@ -55,8 +55,7 @@ def test_running_jobs_lose_nothing_on_a_database_of_0_1_0(tmp_path: Path) -> Non
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     (state / DATABASE).touch(mode=0o600)
-    with closing(sqlite3.connect(state / DATABASE)) as database:
-        database.executescript(OF_0_1_0.read_text())
+    write_older_database(state / DATABASE)
     with ExitStack() as stack:
         with planner(tmp_path) as running:
             address = running.address

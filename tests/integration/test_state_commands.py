@@ -9,13 +9,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from older_database import write_older_database
 from planner_process import planner
 
 from perseus_dist.planner.store.migrations import SCHEMA_VERSION
 from perseus_dist.planner.store.state_dir import DATABASE
 
 ROOT = Path(__file__).resolve().parents[2]
-OLDER = ROOT / "tests/unit/data/planner_v2.sql"
 
 
 def commands() -> list[str]:
@@ -31,8 +31,7 @@ def test_the_pages_commands_back_up_restore_and_go_back(tmp_path: Path) -> None:
     """A planner of now takes over a database of 0.1.0, which the last command brings back."""
     folder = tmp_path / ".local/state/perseus-dist"
     folder.mkdir(parents=True, mode=0o700)
-    with closing(sqlite3.connect(folder / DATABASE)) as database:
-        database.executescript(OLDER.read_text())
+    write_older_database(folder / DATABASE)
     (tmp_path / "state").symlink_to(folder)  # where the planner of the tests looks
     environ = {name: value for name, value in os.environ.items() if name != "XDG_STATE_HOME"}
     environ |= {"HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
