@@ -98,11 +98,15 @@ async def run_relay(config: RelayConfig, on_serving: Callable[[], None] = lambda
 
 
 async def _announce(look: Callable[[], NodeHello], uplinks: Sequence[Uplink]) -> None:
-    """Say which node this is, for ever."""
+    """Say which node this is, for ever; whatever goes wrong with that, streams of agents go on."""
     while True:
-        hello = await asyncio.to_thread(look)
-        for uplink in uplinks:
-            uplink.announce(hello)
+        try:
+            hello = await asyncio.to_thread(look)
+        except Exception as error:
+            _log.warning("this node cannot be looked at (%r)", error)
+        else:
+            for uplink in uplinks:
+                uplink.announce(hello)
         await asyncio.sleep(_LOOK_S)
 
 

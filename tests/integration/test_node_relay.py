@@ -1,5 +1,6 @@
 """Planner, node relay and agents' links over real gRPC: what is carried, what each token opens, and who may fail."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from node_relay import RelayedRank, node_relay, num_connections, port_of
 from planner_process import planner, wait_until
+
+from perseus_dist.relay.process import RelayConfig, run_relay
 
 AWAY = "the stream goes to the planner directly"
 
@@ -111,3 +114,27 @@ def test_a_relay_for_a_group_takes_no_rank_without_a_token(tmp_path: Path, caplo
         assert relay.socket.stat().st_mode & 0o777 == 0o660
         assert any("a job needs a token here" in record.getMessage() for record in caplog.records)
         assert num_connections(relay.process.pid, port_of(served.address)) == 1
+
+
+@pytest.mark.parametrize("trouble", [OSError("no such device"), ValueError("what is that?")], ids=["node", "defect"])
+def test_a_node_that_cannot_be_looked_at_keeps_its_relay(tmp_path: Path, trouble: Exception) -> None:
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        raise trouble
+
+    async def serve() -> bool:
+        config = RelayConfig(planners=("127.0.0.1:1",), socket_path=tmp_path / "own" / "relay.sock", look=look)  # type: ignore[arg-type]
+        relay = asyncio.create_task(run_relay(config))
+        while not looks and not relay.done():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        is_there = not relay.done()
+        if is_there:
+            os.kill(os.getpid(), signal.SIGTERM)
+        await relay
+        return is_there
+
+    assert asyncio.run(serve())

@@ -91,6 +91,11 @@ class Level:
         return self.plan.is_around_slow and not self.is_shown
 
     @property
+    def is_measured(self) -> bool:
+        """Whether its state was measured, and nothing says that full clocks have become something else since."""
+        return self.is_shown or (not self.is_guess and not self.may_be_other)
+
+    @property
     def _disputed_j(self) -> float:
         """[J] that one iteration may save more or less where it may be in another state: the profile knows of that."""
         return abs(self.rate_j - self.plan.rate_j) if self.may_be_other else 0.0

@@ -343,8 +343,7 @@ class Saving:
             num_after: Iterations that followed the window.
             is_beside: Iterations of the level came just before the window, too.
         """
-        is_known = level.is_shown or (level.state is not None and level.state.weight and not level.may_be_other)
-        if level.state is not None and level.state is not state and is_known:
+        if level.state is not None and level.state is not state and level.is_measured:
             # The state has changed where nothing under the plan shows when: assume the middle.
             num_before = max(0, level.num_since - num_after) // 2 if is_beside else 0
             num = min(level.count - level.num_settled, num_before + num_after)
