@@ -36,6 +36,7 @@ class FakeProvider:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     dripped_s: float = 0.0
+    may_answer: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
 
@@ -43,10 +44,12 @@ class FakeProvider:
 @pytest.fixture
 def server() -> Iterator[FakeProvider]:
     provider = FakeProvider()
+    provider.may_answer.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             provider.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            provider.may_answer.wait(60)
             self.send_response(provider.status)
             for name, value in {"Content-Length": str(len(provider.body)), **provider.headers}.items():
                 self.send_header(name, value)
@@ -71,6 +74,7 @@ def server() -> Iterator[FakeProvider]:
         try:
             yield provider
         finally:
+            provider.may_answer.set()
             listening.shutdown()
             thread.join()
 
@@ -222,6 +226,7 @@ def test_a_planner_that_restarts_goes_on_with_the_last_answer_until_it_is_stale(
     assert answer is not None
     wait_until((kept / "provider.toml").exists)
     server.status = 503
+    server.may_answer.clear()
     after = SignalFiles(signals, kept)
     after.refresh(["provider.toml"])
     known = after.signals["provider.toml"]
@@ -232,6 +237,15 @@ def test_a_planner_that_restarts_goes_on_with_the_last_answer_until_it_is_stale(
     after.refresh(["provider.toml"])
     wait_until(lambda: len(server.requests) == 2)
     assert after.signals["provider.toml"].content == answer
+    server.may_answer.set()
+
+    def says_that_it_failed() -> bool:
+        after.refresh(["provider.toml"])
+        return "answers 503" in after.signals["provider.toml"].trouble
+
+    wait_until(says_that_it_failed)
+    assert after.signals["provider.toml"].content == answer
+    server.may_answer.clear()
     now_s = time.time()
     monkeypatch.setattr(time, "time", lambda: now_s + 249)
     assert FetchedSignal(provider_of(signals), KeptAnswer(kept, "provider.toml")).look().content == answer
