@@ -954,7 +954,8 @@ def test_nothing_that_is_said_to_the_core_makes_it_raise_or_keep_a_clock_at_the_
             case 3:
                 world.do(world.core.on_meter(replace(world.sample(), energy_mj=rng.randrange(9)), world.now))
             case 4:
-                world.do(world.core.on_energy_edges([Edge(world.now - MS, world.now, rng.randrange(99))], world.now))
+                edge = Edge(world.now - MS, world.now, rng.randrange(99), rng.randrange(9))
+                world.do(world.core.on_energy_edges([edge], world.now))
             case 5:
                 world.do(world.core.on_timer(world.now))
             case 6:

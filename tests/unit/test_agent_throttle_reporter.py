@@ -30,9 +30,8 @@ class Gpu:
         if requested_mhz is not None:
             self.clock.request(requested_mhz, 0)
 
-    def read(self) -> bool:
-        self.num_readings += 1
-        sample = MeterSample(
+    def sample(self) -> MeterSample:
+        return MeterSample(
             time_before_ns=self.now,
             time_after_ns=self.now,
             energy_mj=None,
@@ -41,6 +40,10 @@ class Gpu:
             event_reasons=self.reasons,
             temperature_c=60,
         )
+
+    def read(self) -> bool:
+        self.num_readings += 1
+        sample = self.sample()
         if is_news := self.news.record(sample, self.now):
             self.told.append((self.now / S, self.news.tell()))
         return is_news
@@ -179,3 +182,27 @@ def test_an_idle_gpu_is_not_read_over_and_over() -> None:
     before = gpu.num_readings
     gpu.run(60)
     assert gpu.num_readings - before <= 60 + MAX_EXTRA
+
+
+def report(observed_mhz: int) -> ClockReport:
+    return ClockReport(
+        requested_mhz=1200,
+        request_ns=0,
+        set_ns=5 * MS,
+        reached_ns=None,
+        observed_mhz=observed_mhz,
+        event_reasons=POWER_CAP,
+        error="",
+    )
+
+
+def test_a_power_cap_excuses_a_lower_clock_and_no_higher_one() -> None:
+    for observed_mhz, is_settled in ((1005, True), (1200, True), (1410, False)):
+        gpu = Gpu(1200)
+        gpu.become(observed_mhz, POWER_CAP)
+        gpu.clock.reading(gpu.sample())
+        assert (gpu.clock.settled_ns is not None) == is_settled
+        gpu = Gpu(1200)
+        gpu.clock.report(report(observed_mhz))
+        assert (gpu.clock.settled_ns is not None) == is_settled
+        assert gpu.clock.num_missed == (not is_settled)

@@ -23,7 +23,8 @@ def edges(period_ns: int, power_w: float, num: int, *, width_ns: int = MS, first
     for k in range(num):
         at_ns = first_ns + k * period_ns
         earliest_ns = at_ns - int(random.integers(0, width_ns))
-        found.append(Edge(earliest_ns, earliest_ns + width_ns, round(at_ns * power_w / 1e6)))
+        energies_mj = [round(ns * power_w / 1e6) for ns in (at_ns, at_ns - period_ns)]
+        found.append(Edge(earliest_ns, earliest_ns + width_ns, *energies_mj))
     return found
 
 
@@ -35,7 +36,7 @@ def test_power_is_the_slope_and_its_error_covers_the_truth() -> None:
 
 def test_what_was_published_outside_counts_for_nothing() -> None:
     before = edges(20 * MS, 900.0, 10, first_ns=-400 * MS)
-    within = [Edge(e.earliest_ns, e.latest_ns, e.energy_mj + 10**6) for e in edges(20 * MS, 300.0, 20)]
+    within = [e._replace(energy_mj=e.energy_mj + 10**6) for e in edges(20 * MS, 300.0, 20)]
     told = mean_power_w([*before, *within], [(-MS, 10**9)], 20 * MS)
     assert told is not None
     assert told[0] == pytest.approx(300.0, rel=0.01)
@@ -66,7 +67,8 @@ def counted_energy(begins: list[int], ends: list[int], period_ns: int) -> list[E
     for at_ns in range(period_ns, ends[-1], period_ns):
         busy_ns = sum(max(0, min(end, at_ns) - begin) for begin, end in zip(begins, ends, strict=True))
         energy_mj = round((busy_ns * BUSY_W + (at_ns - busy_ns) * IDLE_W) / 1e6)
-        found.append(Edge(at_ns - MS // 10, at_ns + MS // 10, energy_mj))
+        before_mj = found[-1].energy_mj if found else 0
+        found.append(Edge(at_ns - MS // 10, at_ns + MS // 10, energy_mj, before_mj))
     return found
 
 

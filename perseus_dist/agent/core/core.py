@@ -27,6 +27,7 @@ from perseus_dist.agent.core.actions import (
 )
 from perseus_dist.agent.core.clock_directives import ClockDirectives
 from perseus_dist.agent.core.clock_requests import ClockRequests
+from perseus_dist.agent.core.energy_points import EnergyPoints
 from perseus_dist.agent.core.pilot import Pilot
 from perseus_dist.agent.core.planner_exchange import PlannerExchange
 from perseus_dist.agent.core.planner_session import PlannerSession
@@ -138,6 +139,7 @@ class AgentCore:
             requests=self._requests,
             reporter=self._reporter,
         )
+        self._energy_points = EnergyPoints(self._reporter.ledger, self._period_ns)
         self._actions: list[Action] = []
         self._is_watching = False
         self._last_boundary_ns = 0
@@ -204,10 +206,7 @@ class AgentCore:
         # Causes of a meter's failure, such as a driver's reload, may have taken the clock.
         self._requests.must_repeat |= bool(self._reporter.meter_trouble) and not trouble
         self._reporter.meter_trouble = trouble
-        if sample.energy_mj is not None and not self._is_watching:
-            # The counter was published up to a period ago; half of one on average.
-            middle_ns = (sample.time_before_ns + sample.time_after_ns) // 2
-            self._reporter.ledger.add_energy(middle_ns - self._period_ns // 2, sample.energy_mj)
+        self._energy_points.add_sample(sample, is_watched=self._is_watching)
         if not self._gpu.clocks_mhz:
             self._sweeper.see(sample)
         doubtful_since_ns = self._clock.reading(sample)
@@ -218,13 +217,12 @@ class AgentCore:
             self._actions += self._planner.tell_telemetry()
         return self._finish(now_ns)
 
-    def on_energy_edges(self, edges: Sequence[Edge], now_ns: int) -> list[Action]:  # noqa: ARG002 - as all events have it
-        """Edges of the energy counter, from ``counter.EdgeTracker`` while ``WatchEnergy`` is on; no action follows."""
+    def on_energy_edges(self, edges: Sequence[Edge], now_ns: int) -> list[Action]:
+        """Edges of the energy counter, from ``counter.EdgeTracker`` while ``WatchEnergy`` is on."""
         for edge in edges:
             self._sweeper.add_edge(edge)
-            if edge.width_ns <= self._period_ns // 4:
-                self._reporter.ledger.add_energy(edge.time_ns, edge.energy_mj)
-        return []
+            self._energy_points.add_edge(edge)
+        return self._watch_energy(now_ns)
 
     # ---- what the planner does --------------------------------------------------------------------------------------
 
@@ -314,6 +312,7 @@ class AgentCore:
 
     def _begin_iteration(self, time_ns: int) -> None:
         self._actions += self._planner.warn_of_absence()
+        self._energy_points.begin_iteration(time_ns)
         # An iteration's energy needs a reading at each end of it; one that was just taken would say the same.
         gap_ns = max(self._period_ns // 4, _MIN_READING_GAP_NS)
         if self._reporter.latest is None or time_ns > self._reporter.latest.time_after_ns + gap_ns:
@@ -323,6 +322,7 @@ class AgentCore:
         if self.is_over:
             return
         self._requests.is_over = True
+        self._energy_points.give_up()
         self._reporter.ledger.interrupt()
         self._report(now_ns, is_last=True)
         self._actions += [*self._planner.tell_end(reason), LogDebug(f"trainer ended: {reason}")]
@@ -339,11 +339,16 @@ class AgentCore:
         request = self._requests.next(now_ns)
         if request is not None:
             actions.insert(0, request)
-        wants_edges = self._period_ns > 0 and not self.is_over and self._sweeper.wants_edges(self._position.iteration)
-        if wants_edges != self._is_watching:
-            self._is_watching = wants_edges
-            actions.append(WatchEnergy(wants_edges))
-        return actions
+        return actions + self._watch_energy(now_ns)
+
+    def _watch_energy(self, now_ns: int) -> list[Action]:
+        """Begin or end to watch the energy counter closely."""
+        is_wanted = self._sweeper.wants_edges(self._position.iteration) or self._energy_points.wants_edges(now_ns)
+        wants_edges = self._period_ns > 0 and not self.is_over and is_wanted
+        if wants_edges == self._is_watching:
+            return []
+        self._is_watching = wants_edges
+        return [WatchEnergy(wants_edges)]
 
     def _report(self, now_ns: int, *, is_last: bool = False) -> None:
         """Iterations to the report; and everything to the planner."""

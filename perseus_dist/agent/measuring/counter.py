@@ -22,11 +22,13 @@ class Edge(NamedTuple):
     Attributes:
         earliest_ns, latest_ns: It lies in between.
         energy_mj: The value published [mJ].
+        before_mj: [mJ] The value before it.
     """
 
     earliest_ns: int
     latest_ns: int
     energy_mj: int
+    before_mj: int
 
     @property
     def time_ns(self) -> int:
@@ -56,7 +58,7 @@ class EdgeTracker:
         last, self._last = self._last, (before_ns, energy_mj)
         if last is None or energy_mj <= last[1]:
             return None
-        edge = Edge(last[0], after_ns, energy_mj)
+        edge = Edge(last[0], after_ns, energy_mj, last[1])
         if edge.width_ns <= self._period_ns // 4:
             self._locate(edge)
         elif self._located_ns is not None:

@@ -32,6 +32,11 @@ def is_at_clock(sample: "MeterSample", clock_mhz: int) -> bool | None:
     return not reasons & THROTTLE_REASONS and abs(sample.clock_mhz - clock_mhz) <= _TOLERANCE_MHZ
 
 
+def _is_above(observed_mhz: int | None, requested_mhz: int) -> bool:
+    """Whether a GPU runs faster than it was asked to, which no power cap makes it do."""
+    return observed_mhz is not None and observed_mhz > requested_mhz + _TOLERANCE_MHZ
+
+
 class HeldClock:
     """Requests, and what became of them.
 
@@ -110,7 +115,7 @@ class HeldClock:
             self._latency_ns = ordered[3 * (len(ordered) - 1) // 4]
             self.latency_s = self._latency_ns / 1e9
             settled_ns = report.reached_ns + 2 * latency_ns
-        elif report.event_reasons & REASON_POWER_CAP:
+        elif report.event_reasons & REASON_POWER_CAP and not _is_above(report.observed_mhz, report.requested_mhz):
             settled_ns = report.set_ns + _TRANSITION_NS
         else:
             self.num_missed += 1
@@ -132,7 +137,8 @@ class HeldClock:
             self.observed_mhz = clock_mhz
         if self.requested_mhz is None:
             return None
-        is_excused = bool(reasons & (REASON_POWER_CAP | REASON_IDLE))
+        is_capped = bool(reasons & REASON_POWER_CAP) and not _is_above(clock_mhz, self.requested_mhz)
+        is_excused = is_capped or bool(reasons & REASON_IDLE)
         if self.is_throttled or not (is_excused or abs(clock_mhz - self.requested_mhz) <= _TOLERANCE_MHZ):
             was_settled, self.settled_ns = self.settled_ns is not None, None
             return max(self._last_good_ns, self.request_ns) if was_settled else None
