@@ -194,6 +194,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(20361, "reported_saving", id="clocks rise in a probe's first iteration, and fall behind it"),
         pytest.param(20411, "reported_saving", id="an operator's straggler that is as fast as others"),
         pytest.param(21092, "reported_saving", id="iterations last nearly a whole number of the counter's periods"),
+        pytest.param(22210, "settled_time", id="heat below the lowest clock of the profile", marks=pytest.mark.stress),
         pytest.param(22110, "profile_truth", id="clock control hangs while a GPU runs at its power cap"),
         pytest.param(20056, "settled_time", id="a node that holds two of three pipelines is well again"),
         pytest.param(18820, "settled_plan", id="a power cap of all shows at one stage after the other"),

@@ -71,6 +71,23 @@ def test_a_capped_computation_takes_what_the_profile_says_at_the_cap(
     assert (capped.stage, capped.kind) == (1, "F")
 
 
+@pytest.mark.parametrize("cap_mhz", [1350, 1200, 900, 600])
+def test_below_the_lowest_clock_time_goes_on_as_it_did_above(cap_mhz: int) -> None:
+    """A part that no clock changes, 4 of 10 ms: in proportion to the clock it would take 1 to 40 % more."""
+    clocks_mhz = np.arange(1980, 1439, -60)
+    ms = 4 + 6 * 1980 / clocks_mhz
+    whole = curve_of_choices(
+        stage=0,
+        kind="F",
+        clocks_mhz=clocks_mhz,
+        durations_ps=np.rint(ms * MS).astype(np.int64),
+        energies_uj=np.linspace(9000, 5000, len(ms)).astype(np.int64),
+        blocking_uw=100_000,
+    )
+    capped = slowed(whole, SlowRank(pp_rank=0, cap_mhz=cap_mhz), blocking_uw=100_000)
+    assert capped.durations_ps[0] / MS == pytest.approx(4 + 6 * 1980 / cap_mhz, rel=1e-6)
+
+
 @pytest.mark.parametrize(("factor", "time_ms"), [(1.1, 11.0), (1.4, 12.0)])
 def test_what_was_measured_bounds_what_a_power_cap_costs(factor: float, time_ms: float) -> None:
     """A power cap lets some computations run faster than the clock that was read."""

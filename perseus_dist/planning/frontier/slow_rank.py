@@ -54,8 +54,10 @@ def slowed(curve: CostCurve, slow: SlowRank, *, blocking_uw: int) -> CostCurve:
     """Cost of a computation on a slow rank.
 
     A capped one has a single choice, the maximum clock *asked for*, and takes what the profile says at the cap, between
-    two of its clocks in proportion; below the lowest, time and energy grow as the clock falls. What has been measured
-    bounds that. Otherwise every choice takes so many times as long, and draws the same power.
+    two of its clocks in proportion. Below the lowest, energy grows as the clock falls, and time goes on as between the
+    lowest clocks: it is convex in the clock's reciprocal, so that this is the least that it can be, and no plan gives
+    others time that they do not have. What has been measured bounds that. Otherwise every choice takes so many times as
+    long, and draws the same power.
 
     Args:
         curve: As profiled.
@@ -65,7 +67,7 @@ def slowed(curve: CostCurve, slow: SlowRank, *, blocking_uw: int) -> CostCurve:
     if slow.cap_mhz:
         clocks_mhz = curve.clocks_mhz[:1]
         durations_ps, energies_uj = (
-            _at(curve, slow.cap_mhz, curve.durations_ps),
+            _time_at(curve, slow.cap_mhz),
             _at(curve, slow.cap_mhz, curve.energies_uj),
         )
         if slow.factor:
@@ -88,6 +90,18 @@ def slowed(curve: CostCurve, slow: SlowRank, *, blocking_uw: int) -> CostCurve:
         latencies_p90_ps=None if curve.latencies_p90_ps is None else curve.latencies_p90_ps[kept],
         doubt=None if curve.doubt is None else curve.doubt.of_clocks(kept),
     )
+
+
+def _time_at(curve: CostCurve, clock_mhz: int) -> IntArray:
+    """(1) [ps] at any clock."""
+    lowest_mhz, lowest_ps = float(curve.clocks_mhz[-1]), float(curve.durations_ps[-1])
+    if clock_mhz >= lowest_mhz or len(curve.clocks_mhz) == 1:
+        return _at(curve, clock_mhz, curve.durations_ps)
+    beyond = 1 / clock_mhz - 1 / lowest_mhz
+    above = 1 / lowest_mhz - 1 / curve.clocks_mhz[:-1]
+    other = int(np.argmin(np.abs(above - beyond)))  # as far above as the clock is below: less would add to noise
+    slope = max(0.0, (lowest_ps - float(curve.durations_ps[other])) / above[other])
+    return _times(1.0, np.array([min(lowest_ps + slope * beyond, lowest_ps * lowest_mhz / clock_mhz)]))
 
 
 def _at(curve: CostCurve, clock_mhz: int, of_clocks: IntArray) -> IntArray:
