@@ -7,56 +7,33 @@ were. An iteration is a turn of Bridge's loop, its log included.
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from measuring import conditions
 from megatron_overhead import detach
-from overhead import print_overhead, record_overhead
+from overhead import INSTRUCTION_S, MEGATRON, NUM_SETTLING, NUM_STAGES, TORCHRUN, Times, measure, with_path
 
 _ROOT = Path(__file__).resolve().parents[1]
-_FOLDERS = (_ROOT / "build" / "megatron-bridge", _ROOT / "build" / "megatron" / "0.16.1", _ROOT / "tests" / "support")
+_LAST = object()
 _SCHEDULE = "forward_backward_pipelining_without_interleaving"
-_INSTRUCTION_S = 0.05
-_NUM_STAGES = 2
-_NUM_SETTLING = 10  # iterations of half a second, until agents have started, or ended
+
+
+class _EnoughError(Exception):
+    """Enough iterations are timed."""
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=4, help="blocks of iterations of each sort")
-    parser.add_argument("--iterations", type=int, default=15, help="iterations in a block")
-    parser.add_argument("--record", action="store_true", help="write the table that the documentation shows")
-    parser.add_argument("--figures", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.figures is not None:
-        _be_rank(args.blocks, args.iterations, args.figures)
-        return
-    print(f"{conditions()}\n")
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={_NUM_STAGES}"]
-        command += ["-m", "perseus_dist.simulation.megatron_on_cpu", __file__, "--figures", str(figures)]
-        command += ["--blocks", str(args.blocks), "--iterations", str(args.iterations)]
-        path = os.pathsep.join(filter(None, [*map(str, _FOLDERS), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        times_s = json.loads(figures.read_text())
-    print_overhead(times_s)
-    if args.record:
-        record_overhead("bridge_overhead", times_s)
+    launcher = [*TORCHRUN, "-m", "perseus_dist.simulation.megatron_on_cpu"]
+    folders = (_ROOT / "build" / "megatron-bridge", MEGATRON, _ROOT / "tests" / "support")
+    measure(__doc__, __file__, launcher, _be_rank, environment=with_path(*folders))
 
 
-def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
-    """One rank of the job; rank 0 writes what it measured."""
+def _be_rank(num_blocks: int, num_iterations: int) -> Times:
+    """One rank of the job."""
     import torch
     from bridge_gpt import config_of, forward_step
     from megatron.bridge.training import train as loop
@@ -99,13 +76,15 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
     loop.get_forward_backward_func = lambda **_sizes: run_schedule
     loop.train_step = run_step
     begin_without()
-    walk = _walk({"without": begin_without, "with": begin_with}, num_blocks, num_iterations, figures)
+    times_s: Times = {"without": [], "with": []}
+    walk = _walk({"without": begin_without, "with": begin_with}, num_blocks, num_iterations, times_s)
 
     class Turns(Callback):  # type: ignore[misc] # Bridge is Any
         def on_train_step_start(self, context: Any) -> None:  # noqa: ARG002 - as Bridge calls it
-            next(walk)
+            if next(walk, _LAST) is _LAST:
+                raise _EnoughError
 
-    options = argparse.Namespace(pp=_NUM_STAGES, vp=None, dp=1, steps=10**6, tensorboard=None, save=None)
+    options = argparse.Namespace(pp=NUM_STAGES, vp=None, dp=1, steps=10**6, tensorboard=None, save=None)
     options.save_interval, options.eval_interval, options.decentralized = None, 10**6, False
     sleep = _sleeping()
 
@@ -114,21 +93,22 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
         return sleep(output), loss
 
     torch.set_num_threads(1)
-    pretrain(config_of(options), sleeping_step, [Turns()])
+    with suppress(_EnoughError):
+        pretrain(config_of(options), sleeping_step, [Turns()])
+    return times_s
 
 
 def _walk(
-    switch: dict[str, Callable[[], object]], num_blocks: int, num_iterations: int, figures: Path
+    switch: dict[str, Callable[[], object]], num_blocks: int, num_iterations: int, times_s: Times
 ) -> Iterator[None]:
-    """What happens between two iterations, as ``overhead.time_in_turn`` has it; ends the process behind the last."""
+    """What happens between two iterations, as ``overhead.time_in_turn`` has it, until enough are timed."""
     import torch
 
-    times_s: dict[str, list[float]] = {name: [] for name in switch}
     yield
     for _ in range(num_blocks):
         for name, begin_block in switch.items():
             begin_block()
-            for _ in range(_NUM_SETTLING):
+            for _ in range(NUM_SETTLING):
                 yield
             for _ in range(num_iterations):
                 torch.distributed.barrier()
@@ -136,10 +116,6 @@ def _walk(
                 yield
                 times_s[name].append(time.perf_counter() - begin_s)
     detach()
-    if torch.distributed.get_rank() == 0:
-        figures.write_text(json.dumps(times_s))
-    torch.distributed.barrier()
-    os._exit(0)
 
 
 def _sleeping() -> Callable[[Any], Any]:
@@ -148,12 +124,12 @@ def _sleeping() -> Callable[[Any], Any]:
     class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
         @staticmethod
         def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(_INSTRUCTION_S)
+            time.sleep(INSTRUCTION_S)
             return x.clone()
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(_INSTRUCTION_S)
+            time.sleep(INSTRUCTION_S)
             return gradient
 
     sleep: Callable[[Any], Any] = Sleep.apply

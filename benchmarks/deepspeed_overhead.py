@@ -6,56 +6,26 @@ ranks go with and without the adapter in turn, agents included, block by block. 
 the start of a Python process that then imports nothing else.
 """
 
-import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from measuring import conditions
-from overhead import print_import, print_overhead, time_in_turn
+from overhead import INSTRUCTION_S, NUM_STAGES, Times, measure, time_in_turn
 
-_INSTRUCTION_S = 0.05
 _NUM_MICROBATCHES = 4
-_NUM_SETTLING = 10  # iterations of half a second, until agents have started, or ended
 _ACTIVATION = "from perseus_dist.deepspeed.activation import activate; activate('e30=')"  # no option said
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=4, help="blocks of iterations of each sort")
-    parser.add_argument("--iterations", type=int, default=15, help="iterations in a block")
-    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--figures", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.figures is not None:
-        _be_rank(args.blocks, args.iterations, args.figures)
-        return
-    print(f"{conditions()}\n")
-    _print_overhead(args.blocks, args.iterations)
-    print()
-    print_import(_ACTIVATION)
+    launcher = [str(Path(sys.executable).with_name("deepspeed")), "--num_gpus", str(NUM_STAGES)]
+    measure(__doc__, __file__, launcher, _be_rank, environment={"DS_ACCELERATOR": "cpu"}, activation=_ACTIVATION)
 
 
-def _print_overhead(num_blocks: int, num_iterations: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "figures.json"
-        launcher = Path(sys.executable).with_name("deepspeed")
-        command = [str(launcher), "--num_gpus", "2", __file__, "--figures", str(figures)]
-        command += ["--blocks", str(num_blocks), "--iterations", str(num_iterations)]
-        environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        print_overhead(json.loads(figures.read_text()))
-
-
-def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
-    """One rank of the job; rank 0 writes what it measured."""
+def _be_rank(num_blocks: int, num_iterations: int) -> Times:
+    """One rank of the job."""
     import deepspeed
     import deepspeed.ops
     import torch
@@ -72,14 +42,10 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
         torch.distributed.barrier,
         {"without": lambda: detach(engine), "with": lambda: attach(engine)},
         num_blocks=num_blocks,
-        num_settling=_NUM_SETTLING,
         num_iterations=num_iterations,
     )
     detach(engine)
-    if torch.distributed.get_rank() == 0:
-        figures.write_text(json.dumps(times_s))
-    torch.distributed.barrier()
-    os._exit(0)  # gloo's threads may abort an interpreter that ends
+    return times_s
 
 
 def _make_engine() -> Any:
@@ -90,12 +56,12 @@ def _make_engine() -> Any:
     class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
         @staticmethod
         def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(_INSTRUCTION_S)
+            time.sleep(INSTRUCTION_S)
             return x.clone()
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(_INSTRUCTION_S)
+            time.sleep(INSTRUCTION_S)
             return gradient
 
     class Layer(torch.nn.Module):  # type: ignore[misc] # torch is Any

@@ -6,62 +6,25 @@ ranks go with the adapter and with Megatron's functions as they were in turn, ag
 import is what activation adds to the start of a Python process that then imports nothing else.
 """
 
-import argparse
-import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from measuring import conditions
-from overhead import print_import, print_overhead, time_in_turn
+from overhead import INSTRUCTION_S, MEGATRON, NUM_STAGES, TORCHRUN, Times, measure, time_in_turn, with_path
 
-_MEGATRON = Path(__file__).resolve().parents[1] / "build" / "megatron" / "0.16.1"
-_INSTRUCTION_S = 0.05
 _NUM_MICROBATCHES = 4
-_NUM_STAGES = 2
-_NUM_SETTLING = 10  # iterations of half a second, until agents have started, or ended
 _SIZE = 8
 _ACTIVATION = "from perseus_dist.megatron.activation import start; start()"
 
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=4, help="blocks of iterations of each sort")
-    parser.add_argument("--iterations", type=int, default=15, help="iterations in a block")
-    parser.add_argument("--megatron", type=Path, default=_MEGATRON, help="folder that megatron/core lies in")
-    parser.add_argument("--figures", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.figures is not None:
-        _be_rank(args.blocks, args.iterations, args.figures)
-        return
-    if not (args.megatron / "megatron" / "core").is_dir():
-        parser.error(f"{args.megatron} has no megatron/core; name a folder that has one: --megatron FOLDER")
-    print(f"{conditions()}\n")
-    _print_overhead(args.megatron, args.blocks, args.iterations)
-    print()
-    print_import(_ACTIVATION)
+    launcher = [*TORCHRUN, "-m", "perseus_dist.simulation.megatron_on_cpu"]
+    measure(__doc__, __file__, launcher, _be_rank, environment=with_path(MEGATRON), activation=_ACTIVATION)
 
 
-def _print_overhead(megatron: Path, num_blocks: int, num_iterations: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={_NUM_STAGES}"]
-        command += ["-m", "perseus_dist.simulation.megatron_on_cpu", __file__, "--figures", str(figures)]
-        command += ["--blocks", str(num_blocks), "--iterations", str(num_iterations)]
-        path = os.pathsep.join(filter(None, [str(megatron), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        print_overhead(json.loads(figures.read_text()))
-
-
-def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
-    """One rank of the job; rank 0 writes what it measured."""
+def _be_rank(num_blocks: int, num_iterations: int) -> Times:
+    """One rank of the job."""
     import torch
     from megatron.core import parallel_state
     from megatron.core.pipeline_parallel import schedules
@@ -70,7 +33,7 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
     from perseus_dist.training.options import PerseusOptions
 
     torch.distributed.init_process_group("gloo")
-    parallel_state.initialize_model_parallel(pipeline_model_parallel_size=_NUM_STAGES)
+    parallel_state.initialize_model_parallel(pipeline_model_parallel_size=NUM_STAGES)
     plain = dict(vars(schedules))
     perseus_dist.megatron.install(PerseusOptions())
     hooked = {name: value for name, value in vars(schedules).items() if value is not plain.get(name)}
@@ -85,14 +48,10 @@ def _be_rank(num_blocks: int, num_iterations: int, figures: Path) -> None:
         torch.distributed.barrier,
         {"without": begin_without, "with": lambda: vars(schedules).update(hooked)},
         num_blocks=num_blocks,
-        num_settling=_NUM_SETTLING,
         num_iterations=num_iterations,
     )
     detach()
-    if torch.distributed.get_rank() == 0:
-        figures.write_text(json.dumps(times_s))
-    torch.distributed.barrier()
-    os._exit(0)  # gloo's threads may abort an interpreter that ends
+    return times_s
 
 
 def detach() -> None:
@@ -143,12 +102,12 @@ def _make_stage() -> Any:
     class Sleep(torch.autograd.Function):  # type: ignore[misc] # torch is Any
         @staticmethod
         def forward(context: Any, x: Any) -> Any:  # noqa: ARG004
-            time.sleep(_INSTRUCTION_S)
+            time.sleep(INSTRUCTION_S)
             return x.clone()
 
         @staticmethod
         def backward(context: Any, gradient: Any) -> Any:  # noqa: ARG004
-            time.sleep(_INSTRUCTION_S)
+            time.sleep(INSTRUCTION_S)
             return gradient
 
     class Stage(MegatronModule):  # type: ignore[misc] # Megatron is Any
@@ -168,10 +127,10 @@ def _make_stage() -> Any:
 
     return Stage(
         TransformerConfig(
-            num_layers=_NUM_STAGES,
+            num_layers=NUM_STAGES,
             hidden_size=_SIZE,
             num_attention_heads=1,
-            pipeline_model_parallel_size=_NUM_STAGES,
+            pipeline_model_parallel_size=NUM_STAGES,
             pipeline_dtype=torch.float32,
             params_dtype=torch.float32,
             use_cpu_initialization=True,

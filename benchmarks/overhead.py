@@ -1,12 +1,23 @@
 """What benchmarks of adapters share: iterations with and without the adapter in turn, and what it adds to an import."""
 
+import argparse
+import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from measuring import print_table, record_result
+from measuring import conditions, print_table, record_result
+
+NUM_STAGES = 2
+INSTRUCTION_S = 0.05
+NUM_SETTLING = 10  # iterations of half a second, until agents have started, or ended
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={NUM_STAGES}")
+MEGATRON = Path(__file__).resolve().parents[1] / "build" / "megatron" / "0.16.1"
 
 OVERHEAD_LIMIT_PERCENT = 0.5
 IMPORT_LIMIT_MS = 20
@@ -17,13 +28,72 @@ Times = dict[str, list[float]]
 """Seconds of each iteration, ``without`` the adapter and ``with`` it."""
 
 
+def measure(
+    description: str,
+    file: str,
+    launcher: Sequence[str],
+    be_rank: Callable[[int, int], Times],
+    *,
+    environment: Mapping[str, str] | None = None,
+    activation: str = "",
+) -> None:
+    """Run a benchmark as it was asked for on the command line: start its job, or be one of the job's ranks.
+
+    Args:
+        description: Of the benchmark.
+        file: The benchmark's own, which the job's ranks run, too.
+        launcher: What goes before it on the command line of the job.
+        be_rank: Takes the number of blocks, and of iterations in each; times the rank's iterations.
+        environment: Variables of the job, beside those that are there.
+        activation: Statement whose import time is measured, too; empty for none.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=4, help="blocks of iterations of each sort")
+    parser.add_argument("--iterations", type=int, default=15, help="iterations in a block")
+    parser.add_argument("--record", action="store_true", help="write the table that the documentation shows")
+    parser.add_argument("--figures", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.figures is not None:
+        times_s = be_rank(args.blocks, args.iterations)
+        if os.environ["RANK"] == "0":
+            args.figures.write_text(json.dumps(times_s))
+        os._exit(0)  # gloo's threads may abort an interpreter that ends
+    print(f"{conditions()}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures.json"
+        command = [*launcher, file, "--figures", str(figures)]
+        command += ["--blocks", str(args.blocks), "--iterations", str(args.iterations)]
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        )
+        times_s = json.loads(figures.read_text())
+    print_overhead(times_s)
+    if args.record:
+        record_overhead(Path(file).stem, times_s)
+    if activation:
+        print()
+        print_import(activation)
+
+
+def with_path(*folders: Path) -> dict[str, str]:
+    """Variables by which Python finds what lies in these folders first."""
+    for folder in folders:
+        if not folder.is_dir():
+            sys.exit(f"{folder} is not there: ./launch/test --stress installs it")
+    path = os.pathsep.join(filter(None, [*map(str, folders), os.environ.get("PYTHONPATH")]))
+    return {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+
+
 def time_in_turn(
     iterate: Callable[[], object],
     barrier: Callable[[], object],
     switch: Mapping[str, Callable[[], object]],
     *,
     num_blocks: int,
-    num_settling: int,
     num_iterations: int,
 ) -> Times:
     """Time iterations on one rank, block by block.
@@ -33,15 +103,14 @@ def time_in_turn(
         barrier: After it all ranks begin together.
         switch: What begins a block ``without`` and ``with``.
         num_blocks: Of each sort.
-        num_settling: Iterations at the beginning of a block, until agents have started or ended.
-        num_iterations: Iterations after those.
+        num_iterations: In each of them, behind those in which agents start or end.
     """
     times_s: Times = {name: [] for name in switch}
     iterate()
     for _ in range(num_blocks):
         for name, begin_block in switch.items():
             begin_block()
-            for _ in range(num_settling):
+            for _ in range(NUM_SETTLING):
                 iterate()
             for _ in range(num_iterations):
                 barrier()

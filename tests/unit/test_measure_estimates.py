@@ -63,7 +63,7 @@ def runs_with_pauses(pauses_ns: dict[int, int]) -> tuple[list[int], list[int]]:
 
 def counted_energy(begins: list[int], ends: list[int], period_ns: int) -> list[Edge]:
     """Publications of the energy of a device that draws less while it waits."""
-    found = []
+    found: list[Edge] = []
     for at_ns in range(period_ns, ends[-1], period_ns):
         busy_ns = sum(max(0, min(end, at_ns) - begin) for begin, end in zip(begins, ends, strict=True))
         energy_mj = round((busy_ns * BUSY_W + (at_ns - busy_ns) * IDLE_W) / 1e6)
