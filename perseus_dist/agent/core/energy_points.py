@@ -12,7 +12,7 @@ from perseus_dist.agent.measuring.counter import Edge
 from perseus_dist.device.nvml.meter import MeterSample
 
 _PATIENCE_PERIODS = 3
-_FEWEST_PERIODS = 1.5  # in an iteration; shorter ones would keep the watch on all the time
+_FEWEST_PERIODS = 1.0  # in an iteration; shorter ones would keep the watch on all the time
 _MOST_PERIODS = 250  # of an iteration so long, a period's energy is of no account
 _LOCATED_SHARE = 4  # a publication that is known to this part of a period, or better, is located
 
