@@ -228,6 +228,25 @@ def test_a_gpu_that_becomes_slow_within_the_window_does_not_seem_to_wait_at_high
     assert result.blocking_power_w == pytest.approx(BLOCKING_W, rel=0.2)
 
 
+@pytest.mark.parametrize("host_late_ms", [0.0, 0.3])
+def test_where_half_of_the_iterations_are_disturbed_the_others_count(host_late_ms: float) -> None:
+    activities, edges, span = synthesise(
+        random.Random(4),
+        period_ns=20 * MS,
+        forward_ms=35,
+        backward_ms=65,
+        warm_ups=1,
+        seconds=3.3,
+        read_late=0.0,
+        host_late_ms=host_late_ms,
+        slow_from_s=1.7,
+    )
+    result = estimate(clock_mhz=1410, period_ns=20 * MS, spans=[span], activities=activities, edges=edges)
+    time_error, energy_error = check(result, {"F": (0.035, 310.0), "B": (0.065, 345.0)})
+    assert time_error < 0.01
+    assert energy_error < 0.02
+
+
 def test_constants_are_timed_beyond_the_spans_of_the_clock() -> None:
     """Where one iteration fills a step, the next clock is asked for before the optimizer steps."""
     activities, edges, _ = synthesise(

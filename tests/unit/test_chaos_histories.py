@@ -195,6 +195,8 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(20411, "reported_saving", id="an operator's straggler that is as fast as others"),
         pytest.param(21092, "reported_saving", id="iterations last nearly a whole number of the counter's periods"),
         pytest.param(22210, "settled_time", id="heat below the lowest clock of the profile", marks=pytest.mark.stress),
+        pytest.param(16005, "profile_truth", id="a GPU is slow in one of the two iterations of a sweep's step"),
+        pytest.param(20396, "profile_truth", id="a node is slow while a sweep measures", marks=pytest.mark.stress),
         pytest.param(22110, "profile_truth", id="clock control hangs while a GPU runs at its power cap"),
         pytest.param(20056, "settled_time", id="a node that holds two of three pipelines is well again"),
         pytest.param(18820, "settled_plan", id="a power cap of all shows at one stage after the other"),

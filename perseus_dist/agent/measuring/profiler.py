@@ -7,7 +7,8 @@
 The powers are fitted to all edges by least squares. One computation is far too short for the counter, but hundreds of
 them, cut by the edges at ever other places, tell the powers apart. Offsets are renewed every few dozen edges, so that a
 power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds. Iterations in which the
-GPU was slower than in most are left out: the additional time of their instructions would count as waiting.
+GPU was slower than in most are left out: the additional time of their instructions would count as waiting. So are those
+in which all computations were slower than in another iteration of the step.
 
 Constants, such as loading a batch, may be over in no time. One too short to tell its power apart is taken to draw what
 the GPU draws while it waits; and since no clock changes how long it takes, it is timed at whichever clock it runs.
@@ -38,6 +39,8 @@ _MIN_CONSTANT_SHARE = 0.01  # of the window; a constant rarer than that is not t
 _MAX_ERROR = 0.2  # of a power; worse is no measurement
 _FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey); a host that was late is no property of the GPU
 _MIN_FENCE = 0.01  # of the median, for devices that repeat themselves exactly
+_DISTURBED_SHARE = 0.015
+_DISTURBED_SIGMAS = 4.0
 _MIN_TIME_S = 1e-6  # devices count in half of that, and a constant may do nothing at all
 _COMPUTATIONS = frozenset(Kind)
 
@@ -91,6 +94,7 @@ def estimate(
         activities: All that the GPU did but waiting, ascending, also beyond the spans.
         edges: Of the counter, ascending.
     """
+    spans = _without(_disturbed_iterations(activities, spans), spans)
     durations_s: dict[Key, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))  # (seen, exact)
     for activity in activities:
         if activity.key != OUTSIDE and (_is_constant(activity.key) or _is_within(activity, spans)):
@@ -236,6 +240,39 @@ def _groups(edges: Sequence[Edge], spans: Sequence[Span], max_width_ns: int) -> 
         ]
         groups += [inside[k : k + _EDGES_PER_OFFSET + 1] for k in range(0, len(inside) - 1, _EDGES_PER_OFFSET)]
     return groups
+
+
+def _disturbed_iterations(activities: Sequence[Activity], spans: Sequence[Span]) -> list[Span]:
+    """Iterations all of whose computations took longer than in another one: something slowed the GPU for a while."""
+    found: list[tuple[Span, dict[Key, tuple[float, float]]]] = []
+    for iteration in _iterations(activities):
+        durations_s: dict[Key, list[float]] = defaultdict(list)
+        for activity in iteration:
+            if activity.key[1] in _COMPUTATIONS and _is_within(activity, spans):
+                durations_s[activity.key].append((activity.end_ns - activity.begin_ns) / 1e9)
+        found.append(
+            (
+                Span(iteration[0].begin_ns, iteration[-1].end_ns),
+                {key: (statistics.fmean(values), _standard_error(values)) for key, values in durations_s.items()},
+            )
+        )
+    fastest: dict[Key, tuple[float, float]] = {}
+    for _, means in found:
+        for key, mean in means.items():
+            fastest[key] = min(mean, fastest.get(key, mean))
+    return [
+        span
+        for span, means in found
+        if means
+        and all(
+            time_s > (1 + _DISTURBED_SHARE) * fastest[key][0] + _DISTURBED_SIGMAS * math.hypot(error_s, fastest[key][1])
+            for key, (time_s, error_s) in means.items()
+        )
+    ]
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _slow_iterations(activities: Sequence[Activity], limits_s: dict[Key, float]) -> list[Span]:

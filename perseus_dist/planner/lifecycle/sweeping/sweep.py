@@ -24,8 +24,11 @@ from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Send
 from perseus_dist.planner.lifecycle.sweeping.cost import tell_estimate
 from perseus_dist.planner.lifecycle.sweeping.rounds import are_partly_measured, first_round, menus_mhz, next_round
 from perseus_dist.planner.lifecycle.sweeping.series_samples import clock_of_step, drop_replaced, has_risen, keep_samples
+from perseus_dist.planner.lifecycle.sweeping.witnesses import of_newest_state
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
+
+_ROUNDS_BEHIND_A_CHANGE = 2
 
 
 def iterations_per_clock(job: Job, *, is_profile: bool, is_repeated: bool = False) -> int:
@@ -271,7 +274,7 @@ def _order_again(job: Job, sweep: ActiveSweep, now_s: float, why: str, *, after_
 def _go_on(job: Job, sweep: ActiveSweep, now_s: float, why: str) -> list[Effect]:
     """All that was asked for is here: order the next round of the series, or end it."""
     ordered = sweep.ordered
-    if not ordered.is_profile or ordered.num_round >= job.policy.max_sweep_rounds:
+    if not ordered.is_profile or ordered.num_round >= _max_rounds(job, ordered.series):
         return _end(job, ordered.series, why)
     if set(job.profiling.sweeps[ordered.series].ranks) - set(job.members.rank_of_stream.values()):
         if sweep.away_since_s is None:
@@ -295,6 +298,13 @@ def _go_on(job: Job, sweep: ActiveSweep, now_s: float, why: str) -> list[Effect]
     assert job.profiling.sweep is not None
     clocks_mhz = ", ".join(map(str, job.profiling.sweep.ordered.clocks_mhz))
     return [Log(sentence=f"{why}: sweep {job.profiling.sweep_id} measures {clocks_mhz} MHz, too"), *effects]
+
+
+def _max_rounds(job: Job, series: int) -> int:
+    """How many rounds a series may have: more where ranks have become faster or slower, and measure all anew."""
+    taken = job.profiling.samples.get(series, {})
+    has_changed = any(len(kept) < len(taken[rank]) for rank, kept in of_newest_state(taken).items())
+    return job.policy.max_sweep_rounds + (_ROUNDS_BEHIND_A_CHANGE if has_changed else 0)
 
 
 def _order(
