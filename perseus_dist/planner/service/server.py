@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from perseus_dist import systemd
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.own_address import own_address
@@ -36,7 +36,7 @@ from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
 from perseus_dist.planner.store.audit_table import AuditTable
-from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.database import HeldError
 from perseus_dist.planner.store.fact_database import FactDatabase
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.lease_table import LeaseTable
@@ -75,7 +75,7 @@ _OPTIONS = (
 _log = logging.getLogger(__name__)
 
 
-class ListenError(PerseusError):
+class ListenError(TransientError):
     """A port that cannot be listened on."""
 
 
@@ -220,7 +220,7 @@ async def serve(
         await stopping
         jobs.store_savings()
     if store.lost.done():
-        raise StoreError(store.lost.result())
+        raise HeldError(store.lost.result())
     if is_orphan:
         _remove_traces(config)
 
