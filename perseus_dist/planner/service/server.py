@@ -159,6 +159,8 @@ async def serve(
         signals = SignalFiles(config.signals, None if state_dir is None else state_dir / SIGNAL_ANSWERS)
         jobs = Jobs(store, worker, config.policy, Counters(), signals)
         cleanup.callback(jobs.close)
+        if isinstance(worker, SharedPlanning):
+            jobs.shared_planning = worker
         if leases is not None:
             await _share_jobs(jobs, store, leases)
         access = Access(config.operator_token, config.rights)
@@ -174,8 +176,7 @@ async def serve(
         reflection.enable_server_reflection(names, server)
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
-        shared_planning = worker if isinstance(worker, SharedPlanning) else None
-        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning, state_dir), cleanup)
+        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, state_dir), cleanup)
         page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
