@@ -393,7 +393,7 @@ def test_every_version_before_grows_to_the_present_tables(version: int, opened: 
         5: "ALTER TABLE {}.planners DROP COLUMN address",
         8: "DROP TABLE {}.planning_requests",
         9: "DROP TABLE {0}.audit; DROP FUNCTION {0}.refuse_change",
-        10: "DROP TABLE {}.planning_workers",
+        10: "DROP TABLE {0}.planning_workers; DROP TABLE {0}.grants",
     }.items():
         if newer > version:
             postgres.execute(statement.format("perseus_dist"), "fresh")
