@@ -5,6 +5,10 @@ class PerseusError(Exception):
     """Base of every error that this package raises on purpose; the command line prints it in one line and exits 2."""
 
 
+class TransientError(PerseusError):
+    """An error that may be over when the same command is run again: exit code 1, and systemd starts a service anew."""
+
+
 class ArgumentError(PerseusError, ValueError):
     """An argument of the library's face that is of another type, or lies outside of what makes sense."""
 

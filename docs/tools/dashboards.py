@@ -72,6 +72,8 @@ FLEET = (
             # Planners that share no queue have no such series.
             "max(perseus_queued_planning_requests) or vector(0)": "waiting",
             "max(perseus_queued_planning_seconds) or vector(0)": "the oldest has waited [s]",
+            "max(perseus_queued_planning_requests_others) or vector(0)": "waiting, of other versions",
+            "max(perseus_planning_workers_at_once) or vector(0)": "planned at once by workers",
         },
     ),
     Panel(

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from perseus_dist.cli.streams import discard_refused, open_streams, write_error
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, TransientError
 
 _EXTRAS = {
     **dict.fromkeys(("google", "grpc", "grpc_health", "grpc_reflection", "grpc_status"), "planner"),
@@ -26,7 +26,7 @@ _MENDABLE = {
     for name in ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENAMETOOLONG", "ELOOP", "ENOTDIR")
 }
 """Errors of a path that the user can mend; any other that no command has expected is a defect."""
-_REFUSED = 2
+_TRANSIENT, _REFUSED = 1, 2
 _SIGINT = 2
 _SIGTERM = 15
 
@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        The exit code: 0; 2 for bad input or an output that cannot be written, after one line on standard error; 128
+        The exit code: 0; 2 for bad input or an output that cannot be written, after one line on standard error; 1 where
+        a service cannot serve now, and may later without a change of its settings, after one line as well; 128
         and the signal's number after Ctrl-C, or after a signal that a command takes as its end.
     """
     try:
@@ -111,7 +112,7 @@ def _run(words: Sequence[str]) -> int:
         if given:
             message = import_module("perseus_dist.cli.settings.defaults").with_sources(message, args, given)
         _complain(parser.one_line(message))
-        return 2
+        return _TRANSIENT if isinstance(error, TransientError) else _REFUSED
     except OSError as error:
         if error.filename is None or error.errno not in _MENDABLE:
             raise

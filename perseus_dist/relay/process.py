@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc.aio
 
 from perseus_dist import systemd
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.relay.agents import AgentService
 from perseus_dist.relay.uplink import Uplink
 from perseus_dist.rpc.connection import ClientTls
@@ -40,6 +40,10 @@ _log = logging.getLogger(__name__)
 
 class RelayError(PerseusError):
     """The relay cannot listen."""
+
+
+class SocketTakenError(RelayError, TransientError):
+    """Another relay listens there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,4 +161,4 @@ def _remove_stale(path: Path) -> None:
             return
         except OSError:  # it is there and does not answer
             pass
-    raise RelayError(f"--socket {path}: another node relay listens there; name another path, or end that one")
+    raise SocketTakenError(f"--socket {path}: another node relay listens there; name another path, or end that one")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
@@ -26,7 +27,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from load_agent import LoadAgent, LoadJob
 
 from perseus_dist.cli.main import main
+from perseus_dist.planner.access.access import Access
+from perseus_dist.planner.access.auth import Caller, hash_token
+from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.private_file import write_private
+from perseus_dist.planner.access.refusal import RefusalError
+from perseus_dist.planner.runtime.shared_grants import SharedGrants
+from perseus_dist.planner.store.postgres.address import PostgresAddress
+from perseus_dist.planner.store.postgres.grant_table import PostgresGrantTable
+from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 
 PATIENCE_S = 60.0
@@ -159,6 +168,98 @@ def test_the_audit_record_of_one_replica_has_what_all_have_recorded(
             finally:
                 postgres.start()
             wait_until(lambda: ("RevokeToken", "", first) in recorded(second))
+
+
+def test_named_tokens_are_made_and_revoked_for_all_replicas(
+    postgres: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also for one that was away; while the database is, none is made, and a revocation is made up for."""
+    url = postgres.url(postgres.fresh_database())
+    addresses = first, second = tuple(f"127.0.0.1:{free_port()}" for _ in range(2))
+    for name in ("first", "second"):
+        (tmp_path / name / "state").mkdir(parents=True, mode=0o700)
+        write_private(tmp_path / name / "state" / "operator-token", "an-operator\n")
+    options = ["--token-file", str(tmp_path / "first" / "state" / "operator-token")]
+
+    def token(*words: str, at: str, code: int = 0) -> str:
+        assert main(["token", *words, "--planner", at, *options]) == code
+        told = capsys.readouterr()
+        return told.err if code else told.out
+
+    def make(name: str, at: str, code: int = 0, role: str = "admin") -> str:
+        return token("create", name, "--role", role, "--out", str(tmp_path / f"{name}.token"), at=at, code=code)
+
+    def counts(name: str, at: str) -> bool:
+        code = main(["token", "list", "--planner", at, "--token-file", str(tmp_path / f"{name}.token")])
+        told = capsys.readouterr()
+        assert not code or "was revoked" in told.err or "cannot be" in told.err or "unknown" in told.err, told.err
+        return code == 0
+
+    with replica(tmp_path / "second", url, second):
+        with replica(tmp_path / "first", url, first) as ends:
+            for name, address in (("one", first), ("two", second), ("three", first)):
+                make(name, address)
+            for name in ("one", "two", "three"):
+                assert [grant["name"] for grant in json.loads(token("list", "--json", at=second))["tokens"]] == [
+                    *("one", "three", "two")
+                ]
+                for address in addresses:
+                    wait_until(lambda name=name, address=address: counts(name, address))  # type: ignore[misc]
+            make("elsewhere", first)
+            assert "choose another name" in token("create", "elsewhere", "--role", "view", at=second, code=2)
+            token("revoke", "two", at=first)  # made at the other
+            wait_until(lambda: not counts("two", second))
+            assert not counts("two", first)
+            assert ends.end() == 0
+        token("revoke", "one", at=second)
+        with replica(tmp_path / "first", url, first):
+            assert not counts("one", first), "revoked while it was away"
+            assert counts("three", first)
+            postgres.stop()
+            try:
+                assert "named tokens are for all planners on the database" in make("late", first, code=2)
+                assert "counts no more at this planner" in token("revoke", "three", at=first, code=2)
+                assert not counts("three", first)
+            finally:
+                postgres.start()
+            wait_until(lambda: not counts("three", second))
+            token("revoke", "three", at=first)
+    # A planner that has lost its state folder knows them again.
+    with replica(tmp_path / "third", url, first):
+        operator = ["--token-file", str(tmp_path / "third" / "state" / "operator-token")]
+        assert main(["token", "list", "--json", "--planner", first, *operator]) == 0
+        listed = {one["name"]: one["revoked_s"] for one in json.loads(capsys.readouterr().out)["tokens"]}
+        assert {name for name, revoked_s in listed.items() if not revoked_s} == {"elsewhere"}
+        assert listed.keys() == {"one", "two", "three", "elsewhere"}
+
+
+def test_a_name_that_two_replicas_give_at_once_is_one_token_alone(postgres: PostgresServer, tmp_path: Path) -> None:
+    address = PostgresAddress(postgres.url(postgres.fresh_database()))
+    PostgresFacts(address, state_id="here", aside=tmp_path, waits=False).close()
+    operator = Caller(token_sha256="", is_operator=True)
+    wanted: Any = {"role": Role.VIEW, "jobs": (), "certificate": "", "valid_for_s": None}
+
+    async def play() -> None:
+        accesses = [Access("an operator's", tmp_path / f"{number}.sqlite") for number in range(2)]
+        shares = [SharedGrants(access, PostgresGrantTable(address)) for access in accesses]
+        try:
+            for number in range(8):
+                making = (share.create(operator, name=f"ci-{number}", **wanted) for share in shares)
+                made = await asyncio.gather(*making, return_exceptions=True)
+                (token,) = (one[1] for one in made if isinstance(one, tuple))
+                (refused,) = (one for one in made if isinstance(one, RefusalError))
+                assert "choose another name" in refused.reason
+                for share in shares:
+                    await share.exchange()
+                winner = next(place for place, one in enumerate(made) if isinstance(one, tuple))
+                grants = accesses[winner].caller_of_token(hash_token(token)).grants
+                assert [grant.name for grant in grants] == [f"ci-{number}"]
+        finally:
+            for share, access in zip(shares, accesses, strict=True):
+                share.close()
+                access.close()
+
+    asyncio.run(play())
 
 
 def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -1,20 +1,27 @@
 """The queue of planning requests, on PostgreSQL and behind pgbouncer, and the planners and workers that share it."""
 
 import asyncio
+import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 from plan_requests import LONG, planning_worker, request
+from planner_process import planner
 from postgres_server import PostgresServer
+from waiting import wait_until
 
 from perseus_dist.errors import ProfileError
+from perseus_dist.messages.planning_queue import PlanningQueue
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.planning_requests import MAX_TRIES, PlanningRequests
 from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
@@ -57,7 +64,7 @@ def test_a_request_is_taken_by_one_worker_and_its_answer_is_kept(queue: Planning
     taken = queue.take()
     assert taken is not None
     assert (taken.digest, taken.body, queue.take(), queue.take(digest="a")) == ("a", '"body of a"', None, None)
-    assert queue.length().num_waiting == 0
+    assert queue.state().num_waiting == 0
     assert queue.renew(taken, 30.0)
     state = queue.look(["a"])["a"]
     assert (state.is_free, state.is_done) == (False, False)
@@ -76,7 +83,7 @@ def test_urgent_requests_come_first_and_each_has_one_worker_of_many(
 ) -> None:
     for number in range(20):
         queue.ask(asked(f"{number:02}", URGENT if number % 2 else PATIENT))
-    assert queue.length().num_waiting == 20
+    assert queue.state().num_waiting == 20
     first = [queue.take(least_urgency=URGENT) for _ in range(2)]
     assert [taken and taken.digest for taken in first] == ["01", "03"]
     found: list[str] = []
@@ -155,14 +162,47 @@ def test_what_no_planner_wants_is_left_alone_and_forgotten(queue: PlanningReques
     assert not queue.renew(taken, None)
     queue.give_back(taken, was_tried=False)
     assert queue.take() is None
-    assert queue.length().num_waiting == 0
+    assert queue.state().num_waiting == 0
     assert queue.look(["a"])["a"].is_free, "and is wanted again"
-    assert queue.length().num_waiting == 1
+    assert queue.state().num_waiting == 1
     postgres.execute("UPDATE perseus_dist.planning_requests SET program = 'another'", "fresh")
     assert (queue.take(), queue.look(["a"])) == (None, {})
     postgres.execute("UPDATE perseus_dist.planning_requests SET wanted_until = now() - interval '1 day'", "fresh")
-    queue.length()
+    queue.state()
     assert postgres.execute("SELECT count(*) FROM perseus_dist.planning_requests", "fresh") == [(0,)]
+
+
+def test_requests_and_workers_of_other_versions_are_counted_apart(
+    queue: PlanningRequests, postgres: PostgresServer
+) -> None:
+    assert queue.state() == PlanningQueue()
+    queue.report("worker", 4)
+    queue.report("worker", 4)
+    queue.report("other", 2)
+    queue.report("old", 1)
+    for digest in "abc":
+        queue.ask(asked(digest))
+    for statement in (
+        "UPDATE perseus_dist.planning_requests SET asked_at = now() - interval '90 s'",
+        "UPDATE perseus_dist.planning_requests SET program = '0.0.1', asked_at = now() - interval '7 min' "
+        "WHERE digest = 'c'",
+        "UPDATE perseus_dist.planning_workers SET program = '0.0.1' WHERE id = 'old'",
+    ):
+        postgres.execute(statement, "fresh")
+    state = queue.state()
+    assert state.oldest_s == pytest.approx(90, abs=60)
+    assert state.oldest_others_s == pytest.approx(420, abs=60)
+    assert replace(state, oldest_s=0.0, oldest_others_s=0.0) == PlanningQueue(
+        num_waiting=2, num_waiting_others=1, num_workers=2, num_at_once=6, num_workers_others=1
+    )
+    assert len(state.troubles) == 3
+    # Neither one over which workers have died waits, nor one that a worker has; nor is a silent worker seen.
+    postgres.execute(f"UPDATE perseus_dist.planning_requests SET num_tries = {MAX_TRIES} WHERE digest = 'a'", "fresh")
+    assert queue.state().num_waiting == 1
+    assert queue.take() is not None
+    postgres.execute("UPDATE perseus_dist.planning_workers SET alive_until = now() WHERE id = 'other'", "fresh")
+    queue.report("worker", 0)
+    assert replace(queue.state(), oldest_others_s=0.0) == PlanningQueue(num_waiting_others=1, num_workers_others=1)
 
 
 def test_a_database_without_tables_or_away_is_said(postgres: PostgresServer, tmp_path: Path) -> None:
@@ -389,3 +429,54 @@ def test_a_request_that_is_given_up_is_left_by_its_worker(address: PostgresAddre
         await given_up(long)
 
     with_planners(address, 1, test)
+
+
+def test_processes_that_only_plan_are_seen_while_they_live_at_doctor_page_and_metrics(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres.url(postgres.fresh_database())
+    options = ("--store", url, "--metrics", "127.0.0.1:0", "--web", "127.0.0.1:0")
+    with planner(tmp_path, *options) as running, httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
+
+        def told() -> tuple[str, str, list[str]]:
+            page = client.get(running.told["web_url"], headers={"accept": "text/html"}).text
+            (sentence,) = re.findall(r'id="planning"[^>]*>([^<]*)<', page)
+            metrics = client.get(f"http://{running.told['metrics_address']}/metrics").text
+            asked = [sys.executable, "-m", "perseus_dist", "doctor", "--json", "--planner", running.address]
+            asked += ["--token-file", str(running.folder / "state/operator-token")]
+            findings = json.loads(subprocess.run(asked, capture_output=True, text=True, check=False).stdout)["findings"]
+            of_queue = [f"{one['level']} {one['what']}" for one in findings if one["subject"] == "planning queue"]
+            return sentence, metrics, of_queue
+
+        def seen(words: str) -> bool:
+            return words in client.get(running.told["web_url"], headers={"accept": "text/html"}).text
+
+        wait_until(lambda: seen("no request waits; no planning workers but the planners&#39; own"))
+        with planning_worker(url, "--workers", "3") as first, planning_worker(url, "--workers", "2"):
+            wait_until(lambda: seen("2 planning workers, 5 at once"))
+            sentence, metrics, findings = told()
+            assert f"ok {running.address}: no request waits; 2 planning workers, 5 at once" in findings
+            assert 'perseus_planning_workers{version="this"} 2.0' in metrics
+            assert "perseus_planning_workers_at_once 5.0" in metrics
+            assert "perseus_queued_planning_requests_others 0.0" in metrics
+            first.send_signal(signal.SIGTERM)
+            assert first.wait(PATIENCE_S) == 0
+            wait_until(lambda: seen("1 planning worker, 2 at once"))
+        wait_until(lambda: seen("no planning workers"))  # one that was killed
+        postgres.execute(
+            "INSERT INTO perseus_dist.planning_requests (program, digest, urgency, body, asked_at, wanted_until) "
+            "VALUES ('0.0.1', 'a', 1, '', now() - interval '1 h', now() + interval '1 h')",
+            "fresh",
+        )
+        wait_until(lambda: seen("of other versions: 1 request waits"))
+        sentence, metrics, findings = told()
+        assert "no request waits" in sentence
+        assert "perseus_queued_planning_requests 0.0" in metrics
+        assert "perseus_queued_planning_requests_others 1.0" in metrics
+        assert any(one.startswith("warn") and "another version has waited" in one for one in findings)
+        postgres.stop()
+        try:
+            wait_until(lambda: seen("not known now"))
+            assert not re.search("^perseus_queued_planning_requests", told()[1], re.MULTILINE)
+        finally:
+            postgres.start()

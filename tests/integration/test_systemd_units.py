@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from systemd_manager import SystemdManager, find_obstacle, systemd_manager, write_unit
+from waiting import wait_for, wait_until
 
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNITS = ROOT / "launch/systemd"
 SANDBOX = ROOT / "tests/support/unit_sandbox.py"
 MAX_EXPOSURE = {"clockd": 4.0, "planner": 2.5, "planning-worker": 2.5, "release": 4.0, "node-metrics": 4.0}
+PROGRAM = [sys.executable, "-m", "perseus_dist"]
 PATIENCE_S = 120.0
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs the package systemd")
@@ -89,10 +92,9 @@ def service(
 
 
 def commands(tmp_path: Path) -> dict[str, list[str]]:
-    program = [sys.executable, "-m", "perseus_dist"]
     return {
-        "planner": [*program, "planner", "--bind", "127.0.0.1:0", "--state-dir", str(tmp_path / "state")],
-        "clockd": [*program, "clockd"],
+        "planner": [*PROGRAM, "planner", "--bind", "127.0.0.1:0", "--state-dir", str(tmp_path / "state")],
+        "clockd": [*PROGRAM, "clockd"],
     }
 
 
@@ -131,7 +133,7 @@ def test_a_service_works_under_its_units_filter(name: str, tmp_path: Path) -> No
 def test_a_planning_worker_says_that_it_is_ready_and_stopping(tmp_path: Path) -> None:
     """Also where its database is away: it is waited for."""
     pytest.importorskip("psycopg")
-    command = [sys.executable, "-m", "perseus_dist", "planning-worker", "--store", "postgresql://u@127.0.0.1:1/d"]
+    command = [*PROGRAM, "planning-worker", "--store", "postgresql://u@127.0.0.1:1/d"]
     with service(tmp_path, command, {}) as (process, receiver):
         assert receiver.recv(1000) == b"READY=1"
         process.send_signal(signal.SIGTERM)
@@ -158,3 +160,64 @@ def test_what_a_service_does_is_not_filtered(name: str, file: str, tests: str, t
     command = [sys.executable, str(SANDBOX), str(unit), sys.executable, "-m", "pytest", *options]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
+
+
+@pytest.fixture(scope="module")
+def no_systemd() -> None:
+    if obstacle := find_obstacle():
+        pytest.skip(obstacle)
+
+
+def settled(manager: SystemdManager, unit: str) -> dict[str, str]:
+    """How a unit is once it is not being started any more."""
+
+    def look() -> dict[str, str] | None:
+        found = manager.show(unit)
+        return None if found["ActiveState"] == "activating" else found
+
+    found = wait_for(look)
+    assert found is not None
+    return found
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("no_systemd")
+def test_systemd_starts_no_service_again_whose_settings_are_of_no_use(tmp_path: Path) -> None:
+    """The files as they are packaged, which name no database; and options that are none."""
+    wrong = tmp_path / "wrong.env"
+    wrong.write_text("PLANNER_OPTIONS=--bind nowhere\nCLOCKD_OPTIONS=--min-mhz 900 --max-mhz 100\n")
+    files = {
+        "planning-worker": ROOT / "launch/debian/planning-worker.env",
+        "planner": wrong,
+        "clockd": wrong,
+    }
+    for name, file in files.items():
+        write_unit(UNITS / f"perseus-{name}.service", tmp_path, PROGRAM, EnvironmentFile=str(file))
+    with systemd_manager(tmp_path) as manager:
+        for name in files:
+            told = manager.run(f"systemctl --user start perseus-{name}")
+            assert "failed" in told, told
+            found = settled(manager, f"perseus-{name}")
+            expected = {"ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}
+            assert found == {**expected, "NRestarts": "0", "ExecMainStatus": "2"}, name
+        worker = wrong.with_name("worker.env")
+        worker.write_text("PLANNING_WORKER_STORE=postgresql://u@127.0.0.1:1/d\n")  # mended: it waits for the database
+        unit = "perseus-planning-worker"
+        write_unit(UNITS / f"{unit}.service", tmp_path, PROGRAM, EnvironmentFile=str(worker))
+        manager.run(f"systemctl --user daemon-reload; systemctl --user start {unit}")
+        assert settled(manager, unit)["ActiveState"] == "active"
+
+
+@pytest.mark.stress
+@pytest.mark.usefixtures("no_systemd")
+def test_systemd_starts_a_planner_again_until_its_port_is_free(tmp_path: Path) -> None:
+    options = tmp_path / "planner.env"
+    unit = "perseus-planner"
+    with socket.create_server(("127.0.0.1", 0)) as holder, systemd_manager(tmp_path) as manager:
+        options.write_text(f"PLANNER_OPTIONS=--bind 127.0.0.1:{holder.getsockname()[1]}\n")
+        write_unit(UNITS / f"{unit}.service", tmp_path, PROGRAM, EnvironmentFile=str(options))
+        manager.run(f"systemctl --user daemon-reload; systemctl --user start --no-block {unit}")
+        wait_until(lambda: int(manager.show(unit)["NRestarts"]) >= 6)  # more than systemd's own limit
+        assert manager.show(unit)["ExecMainStatus"] in ("0", "1")  # 0: starts at the moment
+        holder.close()
+        wait_until(lambda: manager.show(unit)["ActiveState"] == "active")

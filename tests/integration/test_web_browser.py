@@ -13,6 +13,7 @@ import grpc
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from load_jobs import FINDING, HOST, PP_SIZE, load_jobs
+from plan_requests import planning_worker
 from planner_process import Planner, planner
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from postgres_server import PostgresServer
@@ -320,6 +321,11 @@ def test_jobs_of_another_replica_stand_below_and_lead_to_its_page(
             link = page.get_by_role("table", name="Jobs at other replicas").get_by_role("link", name="far")
             wait_until(lambda: page.reload() is not None and link.count() == 1)
             assert page.locator("#elsewhere-others").count() == 0, "another's token"
+            queue = page.locator("#planning")
+            expect(queue).to_contain_text("no planning workers", timeout=PATIENCE_S * 1e3)
+            with planning_worker(url, "--workers", "3"):
+                expect(queue).to_contain_text("1 planning worker, 3 at once", timeout=PATIENCE_S * 1e3)  # live
+            expect(queue).to_contain_text("no planning workers", timeout=PATIENCE_S * 1e3)
             assert page.locator("#job-far, #elsewhere-near").count() == 0
             found = Axe().run(page)
             assert found.violations_count == 0, found.generate_report()

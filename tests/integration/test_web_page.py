@@ -280,21 +280,22 @@ def test_tls_and_tokens_and_an_end_with_streams_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "told", "code"),
     [
-        (["--web", "0.0.0.0:0"], "--web 0.0.0.0:0 is no loopback address"),
-        (["--web", "192.0.2.1:0", "--insecure", "--bind", "127.0.0.1:0"], "the page cannot be served there"),
+        (["--web", "0.0.0.0:0"], "--web 0.0.0.0:0 is no loopback address", 2),
+        (["--web", "192.0.2.1:0", "--insecure", "--bind", "127.0.0.1:0"], "the page cannot be served there", 1),
     ],
 )
 def test_an_address_that_cannot_be_is_refused_in_one_line(
     options: list[str],
     told: str,
+    code: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert main(["planner", *options]) == 2
+    assert main(["planner", *options]) == code
     assert told in capsys.readouterr().err.splitlines()[-1]
 
 

@@ -98,7 +98,9 @@ def test_names_of_series_that_have_ended_are_forgotten() -> None:
 def test_every_format_that_a_client_may_ask_for_names_series_alike() -> None:
     async def pages(*accepts: str) -> list[tuple[bytes, str]]:
         budgets = SimpleNamespace(states=(), prices=SimpleNamespace(states=()))
-        jobs = SimpleNamespace(counters=Counters(), num_streams=0, all=list, budgets=budgets, ownership=None)
+        jobs = SimpleNamespace(
+            counters=Counters(), num_streams=0, all=list, budgets=budgets, ownership=None, shared_planning=None
+        )
         metrics = PlannerMetrics(jobs, SimpleNamespace(trouble=""))  # type: ignore[arg-type]
         return [await asyncio.to_thread(metrics.expose, accept) for accept in accepts]
 

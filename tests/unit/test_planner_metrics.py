@@ -68,6 +68,7 @@ def collected(
         num_streams=0,
         all=lambda: [SimpleNamespace(job=job) for job in jobs],
         budgets=SimpleNamespace(states=budgets, prices=SimpleNamespace(states=prices)),
+        shared_planning=None,
         ownership=SimpleNamespace(num_owned=3, num_takeovers=2, num_losses=1),
     )
     return shown(asyncio.run(collector.collect_page(planner, SimpleNamespace(trouble=""))))  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ EXPECTED: dict[int, dict[str, tuple[Fact, ...]]] = {
     6: {"sixth": OF_VERSION_6},  # likewise, of version 5
     7: {"seventh": OF_VERSION_7},  # likewise, of version 6
     8: {"eighth": OF_VERSION_7},  # likewise, of version 7
+    9: {"ninth": OF_VERSION_7},  # likewise, of version 8
 }
 """Each version's jobs with a fact of every kind; all have one under its plan besides."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.postgres.address import PostgresAddress
     from perseus_dist.planner.store.postgres.audit_table import PostgresAuditTable
+    from perseus_dist.planner.store.postgres.grant_table import PostgresGrantTable
     from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
     from perseus_dist.planner.worker.shared_planning import SharedPlanning
 
@@ -200,8 +201,8 @@ def run(args: argparse.Namespace) -> int:
                 store = args.store or (None if config.database is None else str(config.database))
                 print_served(command="planner", **served, store=store)
 
-        audit = None if facts is None else _audit_table(args, facts)
-        asyncio.run(serve(config, facts, leases, planning, on_serving, audit))
+        rights = None if facts is None else _shared_rights(args, facts)
+        asyncio.run(serve(config, facts, leases, planning, on_serving, rights))
     return 0
 
 
@@ -346,10 +347,12 @@ def _open_store(args: argparse.Namespace, config: "ServerConfig") -> "PostgresFa
     return open_postgres(store_address(args), config.database.parent, args.advertise or "")
 
 
-def _audit_table(args: argparse.Namespace, facts: "PostgresFacts") -> "PostgresAuditTable":
+def _shared_rights(args: argparse.Namespace, facts: "PostgresFacts") -> "tuple[PostgresAuditTable, PostgresGrantTable]":
     from perseus_dist.planner.store.postgres.audit_table import PostgresAuditTable
+    from perseus_dist.planner.store.postgres.grant_table import PostgresGrantTable
 
-    return PostgresAuditTable(store_address(args), facts.state_id, args.advertise or "")
+    address = store_address(args)
+    return PostgresAuditTable(address, facts.state_id, args.advertise or ""), PostgresGrantTable(address)
 
 
 def _shared_planning(args: argparse.Namespace) -> "Callable[[], SharedPlanning]":

@@ -21,7 +21,7 @@ from perseus_dist.device.nvml.clock_setter import ClockSetter, NvmlSetter
 from perseus_dist.device.nvml.nvml import Gpu, Nvml, NvmlError
 from perseus_dist.device.rights import find_missing_right
 from perseus_dist.device.unix_socket import unix_address
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, TransientError
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,10 @@ _MAX_GROUP_ID = 2**32 - 2  # all ones says "unchanged" to chown(2)
 
 class ClockdError(PerseusError):
     """The daemon cannot serve."""
+
+
+class NotNowError(ClockdError, TransientError):
+    """The daemon cannot serve while the driver is not there, or another one serves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ def check_usable(environ: Mapping[str, str]) -> None:
     thread.start()
     thread.join(_DRIVER_PATIENCE_S)
     if faults:
-        raise ClockdError(f"clockd cannot set clocks: {faults[0]}")
+        raise NotNowError(f"clockd cannot set clocks: {faults[0]}")
 
 
 def run_clockd(config: ClockdConfig, on_serving: Callable[[], None] = lambda: None) -> list[str]:
@@ -175,7 +179,7 @@ def _listen(config: ClockdConfig) -> socket.socket:
         except OSError as error:
             raise ClockdError(f"{path}: {error.strerror}; name a path for a socket with --socket") from None
         else:
-            raise ClockdError(f"{path}: another process listens there already; stop it first, or name another --socket")
+            raise NotNowError(f"{path}: another process listens there already; stop it first, or name another --socket")
     listening = socket.socket(socket.AF_UNIX)
     try:
         group_id = None if config.group is None else _group_id(config.group)

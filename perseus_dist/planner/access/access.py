@@ -18,7 +18,11 @@ MAX_GRANTS = 10_000
 
 
 class Access:
-    """Knows the operator's token and all grants. Methods run in the planner's loop; each takes about a millisecond."""
+    """Knows the operator's token and all grants. Methods run in the planner's loop; each takes about a millisecond.
+
+    Attributes:
+        num_changes: Counts changes of grants.
+    """
 
     def __init__(self, operator_token: str, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         """Read what was granted.
@@ -36,6 +40,7 @@ class Access:
         self._clock = clock
         self._grants = {grant.name: grant for grant in read_grants(self._database)}
         self._by_token: dict[str, Grant] = {}
+        self.num_changes = 0
         self._index()
         self.audit = Audit(self._database, clock)
 
@@ -147,6 +152,36 @@ class Access:
             ) from error
         return revoked
 
+    def merge(self, found: Iterable[Grant]) -> list[Grant]:
+        """Take over grants that another planner has given or taken back, and recorded.
+
+        Returns:
+            Those whose name is another grant's here, which counts on.
+
+        Raises:
+            sqlite3.Error: They cannot be stored, and count until a restart all the same.
+        """
+        fresh, others = [], []
+        for grant in found:
+            there = self._grants.get(grant.name)
+            if there is not None and (there.token_sha256, there.created_s) != (grant.token_sha256, grant.created_s):
+                others += [grant] if there.revoked_s is None else []
+            elif there is None or (grant.revoked_s is not None and there.revoked_s is None):
+                fresh.append(grant)
+        if fresh:
+            self._grants.update((grant.name, grant) for grant in fresh)
+            self._index()
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                for grant in fresh:
+                    write_grant(self._database, grant)
+                self._database.execute("COMMIT")
+            except sqlite3.Error:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+        return others
+
     def grants(self) -> list[Grant]:
         """All that were ever given, in the order of their names."""
         return sorted(self._grants.values(), key=lambda grant: grant.name)
@@ -167,4 +202,5 @@ class Access:
         self._index()
 
     def _index(self) -> None:
+        self.num_changes += 1
         self._by_token = {grant.token_sha256: grant for grant in self._grants.values() if grant.token_sha256}

@@ -62,6 +62,20 @@ QUEUED_REQUESTS = Family(
 QUEUED_AGE = Family(
     "perseus_queued_planning_seconds", Kind.GAUGE, "How long the oldest of them had waited for a worker then."
 )
+QUEUED_OTHERS = Family(
+    "perseus_queued_planning_requests_others",
+    Kind.GAUGE,
+    "The same of planners of other versions, which workers of this version do not take.",
+)
+PLANNING_WORKERS = Family(
+    "perseus_planning_workers",
+    Kind.GAUGE,
+    "Processes on the database that only plan, of the planner's version and of others, some seconds ago.",
+    ("version",),
+)
+WORKERS_AT_ONCE = Family(
+    "perseus_planning_workers_at_once", Kind.GAUGE, "Requests that those of the planner's version plan at once."
+)
 SHARED_PLANS = Family(
     "perseus_shared_plans",
     Kind.COUNTER,

@@ -25,7 +25,6 @@ from perseus_dist.planner.metrics.job_series import add_job
 from perseus_dist.planner.metrics.page import Page, SeriesNames
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.last_backup import last_backup
-from perseus_dist.planner.worker.shared_planning import SharedPlanning
 
 MAX_JOBS = 1_000
 """That have series of their own; of more the last by name have none, and ``perseus_jobs_left_out`` counts them."""
@@ -50,11 +49,8 @@ class Trouble(Protocol):
 class PlannerMetrics:
     """Metrics of the planner and of its process. Made on the loop that jobs run on, read by the endpoint's threads."""
 
-    def __init__(
-        self, jobs: Jobs, store: Trouble, shared: SharedPlanning | None = None, state_dir: Path | None = None
-    ) -> None:
+    def __init__(self, jobs: Jobs, store: Trouble, state_dir: Path | None = None) -> None:
         self._jobs = jobs
-        self._shared = shared
         self._store = store
         self._state_dir = state_dir
         self._loop = asyncio.get_running_loop()
@@ -85,7 +81,7 @@ class PlannerMetrics:
         if self._loop.is_closed() or not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
             raise TimeoutError
         try:
-            collecting = collect_page(self._jobs, self._store, self._names, self._shared)
+            collecting = collect_page(self._jobs, self._store, self._names)
             asked = asyncio.run_coroutine_threadsafe(collecting, self._loop)
             try:
                 page = asked.result(_PATIENCE_S)
@@ -97,9 +93,7 @@ class PlannerMetrics:
         return page
 
 
-async def collect_page(
-    jobs: Jobs, store: Trouble, known: SeriesNames | None = None, shared: SharedPlanning | None = None
-) -> Page:
+async def collect_page(jobs: Jobs, store: Trouble, known: SeriesNames | None = None) -> Page:
     """All metrics of planner and jobs.
 
     Jobs that are over have no series: their last values are in Prometheus's past, and those that come back have theirs
@@ -109,13 +103,17 @@ async def collect_page(
         jobs: Of the planner.
         store: Of the planner.
         known: ``Page.names`` of the page before.
-        shared: The planner's share of planning for all on a database; None where it plans alone.
     """
     page = Page(known)
     _add_planner(page, jobs, store)
-    if shared is not None:
-        page.add(catalogue.QUEUED_REQUESTS, shared.length.num_waiting)
-        page.add(catalogue.QUEUED_AGE, shared.length.oldest_s)
+    if (shared := jobs.shared_planning) is not None:
+        if (queue := shared.queue) is not None:
+            page.add(catalogue.QUEUED_REQUESTS, queue.num_waiting)
+            page.add(catalogue.QUEUED_AGE, queue.oldest_s)
+            page.add(catalogue.QUEUED_OTHERS, queue.num_waiting_others)
+            page.add(catalogue.PLANNING_WORKERS, queue.num_workers, "this")
+            page.add(catalogue.PLANNING_WORKERS, queue.num_workers_others, "others")
+            page.add(catalogue.WORKERS_AT_ONCE, queue.num_at_once)
         page.add(catalogue.SHARED_PLANS, shared.num_from_others, "for this planner")
         page.add(catalogue.SHARED_PLANS, shared.num_for_others, "for others")
     living = [actor.job for actor in jobs.all() if actor.job.phase is not Phase.DONE and actor.job.spec is not None]

@@ -15,7 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client.exposition import gzip_accepted
 
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import TransientError
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.metrics.certificate import FollowedCertificate
 
@@ -33,7 +33,7 @@ Expose = Callable[[str], tuple[bytes, str]]
 """Makes a page and its content type, by the header ``Accept``; raises TimeoutError where none can be made."""
 
 
-class MetricsListenError(PerseusError):
+class MetricsListenError(TransientError):
     """An address that metrics cannot be served on."""
 
 

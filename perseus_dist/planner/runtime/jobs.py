@@ -39,6 +39,7 @@ from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed
 from perseus_dist.planner.store.store import NO_JOB, Store
+from perseus_dist.planner.worker.shared_planning import SharedPlanning
 from perseus_dist.rpc.codec import encode_planner_message
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -58,10 +59,12 @@ class Jobs:
         nodes: Whose relays are connected.
         num_ticks: How many times every job has had its ``Tick``.
         is_ending: Whether all streams have been ended, because the planner ends.
+        shared_planning: With other planners on the database; None for a planner that plans alone.
         ownership: Of one of several replicas: which jobs are here. None for a planner that serves all jobs.
     """
 
     ownership: Ownership | None = None
+    shared_planning: SharedPlanning | None = None
 
     def __init__(
         self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: SignalFiles | None = None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from perseus_dist.planner.access.audit import Audit, AuditRecord
-from perseus_dist.planner.store.audit_table import AuditTable, AuditTableError
+from perseus_dist.planner.store.shared_rights import AuditTable, SharedRightsError
 
 _PERIOD_S = 1.0
 _AT_ONCE = 500
@@ -41,7 +41,7 @@ class SharedAudit:
             try:
                 await self._send()
                 trouble = ""
-            except AuditTableError as error:
+            except SharedRightsError as error:
                 if str(error) != trouble:
                     trouble = str(error)
                     _log.warning("audit records stay here until the database takes them: %s", error)
@@ -49,7 +49,7 @@ class SharedAudit:
 
     async def leave(self) -> None:
         """Send the last records, and disconnect; within a moment, since the planner keeps them anyway."""
-        with suppress(AuditTableError, TimeoutError):
+        with suppress(SharedRightsError, TimeoutError):
             await asyncio.wait_for(self._send(), _LEAVE_S)
         self._table.close()
 
@@ -57,7 +57,7 @@ class SharedAudit:
         """Records of all planners, in the order in which they came to the database, this one's of a moment ago too.
 
         Raises:
-            AuditTableError: They cannot be read.
+            SharedRightsError: They cannot be read.
         """
         await self._send()
         async with self._one_at_a_time:

@@ -10,7 +10,7 @@ from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.refusal import not_allowed, not_now
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.service.rpc_guard import Context, RpcGuard
-from perseus_dist.planner.store.audit_table import AuditTableError
+from perseus_dist.planner.store.shared_rights import SharedRightsError
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_count, check_job_id
@@ -33,6 +33,16 @@ class _Wanted(TypedDict):
     since_s: float
     job: str
     limit: int
+
+
+class _WantedGrant(TypedDict):
+    """Arguments of ``Access.create``."""
+
+    name: str
+    role: Role
+    jobs: tuple[str, ...]
+    certificate: str
+    valid_for_s: float | None
 
 
 class AccessService:
@@ -62,13 +72,16 @@ class AccessService:
         certificate = check.text("certificate", request.certificate, limits.MAX_NAME_LENGTH)
         valid_for_s = check.number("valid_for_s", request.valid_for_s, _MAX_VALID_FOR_S)
         check.finish()
-        grant, token = self._access.create(
-            caller,
-            name=name,
-            role=role,
-            jobs=tuple(request.jobs),
-            certificate=certificate,
-            valid_for_s=valid_for_s or None,
+        wanted: _WantedGrant = {
+            "name": name,
+            "role": role,
+            "jobs": tuple(request.jobs),
+            "certificate": certificate,
+            "valid_for_s": valid_for_s or None,
+        }
+        shared = self._guard.shared_grants
+        grant, token = (
+            self._access.create(caller, **wanted) if shared is None else await shared.create(caller, **wanted)
         )
         return pb.CreateTokenResponse(grant=_grant_to_wire(grant), token=token).SerializeToString()
 
@@ -76,7 +89,9 @@ class AccessService:
         """All of them, revoked ones included, without what would open anything."""
         self._called("ListTokens", context)
         parse(pb.ListTokensRequest, data)
-        return pb.ListTokensResponse(grants=map(_grant_to_wire, self._access.grants())).SerializeToString()
+        shared = self._guard.shared_grants
+        grants = self._access.grants() if shared is None else await shared.grants()
+        return pb.ListTokensResponse(grants=map(_grant_to_wire, grants)).SerializeToString()
 
     async def revoke_token(self, data: bytes, context: Context) -> bytes:
         """From now on it counts no more."""
@@ -84,7 +99,11 @@ class AccessService:
         request, check = parse(pb.RevokeTokenRequest, data), Checker()
         check_job_id(check, "name", request.name)
         check.finish()
-        return _grant_to_wire(self._access.revoke(caller, request.name)).SerializeToString()
+        shared = self._guard.shared_grants
+        revoked = (
+            self._access.revoke(caller, request.name) if shared is None else await shared.revoke(caller, request.name)
+        )
+        return _grant_to_wire(revoked).SerializeToString()
 
     async def read_audit(self, data: bytes, context: Context) -> bytes:
         """Records in their order, at most a thousand at once; where planners share a database, those of all."""
@@ -103,7 +122,7 @@ class AccessService:
         else:
             try:
                 records = await shared.read(**wanted)
-            except AuditTableError as error:
+            except SharedRightsError as error:
                 if after_id:  # an id of the database's
                     raise not_now(f"records of all planners on the database cannot be read on: {error}") from None
                 records = self._access.audit.read(**wanted)

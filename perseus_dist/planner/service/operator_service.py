@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from statistics import fmean
 from weakref import WeakKeyDictionary
 
@@ -58,7 +59,13 @@ class OperatorService:
                 if len(statuses) % _LISTED_AT_ONCE == 0:
                     await asyncio.sleep(0)
         replicas = () if self._jobs.ownership is None else self._jobs.ownership.replicas
-        return pb.ListJobsResponse(jobs=statuses, replicas=replicas, is_admin=caller.is_admin).SerializeToString()
+        queue = None if (shared := self._jobs.shared_planning) is None else shared.queue
+        return pb.ListJobsResponse(
+            jobs=statuses,
+            replicas=replicas,
+            is_admin=caller.is_admin,
+            planning_queue=None if queue is None else pb.PlanningQueue(**asdict(queue)),
+        ).SerializeToString()
 
     async def watch_job(self, data: bytes, context: Context) -> None:
         """A job's status now and whenever it has changed, at most twice a second, as long as the caller may see it."""

@@ -16,6 +16,7 @@ from perseus_dist.planner.access.peer import peer_uid
 from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.shared_audit import SharedAudit
+from perseus_dist.planner.runtime.shared_grants import SharedGrants
 from perseus_dist.rpc.violations import InvalidMessageError
 
 Context = grpc.aio.ServicerContext[Any, bytes]
@@ -42,6 +43,9 @@ class RpcGuard:
 
     address: Address | None = None
     """Where the planner listens, as soon as it does."""
+
+    shared_grants: SharedGrants | None = None
+    """Named tokens of all planners on the database; None for a planner without one."""
 
     shared_audit: SharedAudit | None = None
     """Records of all planners on the database; None for a planner without one."""

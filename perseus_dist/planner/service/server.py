@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from perseus_dist import systemd
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.own_address import own_address
@@ -32,14 +32,15 @@ from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.runtime.shared_audit import SharedAudit
+from perseus_dist.planner.runtime.shared_grants import SharedGrants
 from perseus_dist.planner.runtime.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
-from perseus_dist.planner.store.audit_table import AuditTable
-from perseus_dist.planner.store.database import StoreError
+from perseus_dist.planner.store.database import HeldError
 from perseus_dist.planner.store.fact_database import FactDatabase
 from perseus_dist.planner.store.job_cache import JobCache
 from perseus_dist.planner.store.lease_table import LeaseTable
+from perseus_dist.planner.store.shared_rights import AuditTable, GrantTable, SharedRightsError
 from perseus_dist.planner.store.state_dir import SIGNAL_ANSWERS
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
@@ -75,7 +76,7 @@ _OPTIONS = (
 _log = logging.getLogger(__name__)
 
 
-class ListenError(PerseusError):
+class ListenError(TransientError):
     """A port that cannot be listened on."""
 
 
@@ -127,7 +128,7 @@ async def serve(
     leases: LeaseTable | None = None,
     planning: Callable[[], SharedPlanning] | None = None,
     on_serving: Callable[[dict[str, str]], None] = lambda _: None,
-    audit: AuditTable | None = None,
+    rights: tuple[AuditTable, GrantTable] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT, or the end of the parent of an embedded planner; then drain.
 
@@ -139,7 +140,7 @@ async def serve(
             event loop; None for a planner that plans alone.
         on_serving: Called once the planner serves all that it was asked for, with ``address``, ``metrics_address`` and
             ``web_url``; what is not served is empty.
-        audit: Of the database that other planners use too; None where there is none.
+        rights: Tables of the database that other planners use too; None where there is none.
 
     Raises:
         PerseusError: The store, the certificate or a port cannot be used, or another planner has taken over.
@@ -159,12 +160,19 @@ async def serve(
         signals = SignalFiles(config.signals, None if state_dir is None else state_dir / SIGNAL_ANSWERS)
         jobs = Jobs(store, worker, config.policy, Counters(), signals)
         cleanup.callback(jobs.close)
+        if isinstance(worker, SharedPlanning):
+            jobs.shared_planning = worker
         if leases is not None:
             await _share_jobs(jobs, store, leases)
         access = Access(config.operator_token, config.rights)
         cleanup.callback(access.close)
         guard = RpcGuard(access=access, needs_token=config.needs_token, counters=jobs.counters)
-        if audit is not None:
+        if rights is not None:
+            audit, grants = rights
+            guard.shared_grants = SharedGrants(access, grants)
+            cleanup.callback(guard.shared_grants.close)
+            with suppress(SharedRightsError):  # what was revoked while this planner was away counts from its first call
+                await guard.shared_grants.exchange()
             guard.shared_audit = SharedAudit(access.audit, audit)
             cleanup.push_async_callback(guard.shared_audit.leave)
         server = make_server(jobs, guard)
@@ -174,8 +182,7 @@ async def serve(
         reflection.enable_server_reflection(names, server)
         address = guard.address = Address(config.bind.host, _listen(server, config))
         shared = _share(server, config)
-        shared_planning = worker if isinstance(worker, SharedPlanning) else None
-        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, shared_planning, state_dir), cleanup)
+        metrics = _serve_metrics(config, PlannerMetrics(jobs, store, state_dir), cleanup)
         page = None if config.web is None else _make_page(config, config.web, jobs, access, cleanup)
         await server.start()
         for name in (SERVICE, health.OVERALL_HEALTH):
@@ -191,7 +198,7 @@ async def serve(
         _tell_address(config, served, metrics, shared)
         ticking = asyncio.create_task(jobs.tick())
         collecting = asyncio.create_task(keep_collections_short())
-        sending = None if guard.shared_audit is None else asyncio.create_task(guard.shared_audit.keep())
+        sending = [asyncio.create_task(one.keep()) for one in (guard.shared_audit, guard.shared_grants) if one]
         keeping = None if jobs.ownership is None else asyncio.create_task(jobs.ownership.keep())
         is_service = not config.embedded  # else systemd would take an embedded planner's end for its job's
         watchdog = None
@@ -206,8 +213,8 @@ async def serve(
         await healthy.enter_graceful_shutdown()
         ticking.cancel()
         collecting.cancel()
-        if sending is not None:
-            sending.cancel()
+        for task in sending:
+            task.cancel()
         if keeping is not None and jobs.ownership is not None:
             keeping.cancel()
             jobs.store_savings()
@@ -220,7 +227,7 @@ async def serve(
         await stopping
         jobs.store_savings()
     if store.lost.done():
-        raise StoreError(store.lost.result())
+        raise HeldError(store.lost.result())
     if is_orphan:
         _remove_traces(config)
 

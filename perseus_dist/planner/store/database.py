@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.planner.job.facts import Fact
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import (
@@ -40,6 +40,10 @@ _log = logging.getLogger(__name__)
 
 class StoreError(PerseusError):
     """A state database that cannot be opened or written to."""
+
+
+class HeldError(StoreError, TransientError):
+    """A database that another planner has, or whose disk or server refuses for now."""
 
 
 class DamagedError(Exception):
@@ -115,8 +119,8 @@ def open_database(path: Path | None) -> tuple[sqlite3.Connection, dict[str, list
         if code in _DAMAGED or (code == sqlite3.SQLITE_READONLY and _is_read_only_format(path)):
             raise DamagedError(error) from error
         if code == sqlite3.SQLITE_BUSY:
-            raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from error
-        raise StoreError(f"{path}: cannot be opened ({error}); check the state folder and its disk") from error
+            raise HeldError(f"{path}: another planner holds it; end that one, or name another state folder") from error
+        raise HeldError(f"{path}: cannot be opened ({error}); check the state folder and its disk") from error
     except BaseException:
         database.close()
         raise

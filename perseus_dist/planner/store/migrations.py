@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 APPLICATION_ID = 0x50727364  # "Prsd", so that no other program's database is written to
 
 POSTGRES_SCHEMA = "perseus_dist"
@@ -71,6 +71,25 @@ CREATE TABLE {prefix}planning_requests (
     PRIMARY KEY (program, digest)
 )
 """
+_PLANNING_WORKERS = (
+    "CREATE TABLE {prefix}planning_workers (id {text} PRIMARY KEY, program {text} NOT NULL, "
+    "num_at_once INTEGER NOT NULL, alive_until TIMESTAMPTZ NOT NULL)"
+)
+_GRANTS = """
+CREATE TABLE {prefix}grants (
+    name {text} PRIMARY KEY,
+    role SMALLINT NOT NULL,
+    jobs TEXT[] NOT NULL,
+    token_sha256 {text} NOT NULL,
+    certificate {text} NOT NULL,
+    created_s DOUBLE PRECISION NOT NULL,
+    created_by {text} NOT NULL,
+    expires_s DOUBLE PRECISION,
+    revoked_s DOUBLE PRECISION,
+    revoked_by {text} NOT NULL,
+    number BIGINT NOT NULL UNIQUE DEFAULT nextval('{prefix}epochs')  -- of the latest change: one writer at a time
+)
+"""
 _AUDIT = (
     """
 CREATE TABLE {prefix}audit (
@@ -94,8 +113,8 @@ CREATE TABLE {prefix}audit (
     "CREATE TRIGGER audit_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {prefix}audit "
     "FOR EACH STATEMENT EXECUTE PROCEDURE {prefix}refuse_change()",
 )
-"""Leases, epochs, requests and all planners' audit records are PostgreSQL's alone: a SQLite database belongs to the
-process that locks it."""
+"""Leases, epochs, requests, workers, and all planners' tokens and audit records are PostgreSQL's alone: a SQLite
+database belongs to the process that locks it."""
 _FIRST_IN_TABLE = 3
 _FIRST_IN_POSTGRES = 4
 _COLUMNS = ("id", "job", "key", "kind", "body", "blob")
@@ -113,6 +132,8 @@ STEPS: dict[int, Step] = {
     6: Step(),  # version 7 has plans made ahead
     7: Step(postgres=(_PLANNING_REQUESTS.format(**_POSTGRES),)),  # which any planner's workers may answer
     8: Step(postgres=tuple(statement.format(**_POSTGRES) for statement in _AUDIT)),  # of all planners on it
+    # Processes that only plan, as they are seen; and named tokens of all planners.
+    9: Step(postgres=(_PLANNING_WORKERS.format(**_POSTGRES), _GRANTS.format(**_POSTGRES))),
 }
 """By version, what makes the next one of it."""
 
@@ -160,7 +181,7 @@ def holds_facts(database: sqlite3.Connection) -> bool:
 
 def postgres_schema() -> Iterator[str]:
     """Statements that give an empty PostgreSQL schema the present tables."""
-    for statement in (_FACTS, _VERSIONS, *_LEASES, _PLANNING_REQUESTS, *_AUDIT):
+    for statement in (_FACTS, _VERSIONS, *_LEASES, _PLANNING_REQUESTS, _PLANNING_WORKERS, _GRANTS, *_AUDIT):
         yield statement.format(**_POSTGRES)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from perseus_dist.messages.planning_queue import PlanningQueue
+
 URGENT, PATIENT = 0, 1
 """Urgencies: a job waits without a plan that fits; a job waits under one that is to become better."""
 
@@ -66,14 +68,6 @@ class RequestState:
     left_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueLength:
-    """Requests that wait for a worker, and how long the oldest of them has waited [s]."""
-
-    num_waiting: int = 0
-    oldest_s: float = 0.0
-
-
 class RequestQueue(Protocol):
     """Used by one thread at a time. Each call may wait for the database, and raises ``QueueError`` where it fails."""
 
@@ -105,8 +99,16 @@ class RequestQueue(Protocol):
     def give_back(self, taken: TakenRequest, *, was_tried: bool) -> None:
         """Let another worker take a request at once, if it was not tried too often."""
 
-    def length(self) -> QueueLength:
-        """How many requests wait that a worker of this version could take; forgets what is old."""
+    def state(self) -> PlanningQueue:
+        """Requests that wait, and workers that are seen; forgets what is old."""
+
+    def report(self, worker: str, num_at_once: int) -> None:
+        """Be seen as a worker for some seconds; with 0 requests at once, no longer.
+
+        Args:
+            worker: Identifies the process.
+            num_at_once: Requests that it plans at once.
+        """
 
     def close(self) -> None:
         """Disconnect."""

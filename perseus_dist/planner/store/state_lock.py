@@ -39,11 +39,11 @@ def lock_state_dir(path: Path) -> StateLock:
         StoreError: Another planner has it, or there is no such folder.
     """
     # With NumPy below it, which commands that only name a state folder have no use for.
-    from perseus_dist.planner.store.database import StoreError
+    from perseus_dist.planner.store.database import HeldError, StoreError
 
     try:
         return StateLock(path.parent)
     except BlockingIOError:
-        raise StoreError(f"{path}: another planner holds it; end that one, or name another state folder") from None
+        raise HeldError(f"{path}: another planner holds it; end that one, or name another state folder") from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be opened ({error}); name a writable folder as state folder") from error

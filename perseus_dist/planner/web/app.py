@@ -30,7 +30,7 @@ from perseus_dist.planner.web.replicas import Replicas
 from perseus_dist.planner.web.streams import Streams
 from perseus_dist.planner.web.targets import chosen_target
 from perseus_dist.planner.web.views.diary import Diary
-from perseus_dist.planner.web.views.fleet import MAX_ROWS
+from perseus_dist.planner.web.views.fleet import MAX_ROWS, planning_words
 from perseus_dist.planner.web.views.frontier_chart import choices_document
 from perseus_dist.planner.web.views.wording import target_words
 from perseus_dist.rpc.violations import InvalidMessageError
@@ -116,6 +116,7 @@ class Page:
             visitor,
             rows=rows,
             num_jobs=len(actors),
+            planning=planning_words(self._jobs.shared_planning),
             own_address=self._replicas.own_address,
             others=self._replicas.others(),
             **await self._jobs_elsewhere(visitor),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import uvicorn
 
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import TransientError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.tls import ServerTls
@@ -32,7 +32,7 @@ _AT_ONCE = 256
 _log = logging.getLogger(__name__)
 
 
-class WebListenError(PerseusError):
+class WebListenError(TransientError):
     """An address that the page cannot be served at."""
 
 

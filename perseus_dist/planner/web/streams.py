@@ -16,7 +16,7 @@ from perseus_dist.planner.access.refusal import too_many
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.web.fragments import Fragments
-from perseus_dist.planner.web.views.fleet import MAX_ROWS
+from perseus_dist.planner.web.views.fleet import MAX_ROWS, planning_words
 
 MAX_STREAMS = 64
 MAX_STREAMS_OF_CALLER = 24
@@ -87,6 +87,7 @@ class Streams:
 
     async def _rows(self, visible: Visible) -> AsyncGenerator[bytes, None]:
         sent: dict[str, tuple[JobActor, int]] = {}
+        planning = ""
         silent_s = 0.0
         while not self._jobs.is_ending:
             began_s = time.perf_counter()
@@ -102,6 +103,9 @@ class Streams:
                     rows[actor.job.job_id] = row
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
+            if (sentence := planning_words(self._jobs.shared_planning)) != planning:
+                planning, silent_s = sentence, 0.0
+                yield _event("planning", {"sentence": sentence})
             gone = sorted(sent.keys() - {actor.job.job_id for actor in actors[:MAX_ROWS]})
             for job_id in gone:
                 del sent[job_id]

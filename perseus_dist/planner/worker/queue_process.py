@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import secrets
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from perseus_dist import systemd
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.notifications import hear
-from perseus_dist.planner.store.postgres.planning_requests import CHANNEL, PlanningRequests
+from perseus_dist.planner.store.postgres.planning_requests import CHANNEL, SEEN_S, PlanningRequests
 from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueueError
 from perseus_dist.planner.worker.planning_worker import PlanningWorker
 from perseus_dist.planner.worker.queue_worker import QueueWorker
@@ -20,6 +21,8 @@ from perseus_dist.planner.worker.shared_queue import SharedQueue
 from perseus_dist.planning.output_file import write_output
 
 _ALIVE_PERIOD_S = 2.0
+_REPORT_PERIOD_S = SEEN_S / 3
+_LAST_REPORT_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ async def serve_queue(
     try:
         when = ""
         try:
-            await queue.length()
+            await queue.state()
         except QueueError as error:
             if not error.is_passing:
                 raise StoreError(str(error)) from error
@@ -73,6 +76,8 @@ async def serve_queue(
         if alive_file is not None:
             write_output(alive_file, b"")
         running = [asyncio.create_task(worker.run()) for worker in workers]
+        name = secrets.token_hex(16)
+        running.append(asyncio.create_task(_report(queue, name, num_workers)))
         if alive_file is not None:
             running.append(asyncio.create_task(_touch(alive_file)))
         systemd.notify("READY=1")
@@ -84,11 +89,21 @@ async def serve_queue(
         for task in (ending, *running):
             task.cancel()
         await asyncio.gather(ending, *running, return_exceptions=True)
+        with suppress(QueueError, TimeoutError):
+            await asyncio.wait_for(queue.report(name, 0), _LAST_REPORT_S)
         _log.info("ends; %d requests were answered", sum(worker.num_answered for worker in workers))
     finally:
         await queue.close()
         for process in processes:
             await process.close()
+
+
+async def _report(queue: SharedQueue, name: str, num_at_once: int) -> None:
+    """Be seen by planners, for ever."""
+    while True:
+        with suppress(QueueError):  # which the queue logs
+            await queue.report(name, num_at_once)
+        await asyncio.sleep(_REPORT_PERIOD_S)
 
 
 async def _touch(path: Path) -> None:

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from perseus_dist.errors import PerseusError, PlanningError
-from perseus_dist.planner.store.request_queue import QueuedRequest, QueueError, QueueLength, RequestState, TakenRequest
+from perseus_dist.planner.store.request_queue import QueuedRequest, QueueError, RequestState, TakenRequest
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.planning_worker import (
     LeftToAnotherError,
@@ -30,8 +31,11 @@ from perseus_dist.planner.worker.queue_worker import QueueWorker
 from perseus_dist.planner.worker.queued_request import queued, result_of
 from perseus_dist.planner.worker.shared_queue import SharedQueue
 
+if TYPE_CHECKING:
+    from perseus_dist.messages.planning_queue import PlanningQueue
+
 LOOK_PERIOD_S = 0.5
-LENGTH_PERIOD_S = 5.0
+COUNT_PERIOD_S = 5.0
 BEGIN_PATIENCE_S = 1.0
 MAX_QUEUED = 32
 """Of one planner; more are in its own line alone until there is room."""
@@ -49,7 +53,7 @@ class SharedPlanning:
         queue: Of the database; closed at the end.
 
     Attributes:
-        length: Of the queue, as of a few seconds ago.
+        queue: Its state a few seconds ago; None while that is not known.
         num_from_others: Answers that other workers have given this planner.
     """
 
@@ -62,7 +66,7 @@ class SharedPlanning:
         self._wished = asyncio.Event()
         self._looked: asyncio.Future[_States | None] = asyncio.get_running_loop().create_future()
         self._for_others = QueueWorker(queue, self._guest, is_free=lambda: self._own.is_idle)
-        self.length = QueueLength()
+        self.queue: PlanningQueue | None = None
         self.num_from_others = 0
         self._tasks = [asyncio.create_task(work) for work in (self._for_others.run(), self._look(), self._count())]
 
@@ -212,9 +216,14 @@ class SharedPlanning:
 
     async def _count(self) -> None:
         while True:
-            with suppress(QueueError):
-                self.length = await self._queue.length()
-            await asyncio.sleep(LENGTH_PERIOD_S)
+            try:
+                self.queue = await self._queue.state()
+            except QueueError:
+                self.queue = None
+            except Exception:  # a defect must not end the count
+                _log.exception("planning requests could not be counted")
+                self.queue = None
+            await asyncio.sleep(COUNT_PERIOD_S)
 
 
 @dataclass(slots=True, kw_only=True)

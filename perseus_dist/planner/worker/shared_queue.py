@@ -12,11 +12,11 @@ from functools import partial
 from typing import TypeVar
 
 from perseus_dist.errors import PerseusError
+from perseus_dist.messages.planning_queue import PlanningQueue
 from perseus_dist.planner.store.request_queue import (
     PATIENT,
     QueuedRequest,
     QueueError,
-    QueueLength,
     RequestQueue,
     RequestState,
     TakenRequest,
@@ -73,9 +73,13 @@ class SharedQueue:
         """Take a request."""
         return await self._run(partial(self._queue.take, least_urgency=least_urgency, digest=digest))
 
-    async def length(self) -> QueueLength:
-        """How many requests wait."""
-        return await self._run(self._queue.length)
+    async def state(self) -> PlanningQueue:
+        """Requests that wait, and workers that are seen."""
+        return await self._run(self._queue.state)
+
+    async def report(self, worker: str, num_at_once: int) -> None:
+        """Be seen as a worker."""
+        await self._run(partial(self._queue.report, worker, num_at_once))
 
     async def wait_free(self, timeout_s: float) -> None:
         """Until a request may be taken, as far as that is notified; or for so long."""

@@ -539,14 +539,34 @@ class ListJobsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs", "replicas", "is_admin")
+    __slots__ = ("jobs", "replicas", "is_admin", "planning_queue")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     IS_ADMIN_FIELD_NUMBER: _ClassVar[int]
+    PLANNING_QUEUE_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobStatus]
     replicas: _containers.RepeatedScalarFieldContainer[str]
     is_admin: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[str]] = ..., is_admin: bool = ...) -> None: ...
+    planning_queue: PlanningQueue
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobStatus, _Mapping]]] = ..., replicas: _Optional[_Iterable[str]] = ..., is_admin: bool = ..., planning_queue: _Optional[_Union[PlanningQueue, _Mapping]] = ...) -> None: ...
+
+class PlanningQueue(_message.Message):
+    __slots__ = ("num_waiting", "oldest_s", "num_waiting_others", "oldest_others_s", "num_workers", "num_at_once", "num_workers_others")
+    NUM_WAITING_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_WAITING_OTHERS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_OTHERS_S_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    NUM_WORKERS_OTHERS_FIELD_NUMBER: _ClassVar[int]
+    num_waiting: int
+    oldest_s: float
+    num_waiting_others: int
+    oldest_others_s: float
+    num_workers: int
+    num_at_once: int
+    num_workers_others: int
+    def __init__(self, num_waiting: _Optional[int] = ..., oldest_s: _Optional[float] = ..., num_waiting_others: _Optional[int] = ..., oldest_others_s: _Optional[float] = ..., num_workers: _Optional[int] = ..., num_at_once: _Optional[int] = ..., num_workers_others: _Optional[int] = ...) -> None: ...
 
 class WatchJobRequest(_message.Message):
     __slots__ = ("job_id",)

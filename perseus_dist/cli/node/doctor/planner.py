@@ -4,6 +4,7 @@ import argparse
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from perseus_dist.cli.jobs.call_troubles import certificate_end_s, connection_trouble
@@ -12,6 +13,7 @@ from perseus_dist.cli.node.doctor.certificates import SOON_S, day_of
 from perseus_dist.cli.node.doctor.jobs import job_findings
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.finding import Finding, Level
+from perseus_dist.messages.planning_queue import PlanningQueue
 from perseus_dist.planner.access.address import AddressError, parse_address
 from perseus_dist.rpc.connection import ConnectionFileError, check_pem
 from perseus_dist.rpc.relay_contract import RELAY_VARIABLE
@@ -58,6 +60,8 @@ def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]
         level=Level.OK, subject="planner", what=f"{address} serves; jobs that the token opens: {len(found.jobs)}"
     )
     yield from job_findings(found.jobs, f" --planner {address}")
+    if found.HasField("planning_queue"):
+        yield from _queue_findings(address, found.planning_queue)
     now_s = time.time()
     end_s = None if tls is None else certificate_end_s(address, tls)
     if end_s is not None and end_s <= now_s + SOON_S:
@@ -75,6 +79,15 @@ def inspect_planner(args: argparse.Namespace, address: str) -> Iterator[Finding]
                 what=f"{address}: token {grant.name!r} ({grant.role}) expires on {day_of(grant.expires_s)}",
                 remedy="make another with 'perseus-dist token create', and give it to whoever uses this one",
             )
+
+
+def _queue_findings(address: str, found: "pb.PlanningQueue") -> Iterator[Finding]:
+    """The planning queue of the planner's database."""
+    names = (field.name for field in fields(PlanningQueue))
+    queue = PlanningQueue(**{name: getattr(found, name) for name in names})
+    yield Finding(level=Level.OK, subject="planning queue", what=f"{address}: {queue.sentence}")
+    for what, remedy in queue.troubles:
+        yield Finding(level=Level.WARN, subject="planning queue", what=f"{address}: {what}", remedy=remedy)
 
 
 def _grants(planner: "PlannerStub", metadata: Sequence[tuple[str, str]]) -> "Sequence[pb.TokenGrant]":

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perseus_dist.planner.access.audit import AuditRecord, concerns
-from perseus_dist.planner.store.audit_table import AuditTableError
 from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
+from perseus_dist.planner.store.shared_rights import SharedRightsError
 
 _TIMEOUT_S = 5.0
 _NUM_NEWEST = 1000
@@ -88,4 +88,4 @@ class PostgresAuditTable:
         try:
             return self._connection.run(work, timeout_s=_TIMEOUT_S)
         except (UnreachableError, FailedError) as error:
-            raise AuditTableError(str(error)) from error
+            raise SharedRightsError(str(error)) from error

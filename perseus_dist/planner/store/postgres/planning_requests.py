@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 
+from perseus_dist.messages.planning_queue import PlanningQueue
 from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA, program_version
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
@@ -18,7 +19,6 @@ from perseus_dist.planner.store.request_queue import (
     PATIENT,
     QueuedRequest,
     QueueError,
-    QueueLength,
     RequestState,
     TakenRequest,
 )
@@ -29,12 +29,15 @@ LEASE_S = 5.0
 """How long a request belongs to a worker that is silent."""
 WISH_S = 10.0
 """How long a request is wanted by a planner that is silent."""
+SEEN_S = 15.0
+"""How long a worker that is silent is taken for one that lives."""
 MAX_TRIES = 3
 KEPT_S = 600.0
 
 _TIMEOUT_S = 5.0
 _SLOWEST_BYTES_PER_S = 1e6
 _TABLE = f"{POSTGRES_SCHEMA}.planning_requests"
+_WORKERS = f"{POSTGRES_SCHEMA}.planning_workers"
 _LIMITS = "SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '2s', true)"
 _NOTIFY = "SELECT pg_notify(%(channel)s, %(payload)s)"
 _IS_FREE = "done_at = 'infinity' AND taken_until < now()"
@@ -92,10 +95,18 @@ DELETE FROM {_TABLE} WHERE id IN (
     WHERE least(done_at, wanted_until) < now() - make_interval(secs => {KEPT_S}) FOR UPDATE SKIP LOCKED
 )
 """
-_LENGTH = f"""
-SELECT count(*), coalesce(extract(epoch FROM now() - min(asked_at)), 0)::float8 FROM {_TABLE}
-WHERE program = %(program)s AND {_IS_FREE} AND wanted_until > now()
+_WAITING = f"{_TABLE} WHERE {_IS_FREE} AND num_tries < {MAX_TRIES} AND wanted_until > now() AND program"
+_SEEN = f"{_WORKERS} WHERE alive_until > now() AND program"
+_STATE = "SELECT * FROM " + ", ".join(
+    f"(SELECT count(*), coalesce(extract(epoch FROM now() - min(asked_at)), 0)::float8 FROM {_WAITING} {which}) "
+    f"AS waiting_{number}, (SELECT count(*), coalesce(sum(num_at_once), 0) FROM {_SEEN} {which}) AS seen_{number}"
+    for number, which in enumerate(("= %(program)s", "<> %(program)s"))
+)
+_REPORT = f"""
+INSERT INTO {_WORKERS} VALUES (%(worker)s, %(program)s, %(num_at_once)s, now() + make_interval(secs => {SEEN_S}))
+ON CONFLICT (id) DO UPDATE SET num_at_once = excluded.num_at_once, alive_until = excluded.alive_until
 """
+_LEAVE = f"DELETE FROM {_WORKERS} WHERE id = %(worker)s OR alive_until < now()"
 
 _Result = TypeVar("_Result")
 
@@ -175,11 +186,26 @@ class PlanningRequests:
         """As ``RequestQueue``."""
         self._change(_GIVE_BACK, {**self._of_taken(taken), "untried": int(not was_tried)}, "")
 
-    def length(self) -> QueueLength:
+    def state(self) -> PlanningQueue:
         """As ``RequestQueue``."""
         self._change(_FORGET, {})
-        ((num_waiting, oldest_s),) = self._change(_LENGTH, {"program": self._program})
-        return QueueLength(num_waiting=num_waiting, oldest_s=oldest_s)
+        ((waiting, oldest_s, workers, at_once, waiting_others, oldest_others_s, workers_others, _),) = self._change(
+            _STATE, {"program": self._program}
+        )
+        return PlanningQueue(
+            num_waiting=waiting,
+            oldest_s=oldest_s,
+            num_waiting_others=waiting_others,
+            oldest_others_s=oldest_others_s,
+            num_workers=workers,
+            num_at_once=at_once,
+            num_workers_others=workers_others,
+        )
+
+    def report(self, worker: str, num_at_once: int) -> None:
+        """As ``RequestQueue``."""
+        values = {"worker": worker, "program": self._program, "num_at_once": num_at_once}
+        self._change(_REPORT if num_at_once else _LEAVE, values)
 
     def close(self) -> None:
         """As ``RequestQueue``."""

@@ -14,7 +14,7 @@ import psycopg
 
 from perseus_dist import systemd
 from perseus_dist.planner.job.facts import Fact
-from perseus_dist.planner.store.database import StoreError, beyond, keep_rows
+from perseus_dist.planner.store.database import HeldError, StoreError, beyond, keep_rows
 from perseus_dist.planner.store.fact_database import Change, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
@@ -206,7 +206,7 @@ class PostgresFacts:
                 self._connection.run(lambda opened: opened.execute("SELECT 1"), PATIENCE_S)
                 return self._connection.run(work, PATIENCE_S, OPENING_LEASE_S)
             except FailedError as error:
-                raise StoreError(str(error)) from error
+                raise HeldError(str(error)) from error
             except UnreachableError as error:
                 if not (waits and error.is_passing):
                     raise StoreError(str(error)) from error
@@ -235,7 +235,7 @@ class PostgresFacts:
                 return found
             sentence = f"{self.name}: another planner holds it ({found.place})"
             if not waits:
-                raise StoreError(f"{sentence}; end that one, or name another database")
+                raise HeldError(f"{sentence}; end that one, or name another database")
             if is_first:
                 _log.warning("%s: this planner stands by, and takes over once that one ends or is silent", sentence)
             is_first = False

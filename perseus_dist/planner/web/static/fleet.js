@@ -5,6 +5,7 @@ import { morph, parse, update } from "./morph.js";
 
 const rows = document.getElementById("rows");
 const filter = document.getElementById("filter");
+const planning = document.getElementById("planning");
 const elsewhere = document.getElementById("elsewhere");
 
 function show(row) {
@@ -37,7 +38,12 @@ async function lookElsewhere() {
   showAll();
 }
 
+function takePlanning({ sentence }) {
+  planning.textContent = sentence;
+  planning.hidden = !sentence;
+}
+
 filter.addEventListener("input", showAll);
 showAll();
 if (elsewhere !== null) setInterval(lookElsewhere, 10_000);
-follow("/events", { rows: take });
+follow("/events", { rows: take, planning: takePlanning });

@@ -5,6 +5,7 @@ from typing import Any
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
+from perseus_dist.planner.worker.shared_planning import SharedPlanning
 
 MAX_ROWS = 500
 
@@ -27,6 +28,15 @@ def fleet_row(job: Job, status: JobStatus) -> dict[str, Any]:
         "has_trouble": bool(status.troubles),
         "slowed": slowed_words(job),
     }
+
+
+def planning_words(shared: SharedPlanning | None) -> str:
+    """A sentence on the queue that planners on the database share; empty for a planner that plans alone."""
+    if shared is None:
+        return ""
+    if shared.queue is None:
+        return "Planning queue of the database: not known now."
+    return f"Planning queue of the database: {shared.queue.sentence}."
 
 
 def slowed_words(job: Job) -> str:

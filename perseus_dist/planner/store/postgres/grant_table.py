@@ -1,0 +1,69 @@
+"""Named tokens of all planners in a PostgreSQL database: of each name the first, and its end once it is taken back."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from perseus_dist.planner.access.grants import Grant, Role
+from perseus_dist.planner.store.migrations import APPLICATION_ID, POSTGRES_SCHEMA
+from perseus_dist.planner.store.postgres.address import PostgresAddress
+from perseus_dist.planner.store.postgres.connection import Connection, FailedError, Opened, UnreachableError
+from perseus_dist.planner.store.shared_rights import SharedRightsError
+
+_TIMEOUT_S = 5.0
+_AT_ONCE = 500
+_LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID + 2})"
+"""One writer at a time: who reads on behind a number has all that will ever be before it."""
+_COLUMNS = tuple(Grant.__slots__)
+_TABLE = f"{POSTGRES_SCHEMA}.grants"
+_PUT = f"""
+INSERT INTO {_TABLE} AS there ({", ".join(_COLUMNS)}) VALUES ({", ".join(f"%({name})s" for name in _COLUMNS)})
+ON CONFLICT (name) DO UPDATE
+SET revoked_s = excluded.revoked_s, revoked_by = excluded.revoked_by, number = excluded.number
+WHERE there.revoked_s IS NULL AND excluded.revoked_s IS NOT NULL
+    AND (there.token_sha256, there.created_s) = (excluded.token_sha256, excluded.created_s)
+"""
+_READ = f"SELECT number, {', '.join(_COLUMNS)} FROM {_TABLE} WHERE number > %s ORDER BY number LIMIT {_AT_ONCE}"
+
+_Result = TypeVar("_Result")
+
+
+class PostgresGrantTable:
+    """A ``GrantTable``.
+
+    Args:
+        address: Of the database, whose schema is the present one.
+    """
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self._connection = Connection(address)
+
+    def put(self, grants: Sequence[Grant]) -> None:
+        """See ``GrantTable``."""
+
+        def write(opened: Opened) -> None:
+            with opened.transaction():
+                opened.execute(_LOCK)
+                for grant in grants:
+                    values = {name: getattr(grant, name) for name in _COLUMNS}
+                    opened.execute(_PUT.encode(), {**values, "role": int(grant.role), "jobs": list(grant.jobs)})
+
+        self._run(write)
+
+    def read(self, after: int) -> tuple[int, list[Grant]]:
+        """See ``GrantTable``."""
+        rows = self._run(lambda opened: opened.execute(_READ.encode(), (after,)).fetchall())
+        grants = []
+        for _, *row in rows:
+            values = dict(zip(_COLUMNS, row, strict=True))
+            grants.append(Grant(**{**values, "role": Role(values["role"]), "jobs": tuple(values["jobs"])}))
+        return (int(rows[-1][0]) if rows else after), grants
+
+    def close(self) -> None:
+        """See ``GrantTable``."""
+        self._connection.close()
+
+    def _run(self, work: Callable[[Opened], _Result]) -> _Result:
+        try:
+            return self._connection.run(work, timeout_s=_TIMEOUT_S)
+        except (UnreachableError, FailedError) as error:
+            raise SharedRightsError(str(error)) from error
