@@ -93,8 +93,8 @@ def check(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
 def check_measured(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
     """What the planner measures makes a replay as long as the iteration, where clocks and links allow to know it.
 
-    Clocks of two hosts tell half of there and back, and links between the same two pp_ranks are taken to be alike.
-    Loads of 1 to 9 ms, which times of computations do not tell, may stand between.
+    Clocks of two hosts tell half of there and back. Links between the same two pp_ranks are taken to be alike while
+    that explains 95 % of the iteration. Loads of 1 to 9 ms, which times of computations do not tell, may stand between.
     """
     times = []
     for order in schedule.ranks:
@@ -121,6 +121,8 @@ def check_measured(schedule: Schedule, case: Case, found: Moments, folder: Path)
         assert replayed_ms <= 1.002 * lasts_ms + loads_ms, case
         if measured and (are_all_alike or (host_clock and are_alike)):
             assert replayed_ms >= 0.998 * lasts_ms, case
+        elif measured and host_clock:
+            assert replayed_ms >= 0.95 * lasts_ms - loads_ms, case
 
 
 def schedule_size(schedule: Schedule) -> int:
