@@ -1,21 +1,13 @@
-"""When instructions and transfers begin and end: replays of our DAG against frameworks' own functions in virtual time.
+"""When instructions and transfers begin and end: our DAG against frameworks' own functions in virtual time."""
 
-``PERSEUS_TEST_MEGATRON`` names a folder with a folder for each version of Megatron, unpacked; build/megatron otherwise.
-"""
-
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-from python_path import python_path
+from virtual_cases import MEGATRON_VERSIONS as VERSIONS
+from virtual_cases import Case, Moments, a_size, run_deepspeed, run_megatron
 
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import slowest, transfers_of_runs
@@ -34,15 +26,9 @@ from perseus_dist.planning.schedule.schedule import (
     one_f_one_b,
 )
 
-HERE = Path(__file__).parent
-MEGATRON = Path(os.environ.get("PERSEUS_TEST_MEGATRON", HERE.parents[1] / "build" / "megatron"))
-VERSIONS = ("0.16.1", "0.19.2")
 MS = 10**9  # [ps]
 TRANSFERS_MS = (0, 5, 200)
 WORK_MS = {"F": (30, 60), "B": (60, 120), LOAD: (1, 9)}
-
-Case = dict[str, Any]
-Moments = dict[str, tuple[int, int]]
 
 
 def drawn_cases(sizes: Sequence[Case], *, has_loads: bool = False) -> list[Case]:
@@ -65,46 +51,6 @@ def drawn_cases(sizes: Sequence[Case], *, has_loads: bool = False) -> list[Case]
             }
             cases.append(size | {"durations": durations, "transfers": transfers})
     return cases
-
-
-def a_size(pp: int, chunks: int, microbatches: int, group: int | None = None) -> Case:
-    return {
-        "pp": pp,
-        "chunks": chunks,
-        "microbatches": microbatches,
-        "group": group or pp,
-        "overlap": False,
-        "frees_outputs": False,
-        "one_at_a_time": False,
-    }
-
-
-def run_megatron(version: str, cases: Sequence[Case]) -> list[Moments]:
-    folder = MEGATRON / version
-    if find_spec("torch") is None or not folder.is_dir():
-        pytest.skip(f"no torch, or no Megatron at {folder}; PERSEUS_TEST_MEGATRON names the folder of its versions")
-    program = ("-m", "perseus_dist.simulation.megatron_on_cpu", str(HERE / "megatron_transfers.py"))
-    return run(program, cases, {"PYTHONPATH": python_path(folder)})
-
-
-def run_deepspeed(cases: Sequence[Case], program: str = "deepspeed_transfers.py") -> list[Moments]:
-    if find_spec("deepspeed") is None:
-        pytest.skip("no DeepSpeed")
-    return run((str(HERE / program),), cases, {})
-
-
-def run(program: Sequence[str], cases: Sequence[Case], environment: dict[str, str]) -> list[Moments]:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *program],
-        input=json.dumps(cases),
-        env=os.environ | environment | {"OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=300,
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
-    return [{text: (begin, end) for text, (begin, end) in one.items()} for one in found]
 
 
 def planned(schedule: Schedule, case: Case, folder: Path) -> Moments:
@@ -147,8 +93,8 @@ def check(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
 def check_measured(schedule: Schedule, case: Case, found: Moments, folder: Path) -> None:
     """What the planner measures makes a replay as long as the iteration, where clocks and links allow to know it.
 
-    Clocks of two hosts tell half of there and back, and links between the same two pp_ranks are taken to be alike.
-    Loads of 1 to 9 ms, which times of computations do not tell, may stand between.
+    Clocks of two hosts tell half of there and back. Links between the same two pp_ranks are taken to be alike while
+    that explains 95 % of the iteration. Loads of 1 to 9 ms, which times of computations do not tell, may stand between.
     """
     times = []
     for order in schedule.ranks:
@@ -175,6 +121,8 @@ def check_measured(schedule: Schedule, case: Case, found: Moments, folder: Path)
         assert replayed_ms <= 1.002 * lasts_ms + loads_ms, case
         if measured and (are_all_alike or (host_clock and are_alike)):
             assert replayed_ms >= 0.998 * lasts_ms, case
+        elif measured and host_clock:
+            assert replayed_ms >= 0.95 * lasts_ms - loads_ms, case
 
 
 def schedule_size(schedule: Schedule) -> int:

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -15,7 +16,8 @@ from malformed.stored_facts import damaged_row
 from test_planner_runs import GPU, WORKLOAD, Runs
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job import stored_facts
+from perseus_dist.planner.job.facts import Fact, ScheduleReceived
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import PlanFailed, PlanReady, StragglerReported
 from perseus_dist.planner.lifecycle.lifecycle import restore
@@ -32,6 +34,8 @@ from perseus_dist.planner.web.views.heat_map import plan_rows, planned_clocks
 from perseus_dist.planner.web.views.job import job_document
 from perseus_dist.planner.web.views.timeline import timeline_document, timeline_source
 from perseus_dist.planner.worker.frontier_build import build_plan
+from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.rpc.codec import encode_planner_message
 
 COUNT = 40
@@ -152,6 +156,28 @@ def test_a_job_with_a_damaged_row_goes_on_or_is_absent_with_one_line(
 @pytest.mark.stress
 def test_a_campaign_of_damaged_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     check(11, IN_A_CAMPAIGN, tmp_path, caplog)
+
+
+def test_jobs_of_one_schedule_have_it_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one takes 0.1 s, for which a planner that begins serves nobody; a damaged one is refused each time."""
+    of_a_job = good_facts()
+    read = []
+
+    def parse(text: str) -> Schedule:
+        read.append(text)
+        return parse_schedule(text)
+
+    monkeypatch.setattr(stored_facts, "parse_schedule", parse)
+    schedule = next(fact for fact in of_a_job if isinstance(fact, ScheduleReceived))
+    text = schedule.text + "# which no other test has\n"
+    damaged = text.replace("0F0", "0F00", 1).replace("0B0", "", 1)
+    for _ in range(3):
+        stored_facts.check_facts([fact if fact is not schedule else replace(fact, text=text) for fact in of_a_job])
+        with pytest.raises(stored_facts.StoredFactError, match="is damaged"):
+            stored_facts.check_facts(
+                [fact if fact is not schedule else replace(fact, text=damaged) for fact in of_a_job]
+            )
+    assert Counter(read) == {text: 1, damaged: 3}
 
 
 def test_a_damaged_cache_is_not_used_with_one_line_or_makes_a_job(

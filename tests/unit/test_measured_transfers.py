@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from graphlib import TopologicalSorter
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -18,9 +20,11 @@ from perseus_dist.planner.job.measured_transfers import (
     of_pipeline,
     slowest,
     transfers_of_runs,
+    varying_s,
 )
-from perseus_dist.planning.schedule.dag import inputs_of
+from perseus_dist.planning.schedule.dag import build_dag, inputs_of
 from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, gpipe, interleaved, one_f_one_b
 
 MS = 1_000_000
@@ -241,3 +245,44 @@ def test_a_pipeline_has_its_own_transfers_alone() -> None:
     slow: Transfers = ((0, "SEND_F", 0.005),)
     assert of_pipeline([(slow, ()), ((), slow), (slow, slow), ()], 0) == ((slow,), ((),), ())
     assert of_pipeline([(slow, ())], 1) == (((),),)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_transfers_that_are_slower_in_some_microbatches_are_told_in_time(name: str) -> None:
+    """Nothing but transfers varies: what iterations take longer than with the least is theirs, for the most part."""
+    schedule, random = SCHEDULES[name], Random(5)
+    text = format_schedule(schedule)
+    timed = {transfer[:2] for transfer in transfers_of(schedule, None).values()}
+    dag = build_dag(schedule, timed)
+
+    def played_with(varying_ns: int) -> tuple[list[RunTimes], int]:
+        end_ns: dict[int, int] = {}
+        before: dict[int, list[int]] = {at: [] for at in range(len(dag.instructions))}
+        for one, after in dag.edges.tolist():
+            before[after].append(one)
+        begin_ns = {}
+        for at in TopologicalSorter(before).static_order():
+            begin_ns[at] = max((end_ns[one] for one in before[at]), default=0)
+            is_transfer = at >= dag.num_scheduled
+            varied_ns = 15 * MS + random.randint(0, varying_ns)
+            end_ns[at] = begin_ns[at] + (varied_ns if is_transfer else DURATION_NS[Kind(dag.instructions[at].kind)])
+        place = {one: at for at, one in enumerate(dag.instructions)}
+        times = [
+            RunTimes(
+                iteration=4,
+                begins_ns=tuple(begin_ns[place[one]] for one in order),
+                ends_ns=tuple(end_ns[place[one]] for one in order),
+                host_clock="a",
+            )
+            for order in schedule.ranks
+        ]
+        return times, times[0].ends_ns[-1] - times[0].begins_ns[0]
+
+    steady, lasts_ns = played_with(0)
+    found = transfers_of_runs(text, steady)
+    assert [transfer_s for _, _, transfer_s in found] == pytest.approx([0.015] * len(found))
+    assert varying_s(text, steady, found) == pytest.approx(0.0, abs=1e-9)
+    varied, longer_ns = played_with(10 * MS)
+    longer_s = (longer_ns - lasts_ns) / 1e9
+    assert longer_s > 0.02
+    assert 0.4 * longer_s < varying_s(text, varied, transfers_of_runs(text, varied)) <= longer_s

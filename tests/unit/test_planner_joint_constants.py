@@ -3,10 +3,11 @@
 import pytest
 
 from perseus_dist.messages.from_agent import Sample
-from perseus_dist.planner.worker.collective_times import joint_kinds
+from perseus_dist.planner.worker.collective_times import joint_kinds, last_stages
 from perseus_dist.planner.worker.measured_profile import measured_profile
 from perseus_dist.planner.worker.plan_request import Contribution
 from perseus_dist.planning.profile.profile import Profile
+from perseus_dist.planning.schedule.schedule import gpipe, interleaved
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 SCHEDULE = parse_schedule("0LOAD0 0F0 0B0 0TIED 0REDUCE 0STEP\n1LOAD0 1F0 1B0 1TIED 1REDUCE 1STEP\n")
@@ -70,6 +71,24 @@ def test_the_last_to_come_tells_how_long_it_takes() -> None:
     assert energies_j == pytest.approx([0.55] * 2)
     assert figures_of(profile, 1, "STEP") == ([0.02] * 2, [4.2] * 2)
     assert figures_of(profile, 1, "LOAD") == ([0.002] * 2, [0.2] * 2)
+
+
+def test_what_the_last_to_come_does_beyond_others_counts() -> None:
+    """The first stage comes last: it reduces an embedding too, and what it measures ends the iteration."""
+    first = {"TIED": (0.004, 0.5), "REDUCE": (0.05, 7.0), "STEP": (0.02, 4.0)}
+    second = {"TIED": (0.204, 18.5), "REDUCE": (0.01, 1.6), "STEP": (0.06, 3.6)}
+    profile = profile_of((first, second))
+    assert figures_of(profile, 0, "REDUCE") == ([0.05] * 2, [7.0] * 2)
+    assert figures_of(profile, 1, "REDUCE") == ([0.01] * 2, [1.6] * 2)
+    assert figures_of(profile, 1, "STEP")[0] == [0.02] * 2
+
+
+def test_the_last_to_come_by_schedule() -> None:
+    assert last_stages(SCHEDULE) == {0}
+    assert last_stages(gpipe(pp=3, microbatches=4)) == {0}
+    assert last_stages(interleaved(pp=2, microbatches=4, chunks=2)) == {0, 2}
+    apart = parse_schedule("0F0 0I0 0W0 0STEP\n1F0 1I0 1W0 1STEP\n")
+    assert last_stages(apart) == {0, 1}
 
 
 def test_whoever_has_no_part_in_it_says_nothing() -> None:

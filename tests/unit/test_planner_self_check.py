@@ -59,11 +59,23 @@ def test_what_is_as_predicted_is_not_said() -> None:
 def test_a_difference_is_explained(full_s: float, plan_s: float, instructions: float, part: str) -> None:
     found = checked(full_s, plan_s, instructions=instructions)
     assert found.is_off
-    shares = {name: getattr(found.parts, name) for name in ("instructions", "between", "clocks", "unknown")}
+    shares = {
+        name: getattr(found.parts, name) for name in ("instructions", "transfers", "between", "clocks", "unknown")
+    }
     assert sum(shares.values()) == pytest.approx(found.error)
     assert abs(found.error) == pytest.approx(0.03)
     assert max(shares, key=lambda name: abs(shares[name])) == part
     assert ("longer" if found.error > 0 else "shorter") in found.sentence
+
+
+def test_transfers_that_vary_explain_their_part_and_no_more() -> None:
+    """60 ms more in both, of 2 s: 40 of them, or all, are transfers that are slower in some microbatches."""
+    for varying_s, transfers, between in ((0.04, 0.02, 0.01), (0.2, 0.03, 0.0), (0.0, 0.0, 0.03)):
+        found = self_check(full(1.06), plan(2.06), noise=0.0, instructions=0.0, varying_transfers_s=varying_s)
+        assert (found.parts.transfers, found.parts.between) == pytest.approx((transfers, between))
+        assert ("slower in some microbatches than in others" in found.sentence) == (varying_s > 0)
+    shorter = self_check(full(0.94), plan(1.94), noise=0.0, instructions=0.0, varying_transfers_s=0.04)
+    assert shorter.parts.transfers == 0.0
 
 
 def test_the_sentence_has_both_times_and_the_parts() -> None:

@@ -220,3 +220,11 @@ def test_trainers_can_import_it_with_the_standard_library_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_as_many_computations_as_needed_are_not_all_that_are() -> None:
+    """Two of a stage for one of another, as many as forwards and backwards of every stage would be."""
+    orders = [[(0, "F", -1), (0, "F", 0), (0, "B", -1), (0, "B", 0)], [(1, "LOAD", 0)]]
+    schedule = Schedule(ranks=tuple(tuple(Instruction(*one) for one in order) for order in orders))
+    with pytest.raises(ScheduleError, match="missing 1F0 and 1B0"):
+        check_schedule(schedule)

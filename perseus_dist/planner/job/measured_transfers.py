@@ -14,10 +14,11 @@ Where pp_ranks exchange in calls that hold them up, a computation may wait for w
 those count that would begin as their input is made if no transfer took time, by a replay of the iteration's durations.
 Even they may wait for more where transfers are longer than computations. So a replay with what was found must last no
 longer than the iteration did: all links are held to the longest transfer with which it does not. Links that are not
-known take as long as the longest one, as far as the iteration's length leaves room for it.
+known take as long as others between the same two pp_ranks or as the longest one, as far as the iteration's length
+leaves room for it, and longer where it leaves much.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -28,6 +29,7 @@ from perseus_dist.planner.job.schedule_links import (
     Int64Array,
     Links,
     Precedence,
+    TimedOrder,
     links_of,
     timed_order,
     way_back,
@@ -53,7 +55,10 @@ _BLOCKING = 0.005  # of an iteration, that transfers of one link may block their
 _LEAST_S = 1e-4  # less is within what hosts take more or less
 
 _SAME_LENGTH = 1e-4  # of an iteration, that a replay may last longer
+_UNEXPLAINED = 0.05  # of an iteration, by which a replay may last shorter: hosts take time between instructions
 _HALVINGS = 12
+_LEAST_STEP_NS = 1_000
+_MOST_VARYING = 2_048  # computations
 
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
 _SAME_CLOCK_NS = 1_000_000  # that device times may be misplaced by; a result that is earlier came by another clock
@@ -80,23 +85,64 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     if links.has_own_transfers:
         return ()
     begins_ns, ends_ns = _joined(times)
-    pauses_ns = np.append(np.maximum(begins_ns[1:] - ends_ns[:-1], 0), _NEVER_NS)
-    pauses_ns[np.cumsum(links.num_computations) - 1] = _NEVER_NS  # a rank's last one
-    has_waited = np.append(True, pauses_ns[:-1] > _LEAST_WAIT_NS)
-    counts = [has_waited[way.received] for way in links.all_ways]
+    pauses_ns = _pauses_ns(links, begins_ns, ends_ns)
+    counts = _counts(links, begins_ns, ends_ns)
     of_one_clock = _of_one_clock(links, times, begins_ns, ends_ns)
-    if links.precedence is not None:
-        is_awaited = _awaited(links, links.precedence, ends_ns - begins_ns)
-        counts = [counted & is_one for counted, is_one in zip(counts, is_awaited, strict=True)]
     found_ns = _found(links, begins_ns, ends_ns, counts, of_one_clock)
     if links.precedence is not None:
-        found_ns = _with_links_alike(found_ns, links)
         found_ns = _as_long_as_measured(found_ns, schedule_text, links, begins_ns, ends_ns)
     if links.sends_block:
         found_ns = _no_longer_than_pauses(found_ns, links, pauses_ns, of_one_clock)
         if max(found_ns.values(), default=0) > np.min(ends_ns - begins_ns):
             found_ns = _as_long_as_measured(found_ns, schedule_text, links, begins_ns, ends_ns)
     return tuple((stage, kind, ns / 1e9) for (stage, kind), ns in found_ns.items())
+
+
+def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfers) -> float:
+    """[s] that an iteration takes for transfers that are slower in some microbatches than in others.
+
+    By how much a replay of its durations lasts longer with each link's median than with its least, and no longer than
+    the iteration did; 0 where there are more than 2,048 computations, whose first replay would keep the planner.
+
+    Args:
+        schedule_text: As of ``transfers_of_runs``.
+        times: The same.
+        transfers: What that has found.
+    """
+    links = links_of(schedule_text)
+    if not transfers or sum(links.num_computations) > _MOST_VARYING:
+        return 0.0
+    begins_ns, ends_ns = _joined(times)
+    least_ns = {(stage, kind): 1e9 * transfer_s for stage, kind, transfer_s in transfers}
+    more_ns: _TransfersNs = {}
+    for key, way, counted in zip(links.all_keys, links.all_ways, _counts(links, begins_ns, ends_ns), strict=True):
+        waits_ns = (begins_ns[way.received] - ends_ns[way.sent])[counted]
+        if key in least_ns and len(waits_ns):
+            more_ns[key] = float(np.median(waits_ns) - np.min(waits_ns))
+    timed = timed_order(schedule_text) if max(more_ns.values(), default=0.0) >= 1e9 * _LEAST_S else None
+    if timed is None:
+        return 0.0
+    replay = _Replay(timed, links.num_computations[0], begins_ns, ends_ns)
+    usual_ns = {key: ns + more_ns.get(key, 0.0) for key, ns in least_ns.items()}
+    lasts_ns = min(replay.lasts_ns(usual_ns), replay.measured_ns)
+    return max(0.0, lasts_ns - replay.lasts_ns(least_ns)) / 1e9
+
+
+def _pauses_ns(links: Links, begins_ns: Int64Array, ends_ns: Int64Array) -> Int64Array:
+    """[ns] behind each computation; ``_NEVER_NS`` behind a rank's last one."""
+    pauses_ns = np.append(np.maximum(begins_ns[1:] - ends_ns[:-1], 0), _NEVER_NS)
+    pauses_ns[np.cumsum(links.num_computations) - 1] = _NEVER_NS
+    return pauses_ns
+
+
+def _counts(links: Links, begins_ns: Int64Array, ends_ns: Int64Array) -> list[NDArray[np.bool_]]:
+    """Of ``Links.all_ways``, (num_transfers) whether the receiver's begin tells how long each takes."""
+    has_waited = np.append(True, _pauses_ns(links, begins_ns, ends_ns)[:-1] > _LEAST_WAIT_NS)
+    counts = [has_waited[way.received] for way in links.all_ways]
+    if links.precedence is None:
+        return counts
+    is_awaited = _awaited(links, links.precedence, ends_ns - begins_ns)
+    return [counted & is_one for counted, is_one in zip(counts, is_awaited, strict=True)]
 
 
 def _found(
@@ -261,43 +307,68 @@ def _as_long_as_measured(
     """Transfers with which a replay lasts no longer than the iteration did.
 
     What was found is never less than a transfer takes, since receivers may wait for other things as well. Where calls
-    hold pp_ranks up, transfers that are not known are among them.
+    hold pp_ranks up, transfers that are not known are among them, as the module says.
     """
+    known_ns = dict(found_ns) if links.precedence is None else _with_links_alike(found_ns, links)
     timed = timed_order(schedule_text) if found_ns else None
     if timed is None:
-        return dict(found_ns)
-    last = links.num_computations[0] - 1  # on one rank, so that clocks of hosts do not matter
-    measured_ns = ends_ns[last].item() - begins_ns[0].item()
-    durations_ns = [0] * len(timed.before)
-    for place, duration_ns in zip(timed.computations.tolist(), (ends_ns - begins_ns).tolist(), strict=True):
-        durations_ns[place] = duration_ns
-    first_at, last_at = timed.computations[0].item(), timed.computations[last].item()
+        return known_ns
+    replay = _Replay(timed, links.num_computations[0], begins_ns, ends_ns)
+    measured_ns = replay.measured_ns
 
-    def is_as_long(transfers_ns: _TransfersNs) -> bool:
-        ends: list[float] = []
-        for before, duration_ns, transfer in zip(timed.before, durations_ns, timed.transfer, strict=True):
-            takes_ns = duration_ns if transfer is None else transfers_ns.get(transfer, 0)
-            ends.append(max([ends[one] for one in before], default=0) + takes_ns)
-        lasts_ns = ends[last_at] - ends[first_at] + durations_ns[first_at]
-        return bool(lasts_ns <= (1 + _SAME_LENGTH) * measured_ns)
+    def fits(transfers_ns: _TransfersNs) -> bool:
+        return replay.lasts_ns(transfers_ns) <= (1 + _SAME_LENGTH) * measured_ns
 
-    most_ns = max(found_ns.values())
-    is_kept = is_as_long(found_ns)
+    longest_ns = max(found_ns.values())
+    wanted = [*found_ns] if links.precedence is None else links.all_keys
+    is_kept = fits(known_ns)
     if is_kept and links.precedence is None:
-        return dict(found_ns)
-    wanted = links.all_keys if links.precedence is not None else [*found_ns]
+        return known_ns
 
     def limited(limit_ns: float) -> _TransfersNs:
-        known = found_ns if is_kept else {key: min(ns, limit_ns) for key, ns in found_ns.items()}
+        known = known_ns if is_kept else {key: min(ns, limit_ns) for key, ns in known_ns.items()}
         return {key: known.get(key, limit_ns) for key in wanted}
 
-    low_ns, high_ns = 0.0, most_ns + 1
-    if is_as_long(limited(most_ns)):
-        low_ns = most_ns
-    while high_ns - low_ns > max(1, most_ns / (1 << _HALVINGS)):
-        middle_ns = (low_ns + high_ns) / 2
-        low_ns, high_ns = (middle_ns, high_ns) if is_as_long(limited(middle_ns)) else (low_ns, middle_ns)
-    return limited(low_ns)
+    def raised(least_ns: float) -> _TransfersNs:
+        return {key: found_ns.get(key, max(ns, least_ns)) for key, ns in limited(longest_ns).items()}
+
+    def longest_that_fit(transfers: Callable[[float], _TransfersNs], low_ns: float, high_ns: float) -> _TransfersNs:
+        low_ns = high_ns if fits(transfers(high_ns)) else low_ns
+        while high_ns - low_ns > max(_LEAST_STEP_NS, high_ns / (1 << _HALVINGS)):
+            middle_ns = (low_ns + high_ns) / 2
+            low_ns, high_ns = (middle_ns, high_ns) if fits(transfers(middle_ns)) else (low_ns, middle_ns)
+        return transfers(low_ns)
+
+    found_that_fit_ns = longest_that_fit(limited, 0.0, longest_ns)
+    is_explained = replay.lasts_ns(found_that_fit_ns) >= (1 - _UNEXPLAINED) * measured_ns
+    if links.precedence is None or is_explained or fits(raised(measured_ns)):
+        return found_that_fit_ns
+    return longest_that_fit(raised, 0.0, measured_ns)
+
+
+class _Replay:
+    """The durations of an iteration, played with other transfers.
+
+    Attributes:
+        measured_ns: [ns] of the iteration, on the first pp_rank, so that clocks of hosts do not matter.
+    """
+
+    def __init__(self, timed: TimedOrder, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
+        last = num_on_first - 1
+        self.measured_ns = int(ends_ns[last] - begins_ns[0])
+        self._timed = timed
+        self._first, self._last = int(timed.computations[0]), int(timed.computations[last])
+        self._durations_ns = [0] * len(timed.before)
+        for place, duration_ns in zip(timed.computations.tolist(), (ends_ns - begins_ns).tolist(), strict=True):
+            self._durations_ns[place] = duration_ns
+
+    def lasts_ns(self, transfers_ns: _TransfersNs) -> float:
+        ends: list[float] = []
+        of_each = zip(self._timed.before, self._durations_ns, self._timed.transfer, strict=True)
+        for before, duration_ns, transfer in of_each:
+            takes_ns = duration_ns if transfer is None else transfers_ns.get(transfer, 0)
+            ends.append(max([ends[one] for one in before], default=0) + takes_ns)
+        return ends[self._last] - ends[self._first] + self._durations_ns[self._first]
 
 
 def _with_links_alike(found_ns: _TransfersNs, links: Links) -> _TransfersNs:

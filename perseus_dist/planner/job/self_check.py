@@ -4,7 +4,8 @@ Two kinds of iterations are compared, those at full clocks and those under the p
 divided by what is known from outside:
 
     instructions  take longer than the profile says at the same clocks, at full clocks too: the profile is of other work
-    between       longer at full clocks too, and not in the instructions: transfers that the profile does not know
+    transfers     longer at full clocks too, as transfers are slower in some microbatches than in others
+    between       the same, and in neither: transfers that the profile does not know
     clocks        longer under the plan alone, in the instructions: clocks come later than the plan counts on, or the
                   profile is wrong at these clocks
     unknown       the rest
@@ -63,6 +64,7 @@ class Parts:
     """Shares of the predicted time that a difference is made of; less than 0 where iterations are shorter for it."""
 
     instructions: float = 0.0
+    transfers: float = 0.0
     between: float = 0.0
     clocks: float = 0.0
     unknown: float = 0.0
@@ -115,6 +117,7 @@ class SelfCheck:
     def _explained(self) -> str:
         parts = (
             (self.parts.instructions, "instructions are not as in the profile"),
+            (self.parts.transfers, "transfers that are slower in some microbatches than in others"),
             (self.parts.between, "transfers or other work between instructions that the profile does not know"),
             (self.parts.clocks, "clocks come later than the plan counts on, or the profile is wrong at them"),
             (self.parts.unknown, "unknown"),
@@ -123,7 +126,14 @@ class SelfCheck:
         return f"of this {', '.join(told)}; noise explains up to {100 * self.doubt:.1f} %"
 
 
-def self_check(full: Comparison | None, plan: Comparison | None, *, noise: float, instructions: float) -> SelfCheck:
+def self_check(
+    full: Comparison | None,
+    plan: Comparison | None,
+    *,
+    noise: float,
+    instructions: float,
+    varying_transfers_s: float = 0.0,
+) -> SelfCheck:
     """Compare, and take the difference apart.
 
     Args:
@@ -132,6 +142,7 @@ def self_check(full: Comparison | None, plan: Comparison | None, *, noise: float
         noise: Standard deviation of one iteration's time, as a share of it.
         instructions: Under the plan, times of a usual rank's instructions over the profile's at the clocks requested,
             minus 1; 0 where that is not known.
+        varying_transfers_s: [s] of an iteration at full clocks, for transfers that are slower than their least.
     """
     judged = plan or full
     if judged is None:
@@ -141,8 +152,14 @@ def self_check(full: Comparison | None, plan: Comparison | None, *, noise: float
     in_both = _common(at_full, instructions)
     only_planned = plan.error - at_full if plan else 0.0
     clocks = max(0.0, _common(only_planned, instructions - in_both))
+    transfers = _common(at_full - in_both, varying_transfers_s / judged.predicted_s)
+    between = at_full - in_both - transfers
     parts = Parts(
-        instructions=in_both, between=at_full - in_both, clocks=clocks, unknown=only_planned - clocks if plan else 0.0
+        instructions=in_both,
+        transfers=transfers,
+        between=between,
+        clocks=clocks,
+        unknown=only_planned - clocks if plan else 0.0,
     )
     return SelfCheck(full=full, plan=plan, parts=parts, doubt=math.hypot(*doubts) if plan and full else doubts[0])
 

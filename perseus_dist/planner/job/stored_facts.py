@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable
+from functools import lru_cache
 from io import StringIO
 
 from perseus_dist.errors import PerseusError
@@ -86,10 +87,9 @@ def _conditions(fact: Fact, spec: JobRegistered, num_points: dict[int, int]) -> 
             yield 0 <= fact.rank < _MAX_SIZE
         case ScheduleReceived():
             try:
-                schedule = parse_schedule(fact.text)
+                yield _num_ranks(fact.text) == spec.pp_size
             except PerseusError as error:
                 raise StoredFactError(f"row {fact.key!r} is damaged: {error}") from None
-            yield schedule.num_ranks == spec.pp_size
         case BaselineMeasured():
             yield fact.num_iterations > 0 and fact.time_s > 0
             yield min(fact.time_spread_s, fact.energy_j, fact.energy_spread_j) >= 0
@@ -121,6 +121,12 @@ def _conditions(fact: Fact, spec: JobRegistered, num_points: dict[int, int]) -> 
             yield 0 < fact.slowdown < _MAX_DEGREE
         case StragglerKnown():
             yield 1 <= fact.degree <= _MAX_DEGREE and 0 <= fact.dp_rank < spec.dp_size
+
+
+@lru_cache(maxsize=32)
+def _num_ranks(schedule_text: str) -> int:
+    """Of a schedule that a job may run; jobs of one model share it, and a large one takes 0.1 s."""
+    return parse_schedule(schedule_text).num_ranks
 
 
 def _are_samples(fact: SamplesReceived) -> bool:
@@ -159,9 +165,13 @@ def _is_summary(summary: FrontierSummary, pp_size: int) -> bool:
 
 def _is_profile(data: bytes) -> bool:
     try:
-        rows = csv.DictReader(StringIO(data.decode()))
-        return all(int(row["stage"]) >= 0 and float(row["time"]) >= 0 and row["instruction"] for row in rows)
-    except (ValueError, KeyError, TypeError, csv.Error):
+        rows = csv.reader(StringIO(data.decode()))
+        names, first = next(rows, []), next(rows, None)
+        if first is None:
+            return True
+        stage, time, instruction = (names.index(name) for name in ("stage", "time", "instruction"))
+        return all(int(row[stage]) >= 0 and float(row[time]) >= 0 and row[instruction] for row in (first, *rows))
+    except (ValueError, IndexError, csv.Error):
         return False
 
 

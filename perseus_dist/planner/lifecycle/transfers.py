@@ -16,6 +16,7 @@ from perseus_dist.planner.job.measured_transfers import (
     num_computations,
     slowest,
     transfers_of_runs,
+    varying_s,
 )
 from perseus_dist.planner.job.state.measured import NUM_SNAPSHOTS
 from perseus_dist.planner.job.state.membership import RankState
@@ -53,6 +54,10 @@ def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
             for dp_rank in range(rank.dp_size)
         )
         _note(job, snapshot)
+        lasts_ns = [times[dp_rank, 0].ends_ns[-1] - times[dp_rank, 0].begins_ns[0] for dp_rank in range(rank.dp_size)]
+        longest = lasts_ns.index(max(lasts_ns))
+        of_longest = [times[longest, pp_rank] for pp_rank in range(rank.pp_size)]
+        job.measured.varying_transfers_s = varying_s(job.schedule_text, of_longest, snapshot[longest])
         job.measured.snapshot_iteration = message.iteration
         open_iterations.clear()
 

@@ -1,20 +1,25 @@
 """Constants that ranks do together once an iteration, such as reducing gradients or the optimizer step.
 
-They end for all at once, when the last rank has come and the work is done. So a rank that is early measures its waiting
-too, which depends on everybody's clocks and is no constant. The rank that comes last does not wait: the least of what
-was measured is what the work takes. A rank that has no part in it, such as one without tied weights, is through in no
-time, and says nothing about the others.
+They end when the last of the ranks that share the work has come and the work is done. So a rank that is early measures
+its waiting too, which depends on everybody's clocks and is no constant. A rank that comes last does not wait, and what
+it measures ends the iteration. All of that counts, as the sum of gradients of tied weights, which ranks in the middle
+of the pipeline have no part in. Of other ranks it counts as far as it takes no longer than on one that comes last.
+Those are the ranks whose last computation no other pp_rank needs: under 1F1B, GPipe and interleaved schedules the first
+stage's, and all where weight gradients are apart. A rank that has no part in it, such as one without tied weights, is
+through in no time, and says nothing about the others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from perseus_dist.planning.profile.profile_csv import Row
-from perseus_dist.planning.schedule.instruction import NO_MICROBATCH
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Kind
+from perseus_dist.planning.schedule.results import needs_of
 from perseus_dist.planning.schedule.schedule import Schedule
 
 RowsOfGpu = dict[int, list[Row]]
 """By clock [MHz]."""
 
+_COMPUTATIONS = frozenset(Kind)
 _NO_PART_S = 1e-4  # a collective takes longer, and a call that does nothing does not
 
 
@@ -24,10 +29,22 @@ def joint_kinds(schedule: Schedule) -> frozenset[str]:
     return frozenset(i.kind for i in instructions if i.is_constant and i.microbatch == NO_MICROBATCH)
 
 
+def last_stages(schedule: Schedule) -> frozenset[int]:
+    """Stages of the pp_ranks whose last computation no other pp_rank needs."""
+    needed = {one for needs in needs_of(schedule).values() for one in needs}
+    found: set[int] = set()
+    for order in schedule.ranks:
+        last = next((one for one in reversed(order) if one.kind in _COMPUTATIONS), None)
+        if last is not None and last not in needed:
+            found |= {one.stage for one in order}
+    return frozenset(found)
+
+
 def without_waiting(
     measured: Mapping[tuple[int, str], Mapping[str, RowsOfGpu]],
     kinds: Iterable[str],
     blocking_w_of_stage: Mapping[int, float],
+    last: Container[int],
 ) -> dict[tuple[int, str], dict[str, RowsOfGpu]]:
     """The measurements, with the waiting taken off.
 
@@ -35,8 +52,9 @@ def without_waiting(
         measured: By (stage, kind), by GPU label.
         kinds: Those that ranks do together; all others stay as they are.
         blocking_w_of_stage: [W] of one GPU, what waiting draws; 0 where that is not known.
+        last: Stages of the ranks that come last.
     """
-    least = {kind: _least_by_clock(_rows_of(measured, kind)) for kind in kinds}
+    least = {kind: _least_by_clock(measured, kind, last) for kind in kinds}
     return {
         (stage, kind): {
             gpu: {
@@ -49,20 +67,18 @@ def without_waiting(
     }
 
 
-def _rows_of(measured: Mapping[tuple[int, str], Mapping[str, RowsOfGpu]], kind: str) -> Iterable[Row]:
-    for (_, measured_kind), by_gpu in measured.items():
+def _least_by_clock(
+    measured: Mapping[tuple[int, str], Mapping[str, RowsOfGpu]], kind: str, last: Container[int]
+) -> dict[int, Row]:
+    """Of ranks that come last and have a part in it; else of all that do."""
+    least: dict[int, tuple[bool, float, Row]] = {}
+    for (stage, measured_kind), by_gpu in measured.items():
         if measured_kind == kind:
-            for by_clock in by_gpu.values():
-                for rows in by_clock.values():
-                    yield from rows
-
-
-def _least_by_clock(rows: Iterable[Row]) -> dict[int, Row]:
-    least: dict[int, Row] = {}
-    for row in rows:
-        if row.time_s > _NO_PART_S and (row.clock_mhz not in least or row.time_s < least[row.clock_mhz].time_s):
-            least[row.clock_mhz] = row
-    return least
+            for row in (row for by_clock in by_gpu.values() for rows in by_clock.values() for row in rows):
+                found = (stage not in last, row.time_s, row)
+                if row.time_s > _NO_PART_S and (row.clock_mhz not in least or found[:2] < least[row.clock_mhz][:2]):
+                    least[row.clock_mhz] = found
+    return {clock: row for clock, (_, _, row) in least.items()}
 
 
 def _shortened(row: Row, least: Row | None, blocking_w: float) -> Row:

@@ -11,7 +11,7 @@ import numpy as np
 
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_agent import Sample
-from perseus_dist.planner.worker.collective_times import RowsOfGpu, joint_kinds, without_waiting
+from perseus_dist.planner.worker.collective_times import RowsOfGpu, joint_kinds, last_stages, without_waiting
 from perseus_dist.planner.worker.plan_request import Contribution, PlanningRequest
 from perseus_dist.planner.worker.unmeasured_clocks import with_clocks_between
 from perseus_dist.planning.profile.clock_changes import ClockChanges, clock_changes_of
@@ -67,7 +67,7 @@ def measured_profile(
     blocking_w = {
         stage: blocking_power_w[pp_rank] for pp_rank, stages in enumerate(stages_of_ranks(schedule)) for stage in stages
     }
-    own = without_waiting(measured, joint_kinds(schedule), blocking_w)
+    own = without_waiting(measured, joint_kinds(schedule), blocking_w, last_stages(schedule))
     rows_of = {key: own.get(key) or saved[key] for key in (*own, *saved)}
     wanted = sorted({(instruction.stage, instruction.kind) for order in schedule.ranks for instruction in order})
     transfers = transfers_of(schedule, {key for key in rows_of if key[1] in SENDS}).values()

@@ -70,14 +70,17 @@ def _parse_line(content: str, number: int) -> tuple[tuple[Instruction, ...], set
     order: list[Instruction] = []
     joint_places: dict[int, str] = {}
     for position, token in enumerate(re.finditer(r"[^\s,]+", content)):
-        place = f"line {number}, column {token.start() + 1}"
-        name = re.sub(r"(?<=\w)\+$", "", token[0])
+        name = re.sub(r"(?<=\w)\+$", "", token[0]) if "+" in token[0] else token[0]
         try:
             order.append(parse_instruction(name))
         except ScheduleError as error:
-            raise ScheduleError(f"{place}: {error}") from None
+            raise ScheduleError(f"{_place(number, token)}: {error}") from None
         if name != token[0]:
-            joint_places[position] = place
+            joint_places[position] = _place(number, token)
     for position, place in joint_places.items():
         check_joint(order[position], next(iter(order[position + 1 :]), None), place=place)
     return tuple(order), {order[position] for position in joint_places}
+
+
+def _place(line: int, token: re.Match[str]) -> str:
+    return f"line {line}, column {token.start() + 1}"

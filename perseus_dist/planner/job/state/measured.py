@@ -33,6 +33,7 @@ class Measured:
         timelines: The same of the newest iteration of some pipelines, for those who watch.
         snapshots: Of transfers in such iterations, the newest last.
         snapshot_iteration: The newest one's.
+        varying_transfers_s: [s] of that iteration, for transfers that are slower in some microbatches than in others.
         num_agreeing: Snapshots in a row without a transfer, before plans do without it: more where it has come back.
         stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was last stored, in any run.
     """
@@ -48,6 +49,7 @@ class Measured:
     timelines: Timelines = field(default_factory=Timelines)
     snapshots: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=NUM_SNAPSHOTS))
     snapshot_iteration: int = NO_ITERATION
+    varying_transfers_s: float = 0.0
     num_agreeing: int = NUM_AGREEING
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0

@@ -39,6 +39,7 @@ def compare_prediction(job: Job, now_s: float) -> list[Effect]:
         plan,
         noise=job.enforcement.guard.guard.noise,
         instructions=job.enforcement.guard.instruction_excess,
+        varying_transfers_s=job.measured.varying_transfers_s,
     )
     if not watch.update(found):
         return []
