@@ -96,7 +96,8 @@ def test_newest_request_wins(
     machine: SimulatedMachine, clockd: ClockdProcess, lease: Callable[..., ClockControl]
 ) -> None:
     control = lease()
-    clockd.process.send_signal(signal.SIGSTOP)  # or on a busy machine it might set each before the next is requested
+    machine.inject(Fault(function="nvmlDeviceSetGpuLockedClocks", delay_s=2.0, num_calls=1))
+    clockd.process.send_signal(signal.SIGSTOP)  # all the others are requested while the first is being set
     for clock_mhz in control.clocks_mhz:
         control.request(clock_mhz, time.monotonic_ns())
     clockd.process.send_signal(signal.SIGCONT)
