@@ -10,7 +10,7 @@ from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
 from perseus_dist.simulation.chaos.scenario.scenario_file import read_scenario
 from perseus_dist.simulation.virtual.lease import VirtualLease
 
-SEED = 1134
+SEED = 264
 
 
 def test_a_shrunk_history_is_a_file_that_breaks_the_same(
