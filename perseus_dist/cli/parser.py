@@ -118,21 +118,29 @@ class _GroupedHelp(argparse.RawDescriptionHelpFormatter):
                 self.end_section()
 
 
+class _Version(argparse.Action):
+    """Says the version and ends; only then is it looked up, which takes longer than most of a command's imports."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from perseus_dist import __version__
+
+        print(f"perseus-dist {__version__}")
+        parser.exit()
+
+
 def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """The whole command line; a test freezes its surface.
 
     Args:
         commands: Those that may be given; their modules are imported.
     """
-    from perseus_dist import __version__
-
     parser = _Parser(
         prog="perseus-dist",
         description="Plan the energy-optimal GPU clock of every computation of a pipeline-parallel training iteration.",
         epilog=_EPILOG,
         formatter_class=_GroupedHelp,
     )
-    parser.add_argument("--version", action="version", version=f"perseus-dist {__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     parser._positionals.title = "commands"  # noqa: SLF001
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:

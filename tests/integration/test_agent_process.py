@@ -192,14 +192,19 @@ def is_locked(machine: SimulatedMachine, gpu: int = 0) -> bool:
     return machine.gpus[gpu].state().locked_mhz == (1200, 1200)
 
 
-def agent_of(trainer_pid: int) -> int:
-    """The pid of the agent that a trainer has started."""
+def agents_of(trainer_pid: int) -> Iterator[int]:
+    """The pids of the agents that a trainer has started."""
     for task in Path(f"/proc/{trainer_pid}/task").iterdir():
         for child in (task / "children").read_text().split():
             with suppress(OSError):
                 if b"perseus_dist.agent" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    return int(child)
-    raise AssertionError(f"no agent among the children of {trainer_pid}")
+                    yield int(child)
+
+
+def agent_of(trainer_pid: int) -> int:
+    agent = next(agents_of(trainer_pid), None)
+    assert agent is not None, f"no agent among the children of {trainer_pid}"
+    return agent
 
 
 @pytest.mark.parametrize("device_ordered", [False, True], ids=["host order", "device order"])
@@ -259,11 +264,15 @@ def test_a_job_that_ends_says_so_and_unlocks(planner: ScriptedPlanner, tmp_path:
         SimulatedMachine("a100") as machine,
         trainer(machine, planner=planner.address, device_ordered=True, iterations=12, report=tmp_path) as process,
     ):
+        wait_until(lambda: any(agents_of(process.pid)))
+        process.send_signal(signal.SIGSTOP)  # or a late agent would see the last iterations alone
+        planner.hear(Attach)
+        process.send_signal(signal.SIGCONT)
         reports: list[IterationReport] = []
         while len(reports) < 12:
             reports += planner.hear(Telemetry).iterations
         assert planner.hear(Goodbye).reason == "finished"
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         wait_until(lambda: machine.gpus[0].state().is_unlocked)  # the agent ends after its trainer
     assert [report.iteration for report in reports] == list(range(12))
     known = [report for report in reports if report.energy_j is not None]

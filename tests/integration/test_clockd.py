@@ -4,6 +4,7 @@ import grp
 import json
 import os
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -91,10 +92,15 @@ def test_set_change_and_release(machine: SimulatedMachine, lease: Callable[..., 
     }
 
 
-def test_newest_request_wins(machine: SimulatedMachine, lease: Callable[..., ClockControl]) -> None:
+def test_newest_request_wins(
+    machine: SimulatedMachine, clockd: ClockdProcess, lease: Callable[..., ClockControl]
+) -> None:
     control = lease()
+    machine.inject(Fault(function="nvmlDeviceSetGpuLockedClocks", delay_s=2.0, num_calls=1))
+    clockd.process.send_signal(signal.SIGSTOP)  # all the others are requested while the first is being set
     for clock_mhz in control.clocks_mhz:
         control.request(clock_mhz, time.monotonic_ns())
+    clockd.process.send_signal(signal.SIGCONT)
     report = next_report(control)
     while report.requested_mhz != control.clocks_mhz[-1]:
         report = next_report(control)

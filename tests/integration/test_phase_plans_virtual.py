@@ -94,8 +94,14 @@ def test_clocks_by_time_save_as_planned(schedule: Schedule) -> None:
     assert by_phase.clocks_left_locked == 0
 
 
-@pytest.mark.parametrize("has_late_alarms", [False, True])
-@pytest.mark.parametrize("noise_percent", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("noise_percent", "has_late_alarms"),
+    [
+        (0.0, False),
+        (1.0, True),
+        *(pytest.param(*one, marks=pytest.mark.stress) for one in ((0.0, True), (1.0, False))),
+    ],
+)
 def test_noise_and_late_alarms_cost_little(
     monkeypatch: pytest.MonkeyPatch, *, noise_percent: float, has_late_alarms: bool
 ) -> None:

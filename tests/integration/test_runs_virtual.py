@@ -107,9 +107,17 @@ def test_trainers_that_are_started_again_keep_their_plan() -> None:
     assert first_followed(run) <= SOON
 
 
-@pytest.mark.parametrize(("killed", "restarted"), [(FIRST - 2, FIRST + 2), (FIRST - 2, FIRST), (FIRST, FIRST + 4)])
 @pytest.mark.parametrize(
-    "changes", [{}, {"gpu": "a40"}, {"microbatches": 6}], ids=["same", "other GPU", "microbatches"]
+    ("changes", "killed", "restarted"),
+    [
+        pytest.param(changes, killed, restarted, id=f"{name}-{killed}-{restarted}", marks=marks)
+        for name, changes in (("same", {}), ("other GPU", {"gpu": "a40"}), ("microbatches", {"microbatches": 6}))
+        for killed, restarted, marks in (
+            (FIRST - 2, FIRST + 2, ()),
+            (FIRST - 2, FIRST, () if name == "same" else pytest.mark.stress),
+            (FIRST, FIRST + 4, () if name == "same" else pytest.mark.stress),
+        )
+    ],
 )
 def test_a_planner_that_is_killed_between_two_jobs_knows_what_they_run(
     changes: dict[str, object], killed: int, restarted: int

@@ -67,7 +67,10 @@ def test_json() -> None:
 def test_a_clock_that_is_released_a_moment_later_is_not_left_locked() -> None:
     code = (
         PYNVML + "import os, time; n.nvmlDeviceSetGpuLockedClocks(h, 900, 900)\n"
-        "if os.fork() == 0: time.sleep(0.3); n.nvmlDeviceResetGpuLockedClocks(h)"
+        "command_lives, ends_with_command = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    os.close(ends_with_command); os.read(command_lives, 1); time.sleep(0.1)\n"
+        "    n.nvmlDeviceResetGpuLockedClocks(h)"
     )
     done = sim("--", sys.executable, "-c", code)
     assert done.returncode == 0

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.simulator import Load, SimulatedGpu, SimulatedMachine, SimulatorError, stream
 
@@ -80,8 +80,8 @@ def test_synchronising_can_be_interrupted() -> None:
 from perseus_dist.simulator import SimulatedStream
 stream = SimulatedStream.open(0)
 stream.kernel("forward", 1000.0)
-print("enqueued", flush=True)
 try:
+    print("enqueued", flush=True)
     stream.synchronize()
 except KeyboardInterrupt:
     print("interrupted")
@@ -92,7 +92,7 @@ except KeyboardInterrupt:
         child.stdout.readline()
         time.sleep(0.1)
         child.send_signal(signal.SIGINT)
-        assert child.communicate(timeout=20)[0] == "interrupted\n"
+        assert child.communicate(timeout=PATIENCE_S)[0] == "interrupted\n"
 
 
 def test_the_state_is_gone_with_the_machine() -> None:

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import pytest
 from memory_leases import Database
 from postgres_server import PostgresServer
 from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.planner.job.facts import BudgetSet, Fact, SamplesReceived, StragglerKnown
@@ -213,13 +214,32 @@ def lapse(postgres: PostgresServer) -> None:
     postgres.execute("UPDATE perseus_dist.planners SET alive_until = now() - interval '1 s'", "fresh")
 
 
-def test_a_planner_that_was_taken_over_from_writes_nothing_more(open_as: OpenAs, postgres: PostgresServer) -> None:
+@contextmanager
+def silent(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Its planner does not say meanwhile that it is alive, however long this takes."""
+    may_speak, keep_alive = threading.Event(), store._database.keep_alive
+
+    def keep_alive_later() -> None:
+        may_speak.wait(PATIENCE_S)
+        keep_alive()
+
+    monkeypatch.setattr(store._database, "keep_alive", keep_alive_later)
+    try:
+        yield
+    finally:
+        may_speak.set()
+
+
+def test_a_planner_that_was_taken_over_from_writes_nothing_more(
+    open_as: OpenAs, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = open_as("here")
     old.commit("a", FACTS).result(30)
     lapse(postgres)
     old.commit("a", [numbered(1)]).result(30)  # late is not lost: the epoch decides
-    lapse(postgres)
-    new = open_as("elsewhere")
+    with silent(old, monkeypatch):
+        lapse(postgres)
+        new = open_as("elsewhere")
     assert new.load() == {"a": [*FACTS, numbered(1)]}
     new.commit("a", [numbered(2)]).result(30)
     for job, facts in (("a", [numbered(1)]), ("a", ()), ("new", FACTS)):
@@ -242,9 +262,10 @@ def test_a_silent_planner_learns_that_it_was_taken_over_from(
     from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
 
     old = open_as("here")
-    lapse(postgres)
-    monkeypatch.setattr(PostgresFacts, "period_s", 0.1)
-    open_as("elsewhere")
+    with silent(old, monkeypatch):
+        lapse(postgres)
+        monkeypatch.setattr(PostgresFacts, "period_s", 0.1)
+        open_as("elsewhere")
     assert "another planner has taken over" in old.lost.result(60)
 
 

@@ -2,6 +2,8 @@
 
 Eight processes that compute without end run beside it on the same two cores, SIGINT is ignored as it is under
 nohup and in the background of many CI runners, and no process has a better scheduling class than any other.
+``--threads`` has threads run in an order that finds races sooner: ``early``, as soon as they are started, ``late``,
+long after that, or ``torn``, a few instructions each (``tests/support/thread_order.py``).
 Arguments after ``--`` go to pytest. Every round's output is in ``build/flakes``, failures as they come.
 """
 
@@ -17,6 +19,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from thread_order import ORDERS, VARIABLE  # noqa: E402
+
 LOGS = ROOT / "build" / "flakes"
 NUM_CORES = 2
 NUM_WORKERS = 6  # as launch/test
@@ -27,10 +33,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--busy", type=int, default=8, help="processes that compute beside the tests (default: 8)")
+    parser.add_argument("--threads", choices=ORDERS, help="the order in which threads run (default: as they come)")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, after --")
     args = parser.parse_args()
     if args.rounds < 1 or args.busy < 0:
         parser.error("give one round or more, and no fewer busy processes than none")
+    if args.threads is not None:
+        os.environ[VARIABLE] = args.threads
     LOGS.mkdir(parents=True, exist_ok=True)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:NUM_CORES])
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))

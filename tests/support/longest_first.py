@@ -4,8 +4,6 @@ With ``--dist loadfile`` a worker takes one file after another, in the order of 
 number of tests, leaves the frameworks' runs to the end, each one test of a minute.
 """
 
-from pathlib import Path
-
 import pytest
 
 _NAMES = """
@@ -38,4 +36,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if _is_stress(config):
         return
     places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(Path(item.path).name, len(LONGEST)))
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))

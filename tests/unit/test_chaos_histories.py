@@ -37,7 +37,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
     assert not {"settled_time", "settled_energy", "total_time", "profile_truth"} & set(names)
 
 
-# Of seeds below 200, all of which the gate plays and judges, a few are here for who runs the default tier alone.
+# Seeds below 200 the gate plays and judges anyway; of the others the default tier has the quick ones.
 @pytest.mark.parametrize(
     ("seed", "invariants"),
     [
@@ -45,16 +45,25 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             144, "settled_time", id="a power cap costs less than the clock that was read says", marks=pytest.mark.soak
         ),
         pytest.param(93, "waiting", id="in a probe ranks meet a power cap before their peers", marks=pytest.mark.soak),
-        pytest.param(173, "waiting", id="heat is over, and the power cap that all GPUs share is not"),
-        pytest.param(175, "reported_baseline", id="a counter that ticks rarely makes five iterations' energy rough"),
+        pytest.param(
+            173, "waiting", id="heat is over, and the power cap that all GPUs share is not", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            175,
+            "reported_baseline",
+            id="a counter that ticks rarely makes five iterations' energy rough",
+            marks=pytest.mark.soak,
+        ),
         pytest.param(
             149, "reported_slowdown", id="a baseline is 3 percent slow, and probes are not", marks=pytest.mark.soak
         ),
-        pytest.param(15, "reported_saving", id="nothing happens, and a counter ticks rarely"),
+        pytest.param(15, "reported_saving", id="nothing happens, and a counter ticks rarely", marks=pytest.mark.soak),
         pytest.param(
             139, "reported_saving", id="a straggler comes and goes under waiting plans", marks=pytest.mark.soak
         ),
-        pytest.param(4, "reported_saving", id="a plan is ordered too late by a planner that was stopped"),
+        pytest.param(
+            4, "reported_saving", id="a plan is ordered too late by a planner that was stopped", marks=pytest.mark.soak
+        ),
         pytest.param(207, "reported_saving", id="pipelines begin to wait for a straggler as it ends"),
         pytest.param(36, "reported_saving", id="a deadline hides a power cap", marks=pytest.mark.soak),
         pytest.param(165, "reported_saving", id="a straggler under a target that is slower", marks=pytest.mark.soak),
@@ -128,8 +137,18 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             3062, "reported_saving", id="a straggler is over for an iteration, and again", marks=pytest.mark.stress
         ),
         pytest.param(7203, "reported_saving", id="heat on two of three pipelines", marks=pytest.mark.stress),
-        pytest.param(7268, "reported_saving", id="a job that ends three iterations after its first plan"),
-        pytest.param(8113, "reported_saving", id="a GPU recovers that others do not wait for, in the baseline"),
+        pytest.param(
+            7268,
+            "reported_saving",
+            id="a job that ends three iterations after its first plan",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
+            8113,
+            "reported_saving",
+            id="a GPU recovers that others do not wait for, in the baseline",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(
             8117, "reported_saving", id="a planner starts again while pipelines wait", marks=pytest.mark.stress
         ),
@@ -137,14 +156,19 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             87, "settled_energy", id="a node becomes slow as blocking power is measured", marks=pytest.mark.soak
         ),
-        pytest.param(9293, "settled_energy", id="heat as blocking power is measured"),
-        pytest.param(9092, "profile_truth", id="a straggler comes back in the middle of a clock"),
+        pytest.param(9293, "settled_energy", id="heat as blocking power is measured", marks=pytest.mark.stress),
+        pytest.param(
+            9092, "profile_truth", id="a straggler comes back in the middle of a clock", marks=pytest.mark.stress
+        ),
         pytest.param(
             9105,
             "reported_saving settled_time",
             id="a straggler comes again before it is waited for again, and a link of one pipeline is slow",
+            marks=pytest.mark.stress,
         ),
-        pytest.param(8061, "reported_baseline", id="nothing happens, and a counter is read early"),
+        pytest.param(
+            8061, "reported_baseline", id="nothing happens, and a counter is read early", marks=pytest.mark.stress
+        ),
         pytest.param(9028, "settled_time", id="power caps of all replicas of a stage", marks=pytest.mark.stress),
         pytest.param(9307, "settled_time", id="a rank 2 percent slow, and no straggler", marks=pytest.mark.stress),
         pytest.param(7094, "settled_time", id="a rank 3 percent slow beside a power cap", marks=pytest.mark.stress),
@@ -167,7 +191,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             18245, "settled_time", id="a link is slow as a saved profile is planned from", marks=pytest.mark.stress
         ),
-        pytest.param(18286, "settled_time", id="a link becomes slow just after the first plan"),
+        pytest.param(
+            18286, "settled_time", id="a link becomes slow just after the first plan", marks=pytest.mark.stress
+        ),
         pytest.param(18315, "profile_truth", id="forwards of a GPU at its power limit", marks=pytest.mark.stress),
         pytest.param(
             18316,
@@ -182,24 +208,40 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             18610, "settled_time", id="one of two ranks 4 percent slow has a verdict", marks=pytest.mark.stress
         ),
-        pytest.param(18636, "settled_time", id="most replicas of two stages are slow"),
+        pytest.param(18636, "settled_time", id="most replicas of two stages are slow", marks=pytest.mark.stress),
         pytest.param(
             18577, "settled_time", id="a node's power cap is over as a plan for it is made", marks=pytest.mark.stress
         ),
         pytest.param(18410, "settled_time", id="both pipelines straggle", marks=pytest.mark.stress),
-        pytest.param(18643, "reported_saving", id="a GPU is well again in the first iteration of a probe"),
+        pytest.param(
+            18643,
+            "reported_saving",
+            id="a GPU is well again in the first iteration of a probe",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(
             20343, "reported_saving", id="a plan around a hot GPU, before any probe", marks=pytest.mark.stress
         ),
-        pytest.param(20361, "reported_saving", id="clocks rise in a probe's first iteration, and fall behind it"),
-        pytest.param(20411, "reported_saving", id="an operator's straggler that is as fast as others"),
         pytest.param(21092, "reported_saving", id="iterations last nearly a whole number of the counter's periods"),
         pytest.param(22210, "settled_time", id="heat below the lowest clock of the profile", marks=pytest.mark.stress),
         pytest.param(16005, "profile_truth", id="a GPU is slow in one of the two iterations of a sweep's step"),
         pytest.param(20396, "profile_truth", id="a node is slow while a sweep measures", marks=pytest.mark.stress),
         pytest.param(22110, "profile_truth", id="clock control hangs while a GPU runs at its power cap"),
-        pytest.param(20056, "settled_time", id="a node that holds two of three pipelines is well again"),
-        pytest.param(18820, "settled_plan", id="a power cap of all shows at one stage after the other"),
+        pytest.param(
+            20361,
+            "reported_saving",
+            id="clocks rise in a probe's first iteration, and fall behind it",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
+            20411, "reported_saving", id="an operator's straggler that is as fast as others", marks=pytest.mark.stress
+        ),
+        pytest.param(
+            20056, "settled_time", id="a node that holds two of three pipelines is well again", marks=pytest.mark.stress
+        ),
+        pytest.param(
+            18820, "settled_plan", id="a power cap of all shows at one stage after the other", marks=pytest.mark.stress
+        ),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )

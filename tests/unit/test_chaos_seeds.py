@@ -14,18 +14,17 @@ from perseus_dist.simulation.chaos.trial import judge, try_seed
 SEEDS = {
     0: "manual report, agent killed; 1f1b, 4 ranks, sweep",
     5: "undisturbed; 1f1b, 4 ranks, sweep",
-    35: "late messages, slow GPU, same job again; 1f1b, 4 ranks, sweep",
+    6: "same job again, trainer killed, agent stopped, oscillation; 1f1b, 9 ranks, saved profile",
+    16: "slow link, target, other job under the name, lease holder killed; 1f1b, 4 ranks, saved profile",
+    24: "same job again, whole node; interleaved, 2 ranks, sweep",
     42: "lease holder killed; one rank, whose plan is full clocks: it saves nothing",
-    48: "disk full, slow link, whole node, power cap; 1f1b, 3 ranks, saved profile",
     50: "lost messages; gpipe, 4 ranks, sweep",
-    58: "trainer killed, oscillation; 1f1b, 12 ranks, saved profile",
-    61: "planner killed, slow link; 1f1b, 15 ranks, saved profile",
     77: "partition, lease holder stopped; 1f1b, 2 ranks, saved profile",
-    78: "target; 1f1b, 10 ranks, sweep",
-    81: "slow link, heat; gpipe, 7 ranks, saved profile",
-    86: "repeated messages, oscillation, agent stopped; interleaved, 8 ranks, saved profile",
-    137: "power cap, other job under the name, planner stopped; 1f1b, 6 ranks, sweep",
-    164: "manual report, slow link; gpipe, 16 ranks with short iterations, saved profile",
+    99: "repeated messages, power cap; 1f1b, 3 ranks, sweep",
+    103: "whole node, heat, late messages, disk full; 1f1b, 6 ranks, sweep",
+    149: "heat, planner killed, late messages; 1f1b, 6 ranks, sweep",
+    176: "slow link, planner stopped, whole node; 1f1b, 2 ranks, sweep",
+    198: "slow link, agent stopped, slow GPU, power cap; 1f1b, 4 ranks, sweep",
 }
 
 

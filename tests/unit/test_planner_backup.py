@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from planner_process import planner
 from test_planner_store import FACTS, OWN_FACTS
+from waiting import PATIENCE_S
 
 from perseus_dist.cli import main
 from perseus_dist.cli.node.doctor.backup import inspect_backup
@@ -39,7 +40,7 @@ def state_dir(tmp_path: Path) -> Path:
     folder.mkdir(mode=0o700)
     store = Store(folder / DATABASE)
     for job_id, facts in JOBS.items():
-        store.commit(job_id, facts).result(10)
+        store.commit(job_id, facts).result(PATIENCE_S)
     store.close()
     return folder
 
@@ -116,7 +117,7 @@ def test_a_backup_comes_back_as_it_was_and_what_was_there_is_kept(state_dir: Pat
         list(tmp_path.iterdir())
     ) == 2
     store = Store(state_dir / DATABASE)
-    store.commit("later", FACTS).result(10)
+    store.commit("later", FACTS).result(PATIENCE_S)
     store.close()
     contents, aside = restore_backup(backup, state_dir)
     assert contents.jobs == JOBS == loaded(state_dir)
@@ -131,7 +132,7 @@ def test_a_backup_comes_back_as_it_was_and_what_was_there_is_kept(state_dir: Pat
 def test_a_backup_of_a_store_in_use_is_the_newest_commit(state_dir: Path, tmp_path: Path) -> None:
     store = Store(state_dir / DATABASE)
     for number in range(3):
-        store.commit(f"job {number}", FACTS).result(10)
+        store.commit(f"job {number}", FACTS).result(PATIENCE_S)
         assert list(back_up(state_dir, tmp_path / "backup").jobs) == [
             "a",
             "b",
@@ -157,7 +158,7 @@ def test_a_planner_without_a_lock_of_the_folder_is_seen_too(state_dir: Path, tmp
 
 def test_what_a_killed_planner_left_in_its_journal_is_backed_up(state_dir: Path, tmp_path: Path) -> None:
     store = Store(state_dir / DATABASE)
-    store.commit("last", FACTS).result(10)
+    store.commit("last", FACTS).result(PATIENCE_S)
     killed = tmp_path / "killed"
     killed.mkdir()
     for suffix in ("", "-wal"):
@@ -178,7 +179,7 @@ def test_backups_while_a_store_writes_are_whole_commits_in_order(tmp_path: Path)
     store = Store(folder / DATABASE)
     assert isinstance(store._database, SqliteFacts)
     store._database.connection.execute("PRAGMA wal_autocheckpoint = 20")
-    store.commit("job", FACTS).result(10)
+    store.commit("job", FACTS).result(PATIENCE_S)
     ending = threading.Event()
     chance = random.Random(1)
 
@@ -200,7 +201,7 @@ def test_backups_while_a_store_writes_are_whole_commits_in_order(tmp_path: Path)
             switch = SwitchDecided(
                 table_revision=1, switch_revision=number, effective_iteration=number, points=(0,), reason=reason
             )
-            store.commit("writing", [samples, switch]).result(10)
+            store.commit("writing", [samples, switch]).result(PATIENCE_S)
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -295,7 +296,7 @@ def test_the_command_tells_in_one_line_and_in_json(
     assert json.loads(capsys.readouterr().out)["jobs"] == {"a": len(FACTS), "b": len(FACTS)}
     assert main(["state", "check", backup]) == 0
     store = Store(state_dir / DATABASE)
-    store.commit(NO_JOB, OWN_FACTS).result(10)
+    store.commit(NO_JOB, OWN_FACTS).result(PATIENCE_S)
     store.close()
     capsys.readouterr()
     assert main(["state", "check", *words]) == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from test_malformed_facts import good_facts
 from test_planner_store import PLANS
+from waiting import PATIENCE_S
 
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.job.facts import Fact, JobRegistered, SwitchDecided, TableMade
@@ -67,7 +68,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("whole") / "planner.sqlite"
     store = Store(path)
     for number in range(NUM_JOBS):
-        store.commit(f"job {number}", FACTS).result(10)
+        store.commit(f"job {number}", FACTS).result(PATIENCE_S)
     store.close()
     return path.read_bytes()
 
@@ -94,7 +95,7 @@ def test_a_damaged_file_keeps_no_planner_from_starting(
             rescued += 1
             step(job, Tick(), 1.0)
             job_status(job)
-        store.commit("new", FACTS).result(10)
+        store.commit("new", FACTS).result(PATIENCE_S)
         store.close()
         aside = sorted(path.parent.glob("*damaged*"))
         again = Store(path)
@@ -109,10 +110,10 @@ def test_a_damaged_journal_costs_at_most_its_own_commits(damage: Damage, tmp_pat
     """As a killed planner leaves it: a journal beside a database."""
     path = tmp_path / "planner.sqlite"
     store = Store(path)
-    store.commit("before", FACTS).result(10)
+    store.commit("before", FACTS).result(PATIENCE_S)
     store.close()
     store = Store(path)
-    store.commit("after", FACTS).result(10)
+    store.commit("after", FACTS).result(PATIENCE_S)
     database, journal = path.read_bytes(), path.with_name("planner.sqlite-wal").read_bytes()
     store.close()
     for seed in range(PER_KIND // 2):
@@ -145,7 +146,7 @@ def test_where_the_first_pages_are_lost_all_profiles_are_rescued(
 def test_a_header_that_its_tables_contradict_is_damage_and_no_newer_planners(pragma: str, tmp_path: Path) -> None:
     path = tmp_path / "planner.sqlite"
     store = Store(path)
-    store.commit("job", FACTS).result(10)
+    store.commit("job", FACTS).result(PATIENCE_S)
     store.close()
     with sqlite3.connect(path) as database:
         database.execute(f"PRAGMA {pragma}")
@@ -180,8 +181,8 @@ async def taken_up(store: Store) -> list[str]:
 def test_facts_that_make_no_job_are_set_aside_once(why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "planner.sqlite"
     store = Store(path)
-    store.commit("bad", UNUSABLE[why]).result(10)
-    store.commit("good", WITHOUT_PLANS).result(10)
+    store.commit("bad", UNUSABLE[why]).result(PATIENCE_S)
+    store.commit("good", WITHOUT_PLANS).result(PATIENCE_S)
     store.close()
     assert asyncio.run(taken_up(Store(path))) == ["good"]
     (told,) = (record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_planner_lifecycle import Fleet
 from test_planner_runs import GPU, WORKLOAD, Runs
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.fingerprint import Fingerprint, Workload, family_key, profile_key
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
@@ -42,7 +42,7 @@ def stored(path: Path, job_id: str = "job", database: Path | None = None) -> Ite
 def keep(path: Path, fleet: Fleet) -> None:
     """All facts of a job, as its planner commits them."""
     with stored(path) as store:
-        store.commit("job", list(fleet.facts.values())).result(10)
+        store.commit("job", list(fleet.facts.values())).result(PATIENCE_S)
 
 
 def begin_again(path: Path, fleet: Fleet, job_id: str = "another name") -> None:
@@ -94,7 +94,7 @@ def test_what_is_dropped_is_dropped_from_the_file(path: Path) -> None:
     fleet = Runs().first()
     with stored(path) as store:
         store.commit("job", list(fleet.facts.values()))
-        store.commit("job", [], drop=["table", "samples/1/1/"]).result(10)
+        store.commit("job", [], drop=["table", "samples/1/1/"]).result(PATIENCE_S)
     with stored(path) as store:
         kept = [fact.key for fact in store.load()["job"]]
     assert "table" not in kept
@@ -106,7 +106,7 @@ def test_a_planner_that_was_killed_goes_on_with_its_own_database(path: Path, tmp
     fleet = Runs().first()
     keep(path, fleet)
     with stored(path, database=tmp_path / "planner.sqlite") as store:
-        store.commit("job", [], drop=["table"]).result(10)
+        store.commit("job", [], drop=["table"]).result(PATIENCE_S)
     path.unlink()
     with stored(path, database=tmp_path / "planner.sqlite") as store:
         assert "table" not in {fact.key for fact in store.load()["job"]}
@@ -147,7 +147,7 @@ def test_a_file_of_no_use_is_replaced(path: Path, damage: str, caplog: pytest.Lo
             path.write_bytes(_changed(whole, "PRAGMA user_version = 99"))
     with caplog.at_level(logging.WARNING), stored(path, "next") as store:
         assert store.load() == {}
-        store.commit("next", list(fleet.facts.values())).result(10)
+        store.commit("next", list(fleet.facts.values())).result(PATIENCE_S)
     assert "is not used, and will be replaced" in caplog.text
     with stored(path, "last") as store:
         assert "table" in {fact.key for fact in store.load()["last"]}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from perseus_dist.fingerprint import Fingerprint, Workload
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
@@ -245,10 +246,10 @@ def test_a_row_that_says_something_else_is_refused(row: FactRow) -> None:
 def test_facts_come_back_in_the_order_of_storing(path: Path) -> None:
     store = Store(path)
     assert store.load() == {}
-    store.commit("a", FACTS[:4]).result(10)
-    store.commit("b", FACTS).result(10)
+    store.commit("a", FACTS[:4]).result(PATIENCE_S)
+    store.commit("b", FACTS).result(PATIENCE_S)
     for fact in FACTS[4:]:
-        store.commit("a", [fact]).result(10)
+        store.commit("a", [fact]).result(PATIENCE_S)
     store.close()
     again = Store(path)
     assert again.load() == {"a": list(FACTS), "b": list(FACTS)}
@@ -257,12 +258,12 @@ def test_facts_come_back_in_the_order_of_storing(path: Path) -> None:
 
 def test_the_planners_own_facts_are_of_no_job(path: Path) -> None:
     store = Store(path)
-    store.commit("a", FACTS).result(10)
-    store.commit(NO_JOB, OWN_FACTS).result(10)
+    store.commit("a", FACTS).result(PATIENCE_S)
+    store.commit(NO_JOB, OWN_FACTS).result(PATIENCE_S)
     store.close()
     again = Store(path)
     assert (again.load(), again.load_own()) == ({"a": list(FACTS)}, list(OWN_FACTS))
-    again.commit(NO_JOB, (), [fact.key for fact in OWN_FACTS[1:]]).result(10)
+    again.commit(NO_JOB, (), [fact.key for fact in OWN_FACTS[1:]]).result(PATIENCE_S)
     again.close()
     last = Store(path)
     assert last.load_own() == [OWN_FACTS[0]]
@@ -284,7 +285,7 @@ def test_a_database_of_the_version_before_is_taken_over_with_all_its_facts(path:
     assert job.phase is Phase.ENFORCING
     assert job.plan is not None
     assert (job.plan.revision, job.plan.tables, job.members.fingerprints) == (1, (b"table 0", b"table 1"), {})
-    store.commit("job", OF_VERSION_2).result(10)
+    store.commit("job", OF_VERSION_2).result(PATIENCE_S)
     store.close()
     for _ in range(2):  # what is new is there, and what was there still is
         again = Store(path)
@@ -299,7 +300,7 @@ def test_a_database_of_the_version_before_is_taken_over_with_all_its_facts(path:
 
 
 def test_only_the_owner_may_read_it(store: Store, path: Path) -> None:
-    store.commit("a", FACTS).result(10)
+    store.commit("a", FACTS).result(PATIENCE_S)
     assert {file.stat().st_mode & 0o077 for file in path.parent.iterdir()} == {0}
 
 
@@ -310,7 +311,7 @@ def test_a_fact_replaces_that_of_the_same_key_and_prefixes_drop(path: Path) -> N
     newer = baseline(3.0)
     store.commit("a", [newer], drop=[FACTS[-1].key, "samples/", "sweep/3/"])
     store.commit("b", FACTS)
-    store.forget("b").result(10)
+    store.forget("b").result(PATIENCE_S)
     store.close()
     again = Store(path)
     facts = again.load()
@@ -350,8 +351,8 @@ def test_a_damaged_policy_is_left_out_with_one_line(
     damaged: Fact, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(path)
-    store.commit("", OWN_FACTS).result(10)
-    store.commit("", [damaged]).result(10)
+    store.commit("", OWN_FACTS).result(PATIENCE_S)
+    store.commit("", [damaged]).result(PATIENCE_S)
     store.close()
     again = Store(path)
     others = [fact for fact in OWN_FACTS if fact.key != damaged.key]
@@ -364,13 +365,13 @@ def test_a_damaged_policy_is_left_out_with_one_line(
 def test_a_store_in_memory_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(None)
-    store.commit("a", FACTS).result(10)
+    store.commit("a", FACTS).result(PATIENCE_S)
     store.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_planner_is_refused(store: Store, path: Path) -> None:
-    store.commit("a", FACTS).result(10)
+    store.commit("a", FACTS).result(PATIENCE_S)
     with pytest.raises(StoreError, match="another planner"):
         Store(path)
 
@@ -432,7 +433,7 @@ def test_of_a_damaged_database_what_can_be_read_goes_on(
     with caplog.at_level(logging.ERROR):
         again = Store(path)
     assert least <= len(again.load()) <= most
-    again.commit("a", FACTS).result(10)
+    again.commit("a", FACTS).result(PATIENCE_S)
     again.close()
     assert "damaged" in caplog.text
     (aside,) = path.parent.glob("planner.db.damaged-*")
@@ -518,7 +519,7 @@ def test_a_full_disk_is_told_to_whoever_commits_and_all_is_made_up_for_in_order_
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Store(path)
-    store.commit("a", FACTS).result(10)
+    store.commit("a", FACTS).result(PATIENCE_S)
     _limit(store, 24)
     later = baseline(9.0)
     with caplog.at_level(logging.WARNING):
@@ -526,13 +527,13 @@ def test_a_full_disk_is_told_to_whoever_commits_and_all_is_made_up_for_in_order_
         fits = store.commit("c", [FACTS[3]])
         for future in failed:
             with pytest.raises(StoreError, match="full"):
-                future.result(10)
-        fits.result(10)
+                future.result(PATIENCE_S)
+        fits.result(PATIENCE_S)
         assert "make room" in store.trouble
         _limit(store, 4096)
-        store.commit("a", [FACTS[2]]).result(10)
+        store.commit("a", [FACTS[2]]).result(PATIENCE_S)
         assert "make room" in store.trouble, "job b's is not made up for yet"
-        store.commit("b", [FACTS[3]]).result(10)
+        store.commit("b", [FACTS[3]]).result(PATIENCE_S)
     assert store.trouble == ""
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     store.close()
@@ -548,8 +549,9 @@ def test_what_has_failed_is_tried_again_by_itself(path: Path, monkeypatch: pytes
     store = Store(path)
     _limit(store, 12)
     for number in range(3):
+        facts: list[Fact] = [LARGE, StragglerKnown(straggler_id=str(number), degree=2.0, dp_rank=0)]
         with pytest.raises(StoreError):
-            store.commit("a", [LARGE, StragglerKnown(straggler_id=str(number), degree=2.0, dp_rank=0)]).result(10)
+            store.commit("a", facts).result(PATIENCE_S)
     _limit(store, 4096)
     while store.trouble:
         time.sleep(0.01)

@@ -4,6 +4,7 @@ import ast
 import copy
 import pickle
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -30,18 +31,35 @@ def values(profile: Path = PROFILE, power_w: float = 80) -> dict[str, object]:
     return {type(value).__name__: value for value in made}
 
 
-FIRST, SECOND, OTHER = values(), values(), values(power_w=60)
+@cache
+def first() -> dict[str, object]:
+    return values()
+
+
+@cache
+def second() -> dict[str, object]:
+    return values()
+
+
+@cache
+def other_power() -> dict[str, object]:
+    return values(power_w=60)
+
+
+CLASSES = sorted(
+    name
+    for name in perseus_dist.__all__
+    if isinstance(each := getattr(perseus_dist, name), type) and not issubclass(each, Exception)
+)
 
 
 def test_every_public_class_is_looked_at() -> None:
-    public = [getattr(perseus_dist, name) for name in perseus_dist.__all__]
-    classes = {each.__name__ for each in public if isinstance(each, type) and not issubclass(each, Exception)}
-    assert classes == FIRST.keys()
+    assert sorted(first()) == CLASSES
 
 
-@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize("name", CLASSES)
 def test_what_is_made_twice_is_equal_and_hashes_alike(name: str) -> None:
-    one, same = FIRST[name], SECOND[name]
+    one, same = first()[name], second()[name]
     for other in (same, copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
         assert one == other
         assert not (one != other)  # noqa: SIM202 - it is another method
@@ -51,9 +69,9 @@ def test_what_is_made_twice_is_equal_and_hashes_alike(name: str) -> None:
     assert one != None  # noqa: E711 - as anyone may compare
 
 
-@pytest.mark.parametrize("name", sorted(FIRST.keys() - {"Profile", "Schedule", "ComparedPlan"}))
+@pytest.mark.parametrize("name", sorted({*CLASSES} - {"Profile", "Schedule", "ComparedPlan"}))
 def test_what_is_another_is_not_equal(name: str) -> None:
-    assert FIRST[name] != OTHER[name]
+    assert first()[name] != other_power()[name]
 
 
 def test_one_number_makes_another_profile(tmp_path: Path) -> None:
@@ -70,7 +88,7 @@ def test_one_number_makes_another_profile(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_its_clocks_and_not_its_deadline() -> None:
-    frontier = FIRST["Frontier"]
+    frontier = first()["Frontier"]
     assert isinstance(frontier, perseus_dist.Frontier)
     assert frontier.at(deadline_s=frontier.t_min_s) == frontier.at(slowdown=1.0)
     assert frontier.fastest != frontier.least_energy

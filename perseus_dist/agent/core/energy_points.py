@@ -3,8 +3,8 @@
 A reading tells what the counter stood at as it was published, up to a period ago: half of one on average. That is wrong
 by the same in one iteration after the other where they last nearly a whole number of periods. So the counter is watched
 from each iteration's begin until it is published next, where iterations are short enough for that to matter: the line
-through that publication and the one before it tells the energy as the iteration began. Where none is seen, the reading
-counts.
+through that publication and the one before it tells the energy as the iteration began, if that is near; else the mean
+power since the iteration before does. Where none is seen, the reading counts.
 """
 
 from perseus_dist.agent.core.ledger import Ledger
@@ -14,6 +14,7 @@ from perseus_dist.device.nvml.meter import MeterSample
 _PATIENCE_PERIODS = 3
 _FEWEST_PERIODS = 1.0  # in an iteration; shorter ones would keep the watch on all the time
 _MOST_PERIODS = 250  # of an iteration so long, a period's energy is of no account
+_NEAR_PERIODS = 1.5  # further from a begin that was seen late, a rank may do something else than at the begin
 _LOCATED_SHARE = 4  # a publication that is known to this part of a period, or better, is located
 
 
@@ -69,7 +70,8 @@ class EnergyPoints:
             return
         if self._is_sought and edge.latest_ns > self._begin_ns:
             self._is_sought, self._held = False, None
-            since_ns = self._begin_ns - edge.time_ns
-            step_mj = edge.energy_mj - edge.before_mj
-            self._ledger.add_energy(self._begin_ns, edge.energy_mj + round(since_ns * step_mj / self._period_ns))
+            since_ns = edge.time_ns - self._begin_ns
+            if since_ns <= _NEAR_PERIODS * self._period_ns:
+                step_mj = edge.energy_mj - edge.before_mj
+                self._ledger.add_energy(self._begin_ns, edge.energy_mj - round(since_ns * step_mj / self._period_ns))
         self._ledger.add_energy(edge.time_ns, edge.energy_mj)

@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from io import BytesIO
 
@@ -54,15 +55,25 @@ _STYLE = {
 }
 
 
+_is_in_force = ContextVar("whether the house style is in force", default=False)
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The house style, for the time it takes to draw or write a figure.
 
     A job's name may hold characters that the font lacks; they are drawn as boxes, without a warning.
     """
+    if _is_in_force.get():  # to set it again takes as long as a tenth of a picture, for each text that is measured
+        yield
+        return
     with mpl.style.context(["default", _STYLE]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        yield
+        before = _is_in_force.set(True)
+        try:
+            yield
+        finally:
+            _is_in_force.reset(before)
 
 
 def figure_bytes(fig: Figure, file_format: str = "svg") -> bytes:

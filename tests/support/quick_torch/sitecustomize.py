@@ -3,7 +3,7 @@
 Each optimizer asks ``torch._dynamo`` to leave its functions alone, and frameworks ask ``torch.compile`` for theirs as
 they are imported. Where ``TORCHDYNAMO_DISABLE`` is set all are left as they are, but the compiler has been imported by
 then: as long as torch itself takes. Looking for garbage takes a sixth of torch's import, at the interpreter's end a
-third of it.
+third of it. Threads run in the order that ``PERSEUS_TEST_THREADS`` names, if any (``thread_order.py``).
 """
 
 import atexit
@@ -92,3 +92,7 @@ def load() -> types.ModuleType:
 
 if os.environ.get("TORCHDYNAMO_DISABLE") == "1":
     sys.meta_path.insert(0, FINDER)
+if os.environ.get("PERSEUS_TEST_THREADS"):
+    sys.path.append(__file__.rpartition("/quick_torch/")[0])
+    import_module("thread_order").choose()
+    sys.path.pop()
