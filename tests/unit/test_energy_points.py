@@ -84,7 +84,7 @@ def test_each_iteration_has_the_energy_that_was_drawn(period_ns: int, iteration_
 
 
 def test_what_a_rank_does_when_its_begin_is_seen_is_not_what_it_did_at_the_begin() -> None:
-    """The last rank of a pipeline waits for 65 ms; its begins are seen 50 ms late, and 20 ms are a period."""
+    """The last rank of a pipeline waits for 65 ms; its begins are seen 50 to 90 ms late, and 20 ms are a period."""
     rng = random.Random(0)
     begins_ns = [1_000 * MS]
     for _ in range(30):
@@ -96,19 +96,19 @@ def test_what_a_rank_does_when_its_begin_is_seen_is_not_what_it_did_at_the_begin
 
     meter = Meter(20 * MS, 7 * MS, energy_j)
     for k, begin_ns in enumerate(begins_ns):
-        meter.begin_iteration(k, begin_ns, late_ns=50 * MS)
+        meter.begin_iteration(k, begin_ns, late_ns=rng.randrange(50, 90) * MS)
     for report in meter.ledger.take(begins_ns[-1] + 10**10, is_last=True)[2:]:
         truth_j = energy_j(begins_ns[report.iteration + 1]) - energy_j(begins_ns[report.iteration])
         assert report.energy_j == pytest.approx(truth_j, rel=0.025)
 
 
-def test_a_counter_that_stands_still_is_watched_no_longer_than_three_periods_and_its_reading_counts() -> None:
+def test_a_counter_that_stands_still_is_watched_no_longer_than_two_periods_and_its_reading_counts() -> None:
     meter = Meter(100 * MS, 0, lambda ns: 300.0 * ns / 1e9)
     for k in range(6):
         meter.begin_iteration(k, k * 1000 * MS, late_ns=0, is_stuck=True)
     reports = meter.ledger.take(10**11, is_last=True)
     assert [report.energy_j for report in reports[2:-1]] == pytest.approx([300.0] * 2)
-    assert meter.num_readings < 6 * 30
+    assert meter.num_readings < 6 * 20
 
 
 def test_where_no_energy_is_read_none_is_told() -> None:

@@ -11,7 +11,7 @@ from perseus_dist.agent.core.ledger import Ledger
 from perseus_dist.agent.measuring.counter import Edge
 from perseus_dist.device.nvml.meter import MeterSample
 
-_PATIENCE_PERIODS = 3
+_PATIENCE_PERIODS = 2  # from when the begin was seen
 _FEWEST_PERIODS = 1.0  # in an iteration; shorter ones would keep the watch on all the time
 _MOST_PERIODS = 250  # of an iteration so long, a period's energy is of no account
 _NEAR_PERIODS = 1.5  # further from a begin that was seen late, a rank may do something else than at the begin
@@ -31,18 +31,21 @@ class EnergyPoints:
         self._period_ns = period_ns
         self._begin_ns = 0  # of the latest iteration
         self._is_sought = False  # the first publication in it
+        self._until_ns: int | None = None  # None before the watch is asked for
         self._held: tuple[int, int] | None = None  # a reading that counts if no publication is seen
 
     def begin_iteration(self, time_ns: int) -> None:
         """An iteration begins, and the one before it is over."""
         self.give_up()
         num_periods = (time_ns - self._begin_ns) / self._period_ns if self._period_ns else 0
-        self._begin_ns = time_ns
+        self._begin_ns, self._until_ns = time_ns, None
         self._is_sought = _FEWEST_PERIODS <= num_periods <= _MOST_PERIODS
 
     def wants_edges(self, now_ns: int) -> bool:
         """Whether the counter is to be watched; what has not been seen by now is given up."""
-        if self._is_sought and now_ns > self._begin_ns + _PATIENCE_PERIODS * self._period_ns:
+        if self._until_ns is None:
+            self._until_ns = now_ns + _PATIENCE_PERIODS * self._period_ns
+        if self._is_sought and now_ns > self._until_ns:
             self.give_up()
         return self._is_sought
 
