@@ -554,7 +554,10 @@ def test_the_loop_closes_on_simulated_gpus(newest: Harness, tmp_path: Path, step
     assert job["simulated"]
     if len(steps) > 1:  # the second engine begins with the plan of the first, and may end before a probe
         phases = [phase["phase"] for phase in job["phases"]]
-        assert not {"planning", "profiling"} & set(phases[: phases.index("enforcing")])
+        before = job["phases"][: phases.index("enforcing")]
+        # On a busy machine transfers may have changed by so much that it is made again.
+        assert all("planning again" in phase["reason"] for phase in before if phase["phase"] == "planning")
+        assert not any(phase["phase"] == "profiling" for phase in before)
         return
     # The first stage waits for the second, whose clock stays up.
     assert job["enforced"]["energy_j"] < 0.97 * job["baseline"]["energy_j"]

@@ -428,7 +428,8 @@ def test_both_dialects_have_the_same_tables(opened: Open, postgres: PostgresServ
     for (name,) in here.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
         assert tables.pop(name) == [column for _, column, *_ in here.execute(f"PRAGMA table_info({name})")]
     here.close()
-    assert set(tables) == {"planners", "leases", "planning_requests", "audit"}, "PostgreSQL's alone"
+    postgres_alone = {"planners", "leases", "planning_requests", "planning_workers", "audit", "grants"}
+    assert set(tables) == postgres_alone
     assert {nullable for _, _, nullable in there} == {"NO"}
 
 

@@ -57,7 +57,7 @@ class Meter:
             looked_ns = tracker.next_reading_ns(looked_ns)
 
 
-@pytest.mark.parametrize("period_ns", [20 * MS, 100 * MS])
+@pytest.mark.parametrize("period_ns", [60 * MS, 100 * MS])
 @pytest.mark.parametrize("iteration_ms", [121, 286, 450, 501, 911.9, 1000, 1002.7, 2900])
 def test_each_iteration_has_the_energy_that_was_drawn(period_ns: int, iteration_ms: float) -> None:
     iteration_ns = round(iteration_ms * MS)
@@ -84,7 +84,7 @@ def test_each_iteration_has_the_energy_that_was_drawn(period_ns: int, iteration_
 
 
 def test_what_a_rank_does_when_its_begin_is_seen_is_not_what_it_did_at_the_begin() -> None:
-    """The last rank of a pipeline waits for 65 ms; its begins are seen 50 to 90 ms late, and 20 ms are a period."""
+    """The last rank of a pipeline waits for 65 ms; its begins are seen 100 to 150 ms late, and 60 ms are a period."""
     rng = random.Random(0)
     begins_ns = [1_000 * MS]
     for _ in range(30):
@@ -94,12 +94,12 @@ def test_what_a_rank_does_when_its_begin_is_seen_is_not_what_it_did_at_the_begin
         waited_ns = sum(max(0, min(65 * MS, ns - begin_ns)) for begin_ns in begins_ns)
         return (300.0 * ns - 220.0 * waited_ns) / 1e9
 
-    meter = Meter(20 * MS, 7 * MS, energy_j)
+    meter = Meter(60 * MS, 7 * MS, energy_j)
     for k, begin_ns in enumerate(begins_ns):
-        meter.begin_iteration(k, begin_ns, late_ns=rng.randrange(50, 90) * MS)
+        meter.begin_iteration(k, begin_ns, late_ns=rng.randrange(100, 150) * MS)
     for report in meter.ledger.take(begins_ns[-1] + 10**10, is_last=True)[2:]:
         truth_j = energy_j(begins_ns[report.iteration + 1]) - energy_j(begins_ns[report.iteration])
-        assert report.energy_j == pytest.approx(truth_j, rel=0.025)
+        assert report.energy_j == pytest.approx(truth_j, rel=0.05)
 
 
 def test_a_counter_that_stands_still_is_watched_no_longer_than_two_periods_and_its_reading_counts() -> None:
@@ -122,9 +122,11 @@ def test_where_no_energy_is_read_none_is_told() -> None:
     assert [report.energy_j for report in meter.ledger.take(10**11, is_last=True)] == [None]
 
 
-@pytest.mark.parametrize("iteration_ms", [60, 30_000])
-def test_very_short_and_very_long_iterations_are_not_watched(iteration_ms: int) -> None:
-    points = EnergyPoints(Ledger(), 100 * MS)
+@pytest.mark.parametrize(("iteration_ms", "period_ms"), [(60, 100), (30_000, 100), (1000, 20)])
+def test_short_periods_and_very_short_and_very_long_iterations_are_not_watched(
+    iteration_ms: int, period_ms: int
+) -> None:
+    points = EnergyPoints(Ledger(), period_ms * MS)
     for k in range(1, 5):
         points.begin_iteration(k * iteration_ms * MS)
         assert not points.wants_edges(k * iteration_ms * MS)

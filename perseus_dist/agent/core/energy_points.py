@@ -2,15 +2,16 @@
 
 A reading tells what the counter stood at as it was published, up to a period ago: half of one on average. That is wrong
 by the same in one iteration after the other where they last nearly a whole number of periods. So the counter is watched
-from each iteration's begin until it is published next, where iterations are short enough for that to matter: the line
-through that publication and the one before it tells the energy as the iteration began, if that is near; else the mean
-power since the iteration before does. Where none is seen, the reading counts.
+from each iteration's begin until it is published next, where periods are long and iterations short: the line through
+that publication and the one before it tells the energy as the iteration began, if that is near; else the mean power
+since the iteration before does. Where none is seen, the reading counts.
 """
 
 from perseus_dist.agent.core.ledger import Ledger
 from perseus_dist.agent.measuring.counter import Edge
 from perseus_dist.device.nvml.meter import MeterSample
 
+_SHORT_NS = 50_000_000  # begins are seen so late; a period that is no longer is worth no watch
 _PATIENCE_PERIODS = 2  # from when the begin was seen
 _FEWEST_PERIODS = 1.0  # in an iteration; shorter ones would keep the watch on all the time
 _MOST_PERIODS = 250  # of an iteration so long, a period's energy is of no account
@@ -39,7 +40,7 @@ class EnergyPoints:
         self.give_up()
         num_periods = (time_ns - self._begin_ns) / self._period_ns if self._period_ns else 0
         self._begin_ns, self._until_ns = time_ns, None
-        self._is_sought = _FEWEST_PERIODS <= num_periods <= _MOST_PERIODS
+        self._is_sought = self._period_ns > _SHORT_NS and _FEWEST_PERIODS <= num_periods <= _MOST_PERIODS
 
     def wants_edges(self, now_ns: int) -> bool:
         """Whether the counter is to be watched; what has not been seen by now is given up."""
