@@ -392,6 +392,36 @@ def test_a_plan_comes_back_soon_after_a_straggler_that_has_moved_from_gpu_to_gpu
     assert ratio < 1.01
 
 
+@pytest.mark.stress
+@pytest.mark.parametrize(
+    ("job", "begins", "length", "slowdown"),
+    [
+        ({"pp": 3, "microbatches": 6, "imbalance": 0.1, "noise_percent": 0.3, "seed": 12}, range(19, 83, 7), 5, 1.1),
+        (
+            {"pp": 1, "microbatches": 6, "gpu": "h100", "time_scale": 10.0, "noise_percent": 1.0},
+            range(0, 31, 5),
+            4,
+            1.4,
+        ),
+        ({"pp": 1, "microbatches": 6, "time_scale": 10.0, "noise_percent": 0.0}, range(28, 29), 32, 1.25),
+    ],
+    ids=[
+        "a plan falls four times",
+        "instructions of before explain iterations of now",
+        "no window at full clocks ends",
+    ],
+)
+def test_what_a_gpu_that_was_slow_for_a_while_leaves_behind(
+    tmp_path: Path, job: dict[str, Any], begins: range, length: int, slowdown: float
+) -> None:
+    """Plans came back 11 iterations late, or counted a slow GPU's seconds as time between iterations, for long."""
+    slow = [{"iteration": begin, "rank": 0, "slowdown": slowdown} for begin in begins]
+    well = [{"iteration": begin + length, "rank": 0, "slowdown": 1.0} for begin in begins]
+    events = sorted([*slow, *well], key=lambda event: int(event["iteration"]))
+    names, _ = play(tmp_path, **job, dp=1, profile="saved", iterations=begins[-1] + length + 150, events=events)
+    assert names == []
+
+
 def test_a_plan_of_its_own_counts_as_the_profile_of_a_lone_pipeline(tmp_path: Path) -> None:
     """A slow GPU without peers: its pipeline is planned with how slow it is, and nothing is measured again."""
     slow = [{"iteration": 40, "rank": 1, "slowdown": 1.2}]

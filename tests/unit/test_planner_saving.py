@@ -499,6 +499,21 @@ def test_a_state_that_comes_back_is_known() -> None:
     assert (saving.full.time_s, saving.full.num_iterations) == (2.4, 6)
 
 
+def test_a_window_that_goes_on_for_long_shows_what_full_clocks_take_now() -> None:
+    """As where the plan is full clocks itself, so that no iteration under a plan ends it."""
+    saving = begun()
+    before = saving.full
+    probe(saving, 1, time_s=1.6, num=7)
+    assert saving.full_now is before
+    probe(saving, 8, time_s=1.6, num=1)
+    assert saving.full is before
+    assert saving.full_now is not None
+    assert saving.full_now.time_s == pytest.approx(1.6)
+    alike = begun()
+    probe(alike, 1, num=40)
+    assert alike.full_now is alike.full
+
+
 def test_what_lies_long_behind_is_not_counted_again() -> None:
     """Full clocks drift by 0.2 % a window; a state that is known well does not take a day of them along."""
     saving = begun()

@@ -23,7 +23,7 @@ _MAX_PROBE_LEAD = 63  # iterations
 _FIRST_HOLD = 4  # iterations
 _MAX_DOUBLINGS = 10
 _EARLIEST = 8  # iterations of a hold that ends early
-_EARLY_GAP = 128  # iterations between two holds that end early
+_EARLY_GAP = 128  # iterations between two holds that end early, unless what the plan lost is made up for before
 _MIN_KEPT_SHARE = 0.25
 """Of a plan's iterations that kept the promise: a profile that is wrong makes nearly all of them slow."""
 
@@ -98,6 +98,8 @@ class GuardWatch:
     _ended_early: int | None = None
     _was_on_time_again: bool = False  # the plan that was given up last, at its end
     _fell_at: int = 0
+    _lost_before_s: float = 0.0  # in the ledger, as the plan in force began
+    _made_up_at: float = 0.0  # iteration from which what that plan lost is within the budget
     _speeds: dict[int, _Speed] = field(default_factory=dict)
     _at_full: dict[int, deque[float]] = field(default_factory=dict)  # by rank, in probes since the newest switch
     _noted_at_full: int = -1  # the newest iteration of these
@@ -152,6 +154,7 @@ class GuardWatch:
             moved: The dp_ranks whose order is another one than before.
         """
         self.guard.begin_plan(first_iteration)
+        self._lost_before_s = self.guard.lost_s
         self._num_switches += 1
         self._moved_by |= dict.fromkeys(moved, self._num_switches)
         self._newest_move = max(self._moved_by.values(), default=0)
@@ -281,6 +284,9 @@ class GuardWatch:
     ) -> None:
         """Clocks are released, and stay so for a while: each time twice as long."""
         self._was_on_time_again, self._fell_at = was_on_time_again, iteration
+        first, policy = self.guard.first_iteration, self.guard.policy
+        num_lost = (self.guard.lost_s - self._lost_before_s) / self.guard.reference_s if self.guard.reference_s else 0.0
+        self._made_up_at = first + max(num_lost, policy.tolerance * (iteration - first)) / policy.budget_share
         self.is_profile_wrong = is_profile_wrong
         self.kept_share, self.was_as_profiled = self.guard.kept_share, self.is_off_profile is False
         self.slower_then = self.slower
@@ -299,8 +305,9 @@ class GuardWatch:
 
     def _may_end_early(self, iteration: int) -> bool:
         """A GPU that comes and goes all the time ends few holds, so that its plans cost no more than they would."""
-        is_long_ago = self._ended_early is None or iteration >= self._ended_early + _EARLY_GAP
-        return self.is_released and self.is_holding and iteration < self.held_until and is_long_ago
+        if not (self.is_released and self.is_holding and iteration < self.held_until):
+            return False
+        return self._ended_early is None or iteration >= min(self._ended_early + _EARLY_GAP, self._made_up_at)
 
     def _fall(self, iteration: int, num_before: int) -> None:
         self.num_falls += 1

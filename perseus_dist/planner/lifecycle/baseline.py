@@ -163,7 +163,7 @@ def _longer_baseline(job: Job, before: BaselineMeasured) -> BaselineMeasured | N
 
     How far the energies of few lie apart does not tell: they share what the counter is read late or early by.
     """
-    full = job.measured.saving.full
+    full = job.measured.saving.full_now
     read_s = _Z * METER_SHARE * job.members.energy_period_s
     doubt_j = max(before.energy_spread_j, read_s / (before.num_iterations * before.time_s) * before.energy_j)
     if full is None or doubt_j <= _ROUGH_SHARE * before.energy_j:

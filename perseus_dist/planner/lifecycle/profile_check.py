@@ -28,7 +28,7 @@ def doubt(job: Job) -> str:
     What a profile does not know, such as transfers, makes iterations longer than it says. If they are shorter, GPUs
     were slow when the highest clocks were measured, on all replicas alike, as under a power limit of a whole node.
     """
-    full = job.measured.saving.full
+    full = job.measured.saving.full_now
     if (
         job.plan is None
         or full is None

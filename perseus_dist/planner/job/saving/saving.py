@@ -41,7 +41,7 @@ class Saving:
 
     Attributes:
         counted_j, counted_doubt_j: [J] of what is known in sum only: counted by a planner before this one, or long ago.
-        full: Full clocks as the machines are now, as far as it is known; None before it is.
+        full: Full clocks as the machines are now, as far as windows that have ended show; None before any has.
         plans: Those that were in force of late.
     """
 
@@ -81,6 +81,16 @@ class Saving:
     def is_known(self) -> bool:
         """Whether full clocks have been measured in this run."""
         return bool(self._states)
+
+    @property
+    def full_now(self) -> FullClocks | None:
+        """``full``, or what a long window shows that goes on: one has no end where the plan is full clocks itself."""
+        window = self._window
+        if window is None or window.num_iterations < _NUM_BESIDE or not window.says_something:
+            return self.full
+        noise, shown = self._noise, window.shown([])
+        is_known = self.full is not None and self.full.is_like(shown, time_noise=noise.time, energy_noise=noise.energy)
+        return self.full if is_known else shown
 
     def keep(self) -> KeptSaving:
         """The count without the plans in force, as values that stay as they are."""

@@ -71,6 +71,8 @@ def learn(job: Job, now_s: float) -> str:
     newest_s = guard.guard.reference_s or full.measured_s
     if abs(newest_s / full.measured_s - 1) > LIMIT + full.doubt(guard.guard.noise):
         return ""  # the machines are in another state than was measured for long
+    if plan is not None and abs(job.measured.enforced[-1].time_s / plan.measured_s - 1) > LIMIT + 4 * guard.guard.noise:
+        return ""  # the same under the plan, before any probe tells
     found_s = constant_s(full, plan, instructions=guard.instruction_excess)
     extra_s = max(0.0, job.plan.extra_s + found_s)
     found_s = extra_s - job.plan.extra_s
@@ -101,7 +103,7 @@ def _at_full_clocks(job: Job) -> Comparison | None:
     """The state of the machines that is met now, or the run's baseline."""
     assert job.plan is not None
     assert job.spec is not None
-    full = job.measured.saving.full
+    full = job.measured.saving.full_now
     measured = full if full and full.num_iterations else job.measured.baseline
     if measured is None:
         return None

@@ -95,7 +95,7 @@ def late_with(job: Job) -> tuple[SlowRank, ...]:
 
 def _excess(job: Job) -> float:
     """Share by which iterations take longer than the target allows; 0 where that is not clear, or has another cause."""
-    full, enforced = job.measured.saving.full, job.measured.enforced
+    full, enforced = job.measured.saving.full_now, job.measured.enforced
     is_well = not (job.detection.verdicts or job.stragglers or job.detection.keeps_switch or job.is_swept)
     if is_paced(job) or not is_well:  # what is too slow for a budget draws less, which is no trouble
         return 0.0
