@@ -103,7 +103,7 @@ def _explained(action: argparse.Action) -> str:
 
 
 def _settings() -> Iterator[str]:
-    yield _title(_FILE_PAGE, 5, "settings of perseus-dist's planner, clockd and operators' commands")
+    yield _title(_FILE_PAGE, 5, "settings of perseus-dist's services and operators' commands")
     yield f".SH SYNOPSIS\n.I {escape(str(SYSTEM_FILE))}\n.br\n.I $XDG_CONFIG_HOME/perseus\\-dist/perseus.toml\n"
     yield (
         ".SH DESCRIPTION\nDefaults of commands, in TOML. The user's file comes before the system's, the environment\n"

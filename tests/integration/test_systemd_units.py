@@ -201,7 +201,9 @@ def test_systemd_starts_no_service_again_whose_settings_are_of_no_use(tmp_path: 
             expected = {"ActiveState": "failed", "SubState": "failed", "Result": "exit-code"}
             assert found == {**expected, "NRestarts": "0", "ExecMainStatus": "2"}, name
         worker = wrong.with_name("worker.env")
-        worker.write_text("PLANNING_WORKER_STORE=postgresql://u@127.0.0.1:1/d\n")  # mended: it waits for the database
+        worker.write_text(
+            "PLANNING_WORKER_OPTIONS=--store postgresql://u@127.0.0.1:1/d\n"
+        )  # mended: it waits for the database
         unit = "perseus-planning-worker"
         write_unit(UNITS / f"{unit}.service", tmp_path, PROGRAM, EnvironmentFile=str(worker))
         manager.run(f"systemctl --user daemon-reload; systemctl --user start {unit}")

@@ -311,6 +311,22 @@ def test_no_key_holds_a_secret_itself_and_variables_are_distinct() -> None:
     assert len(set(names)) == len(names)
 
 
+def test_what_a_worker_needs_may_stand_in_its_section(
+    place: Callable[[str, str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A required option, which argparse asks for whatever its default is."""
+    for text in ("", "[planning-worker]\nworkers = 4\n"):
+        place("user", text)
+        with pytest.raises(SystemExit):
+            main(["planning-worker"])
+        assert "required: --store" in capsys.readouterr().err
+    file = place("user", '[planning-worker]\nstore = "postgresql://u@127.0.0.1:1/d"\nstore-password-file = "none"\n')
+    assert f"--store-password-file is from {file}:3" in refusal(capsys, "planning-worker")
+    check = tmp_path / "partial.toml"
+    check.write_text("[planning-worker]\nworkers = 4\n")
+    assert main(["config", "--check", str(check)]) == 0
+
+
 def test_a_value_cannot_draw_on_the_terminal(
     place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

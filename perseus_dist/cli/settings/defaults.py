@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perseus_dist.cli.settings.command_parser import command_parser, find_parser
 from perseus_dist.cli.settings.files import SettingsError, read_files
-from perseus_dist.cli.settings.keys import ALIASES, COMMAND_OF, section_of
+from perseus_dist.cli.settings.keys import ALIASES, COMMAND_OF, section_of, variable_of, waive
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -53,7 +53,7 @@ def _set_defaults(
     if section is None or "--embedded" in words or _asks_no_named_planner(words):
         return ()
     files = read_files(environ)
-    prefix = f"PERSEUS_{section}_".upper()
+    prefix = variable_of(section, "")
     if not files and not any(name.startswith(prefix) or name in ALIASES.values() for name in environ):
         return ()  # most commands: what follows need not be imported
     from perseus_dist.cli.settings.effective import check_sections, effective_settings
@@ -64,6 +64,7 @@ def _set_defaults(
     settings = effective_settings(section, whole, files, environ)
     given = tuple(setting for setting in settings if not setting.is_default)
     command.set_defaults(**{setting.dest: setting.value for setting in given}, settings=given)
+    waive(command, [setting.dest for setting in given])
     return given
 
 

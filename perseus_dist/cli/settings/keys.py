@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-COMMAND_OF = {"planner": "planner", "clockd": "clockd", "client": "jobs"}
+COMMAND_OF = {"planner": "planner", "planning-worker": "planning-worker", "clockd": "clockd", "client": "jobs"}
 """By section, a command whose options are its keys; [client] is for all that ask a planner."""
 PLANNER_GROUP = "planner"
 """Title of the argument group of the options that find a planner."""
@@ -19,6 +19,7 @@ ALIASES = {
 
 _OF_ONE_START = ("embedded", "cache", "job", "share")
 """Options of a planner inside a job: the agent gives them, and no file changes a job's own planner."""
+_SERVICES = ("planner", "planning-worker", "clockd")
 _PATHS = ("DIR", "FILE", "PATH", "PEM")
 _ENDINGS = (".csv", ".npz", ".prom")
 
@@ -30,7 +31,7 @@ def section_of(command: str, parser: argparse.ArgumentParser) -> str | None:
         command: The first word after ``perseus-dist``.
         parser: Of the command that runs.
     """
-    if command in ("planner", "clockd"):
+    if command in _SERVICES:
         return command
     if command == "health":  # it has no --token-file, and its options of TLS stand in a group of their own
         return "client"
@@ -56,6 +57,18 @@ def options_of(section: str, parser: argparse.ArgumentParser) -> dict[str, argpa
 def variable_of(section: str, key: str) -> str:
     """The environment variable of a setting."""
     return f"PERSEUS_{section}_{key}".replace("-", "_").upper()
+
+
+def waive(parser: argparse.ArgumentParser, dests: "Iterable[str]") -> None:
+    """Have a command ask no more for options that settings give.
+
+    Args:
+        parser: Of the command.
+        dests: Names of the options among parsed arguments.
+    """
+    given = set(dests)
+    for action in parser._actions:  # noqa: SLF001
+        action.required &= action.dest not in given
 
 
 def is_switch(action: argparse.Action) -> bool:

@@ -19,8 +19,8 @@ example:
   perseus-dist config --json
   perseus-dist config --check perseus.toml
 
-Settings are the long options of 'perseus-dist planner' in [planner], of 'perseus-dist clockd' in [clockd], and in
-[client] those with which jobs, watch, target, straggler, fetch, policy, token, audit, health and doctor find a planner.
+Settings are the long options of a service's command in [planner], [planning-worker] and [clockd], and in [client]
+those with which jobs, watch, target, straggler, fetch, policy, token, audit, health and doctor find a planner.
 A later source wins:
 
   1. built-in default
@@ -41,7 +41,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "config",
         help="show settings and where each is from, or check a file of them",
-        description="Show the settings of planner, clockd and operators' commands, and where each is from.",
+        description="Show the settings of services and operators' commands, and where each is from.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perseus_dist.cli.settings.command_parser import command_parser
 from perseus_dist.cli.settings.defaults import with_sources
 from perseus_dist.cli.settings.files import SettingsError
-from perseus_dist.cli.settings.keys import COMMAND_OF
+from perseus_dist.cli.settings.keys import COMMAND_OF, waive
 from perseus_dist.errors import PerseusError
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ _FILES = {
         *("tls-cert", "tls-key", "tls-client-ca", "signals"),
         *("metrics-tls-cert", "metrics-tls-key", "metrics-password-file"),
     ),
+    "planning-worker": ("store-password-file",),
     "clockd": (),
     "client": ("tls-ca", "tls-cert", "tls-key"),
 }
 """By section, the keys that name what the section's commands read as they begin."""
+_ON_THE_LINE = ("store",)  # asked for, and given on the command line where no setting gives it
 
 
 def check_together(settings: "Sequence[Setting]", *, where: str = "") -> "list[Setting]":
@@ -50,6 +52,7 @@ def check_together(settings: "Sequence[Setting]", *, where: str = "") -> "list[S
             continue
         parser = command_parser(COMMAND_OF[section])
         parser.set_defaults(**{setting.dest: setting.value for setting in given})
+        waive(parser, _ON_THE_LINE)
         args = parser.parse_args([])
         named = [one for one in given if one.key in _FILES[section]]
         missing = [one for one in named if not os.access(one.value, os.R_OK)]
@@ -69,6 +72,11 @@ def _check(section: str, args: argparse.Namespace, *, with_files: bool) -> None:
         if with_files:
             with suppress(ModuleNotFoundError):  # on a node that serves no planner
                 planner.check_files(args)
+    elif section == "planning-worker":
+        from perseus_dist.cli.node.planner import check_store
+
+        if with_files and args.store:
+            check_store(args)
     elif section == "clockd":
         from perseus_dist.cli.node import clockd
 
