@@ -407,11 +407,7 @@ ARGUMENTS = (
     Argument(commands=("node-relay",), name="--group", wrong=lambda _: ""),
     Argument(commands=("node-relay",), name="--socket", wrong=lambda _: ""),
     Argument(commands=("health",), name="--clockd", wrong=lambda _: ""),
-    Argument(
-        commands=("health",),
-        name="--planning-worker",
-        wrong=lambda rng: rng.choice(("", "folder", "x" * 300, "missing")),
-    ),
+    Argument(commands=("health",), name="--planning-worker", wrong=lambda _: ""),
     Argument(commands=("health",), name="--timeout-s", wrong=real(0.1, 60, takes_low=True, good="3")),
     Argument(commands=("health", "node-relay"), name="--tls-ca", wrong=source),
     Argument(commands=("health", "node-relay"), name="--tls-cert", wrong=source, beside=("--tls-key", "profile.csv")),

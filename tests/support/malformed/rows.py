@@ -16,7 +16,7 @@ ROWS = tuple(
 )
 PROFILE = "\n".join([HEADER, *ROWS, ""])
 SCHEDULE = "0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3\n1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3\n"
-OPTIONS = ("--schedule", "1f1b", "--pp", "2", "--microbatches", "4", "--blocking-power-w", "80")
+OPTIONS = ("--schedule", "1f1b", "--pp", "2", "--microbatches", "2", "--blocking-power-w", "80")
 _READERS = (
     ("plan", "bad.csv", *OPTIONS, "--out", "plans"),
     ("profile", "show", "bad.csv", "--out", "curves.svg"),
