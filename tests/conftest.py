@@ -35,11 +35,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Simulated jobs make millions of objects, and looking for garbage takes a seventh of collecting the tests.
+gc.set_threshold(50_000, 20, 50)
+
 
 def pytest_collection_finish() -> None:
-    """Look for garbage rarely, and never among the tests themselves: simulated jobs make millions of objects."""
+    """Never look for garbage among the tests themselves."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 QUICK_TORCH = Path(__file__).parent / "support" / "quick_torch"
