@@ -160,15 +160,16 @@ def family_key(fingerprint: Fingerprint) -> str:
     return hashlib.sha256(repr(stated).encode()).hexdigest()[:8]
 
 
-def profile_key(fingerprint: Fingerprint, saved_profile: bytes = b"") -> str:
-    """A name, 16 hexadecimal digits, for all work that a profile of this work holds for.
+def profile_key(fingerprint: Fingerprint, saved_profile: bytes = b"", *, uid: int = 0) -> str:
+    """A name, 16 hexadecimal digits, for all work of a user that a profile of this work holds for.
 
     Args:
         fingerprint: Of one rank.
         saved_profile: Content of the profile that the user named, which is measured no more.
+        uid: The user: in a folder that several share, each has files of their own.
     """
     values = _values(fingerprint)
-    stated = [(name, values[name]) for name in sorted(PROFILE_FIELDS)]
+    stated = [(name, values[name]) for name in sorted(PROFILE_FIELDS)] + ([("uid", uid)] if uid else [])
     return hashlib.sha256(repr(stated).encode() + saved_profile).hexdigest()[:16]
 
 

@@ -152,7 +152,6 @@ def _replace(file: Path, data: bytes, mode: int | None) -> None:
 
 def _create(temporary: Path, mode: int | None) -> int:
     """A descriptor of a file that was not there before."""
-    temporary.unlink(missing_ok=True)  # of a process that crashed and had our number
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)
     if mode is not None:
@@ -161,4 +160,5 @@ def _create(temporary: Path, mode: int | None) -> int:
 
 
 def _temporary(file: Path) -> Path:
-    return file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    """A name that no other process uses: in a folder that nodes or containers share, one there may have our number."""
+    return file.with_name(f".{file.name}.{os.getpid()}{int.from_bytes(os.urandom(4)):010}.tmp")

@@ -1,7 +1,7 @@
 """The profile that a sweep of simulated GPUs would find: it spares a run on them the sweep."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 
 from perseus_dist.planning.schedule.instruction import Kind, profile_name
@@ -44,9 +44,9 @@ def profile_of_schedule(
     return _profile(preset, work, rows, num_stages=num_stages, num_chunks=num_chunks, constants_s=constants_s)
 
 
-def profile_of_times(preset: GpuPreset, times: Iterable[InstructionTime]) -> str:
-    """The same of what a simulated job's trainers compute; its constants are left out."""
-    return _table(preset, [(t.stage, t.kind, (t.kernel_class, t.seconds)) for t in times if t.kernel_class], {})
+def profile_of_times(presets: Sequence[GpuPreset], times: Iterable[InstructionTime]) -> str:
+    """The same of what a simulated job's trainers compute; (num_stages) presets. Its constants are left out."""
+    return _table(presets, [(t.stage, t.kind, (t.kernel_class, t.seconds)) for t in times if t.kernel_class], {})
 
 
 def _profile(
@@ -61,20 +61,21 @@ def _profile(
     kernels = [
         (stage, kind, work.kernel(kind, stage, num_stages=num_stages, num_chunks=num_chunks)) for stage, kind in rows
     ]
-    return _table(preset, kernels, constants_s)
+    return _table([preset] * num_stages, kernels, constants_s)
 
 
 def _table(
-    preset: GpuPreset,
+    presets: Sequence[GpuPreset],
     kernels: Iterable[tuple[int, str, tuple[str, float] | None]],
     constants_s: Mapping[str, float],
 ) -> str:
     """Rows of each stage and kind, from its kernel: its class, and [s] at the maximum clock; None for a constant."""
-    clocks_mhz = preset.clocks_mhz[: _NUM_CLOCKS * _STEP : _STEP]
     text = StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(("stage", "instruction", "frequency", "time", "energy"))
     for stage, kind, kernel in kernels:
+        preset = presets[stage]
+        clocks_mhz = preset.clocks_mhz[: _NUM_CLOCKS * _STEP : _STEP]
         if kernel is None:
             time_s = constants_s[kind]
             energy_j = time_s * preset.blocking_power_w

@@ -98,7 +98,7 @@ OPTIONS: dict[str, Option] = {
     "cache": Option(
         "DIR",
         "folder that keeps profile and plans for the next start of the same work, without a planner that is named: "
-        "REPORT/cache or ~/.cache/perseus-dist otherwise; off keeps nothing",
+        "perseus-cache beside the report's folder, or ~/.cache/perseus-dist, otherwise; off keeps nothing",
         "a folder's path, or off",
         _path_or_off,
     ),

@@ -8,6 +8,7 @@ from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import estimated_phases
 from perseus_dist.simulation.chaos.scenario.events import SlowDown
 from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, parse_scenario
+from perseus_dist.simulator.presets import PRESETS
 
 NUM = 2000
 
@@ -38,8 +39,16 @@ def test_sizes(histories: list[DrawnHistory]) -> None:
     assert max(job.num_ranks for job in jobs) == 64
     assert {job.pp for job in jobs} == {1, 2, 3, 4, 6, 8}
     assert {job.dp for job in jobs} == set(range(1, 9))
-    for name in ("schedule", "gpu", "profile"):
+    for name in ("schedule", "profile"):
         assert min(Counter(getattr(job, name) for job in jobs).values()) >= 0.05 * NUM
+    models = Counter(name for job in jobs for name in set(job.gpu.split(",")))
+    assert min(models[name] for name in PRESETS) >= 0.05 * NUM
+
+
+def test_some_jobs_are_on_gpus_of_two_models(histories: list[DrawnHistory]) -> None:
+    mixed = [drawn.scenario.job for drawn in histories if "," in drawn.scenario.job.gpu]
+    assert len(mixed) >= 0.05 * NUM
+    assert all(len(set(job.gpu.split(","))) == 2 and job.gpu.count(",") == job.pp - 1 for job in mixed)
 
 
 def test_lengths(histories: list[DrawnHistory]) -> None:

@@ -140,6 +140,18 @@ def test_every_kind_of_event_survives_a_file() -> None:
     assert format_scenario(parse_scenario(text)) == text
 
 
+def test_limits_are_those_of_the_gpu_that_an_event_is_about() -> None:
+    """An A40 has clocks above all of an A100's, and may draw 300 W; ranks 1, 3, ... have A40s."""
+    of_a40 = scenario({"iteration": 9, "rank": 3, "thermal_cap_mhz": 1500}, gpu="a100,a40")
+    assert of_a40.job.gpus == "a100,a40,a100,a40,a100,a40,a100,a40"
+    for place in ({"rank": 2}, {"node": 0}):
+        with pytest.raises(ScenarioError, match="thermal_cap_mhz"):
+            scenario({"iteration": 9, **place, "thermal_cap_mhz": 1500}, gpu="a100,a40")
+    scenario({"iteration": 9, "rank": 2, "power_limit_w": 320}, gpu="a100,a40")
+    with pytest.raises(ScenarioError, match="power_limit_w: saw 320, expected"):
+        scenario({"iteration": 9, "node": 0, "power_limit_w": 320}, gpu="a100,a40")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -147,6 +159,8 @@ def test_every_kind_of_event_survives_a_file() -> None:
         ({"pp": True}, "pp: saw true"),
         ({"schedule": "2f2b"}, 'schedule: saw "2f2b", expected "gpipe", "1f1b", "interleaved"'),
         ({"gpu": "v100"}, 'gpu: saw "v100", expected "a100"'),
+        ({"gpu": "a100,v100"}, 'gpu: saw "a100,v100", expected "a100"'),
+        ({"gpu": "a100,a40,a40"}, "gpu: saw 3 names, expected one, or 2, one for each rank of a pipeline"),
         ({"imbalance": float("nan")}, "imbalance: saw NaN"),
         ({"noise_percent": -1}, "noise_percent: saw -1, expected a number from 0 to 20; mend it, or leave it out"),
         ({"pp": 16, "dp": 8}, "pp x dp: saw 16 x 8 = 128 ranks, expected at most 64"),

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, SlowDown, StragglerOrder
 from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
 from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
@@ -44,8 +46,10 @@ def test_runs_are_bounded() -> None:
     assert len(tried) == 5
 
 
-def test_whatever_is_tried_is_a_scenario() -> None:
-    job = replace(JOB, schedule="interleaved", chunks=2)
+@pytest.mark.parametrize("last", ["a100", "a40"])
+def test_whatever_is_tried_is_a_scenario(last: str) -> None:
+    gpu = ",".join(["a100"] * (JOB.pp - 1) + [last])
+    job = replace(JOB, schedule="interleaved", chunks=2, gpu=gpu)
     events: tuple[Event, ...] = (
         *EVENTS,
         SlowDown(iteration=95, node=3, slowdown=1.2),

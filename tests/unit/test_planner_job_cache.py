@@ -1,8 +1,11 @@
 """The file that keeps a job's profile and plans for its next start."""
 
+import ctypes
 import logging
 import os
 import sqlite3
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +20,13 @@ from perseus_dist.fingerprint import Fingerprint, Workload, family_key, profile_
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store import job_cache
-from perseus_dist.planner.store.job_cache import JobCache
+from perseus_dist.planner.store.job_cache import JobCache, _is_ours
 from perseus_dist.planner.store.store import Store
 
 NAME = "01234567-0123456789abcdef.job"
 OF_OTHER_SHAPE = "01234567-aaaaaaaaaaaaaaaa.job"
+OTHER_USER = 65533
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 
 @pytest.fixture
@@ -177,6 +182,116 @@ def test_a_folder_that_cannot_be_written_to_costs_one_line(path: Path, caplog: p
     assert caplog.text.count("the job's next start will profile again") == 1
 
 
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user can write to, as pytest's are not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        yield folder
+
+
+@contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@AS_ROOT
+def test_a_folder_that_is_closed_to_the_user_costs_two_lines(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As ``~/.cache`` is where a container's user has root's home folder, or a folder that a colleague has made."""
+    path = shared / "private" / NAME
+    path.parent.mkdir(mode=0o700)
+    with caplog.at_level(logging.WARNING), as_user(OTHER_USER):
+        keep(path, Runs().first())
+        with stored(path) as store:
+            assert store.load() == {}
+    assert f"{path} is not used: Permission denied" in caplog.text
+    assert "PERSEUS_CACHE names another folder" in caplog.text
+
+
+@AS_ROOT
+def test_nothing_of_another_user_is_used_or_waited_for(shared: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, pipe = shared / NAME, shared / OF_OTHER_SHAPE
+    with as_user(OTHER_USER):
+        keep(path, Runs().first())
+        os.mkfifo(pipe, 0o644)
+    for each in (path, pipe):
+        with caplog.at_level(logging.WARNING), stored(each) as store:
+            assert store.load() == {}
+        assert f"{each} is not used: it is another user's" in caplog.text
+
+
+@AS_ROOT
+def test_what_a_file_system_gives_to_nobody_is_ours(shared: Path) -> None:
+    """NFS squashes root: so does a process whose files are another user's."""
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(OTHER_USER)
+    try:
+        keep(shared / NAME, Runs().first())
+        assert (shared / NAME).stat().st_uid == OTHER_USER != os.geteuid()
+        with stored(shared / NAME) as store:
+            assert "table" in {fact.key for fact in store.load()["job"]}
+    finally:
+        libc.setfsuid(0)
+
+
+def test_rights_count_where_the_file_system_keeps_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMB lets everybody write every file, those that are made for their owner alone among them."""
+    keep(path, Runs().first())
+    path.chmod(0o666)
+    assert not _is_ours(path.stat(), path.parent)
+
+    def everybody(descriptor: int) -> os.stat_result:
+        os.fchmod(descriptor, 0o777)
+        return os.stat(descriptor)
+
+    monkeypatch.setattr(os, "fstat", everybody)
+    assert _is_ours(path.stat(), path.parent)
+
+
+def test_a_file_that_could_not_be_written_is_written_once_it_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without news of the job, which has none once it is under its plan."""
+    monkeypatch.setattr(job_cache, "PERIOD_S", 0.01)
+    monkeypatch.setattr(job_cache, "RETRY_PERIOD_S", 0.01)
+    path.parent.write_text("a file")
+    cache = JobCache(path, "job")
+    store = Store(None, cache)
+    with caplog.at_level(logging.WARNING):
+        store.commit("job", list(Runs().first().facts.values()))
+        wait_until(lambda: "the job's next start will profile again" in caplog.text)
+        path.parent.unlink()
+        wait_until(path.exists)
+        wait_until(lambda: f"{path} can be written again" in caplog.text)
+    store.close()
+    cache.close()
+
+
+@AS_ROOT
+def test_a_full_disk_leaves_the_file_as_it_was(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fleet = Runs().first()
+    path.parent.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(path.parent)], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        keep(path, fleet)
+        whole = path.read_bytes()
+        with pytest.raises(OSError, match="No space left"):
+            path.with_name("others").write_bytes(bytes(2 << 20))
+        with caplog.at_level(logging.WARNING):
+            keep(path, fleet)
+        assert "cannot be written (No space left on device)" in caplog.text
+        assert path.read_bytes() == whole
+        assert {file.name for file in path.parent.iterdir()} == {NAME, "others"}
+    finally:
+        subprocess.run(["umount", str(path.parent)], check=True)
+
+
 def test_of_many_files_the_oldest_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_cache, "MAX_FILES", 3)
     path.parent.mkdir()
@@ -185,9 +300,26 @@ def test_of_many_files_the_oldest_goes(path: Path, monkeypatch: pytest.MonkeyPat
         file = path.with_name(f"89abcdef-{number:016x}.job")
         file.touch()
         os.utime(file, (number, number))
+    unfinished = [path.with_name(f".{NAME}.{number}.tmp") for number in (7, 8)]
+    for file in unfinished:
+        file.touch()
+    os.utime(unfinished[0], (0, 0))
     keep(path, Runs().first())
     names = {file.name for file in path.parent.iterdir()}
-    assert names == {NAME, *(f"89abcdef-{number:016x}.job" for number in (2, 3)), "notes.txt"}
+    kept = [f"89abcdef-{number:016x}.job" for number in (2, 3)]
+    assert names == {NAME, *kept, "notes.txt", unfinished[1].name}, "the other process may still write that one"
+
+
+@AS_ROOT
+def test_other_users_files_are_neither_counted_nor_removed(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_cache, "MAX_FILES", 1)
+    old, theirs = shared / OF_OTHER_SHAPE, shared / "89abcdef-0000000000000000.job"
+    for file in (old, theirs):
+        file.touch()
+        os.utime(file, (0, 0))
+    os.chown(theirs, OTHER_USER, OTHER_USER)
+    keep(shared / NAME, Runs().first())
+    assert {file.name for file in shared.iterdir()} == {NAME, theirs.name}
 
 
 def test_a_job_that_was_never_here_in_its_shape_takes_up_the_newest_other_one(path: Path) -> None:
@@ -201,6 +333,16 @@ def test_a_job_that_was_never_here_in_its_shape_takes_up_the_newest_other_one(pa
     assert fleet.job.plan is not None
     assert path.read_bytes() == kept
     assert path.with_name(OF_OTHER_SHAPE).exists(), "what it goes on to is of its own shape"
+
+
+def test_of_other_shapes_one_that_is_damaged_is_passed_over(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keep(path, Runs().first())
+    newer = path.with_name("01234567-bbbbbbbbbbbbbbbb.job")
+    newer.write_bytes(path.read_bytes()[:100])
+    os.utime(newer, (path.stat().st_mtime + 9,) * 2)
+    with caplog.at_level(logging.WARNING), stored(path.with_name(OF_OTHER_SHAPE)) as store:
+        assert "table" in {fact.key for fact in store.load()["job"]}
+    assert f"{newer} is not used" in caplog.text
 
 
 def test_shapes_of_one_work_share_a_family() -> None:
@@ -229,4 +371,5 @@ def test_the_key_is_of_all_that_a_profile_depends_on() -> None:
         replace(known, dp_size=2),
         replace(known, workload=Workload(microbatch_size=8)),
     ]
-    assert len({profile_key(known), profile_key(known, b"stage"), *map(profile_key, others)}) == 5
+    more = (profile_key(known, b"stage"), profile_key(known, uid=1000), profile_key(known, uid=1001))
+    assert len({profile_key(known), *more, *map(profile_key, others)}) == 7

@@ -657,6 +657,26 @@ def test_a_blocking_power_that_is_far_from_the_others_is_left_out() -> None:
     assert Disturbed().to_planning().requests[0].blocking_power_w == (84.0, 84.0)
 
 
+@pytest.mark.parametrize(("measured_w", "planned_w"), [((84.0, 150.0), (84.0, 150.0)), ((84.0, 0.0), (84.0, 35.0))])
+def test_gpus_of_different_models_wait_at_different_powers(
+    measured_w: tuple[float, float], planned_w: tuple[float, float]
+) -> None:
+    """Of a model that has not waited, a share of its own computations' power is nearer than another model's."""
+
+    class Mixed(Fleet):
+        def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+            told = super().samples(rank, sweep_id, index, clock_mhz)
+            rows = tuple(replace(row, energy_j=100.0 * row.time_s) for row in told.samples)
+            return replace(told, samples=rows, blocking_power_w=measured_w[rank % 2])
+
+        def attach(self, rank: int, /, *, incarnation: int | None = None, **changes: object) -> int:
+            changes["gpu"] = replace(_gpu(), name=("A100", "H100")[rank % 2])
+            return super().attach(rank, incarnation=incarnation, **changes)
+
+    request = Mixed().to_planning().requests[0]
+    assert request.blocking_power_w == pytest.approx(planned_w)
+
+
 def test_planning_starts_when_the_sweep_is_complete() -> None:
     fleet = Fleet().to_planning()
     (request,) = fleet.requests

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -384,7 +385,10 @@ def test_errors_of_the_store_come_out(job: Job) -> None:
     [
         (PerseusOptions(), {}, "{home}/.cache/perseus-dist"),
         (PerseusOptions(), {"XDG_CACHE_HOME": "/scratch"}, "/scratch/perseus-dist"),
-        (PerseusOptions(report="/run/7"), {}, "/run/7/cache"),
+        (PerseusOptions(report="{home}/runs/7"), {}, "{home}/runs/perseus-cache"),
+        (PerseusOptions(report="/dev/shm"), {}, "/dev/shm/cache"),  # a disk of its own
+        (PerseusOptions(report="/tmp/7"), {}, "/tmp/7/cache"),  # everybody's
+        (PerseusOptions(report="/dev/null/7"), {}, "/dev/null/7/cache"),
         (PerseusOptions(report="/run/7"), {"PERSEUS_CACHE": "/shared"}, "/shared"),
         (PerseusOptions(report="/run/7"), {"PERSEUS_CACHE": "off"}, None),
         (PerseusOptions(cache="/mine"), {"PERSEUS_CACHE": "off"}, "/mine"),
@@ -405,6 +409,8 @@ def test_where_profile_and_plans_are_kept(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    if options.report is not None:
+        options = replace(options, report=options.report.format(home=tmp_path))
     member = job.member(0, options.over(options_from_environment()))
     assert job.run(member)
     member.close()

@@ -151,7 +151,8 @@ def cache_file(spec: RankSpec, devices: Devices) -> Path | None:
         return None
     saved_profile = b"" if spec.profile is None else Path(spec.profile).read_bytes()
     fingerprint = fingerprint_of(rank_from_spec(spec), devices.gpu, spec.workload)
-    name = f"{family_key(fingerprint)}-{profile_key(fingerprint, saved_profile)}.job"
+    key = profile_key(fingerprint, saved_profile, uid=os.geteuid())
+    name = f"{family_key(fingerprint)}-{key}.job"
     return Path(folder) / (f"simulated-{name}" if devices.is_simulated else name)
 
 

@@ -5,9 +5,10 @@ below that clock, and then the sweep shows nothing; another one is due once iter
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from statistics import fmean, median_low
 
+from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planning.schedule.instruction import Kind
@@ -22,19 +23,22 @@ _FASTER_SHARE = 0.01
 def blocking_power_w(job: Job) -> tuple[float, ...]:
     """(pp_size) the mean of what its ranks drew waiting at their highest clock; the others' mean where none waited.
 
-    GPUs that wait draw alike. What is far from that, as where something disturbed the measurement, is left out. Where
-    no rank has waited, a share of the least power of a computation.
+    GPUs of one model that wait draw alike. What is far from that, as where something disturbed the measurement, is left
+    out. Where no rank of a model has waited, a share of the least power of a computation on that model.
     """
     assert job.spec is not None
-    seen_w = _measured_w(job)
-    usual_w = median_low([power_w for powers_w in seen_w.values() for power_w in powers_w] or [0.0])
-    alike_w = {
-        pp_rank: [power_w for power_w in powers_w if usual_w / _ALIKE_POWER <= power_w <= _ALIKE_POWER * usual_w]
-        for pp_rank, powers_w in seen_w.items()
-    }
-    means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in alike_w.items() if powers_w}
-    elsewhere_w = fmean(means_w.values()) if means_w else _estimated_w(job.profiling)
-    return tuple(means_w.get(pp_rank, elsewhere_w) for pp_rank in range(job.spec.pp_size))
+    seen_w, found_w = _measured_w(job), dict[int, float]()
+    for pp_ranks in _alike_pp_ranks(job):
+        of_model_w = {pp_rank: seen_w[pp_rank] for pp_rank in pp_ranks if pp_rank in seen_w}
+        usual_w = median_low([power_w for powers_w in of_model_w.values() for power_w in powers_w] or [0.0])
+        alike_w = {
+            pp_rank: [power_w for power_w in powers_w if usual_w / _ALIKE_POWER <= power_w <= _ALIKE_POWER * usual_w]
+            for pp_rank, powers_w in of_model_w.items()
+        }
+        means_w = {pp_rank: fmean(powers_w) for pp_rank, powers_w in alike_w.items() if powers_w}
+        elsewhere_w = fmean(means_w.values()) if means_w else _estimated_w(job, pp_ranks)
+        found_w |= {pp_rank: means_w.get(pp_rank, elsewhere_w) for pp_rank in pp_ranks}
+    return tuple(found_w[pp_rank] for pp_rank in range(job.spec.pp_size))
 
 
 def is_blocking_power_known(job: Job) -> bool:
@@ -72,14 +76,39 @@ def _measured_w(job: Job) -> dict[int, list[float]]:
     return seen_w
 
 
-def _estimated_w(profiling: Profiling) -> float:
+def _alike_pp_ranks(job: Job) -> list[list[int]]:
+    """The pp_ranks on GPUs of each model; replicas have the same, or are not planned."""
+    assert job.spec is not None
+    names = {
+        place.pp_rank: job.members.fingerprints[rank].fingerprint.gpu_name
+        for rank, place in job.members.places.items()
+        if rank in job.members.fingerprints
+    }
+    of_models: defaultdict[str, list[int]] = defaultdict(list)
+    for pp_rank in range(job.spec.pp_size):
+        of_models[names.get(pp_rank, "")].append(pp_rank)
+    return list(of_models.values())
+
+
+def _estimated_w(job: Job, pp_ranks: Collection[int]) -> float:
     powers_w = [
         sample.energy_j / sample.time_s
-        for one in _taken(profiling)
-        for sample in one.samples.samples
-        if sample.kind in _COMPUTATIONS and sample.energy_j > 0 and sample.time_s > 0
+        for pp_rank, sample in _samples(job)
+        if pp_rank in pp_ranks and sample.kind in _COMPUTATIONS and sample.energy_j > 0 and sample.time_s > 0
     ]
     return _ESTIMATED_SHARE * min(powers_w, default=0.0)
+
+
+def _samples(job: Job) -> Iterator[tuple[int, Sample]]:
+    """(pp_rank, sample); those of a saved profile are of a stage, and stages are dealt out in turns."""
+    assert job.spec is not None
+    profiling = job.profiling
+    for series in profiling.samples.keys() & profiling.ended_series:
+        for rank, taken in profiling.samples[series].items():
+            for one in taken:
+                for sample in one.samples.samples:
+                    own = job.members.places[rank].pp_rank
+                    yield (own if sample.stage < 0 else sample.stage % job.spec.pp_size), sample
 
 
 def _is_held_back(profiling: Profiling) -> bool:

@@ -9,8 +9,10 @@ import os
 import re
 import sqlite3
 import stat
+import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -22,12 +24,17 @@ from perseus_dist.planner.store.fact_rows import FactRow
 
 MAX_FILES = 100
 PERIOD_S = 5.0
+RETRY_PERIOD_S = 30.0
 
 _KEPT = ("job", "fingerprint/", "schedule", "sweep/", "ended/", "samples/", "table", "ahead/")
 _MEASURED = ("samples/", "table")
 _NAME = re.compile(r"(simulated-)?[0-9a-f]{8}-[0-9a-f]{16}\.job")
+_UNFINISHED = re.compile(rf"\.{_NAME.pattern}\.[0-9]+\.tmp")
 _MAX_BYTES = 1 << 30
+_MAX_OTHER_SHAPES = 3  # that are read, newest first, where one is of no use
 _LAST_WRITE_S = 3.0
+_UNFINISHED_S = 3600.0  # a file that is unfinished for so long is of a process that was killed
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _log = logging.getLogger(__name__)
 
@@ -58,25 +65,15 @@ class JobCache:
 
         Where the job was never here in this shape, they are those of the shape that was here last.
         """
-        path = self._path if self._path.exists() else self._newest_of_family()
-        if path is None:
-            return []
-        try:
-            with path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                    _log.warning("%s is not used: it is another user's, or others can write it", path)
-                    return []
-                data = file.read(_MAX_BYTES)
-            jobs = read_serialized(path, data)
-        except FileNotFoundError:
-            return []
-        except (OSError, PerseusError, DamagedError) as error:
-            _log.warning("%s is not used%s: %s", path, ", and will be replaced" if path == self._path else "", error)
-            return []
-        if path != self._path:
-            _log.info("%s: the job was never here in this shape: taking up what %s says of another", self._path, path)
-        return next(iter(jobs.values()), [])
+        if facts := self._read(self._path):
+            return facts
+        for path in self._other_shapes():
+            if facts := self._read(path):
+                _log.info(
+                    "%s: the job was never here in this shape: taking up what %s says of another", self._path, path
+                )
+                return facts
+        return []
 
     def note(self, job_id: str, rows: Sequence[FactRow], drop: Sequence[str]) -> None:
         """Take note of a commit, as in ``Store.commit``; it is in the file some seconds later."""
@@ -108,31 +105,52 @@ class JobCache:
             self._changed.notify()
         self._thread.join(_LAST_WRITE_S)
 
-    def _newest_of_family(self) -> Path | None:
+    def _read(self, path: Path) -> list[Fact]:
+        try:
+            with open(path, "rb", opener=_open_at_once) as file:
+                if not _is_ours(os.fstat(file.fileno()), path.parent):
+                    _log.warning("%s is not used: it is another user's, or others can write it", path)
+                    return []
+                data = file.read(_MAX_BYTES)
+            jobs = read_serialized(path, data)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            _log.warning("%s is not used: %s", path, error.strerror)
+            return []
+        except (PerseusError, DamagedError) as error:
+            _log.warning("%s is not used%s: %s", path, ", and will be replaced" if path == self._path else "", error)
+            return []
+        return next(iter(jobs.values()), [])
+
+    def _other_shapes(self) -> list[Path]:
+        """Files of the same work in other shapes, some of the newest, newest first."""
         family, separator, _ = self._path.name.rpartition("-")
-        with suppress(OSError):
-            ours = [path for path in self._path.parent.iterdir() if _NAME.fullmatch(path.name)]
-            shapes = [path for path in ours if separator and path.name.startswith(family + separator)]
-            return max(shapes, key=lambda path: path.stat().st_mtime, default=None)
-        return None
+        found = _files_in(self._path.parent) if separator else ()
+        shapes = [(made_s, path) for made_s, path in found if path.name.startswith(family + separator)]
+        return [path for _, path in sorted(shapes, reverse=True) if path != self._path][:_MAX_OTHER_SHAPES]
 
     def _run(self) -> None:
-        is_closing = False
+        is_closing = is_behind = False
         while not is_closing:
             with self._changed:
-                self._changed.wait_for(lambda: self._has_news or self._is_closing)
-                rows, self._has_news = list(self._rows.values()) if self._has_news else [], False
+                retry_s = RETRY_PERIOD_S if is_behind else None
+                self._changed.wait_for(lambda: self._has_news or self._is_closing, retry_s)
+                rows = list(self._rows.values()) if self._has_news or is_behind else []
+                self._has_news = False
                 is_unusable, self._is_unusable = self._is_unusable, False
             if is_unusable:
                 with suppress(OSError):
                     self._path.replace(self._path.with_suffix(".unusable"))
-            if any(row.key.startswith(_MEASURED) for row in rows):
-                self._write(rows)
+            is_behind = any(row.key.startswith(_MEASURED) for row in rows) and not self._write(rows)
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closing, PERIOD_S)
                 is_closing = self._is_closing and not self._has_news
+        if is_behind:
+            self._write(rows)  # there may be room by now
 
-    def _write(self, rows: Sequence[FactRow]) -> None:
+    def _write(self, rows: Sequence[FactRow]) -> bool:
+        """False if there is no room, or no right; it is tried again."""
         try:
             with closing(open_database(None)[0]) as database:
                 with database:
@@ -140,16 +158,61 @@ class JobCache:
                 data = database.serialize()
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_private(self._path, data)
-            _remove_oldest(self._path.parent)
         except (OSError, sqlite3.Error, PerseusError) as error:
             if not self._is_trouble_told:
-                _log.warning("the job's next start will profile again: %s", error)
+                _log.warning(
+                    "the job's next start will profile again: %s; PERSEUS_CACHE names another folder, or off", error
+                )
             self._is_trouble_told = True
+            return False
+        if self._is_trouble_told:
+            _log.warning("%s can be written again", self._path)
+            self._is_trouble_told = False
+        _remove_oldest(self._path)
+        return True
 
 
-def _remove_oldest(folder: Path) -> None:
-    """Of many files of ours, keep the newest."""
+def _open_at_once(path: str, flags: int) -> int:
+    """Not waiting for who writes, where another user has put a pipe there."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _is_ours(found: os.stat_result, folder: Path) -> bool:
+    """Whether a file has the owner and the rights of one that we make.
+
+    Network file systems may give each file of ours to one user of theirs (NFS that squashes root) or let all users
+    write it (SMB): a file that is made there now looks the same then.
+    """
+    if found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS:
+        return True
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            made = os.fstat(file.fileno())
+    except OSError:
+        return False
+    return found.st_uid == made.st_uid and not found.st_mode & ~made.st_mode & _WRITABLE_BY_OTHERS
+
+
+def _files_in(folder: Path) -> Iterator[tuple[float, Path]]:
+    """(time of its last change [s], path) of each file of ours."""
     with suppress(OSError):
-        ours = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-        for path in sorted(ours, key=lambda path: path.stat().st_mtime)[:-MAX_FILES]:
+        for path in folder.iterdir():
+            if _NAME.fullmatch(path.name):
+                with suppress(OSError):  # another job has removed it
+                    yield path.stat().st_mtime, path
+
+
+def _remove_oldest(written: Path) -> None:
+    """Of many files of ours, keep the newest; remove what processes that were killed have not finished.
+
+    Args:
+        written: The newest; others of its owner are ours.
+    """
+    with suppress(OSError):
+        owner = written.stat().st_uid
+        ours = [(made_s, path) for made_s, path in _files_in(written.parent) if path.stat().st_uid == owner]
+        for _, path in sorted(ours)[:-MAX_FILES]:
             path.unlink()
+        for path in written.parent.iterdir():
+            if _UNFINISHED.fullmatch(path.name) and path.stat().st_mtime < time.time() - _UNFINISHED_S:
+                path.unlink()

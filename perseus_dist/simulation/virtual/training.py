@@ -132,7 +132,8 @@ class VirtualTraining:
 
     def set_power_limit_w(self, rank: int, limit_w: float | None) -> None:
         """A rank's GPU may draw no more than this [W], at once; None for its default."""
-        self.machine.gpu(rank).set_power_limit_w(self.machine.preset.power_limits_w[1] if limit_w is None else limit_w)
+        default_w = self.machine.presets[rank].power_limits_w[1]
+        self.machine.gpu(rank).set_power_limit_w(default_w if limit_w is None else limit_w)
 
     def wait(self, duration_s: float) -> None:
         """Let time pass [s] without an iteration, as between jobs."""

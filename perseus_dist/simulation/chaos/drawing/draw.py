@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perseus_dist.simulation.chaos.calm import NUM_SETTLED, NUM_SETTLING
 from perseus_dist.simulation.chaos.drawing.draw_fault import Fault, draw_events
-from perseus_dist.simulation.chaos.drawing.draw_job import draw_job, draw_next_job
+from perseus_dist.simulation.chaos.drawing.draw_job import draw_job, draw_next_job, on_mixed_gpus
 from perseus_dist.simulation.chaos.drawing.fault_kinds import JOB_FAULTS, WEIGHTS, FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import Phases, estimated_phases
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, ProcessEvent
@@ -38,7 +38,7 @@ def draw_scenario(seed: int) -> Scenario:
 def draw_history(seed: int) -> DrawnHistory:
     """The same, with the kinds of faults in it."""
     rng = random.Random(f"perseus-chaos-{seed}")
-    job = draw_job(rng)
+    job = on_mixed_gpus(random.Random(f"perseus-chaos-gpus-{seed}"), draw_job(rng))
     kinds = _draw_kinds(rng)
     events: list[Event] = []
     phases = [estimated_phases(job)]

@@ -25,7 +25,6 @@ from perseus_dist.simulation.chaos.scenario.events import (
     TargetOrder,
 )
 from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
-from perseus_dist.simulator.presets import find_preset
 
 _MAX_CYCLES = 8
 _MAX_OSCILLATION = 60  # iterations
@@ -106,13 +105,17 @@ def _slow(fault: Fault, slowdown: float, **place: int) -> list[Event]:
 
 
 def _hot(rng: random.Random, fault: Fault, job: ScenarioJob, **place: int) -> list[Event]:
-    clocks_mhz = find_preset(job.gpu).clocks_mhz
-    cap_mhz = rng.choice([clock for clock in clocks_mhz if 0.6 <= clock / clocks_mhz[0] < 1])
+    ranks = HeatCap(iteration=0, thermal_cap_mhz=None, **place).ranks(job.num_ranks)
+    first, *others = (preset.clocks_mhz for preset in job.presets_of(ranks))
+    common = [clock for clock in first if all(clock in clocks_mhz for clocks_mhz in others)]
+    cap_mhz = rng.choice([clock for clock in common if all(0.6 <= clock / menu[0] < 1 for menu in (first, *others))])
     return [HeatCap(iteration=at, thermal_cap_mhz=cap_mhz if on else None, **place) for at, on in _on_and_off(fault)]
 
 
 def _capped(rng: random.Random, fault: Fault, job: ScenarioJob, **place: int) -> list[Event]:
-    least_w, usual_w, _ = find_preset(job.gpu).power_limits_w
+    presets = job.presets_of(PowerCap(iteration=0, power_limit_w=None, **place).ranks(job.num_ranks))
+    least_w = max(preset.power_limits_w[0] for preset in presets)
+    usual_w = min(preset.power_limits_w[1] for preset in presets)
     limit_w = max(least_w, round(rng.uniform(0.5, 0.95) * usual_w, -1))
     return [PowerCap(iteration=at, power_limit_w=limit_w if on else None, **place) for at, on in _on_and_off(fault)]
 

@@ -15,6 +15,7 @@ _SHARE_LARGE = 0.28  # of jobs with 16 ranks or more
 _LARGE = 16
 _VERY_LARGE, _SHARE_VERY_LARGE = 33, 0.15  # of those, with 33 ranks or more
 _GPUS, _GPU_WEIGHTS = ("a100", "a40", "h100", "h200"), (4, 2, 2, 1)
+_SHARE_MIXED = 0.1  # of jobs with several stages
 _NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
 
 
@@ -44,6 +45,15 @@ def draw_job(rng: random.Random) -> ScenarioJob:
     return _with_time(rng, job)
 
 
+def on_mixed_gpus(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
+    """Some jobs are on GPUs of two models, the first stages on one and the others on another."""
+    first, second = rng.sample(_GPUS, 2)
+    if job.pp == 1 or rng.random() >= _SHARE_MIXED:
+        return job
+    num_first = rng.randrange(1, job.pp)
+    return _with_short_sweep(replace(job, gpu=",".join([first] * num_first + [second] * (job.pp - num_first))))
+
+
 def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
     """Changes of a job that takes another's name: its workload, its GPU or its batch size."""
     match rng.randrange(3):
@@ -53,14 +63,18 @@ def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
             return {"time_scale": time_scale, **({"imbalance": round(job.imbalance + more, 2)} if more else {})}
         case 1:
             gpu = rng.choice([gpu for gpu in _GPUS if gpu != job.gpu])
-            longer = replace(job, gpu=gpu)
-            while _sweep_length(longer) > _MAX_SWEEP:
-                longer = replace(longer, time_scale=longer.time_scale * 2)
+            longer = _with_short_sweep(replace(job, gpu=gpu))
             changes: dict[str, object] = {"gpu": gpu}
             return changes if longer.time_scale == job.time_scale else {**changes, "time_scale": longer.time_scale}
         case _:
             step = job.pp if job.schedule == "interleaved" else 1
             return {"microbatches": job.microbatches + step * rng.choice((1, 2))}
+
+
+def _with_short_sweep(job: ScenarioJob) -> ScenarioJob:
+    while _sweep_length(job) > _MAX_SWEEP:
+        job = replace(job, time_scale=job.time_scale * 2)
+    return job
 
 
 def _draw_sizes(rng: random.Random) -> tuple[int, int]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.simulation.chaos.scenario.scenario import SAVED, ScenarioJob
 from perseus_dist.simulation.job import FULL_STAGE_S
-from perseus_dist.simulator.presets import find_preset
 
 _SWEPT_CLOCKS = {"a100": 11, "a40": 16, "h100": 14, "h200": 14}  # as sweeps were when seeds were drawn first
 _PLANNING_S = 4.0  # samples on their way, and the planning worker
@@ -39,9 +38,10 @@ def estimated_phases(job: ScenarioJob, begin: int = 0) -> Phases:
         begin: Its first iteration.
     """
     policy, time_s = Policy(), estimated_time_s(job)
-    window_s = policy.num_energy_periods * find_preset(job.gpu).timing.energy_period_s
+    presets = job.presets_of(range(job.pp))
+    window_s = policy.num_energy_periods * max(preset.timing.energy_period_s for preset in presets)
     per_clock = min(math.ceil(window_s / time_s), policy.max_iterations_per_clock)
-    num_clocks = 1 if job.profile == SAVED else _SWEPT_CLOCKS[job.gpu]
+    num_clocks = 1 if job.profile == SAVED else max(_SWEPT_CLOCKS[preset.name] for preset in presets)
     sweep = begin + policy.num_warmup_iterations + policy.num_baseline_iterations + math.ceil(1 / time_s)
     planning = sweep + num_clocks * per_clock
     plan = planning + 1 + math.ceil(_PLANNING_S / time_s)

@@ -31,7 +31,6 @@ from perseus_dist.simulation.chaos.scenario.job_fields import changed_fields, ta
 from perseus_dist.simulation.chaos.scenario.json_fields import JsonFields
 from perseus_dist.simulation.chaos.scenario.scenario import ScenarioJob
 from perseus_dist.simulation.chaos.scenario.target import parse_scenario_target
-from perseus_dist.simulator.presets import find_preset
 
 _MAX_ITERATION = 10**6
 _MAX_SLOWDOWN = 100.0
@@ -81,18 +80,21 @@ def _read_slowdown(taken: JsonFields, where: str, iteration: int, job: ScenarioJ
 
 def _read_heat(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) -> Event:
     cap_mhz = taken.whole("thermal_cap_mhz", 1, 10**5, None)
+    event = HeatCap(iteration=iteration, thermal_cap_mhz=cap_mhz, **_gpus(taken, where, job))
     if cap_mhz is not None:
         try:
-            find_preset(job.gpu).check_clock(cap_mhz)
+            for preset in job.presets_of(event.ranks(job.num_ranks)):
+                preset.check_clock(cap_mhz)
         except PerseusError as error:
             raise ScenarioError(f"{where}: thermal_cap_mhz: {error}") from None
-    return HeatCap(iteration=iteration, thermal_cap_mhz=cap_mhz, **_gpus(taken, where, job))
+    return event
 
 
 def _read_power(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) -> Event:
-    least_w, _, most_w = find_preset(job.gpu).power_limits_w
-    limit_w = taken.real("power_limit_w", least_w, most_w, None)
-    return PowerCap(iteration=iteration, power_limit_w=limit_w, **_gpus(taken, where, job))
+    place = _gpus(taken, where, job)
+    presets = job.presets_of(PowerCap(iteration=iteration, power_limit_w=None, **place).ranks(job.num_ranks))
+    least_w, most_w = (max(one.power_limits_w[0] for one in presets), min(one.power_limits_w[2] for one in presets))
+    return PowerCap(iteration=iteration, power_limit_w=taken.real("power_limit_w", least_w, most_w, None), **place)
 
 
 def _read_link(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) -> Event:

@@ -25,11 +25,15 @@ def with_shorter_pipelines(scenario: Scenario) -> Iterator[Scenario]:
         return
     for fewer in sorted({max(1 + is_interleaved, pp // 2), pp - 1} - {is_interleaved, 0, pp}):
         microbatches = job.microbatches // pp * fewer if is_interleaved else job.microbatches
-        yield _resized(scenario, replace(job, pp=fewer, microbatches=microbatches))
+        gpu = ",".join(job.gpu.split(",")[:fewer])
+        yield _resized(scenario, replace(job, pp=fewer, microbatches=microbatches, gpu=gpu))
 
 
 def _has_own_sizes(scenario: Scenario) -> bool:
-    return any(isinstance(event, NextJob) and {"pp", "dp"} & event.changes.keys() for event in scenario.events)
+    return any(
+        isinstance(event, NextJob) and ({"pp", "dp"} & event.changes.keys() or "," in str(event.changes.get("gpu")))
+        for event in scenario.events
+    )
 
 
 def _resized(scenario: Scenario, job: ScenarioJob) -> Scenario:

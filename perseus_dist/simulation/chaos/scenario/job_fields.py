@@ -41,7 +41,7 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         chunks=taken.whole("chunks", 1, _MAX_SIZE, usual["chunks"]),
         dp=taken.whole("dp", 1, MAX_GPUS, usual["dp"]),
         tp=taken.whole("tp", 1, 1, usual["tp"]),  # a tensor-parallel group of stand-in trainers is one trainer
-        gpu=taken.text("gpu", usual["gpu"], among=tuple(PRESETS)),
+        gpu=taken.text("gpu", usual["gpu"], each_among=tuple(PRESETS)),
         imbalance=taken.real("imbalance", 0, 10, usual["imbalance"]),
         time_scale=taken.real("time_scale", 1e-3, 1e3, usual["time_scale"]),
         noise_percent=taken.real("noise_percent", 0, 20, usual["noise_percent"]),
@@ -57,6 +57,10 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         raise ScenarioError(
             f"{where}: pp x dp: saw {job.pp} x {job.dp} = {job.num_ranks} ranks, expected at most {MAX_GPUS}; "
             "make one of them smaller"
+        )
+    if (num_models := job.gpu.count(",") + 1) not in (1, job.pp):
+        raise ScenarioError(
+            f"{where}: gpu: saw {num_models} names, expected one, or {job.pp}, one for each rank of a pipeline; mend it"
         )
     parse_scenario_target(job.target, f"{where}: target")
     try:

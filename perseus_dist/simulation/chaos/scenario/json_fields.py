@@ -58,12 +58,17 @@ class JsonFields:
             raise self._refusal(name, value, "true or false", REQUIRED)
         return value
 
-    def text(self, name: str, default: Any = REQUIRED, *, among: Collection[str] = ()) -> str:
-        """A string, where ``among`` is given one of those."""
+    def text(
+        self, name: str, default: Any = REQUIRED, *, among: Collection[str] = (), each_among: Collection[str] = ()
+    ) -> str:
+        """A string, where ``among`` is given one of those, where ``each_among`` is given some, with commas between."""
         value = self._take(name, default)
-        if not isinstance(value, str) or not value or (among and value not in among):
-            raise self._refusal(name, value, ", ".join(map(json.dumps, among)) or "a text", default)
-        return value
+        known = among or each_among
+        if isinstance(value, str) and value:
+            said = value.split(",") if each_among else [value]
+            if not known or all(one in known for one in said):
+                return value
+        raise self._refusal(name, value, ", ".join(map(json.dumps, known)) or "a text", default)
 
     def any(self, name: str, default: Any = REQUIRED) -> Any:
         """Whatever stands there."""

@@ -1,11 +1,14 @@
 """A scenario: one job, and everything that happens to it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
 from perseus_dist.simulation.job import as_simulated
+from perseus_dist.simulator.gpu_preset import GpuPreset
+from perseus_dist.simulator.presets import find_presets
 
 SWEEP, SAVED = "sweep", "saved"
 """Where the profile comes from: the job's own sweep, or measured beforehand on the undisturbed machine."""
@@ -19,6 +22,7 @@ class ScenarioJob:
         schedule: One of ``SCHEDULE_NAMES``.
         chunks: Model chunks on each rank; 1 but for the interleaved schedule.
         pp, dp, tp: Sizes of the pipeline-, data- and tensor-parallel groups.
+        gpu: The preset of all GPUs, or (pp), with commas between, that of each rank of a pipeline.
         imbalance: By how much the last stage is heavier than the first, as a share.
         layers: Of the model, split as evenly as stages allow, the first ones taking one more; the last stage's head is
             what ``imbalance`` says then. 0: stages are whole ones, as of ``SimulatedJob``.
@@ -46,6 +50,20 @@ class ScenarioJob:
     def num_ranks(self) -> int:
         """GPUs of the whole job."""
         return self.pp * self.dp * self.tp
+
+    @property
+    def gpus(self) -> str:
+        """The presets as a simulated machine of all ranks takes them."""
+        return ",".join([self.gpu] * self.dp) if "," in self.gpu else self.gpu
+
+    def presets_of(self, ranks: Iterable[int]) -> tuple[GpuPreset, ...]:
+        """Each preset that some of the ranks have, once.
+
+        Raises:
+            SimulatorError: There is no such preset, or there are neither one nor ``pp`` names.
+        """
+        of_pipeline = find_presets(self.gpu, self.pp)
+        return tuple(dict.fromkeys(of_pipeline[rank % self.pp] for rank in ranks))
 
     @property
     def ranks_per_pipeline(self) -> int:

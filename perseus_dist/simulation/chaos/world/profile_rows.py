@@ -10,7 +10,8 @@ from perseus_dist.planning.schedule.instruction import kind_from_profile_name
 from perseus_dist.simulation.chaos.world.world import ProfileRow
 from perseus_dist.simulation.job import SimulatedJob
 from perseus_dist.simulation.simulated_profile import profile_of_times
-from perseus_dist.simulator.presets import find_preset
+from perseus_dist.simulator.gpu_preset import GpuPreset
+from perseus_dist.simulator.presets import find_presets
 
 
 def undisturbed_profile(simulated: SimulatedJob, gpu: str) -> str:
@@ -18,9 +19,9 @@ def undisturbed_profile(simulated: SimulatedJob, gpu: str) -> str:
 
     Args:
         simulated: The job.
-        gpu: The simulated GPUs' preset.
+        gpu: The preset of all simulated GPUs, or of each rank of a pipeline.
     """
-    return profile_of_times(find_preset(gpu), simulated.instruction_times())
+    return profile_of_times(_presets_of_stages(simulated, gpu), simulated.instruction_times())
 
 
 def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[ProfileRow, ...]:
@@ -32,7 +33,7 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
     Args:
         job: Of the planner.
         simulated: The same job.
-        gpu: The simulated GPUs' preset.
+        gpu: As of ``undisturbed_profile``.
     """
     if job.plan is None or job.spec is None:
         return ()
@@ -41,7 +42,7 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
         own = job.straggler_plan_in_force(dp_rank) or _asked_for(job, dp_rank)
         slow = {one.pp_rank: one.factor for one in own.slow_ranks if not one.cap_mhz} if own else {}
         factors = {pp_rank: min(factor, slow.get(pp_rank, 1.0)) for pp_rank, factor in factors.items()}
-    preset = find_preset(gpu)
+    presets = _presets_of_stages(simulated, gpu)
     times = {(time.stage, time.kind): time for time in simulated.instruction_times()}
     rows = []
     for row in csv.DictReader(StringIO(job.plan.profile_csv.decode())):
@@ -49,6 +50,7 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
         time = times.get((stage, kind))
         if time is None or time.kernel_class is None:
             continue
+        preset = presets[stage]
         has_clock = clock_mhz in preset.clocks_mhz  # the profile may be of an earlier job's GPUs
         true_time_s = preset.kernel_time_s(time.kernel_class, time.seconds, clock_mhz) if has_clock else 0.0
         factor = factors[stage % len(factors)]
@@ -66,6 +68,14 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
             )
         )
     return tuple(rows)
+
+
+def _presets_of_stages(simulated: SimulatedJob, gpu: str) -> list[GpuPreset]:
+    """(num_stages) of each stage's GPU."""
+    schedule = simulated.schedule
+    of_ranks = find_presets(gpu, schedule.num_ranks)
+    rank_of = {one.stage: rank for rank, order in enumerate(schedule.ranks) for one in order}
+    return [of_ranks[rank_of[stage]] for stage in range(schedule.num_stages)]
 
 
 def _asked_for(job: Job, dp_rank: int) -> OwnRequest | None:

@@ -43,10 +43,12 @@ def open_virtual_world(scenario: Scenario, *, with_perseus: bool) -> Iterator["V
         training: VirtualTraining
         if with_perseus:
             training = stack.enter_context(
-                virtual_job(simulated, job.gpu, noise_percent=noise_percent, seed=seed, quick_plans=True)
+                virtual_job(simulated, job.gpus, noise_percent=noise_percent, seed=seed, quick_plans=True)
             )
         else:
-            training = stack.enter_context(virtual_training(simulated, job.gpu, noise_percent=noise_percent, seed=seed))
+            training = stack.enter_context(
+                virtual_training(simulated, job.gpus, noise_percent=noise_percent, seed=seed)
+            )
         yield VirtualWorld(scenario, simulated, training, folder)
 
 
@@ -144,7 +146,7 @@ class VirtualWorld:
         before, self._job = self._job, replace(self._job, **event.changes)
         self._simulated = _simulated_job(self._job, self._scenario.iterations, self._folder)
         is_other_shape = (self._job.pp, self._job.dp) != (before.pp, before.dp)
-        self._training.next_job(self._simulated, self._job.gpu, has_new_gpus=is_other_shape)
+        self._training.next_job(self._simulated, self._job.gpus, has_new_gpus=is_other_shape)
         self._faults.begin_job(is_other_gpu=is_other_shape or self._job.gpu != before.gpu)
         self._num_iterations = 0
         self._starts = [(0, [0] * self._job.num_ranks)]
