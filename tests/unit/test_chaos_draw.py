@@ -3,7 +3,7 @@ from statistics import fmean
 
 import pytest
 
-from perseus_dist.simulation.chaos.drawing.draw import DrawnHistory, draw_history, draw_scenario
+from perseus_dist.simulation.chaos.drawing.draw import FIRST_MIXED, DrawnHistory, draw_history, draw_scenario
 from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import estimated_phases
 from perseus_dist.simulation.chaos.scenario.events import SlowDown
@@ -15,7 +15,7 @@ NUM = 2000
 
 @pytest.fixture(scope="module")
 def histories() -> list[DrawnHistory]:
-    return [draw_history(seed) for seed in range(NUM)]
+    return [draw_history(seed) for seed in range(FIRST_MIXED, FIRST_MIXED + NUM)]
 
 
 def test_a_seed_is_a_scenario() -> None:
@@ -48,6 +48,7 @@ def test_sizes(histories: list[DrawnHistory]) -> None:
 def test_some_jobs_are_on_gpus_of_two_models(histories: list[DrawnHistory]) -> None:
     mixed = [drawn.scenario.job for drawn in histories if "," in drawn.scenario.job.gpu]
     assert len(mixed) >= 0.05 * NUM
+    assert not any("," in draw_scenario(seed).job.gpu for seed in range(200))
     assert all(len(set(job.gpu.split(","))) == 2 and job.gpu.count(",") == job.pp - 1 for job in mixed)
 
 

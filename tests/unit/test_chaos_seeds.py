@@ -17,7 +17,6 @@ SEEDS = {
     6: "same job again, trainer killed, agent stopped, oscillation; 1f1b, 9 ranks, saved profile",
     16: "slow link, target, other job under the name, lease holder killed; 1f1b, 4 ranks, saved profile",
     24: "same job again, whole node; interleaved, 2 ranks, sweep",
-    26: "lost messages; 1f1b, 6 ranks on A40 and H200, saved profile",
     42: "lease holder killed; one rank, whose plan is full clocks: it saves nothing",
     50: "lost messages; gpipe, 4 ranks, sweep",
     77: "partition, lease holder stopped; 1f1b, 2 ranks, saved profile",
@@ -26,6 +25,7 @@ SEEDS = {
     149: "heat, planner killed, late messages; 1f1b, 6 ranks, sweep",
     176: "slow link, planner stopped, whole node; 1f1b, 2 ranks, sweep",
     198: "slow link, agent stopped, slow GPU, power cap; 1f1b, 4 ranks, sweep",
+    24006: "late messages, target; interleaved, 2 ranks on H100 and A40, saved profile",
 }
 
 
