@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perseus_dist.runlog.file_names import JOB_FILE
@@ -33,9 +33,9 @@ class TrainingJob:
         self.process = process
 
     def pids(self, *words: str, environment: Sequence[str] = ()) -> list[int]:
-        """The job's processes that have all these words on their command lines, ascending.
+        """The job's processes, ascending; where words are given, those that have all of them on their command lines.
 
-        A child that is about to execute another program has its parent's command line until then, and is none of them.
+        A child that is about to execute another program has its parent's command line until then, and is none of those.
 
         Args:
             words: Whole ones.
@@ -53,7 +53,7 @@ class TrainingJob:
             is_ours = all(variable.encode() in variables for variable in (mark, *environment))
             if is_ours and all(word.encode() in command for word in words):
                 parent_of[int(path.name)] = parent
-        return sorted(pid for pid, parent in parent_of.items() if parent not in parent_of)
+        return sorted(pid for pid, parent in parent_of.items() if not words or parent not in parent_of)
 
     def pid_of_planner(self) -> int:
         """The embedded planner's."""
@@ -126,6 +126,9 @@ def running_job(run: TrainingRun) -> Iterator[TrainingJob]:
         try:
             yield job
         finally:
-            for pid in job.pids():
-                os.kill(pid, signal.SIGKILL)
+            while pids := job.pids():  # one that was just being started comes a little later
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(_LOOK_S)
             process.wait()
