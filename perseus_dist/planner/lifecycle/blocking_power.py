@@ -4,7 +4,7 @@ A rank measures it in a sweep, while its clock is the one that was asked for. He
 below that clock, and then the sweep shows nothing; another one is due once iterations at full clocks are shorter.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from statistics import fmean, median_low
 
@@ -77,16 +77,20 @@ def _measured_w(job: Job) -> dict[int, list[float]]:
 
 
 def _alike_pp_ranks(job: Job) -> list[list[int]]:
-    """The pp_ranks on GPUs of each model; replicas have the same, or are not planned."""
+    """The pp_ranks on GPUs of each model; replicas have the same, or are not planned.
+
+    A pp_rank of which no rank is known yet is on the model that most are on.
+    """
     assert job.spec is not None
     names = {
         place.pp_rank: job.members.fingerprints[rank].fingerprint.gpu_name
         for rank, place in job.members.places.items()
         if rank in job.members.fingerprints
     }
+    usual = next((name for name, _ in Counter(names.values()).most_common(1)), "")
     of_models: defaultdict[str, list[int]] = defaultdict(list)
     for pp_rank in range(job.spec.pp_size):
-        of_models[names.get(pp_rank, "")].append(pp_rank)
+        of_models[names.get(pp_rank, usual)].append(pp_rank)
     return list(of_models.values())
 
 
