@@ -212,7 +212,10 @@ def test_a_silent_network_loses_no_sample_and_no_switch(*, is_sweep_paused: bool
         assert all(row.samples > 0 for row in rows)
         most = NUM_MICROBATCHES * ordered
         again_mhz = {row.clock_mhz for row in rows if row.stage == 0 and row.samples > most}
-        assert again_mhz <= {max(row.clock_mhz for row in rows), *silent_mhz}
+        # On a busy machine computations are missed at others, too: the planner says which it has measured again.
+        missed = re.findall(r"measures ([\d, ]+) MHz, too", planner_log.read_text())
+        missed_mhz = {int(clock_mhz) for text in missed for clock_mhz in text.split(",")}
+        assert again_mhz <= {max(row.clock_mhz for row in rows), *silent_mhz, *missed_mhz}
 
         wait_until(lambda: f"switch {operator.status().switch_revision}:" in agent_log.read_text())
         proxy.cut()
