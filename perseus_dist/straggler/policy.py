@@ -33,7 +33,7 @@ class StragglerPolicy:
         min_hold_s, min_hold_iterations: A verdict stands for the shorter of both at least.
         gpu_hold_s: The same, where NVML has said why and says that it is over.
         max_raises: Verdicts on one place within ``flap_window_s`` that stood for less than ``worth_iterations``; one
-            more is not acted upon.
+            more is not acted upon before it has stood for so many, or for ``flap_window_s``.
         worth_iterations: What a verdict must stand for, so that waiting saves more than its end costs: the others
             wait some iterations longer than they need to.
         flap_window_s: See there.

@@ -113,6 +113,25 @@ def test_what_was_killed_is_not_brought_back_by_being_continued() -> None:
     assert [bool(seen.at(i).down) for i in range(5)] == [False, True, True, True, False]
 
 
+def test_what_comes_back_by_itself_is_not_down() -> None:
+    """An agent starts another lease holder, and trainers that are started again have agents of their own."""
+    kill, restart = ProcessAction.KILL, ProcessAction.RESTART
+    lease = ProcessEvent(iteration=1, action=kill, process=Process.LEASE, rank=1)
+    assert history(lease).at(1).can_be_planned
+    agents = (ProcessEvent(iteration=1, action=kill, process=Process.AGENT, rank=rank) for rank in (0, 3))
+    trainers = (
+        ProcessEvent(iteration=i, action=action, process=Process.TRAINER, rank=rank)
+        for i, action, rank in ((2, kill, 1), (3, restart, 2))
+    )
+    seen = history(*agents, *trainers)
+    assert [seen.at(i).can_be_planned for i in range(4)] == [True, False, False, True]
+    unharmed = history(
+        ProcessEvent(iteration=1, action=kill, process=Process.AGENT, rank=0),
+        ProcessEvent(iteration=2, action=restart, process=Process.TRAINER, rank=0),
+    )
+    assert not unharmed.at(2).can_be_planned, "no trainer had died"
+
+
 def test_how_long_an_iteration_may_take() -> None:
     events = (
         TargetOrder(iteration=1, target="slowdown=1.1"),

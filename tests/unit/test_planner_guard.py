@@ -234,6 +234,15 @@ def test_what_is_lost_is_bounded_by_any_history(
             assert slow <= POLICY.blind_gap + 2 * POLICY.num_probe_iterations + POLICY.max_spacing
 
 
+def test_plans_that_change_all_the_time_are_probed_as_well() -> None:
+    world = begun()
+    for _ in range(40):
+        world.train(7, 1.0, 1.05)
+        world.plan()
+    assert len(world.probes) >= 40 * 7 / (5 * POLICY.first_gap)
+    assert world.guard.lost_s > 0
+
+
 def test_how_often_a_plan_kept_the_promise_is_known() -> None:
     world = begun()
     world.train(6, 1.0, 1.0, PLANNED)

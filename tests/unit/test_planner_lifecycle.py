@@ -1941,6 +1941,25 @@ def test_a_slow_plan_is_given_up_measured_again_and_comes_back_with_what_was_mea
     assert fleet.order(0)[1] != NO_POINT
 
 
+def test_a_slow_plan_is_given_up_while_another_one_is_made() -> None:
+    """Planning may take minutes; nobody probed meanwhile, and pipelines waited for what was over."""
+    fleet = Fleet().to_enforcing()
+    fleet.iterate(40)
+    fleet.say_times(LINK_NS)
+    until(fleet, Phase.PLANNING, at_most=40)
+    assert fleet.order(0)[1] != NO_POINT
+    fleet.planned_s = 1.1
+    fleet.iterate(40)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.order(0) == fleet.order(1) == (0, NO_POINT)
+    assert fleet.job.enforcement.guard.num_falls == 1
+    assert not any(isinstance(effect, Send) for effect in decide(fleet.job, fleet.now_s, "rank 1 is slow"))
+    fleet.planned_s = 1.0
+    fleet.plan_ready()
+    assert fleet.phase() is Phase.ENFORCING
+    assert fleet.order(0)[1] != NO_POINT
+
+
 def test_a_job_whose_slow_plan_cannot_be_replaced_tries_it_again_and_again_but_less_and_less() -> None:
     fleet = to_released(Fleet().to_enforcing())
     tried = []
@@ -2055,6 +2074,22 @@ def test_a_target_is_tried_at_once_although_clocks_were_released() -> None:
     fleet.iterate(100)
     assert fleet.phase() is Phase.ENFORCING, "10 % slower is what was asked for"
     assert fleet.order(0)[1] != NO_POINT
+
+
+def test_what_operators_say_once_more_tries_no_plan_that_was_given_up() -> None:
+    """As a script does that sets a job's target every few seconds, whatever it is."""
+    fleet = Fleet().to_enforcing()
+    target = TargetSet(target=Target(slowdown=1.01))
+    report = StragglerReported(straggler_id="hot", degree=1.02, dp_rank=0)
+    fleet.tell(target)
+    fleet.tell(report)
+    to_released(fleet)
+    for event in (target, report):
+        (answer,) = (effect for effect in fleet.tell(event) if isinstance(effect, Answer))
+        assert answer.accepted
+        assert fleet.phase() is Phase.RELEASED
+    fleet.tell(TargetSet(target=Target(slowdown=1.2)))
+    assert fleet.phase() is Phase.ENFORCING
 
 
 def test_iterations_of_a_sweep_are_no_reference_for_the_guard() -> None:

@@ -25,6 +25,7 @@ _NUM_RESTED = 64
 _STEADY = 0.02
 _NUM_FIRST, _NUM_FASTER = 3, 8  # iterations at full clocks, before and after they have become faster
 _NUM_ON_TIME = 2
+_MAX_UNSEEN = 3  # plans in a row that no probe sees: where plans change all the time, gaps begin no more with each
 _USUAL_NOISE = 0.01
 _LEAST_NOISE = 1e-4
 _MIN_NOISE_PAIRS = 4
@@ -161,10 +162,12 @@ class Guard:
     _spacing: int = 4
     _probed: range = range(0)
     _is_probing: bool = False
+    _num_unseen: int = 0  # plans in a row that were followed, and replaced before a probe
     _since: int = 0  # iteration that gaps are counted from
 
     def begin_plan(self, first_iteration: int) -> None:
         """Another plan is in force from this iteration on; what was seen of the one before says nothing about it."""
+        was_unseen = self._num_unjudged > 0
         self._planned_s = deque(maxlen=self.policy.num_planned)
         self._rested_s.clear()
         self._reference_then_s = self.reference_s or 0.0
@@ -172,7 +175,10 @@ class Guard:
         self._expected_s, self._suspicion, self._may_be_spent, self.breach = None, "", False, None
         self._was_slow = False
         self._gap, self._spacing = self.policy.first_gap, self.policy.min_spacing
-        self._first = self._since = first_iteration
+        self._num_unseen = self._num_unseen + 1 if was_unseen else 0
+        if self._num_unseen < _MAX_UNSEEN:
+            self._since = first_iteration
+        self._first = first_iteration
 
     @property
     def first_iteration(self) -> int:

@@ -113,6 +113,12 @@ class Job:
         return self.profiling.sweep is not None and not is_waiting
 
     @property
+    def is_released(self) -> bool:
+        """Whether the plan was given up, and is neither tried again nor replaced yet."""
+        is_planning_anew = self.phase is Phase.PLANNING and self.switch is not None and NO_POINT in self.switch.points
+        return self.phase is Phase.RELEASED or is_planning_anew
+
+    @property
     def sees_instructions(self) -> bool:
         """Whether ranks report their instructions, so that these can be measured and have clocks of their own."""
         return self.spec is None or self.spec.granularity == Granularity.INSTRUCTION

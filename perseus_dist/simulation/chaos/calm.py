@@ -11,7 +11,7 @@ from perseus_dist.simulation.chaos.standing import History
 NUM_SETTLING, NUM_SETTLED = 20, 20
 """Iterations after the last event in which a job may still answer it, and those after them that are judged."""
 _MIN_JUDGED = 10
-_PLAN_S = 15.0  # samples on their way (5 s), planning (3 s), reports (2 s) and the switch
+_PLAN_S = 12.0  # samples on their way (5 s), reports (2 s) and the switch; beside planning
 _DELAYS = 10  # messages that follow each other on the way to a plan, at most
 
 
@@ -40,7 +40,7 @@ def calm_of(run: PlayedRun, history: History) -> Calm:
     standing = history.at(num - 1)
     planned: tuple[int, ...] = ()
     if standing.can_be_planned:
-        needed_s = _PLAN_S + _DELAYS * standing.delay_s
+        needed_s = _PLAN_S + history.planning_s + _DELAYS * standing.delay_s
         left_alone_s = 0.0
         for i in range(history.last_event, num):
             left_alone_s = 0.0 if run.iterations[i].is_sweep else left_alone_s + run.iterations[i].time_s

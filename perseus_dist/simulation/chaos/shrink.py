@@ -6,6 +6,7 @@ from dataclasses import replace
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
 from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
 from perseus_dist.simulation.chaos.scenario.scenario import Scenario
+from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 
 StillBreaks = Callable[[Scenario], bool]
 MAX_RUNS = 80
@@ -82,9 +83,11 @@ def _fit_their_jobs(scenario: Scenario, events: tuple[Event, ...]) -> bool:
 
 
 def _quieter(scenario: Scenario) -> Iterator[Scenario]:
-    """Without noise."""
+    """Without noise, and planned in the usual time."""
     if scenario.job.noise_percent:
         yield replace(scenario, job=replace(scenario.job, noise_percent=0.0))
+    if scenario.planning_s != USUAL_PLANNING_S:
+        yield replace(scenario, planning_s=USUAL_PLANNING_S)
 
 
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:

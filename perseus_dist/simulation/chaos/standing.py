@@ -106,11 +106,12 @@ class History:
         disturbances: The first iteration of each disturbance: of faults of one kind that begin together. What ends a
             disturbance belongs to it.
         events: All of them.
+        planning_s: [s] that the planner takes for a plan.
         last_event: Iteration of the last event; 0 where there is none.
     """
 
     def __init__(self, scenario: Scenario) -> None:
-        self.events = scenario.events
+        self.events, self.planning_s = scenario.events, scenario.planning_s
         self._firsts = [0]
         self._standing = [Standing(target=parse_scenario_target(scenario.job.target))]
         job = scenario.job
@@ -145,13 +146,18 @@ def _after(standing: Standing, event: Event, job: ScenarioJob) -> Standing:
         case ProcessEvent():
             stopped = (event.process, event.rank, ProcessAction.STOP)
             killed = (event.process, event.rank, ProcessAction.KILL)
+            are_dead = any(process is Process.TRAINER for process, _, _ in standing.down)
             match event.action:
                 case ProcessAction.STOP:
                     return replace(standing, down=standing.down | {stopped})
                 case ProcessAction.CONTINUE:
                     return replace(standing, down=standing.down - {stopped})
+                case ProcessAction.KILL if event.process is Process.LEASE:  # its agent starts another by itself
+                    return replace(standing, down=standing.down - {stopped})
                 case ProcessAction.KILL:
                     return replace(standing, down=standing.down - {stopped} | {killed})
+                case ProcessAction.RESTART if event.process is Process.TRAINER and are_dead:  # of all ranks
+                    return replace(standing, down=_without_ranks(standing))
                 case ProcessAction.RESTART:
                     return replace(standing, down=standing.down - {stopped, killed})
         case MessageDelay():
@@ -206,5 +212,10 @@ def _next_job(standing: Standing, event: NextJob) -> Standing:
         standing,
         target=standing.target if target is None else parse_scenario_target(target),
         gpus={} if {"gpu", "pp", "dp"} & event.changes.keys() else standing.gpus,
-        down=frozenset(one for one in standing.down if one[0] is Process.PLANNER),
+        down=_without_ranks(standing),
     )
+
+
+def _without_ranks(standing: Standing) -> frozenset[tuple[Process, int | None, ProcessAction]]:
+    """Processes that are down once every rank's are new."""
+    return frozenset(one for one in standing.down if one[0] is Process.PLANNER)

@@ -33,8 +33,10 @@ from perseus_dist.simulation.virtual.acknowledged import AcknowledgedFacts
 from perseus_dist.simulation.virtual.lease import NEVER_NS
 from perseus_dist.simulation.virtual.store import VirtualStore
 
+USUAL_PLANNING_S = 3.0
+"""[s] between asking for a plan and its answer."""
+
 _TICK_NS = 1_000_000_000
-_PLANNING_NS = 3_000_000_000
 _REFINING_NS = 60_000_000_000  # of the whole frontier behind a first plan
 
 _log = logging.getLogger(__name__)
@@ -75,7 +77,9 @@ class VirtualPlanner:
         acknowledged: What agents and operators may rely on.
     """
 
-    def __init__(self, job_id: str, policy: Policy, *, quick_plans: bool = False) -> None:
+    def __init__(
+        self, job_id: str, policy: Policy, *, quick_plans: bool = False, planning_s: float = USUAL_PLANNING_S
+    ) -> None:
         self.job = lifecycle.new_job(job_id, policy)
         self.store = VirtualStore()
         self.is_running = True
@@ -84,6 +88,7 @@ class VirtualPlanner:
         self._lost: set[str] = set()
         self.is_alive = True
         self._quick_plans = quick_plans
+        self._planning_ns = round(planning_s * 1e9)
         self._events: deque[JobEvent] = deque()
         self._plans: dict[int, tuple[int, PlanReady | PlanFailed]] = {}  # by request: when it is made, and what
         self._tick_ns = 0
@@ -189,7 +194,7 @@ class VirtualPlanner:
                     self._plans[request.request_id] = (now_ns, PlanReady(result=answer_made_ahead(request, made)))
                 case StartPlanning(request=request):
                     planned = _planned(request, quick=self._quick_plans)
-                    takes_ns = _REFINING_NS if self.job.is_refining else _PLANNING_NS
+                    takes_ns = _REFINING_NS if self.job.is_refining else self._planning_ns
                     self._plans[request.request_id] = (now_ns + takes_ns, planned)
                 case CancelPlanning():
                     self._plans.pop(effect.request_id, None)

@@ -18,7 +18,7 @@ from perseus_dist.simulation.virtual.agent import VirtualAgent
 from perseus_dist.simulation.virtual.faults import VirtualFaults
 from perseus_dist.simulation.virtual.link import VirtualLink
 from perseus_dist.simulation.virtual.moments import Moments
-from perseus_dist.simulation.virtual.planner import VirtualPlanner
+from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S, VirtualPlanner
 from perseus_dist.simulation.virtual.rank import VirtualRank
 from perseus_dist.simulation.virtual.training import VirtualTraining, numbers_of
 from perseus_dist.simulator.gpu_preset import Timing
@@ -49,6 +49,7 @@ class VirtualJob(VirtualTraining):
         noise_percent: float = 0.0,
         seed: int = 0,
         quick_plans: bool = False,
+        planning_s: float = USUAL_PLANNING_S,
     ) -> None:
         """Begin.
 
@@ -59,8 +60,9 @@ class VirtualJob(VirtualTraining):
             noise_percent: As of ``VirtualTraining``.
             seed: Likewise.
             quick_plans: Plan roughly, in a tenth of the time.
+            planning_s: [s] that planning takes.
         """
-        self.planner = VirtualPlanner(simulated.job_id, policy, quick_plans=quick_plans)
+        self.planner = VirtualPlanner(simulated.job_id, policy, quick_plans=quick_plans, planning_s=planning_s)
         self._streams = count()
         self._incarnations = count(1)
         self._runs = count(1)
@@ -219,6 +221,7 @@ def virtual_job(
     noise_percent: float = 0.0,
     seed: int = 0,
     quick_plans: bool = False,
+    planning_s: float = USUAL_PLANNING_S,
     timing: Timing | None = None,
 ) -> Iterator[VirtualJob]:
     """A job at its begin.
@@ -230,6 +233,7 @@ def virtual_job(
         noise_percent: As of ``VirtualTraining``.
         seed: Likewise.
         quick_plans: Plan roughly, in a tenth of the time.
+        planning_s: [s] that planning takes.
         timing: Of the GPUs, instead of the preset's.
 
     Raises:
@@ -242,6 +246,7 @@ def virtual_job(
         noise_percent=noise_percent,
         seed=seed,
         quick_plans=quick_plans,
+        planning_s=planning_s,
     )
     try:
         yield job

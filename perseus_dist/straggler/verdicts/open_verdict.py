@@ -112,8 +112,9 @@ class OpenVerdict:
         return self.num_blind < policy.max_blind
 
     def is_flapping(self, now_s: float, policy: StragglerPolicy) -> bool:
-        """Whether it comes and goes; no more so once it has stayed for long."""
-        return self.came_too_often and now_s - self.raised_at_s <= policy.flap_window_s
+        """Whether it comes and goes; no more so once it has stayed for long, or for as long as waiting pays."""
+        has_stayed = self.num_followed >= policy.worth_iterations or now_s - self.raised_at_s > policy.flap_window_s
+        return self.came_too_often and not has_stayed
 
     def is_acted_upon(self, now_s: float, policy: StragglerPolicy) -> bool:
         """Whether the others should wait for it, if it costs them anything.
@@ -163,5 +164,5 @@ class FlapLimit:
 
     def ended(self, kind: str, case: OpenVerdict) -> None:
         """Take note of an end: a verdict that has stood for long was worth its cost, and counts no more."""
-        if case.num_followed >= self._policy.worth_iterations and not case.came_too_often:
+        if case.num_followed >= self._policy.worth_iterations:
             self._raised_at_s[kind, case.place].pop()

@@ -45,10 +45,13 @@ def guard_iteration(job: Job, state: RankState, report: IterationReport, now_s: 
 
 
 def keep_promise(job: Job, now_s: float) -> list[Effect]:
-    """Probe where the guard wants to know, give the plan up where it is in breach."""
-    if job.phase is not Phase.ENFORCING or job.switch is None:
+    """Probe where the guard wants to know, give the plan up where it is in breach: while another one is made, too."""
+    is_planning = job.phase is Phase.PLANNING
+    if not (is_planning or job.phase is Phase.ENFORCING) or job.switch is None:
         return []
     if NO_POINT in job.switch.points:  # it was given up, and nothing better could be planned
+        if is_planning:
+            return []
         job.enforcement.guard.hold_back(job.progress.iteration)
         job.enter(Phase.RELEASED, job.reason)
         return []
@@ -120,7 +123,7 @@ def _fall(job: Job, now_s: float) -> list[Effect]:
     job.enforcement.guard.fall_from_plan(job.progress.iteration, was_on_time_again=breach.is_on_time_again)
     why = f"clocks are released, because {breach.sentence}"
     job.history.add("fall", why, now_s=now_s, iteration=job.progress.iteration)
-    job.enter(Phase.RELEASED, why)
+    job.enter(Phase.PLANNING if job.phase is Phase.PLANNING else Phase.RELEASED, why)
     return release_all(job, now_s)
 
 

@@ -104,7 +104,7 @@ def decide(job: Job, now_s: float, why: str, *, force: bool = False, is_routine:
         return []
     if job.switch is None and job.phase is not Phase.ENFORCING:
         return []  # the plan of an earlier run waits for this run's baseline
-    if job.phase is Phase.RELEASED and job.switch is not None:  # no guard looks on until the plan is tried again
+    if job.is_released and job.switch is not None:  # no guard looks on until the plan is tried again
         stays = f"{why}: clocks stay released"
         return _switch(job, _released(job.switch), now_s, stays) if force else [Log(sentence=stays)]
     if job.detection.keeps_switch and job.switch is not None and job.switch.table_revision == job.plan.revision:
@@ -234,10 +234,13 @@ def own_tables(members: Membership, own: OwnTableMade) -> list[Effect]:
 
 
 def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
-    """An operator's wish, which no later rank overrules."""
+    """An operator's wish, which no later rank overrules; repeated, it does not try again what was given up."""
     if job.plan is not None and (reason := unmet_deadline(event.target, job.plan.summary)):
         return [Answer(accepted=False, reason=reason)]
-    job.chosen_target = TargetChosen(target=event.target, by_operator=True)
+    chosen = TargetChosen(target=event.target, by_operator=True)
+    if chosen == job.chosen_target:
+        return [Answer(accepted=True, reason=f"{target_text(event.target)} is the target already")]
+    job.chosen_target = chosen
     job.enforcement.overrun = 0.0
     job.detection.keeps_switch = False
     job.num_changes += 1
@@ -247,7 +250,7 @@ def set_target(job: Job, event: TargetSet, now_s: float) -> list[Effect]:
 
 
 def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[Effect]:
-    """Let all other pipelines wait as cheaply as they can."""
+    """Let all other pipelines wait as cheaply as they can; the same report once more changes nothing."""
     assert job.spec is not None
     if not 0 <= event.dp_rank < job.spec.dp_size:
         reason = f"saw dp_rank {event.dp_rank}, expected 0 to {job.spec.dp_size - 1}; name the pipeline that straggles"
@@ -256,6 +259,8 @@ def report_straggler(job: Job, event: StragglerReported, now_s: float) -> list[E
         reason = f"saw degree {event.degree:g}, expected 1 (it does not straggle) to {MAX_DEGREE}"
         return [Answer(accepted=False, reason=reason)]
     known = StragglerKnown(straggler_id=event.straggler_id, degree=event.degree, dp_rank=event.dp_rank)
+    if known == job.stragglers.get(event.straggler_id):
+        return [Answer(accepted=True, reason=f"straggler {event.straggler_id} is known like that already")]
     job.stragglers[event.straggler_id] = known
     job.detection.keeps_switch = False
     job.num_changes += 1

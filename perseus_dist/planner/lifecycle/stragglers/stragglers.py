@@ -45,10 +45,10 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
         watch.note_alive(rank, now_s)
     elif message.gpu.clock_mhz:
         watch.observe_gpu(rank, message.gpu, message.iteration, now_s)
-    if job.phase in (Phase.REPROFILING, Phase.PLANNING):
+    if job.phase is Phase.REPROFILING:
         return  # where some ranks are swept, the times of all in their pipeline say nothing about it
     for report in message.iterations:
-        if report.kind_times and report.is_live:
+        if report.kind_times and report.is_live and report.iteration >= job.enforcement.guard.swept_until:
             planned_s = _planned_time_s(job, state.rank.dp_rank, report)
             if planned_s is not None:
                 watch.observe(rank, report, planned_s, now_s)

@@ -9,14 +9,15 @@ from perseus_dist.simulation.chaos.calm import NUM_SETTLED, NUM_SETTLING
 from perseus_dist.simulation.chaos.drawing.draw_fault import Fault, draw_events
 from perseus_dist.simulation.chaos.drawing.draw_job import draw_job, draw_next_job, on_mixed_gpus
 from perseus_dist.simulation.chaos.drawing.fault_kinds import JOB_FAULTS, WEIGHTS, FaultKind
-from perseus_dist.simulation.chaos.drawing.phases import Phases, estimated_phases
+from perseus_dist.simulation.chaos.drawing.phases import Phases, estimated_phases, estimated_time_s
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, ProcessEvent
-from perseus_dist.simulation.chaos.scenario.scenario import Scenario
+from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
+from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 from perseus_dist.straggler.policy import StragglerPolicy
 
 _NUM_FAULTS, _NUM_FAULTS_WEIGHTS = (0, 1, 2, 3, 4), (1, 4, 6, 5, 4)
 _SHARE_OVER = 0.75  # of faults that end
-_ROOM_S = 20.0  # for planning after the last event
+_ROOM_S = 17.0  # beside planning, after the last event
 _MIN_NEXT_JOB = 12  # iterations that a job has trained at least before another takes its name
 _MAX_EXTRA = 60
 _TAIL = (5, 58)  # iterations after everything has settled
@@ -24,6 +25,9 @@ _TAIL = (5, 58)  # iterations after everything has settled
 
 FIRST_MIXED = 24_000
 """The first seed whose job may be on GPUs of two models: earlier ones stay the histories that tests are named after."""
+FIRST_SLOW_PLANNER = 25_000
+"""The first seed whose planner may take long for a plan."""
+_PLANNING_S, _MAX_PLANNING = (3.0, 3.0, 10.0, 30.0, 90.0), 40  # iterations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,9 @@ def draw_history(seed: int) -> DrawnHistory:
     job = draw_job(rng)
     if seed >= FIRST_MIXED:
         job = on_mixed_gpus(random.Random(f"perseus-chaos-gpus-{seed}"), job)
+    planning_s = USUAL_PLANNING_S
+    if seed >= FIRST_SLOW_PLANNER:
+        planning_s = _draw_planning_s(random.Random(f"perseus-chaos-planning-{seed}"), job)
     kinds = _draw_kinds(rng)
     events: list[Event] = []
     phases = [estimated_phases(job)]
@@ -64,11 +71,17 @@ def draw_history(seed: int) -> DrawnHistory:
             events += _without_events_of_ended_jobs(drawn, begin, phases)
     events.sort(key=lambda event: event.iteration)
     last = max((event.iteration for event in events), default=0)
-    room = math.ceil(_ROOM_S / phases[-1].time_s)
+    room = math.ceil((_ROOM_S + planning_s) / phases[-1].time_s)
     settled = max(last + NUM_SETTLING + NUM_SETTLED, max(last, phases[-1].plan) + max(room, NUM_SETTLED))
     iterations = settled + rng.randint(*_TAIL)
-    scenario = Scenario(job=job, iterations=iterations, seed=seed, events=tuple(events))
+    scenario = Scenario(job=job, iterations=iterations, seed=seed, planning_s=planning_s, events=tuple(events))
     return DrawnHistory(scenario=scenario, faults=tuple(kinds))
+
+
+def _draw_planning_s(rng: random.Random, job: ScenarioJob) -> float:
+    """As long as a large pipeline takes, or a queue: no more than some iterations, which cost time to play."""
+    longest_s = max(USUAL_PLANNING_S, _MAX_PLANNING * estimated_time_s(job))
+    return round(min(rng.choice(_PLANNING_S), longest_s), 1)
 
 
 def _draw_kinds(rng: random.Random) -> list[FaultKind]:

@@ -104,7 +104,9 @@ def _read_link(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) 
 
 def _process_reader(action: ProcessAction) -> "_Read":
     def take(taken: JsonFields, where: str, iteration: int, job: ScenarioJob) -> Event:
-        process = Process(taken.text(action, among=tuple(Process)))
+        is_lasting = action in (ProcessAction.STOP, ProcessAction.CONTINUE)  # without trainers nothing goes on
+        among = tuple(process for process in Process if not (is_lasting and process is Process.TRAINER))
+        process = Process(taken.text(action, among=among))
         rank = taken.whole("rank", 0, job.num_ranks - 1, None)
         if (process is Process.PLANNER) != (rank is None):
             seen, remedy = ("no rank", "add it") if rank is None else (f"rank {rank}", "leave it out")

@@ -7,6 +7,7 @@ from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
 from perseus_dist.simulation.job import as_simulated
+from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 from perseus_dist.simulator.gpu_preset import GpuPreset
 from perseus_dist.simulator.presets import find_presets
 
@@ -100,12 +101,14 @@ class Scenario:
         job: The one that it begins with.
         iterations: To train in all; numbering goes on across restarts and jobs.
         seed: Of all noise.
+        planning_s: [s] that the planner takes for a plan; a whole frontier behind a first plan takes a minute.
         events: Ascending in iteration.
     """
 
     job: ScenarioJob
     iterations: int
     seed: int = 0
+    planning_s: float = USUAL_PLANNING_S
     events: tuple[Event, ...] = ()
 
     def jobs(self) -> tuple[tuple[int, ScenarioJob], ...]:

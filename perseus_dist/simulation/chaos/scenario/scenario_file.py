@@ -12,6 +12,7 @@ from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
 from perseus_dist.simulation.chaos.scenario.job_fields import format_job, take_job
 from perseus_dist.simulation.chaos.scenario.json_fields import JsonFields, shown
 from perseus_dist.simulation.chaos.scenario.scenario import Scenario
+from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 
 MAX_ITERATIONS = 100_000
 
@@ -50,11 +51,13 @@ def parse_scenario(text: str, source: str = "scenario") -> Scenario:
     job = take_job(taken, source)
     iterations = taken.whole("iterations", 1, MAX_ITERATIONS)
     seed = taken.whole("seed", 0, 2**63 - 1, 0)
+    planning_s = taken.real("planning_s", 0, 1e4, USUAL_PLANNING_S)
     objects = taken.any("events", [])
     taken.end()
     if not isinstance(objects, list):
         raise ScenarioError(f"{source}: events: saw {shown(objects)}, expected a list of objects; write [...]")
-    return Scenario(job=job, iterations=iterations, seed=seed, events=_take_events(objects, source, job, iterations))
+    events = _take_events(objects, source, job, iterations)
+    return Scenario(job=job, iterations=iterations, seed=seed, planning_s=planning_s, events=events)
 
 
 def _take_events(objects: list[Any], source: str, job: Any, iterations: int) -> tuple[Event, ...]:
@@ -87,6 +90,7 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
         **format_job(scenario.job),
         "iterations": scenario.iterations,
         "seed": scenario.seed,
+        **({} if scenario.planning_s == USUAL_PLANNING_S else {"planning_s": scenario.planning_s}),
         "events": [format_event(event) for event in scenario.events],
     }
 

@@ -43,7 +43,14 @@ def open_virtual_world(scenario: Scenario, *, with_perseus: bool) -> Iterator["V
         training: VirtualTraining
         if with_perseus:
             training = stack.enter_context(
-                virtual_job(simulated, job.gpus, noise_percent=noise_percent, seed=seed, quick_plans=True)
+                virtual_job(
+                    simulated,
+                    job.gpus,
+                    noise_percent=noise_percent,
+                    seed=seed,
+                    quick_plans=True,
+                    planning_s=scenario.planning_s,
+                )
             )
         else:
             training = stack.enter_context(
