@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from perseus_dist.simulation.chaos.record import PlayedRun
 from perseus_dist.simulation.chaos.standing import History
+from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 
 NUM_SETTLING, NUM_SETTLED = 20, 20
 """Iterations after the last event in which a job may still answer it, and those after them that are judged."""
 _MIN_JUDGED = 10
-_PLAN_S = 12.0  # samples on their way (5 s), reports (2 s) and the switch; beside planning
+_PLAN_S = 15.0  # samples on their way (5 s), usual planning (3 s), reports (2 s) and the switch
+_NUM_PLANNED = 2  # requests that follow each other: what a plan is made for may be over when it is there
 _DELAYS = 10  # messages that follow each other on the way to a plan, at most
 
 
@@ -40,13 +42,16 @@ def calm_of(run: PlayedRun, history: History) -> Calm:
     standing = history.at(num - 1)
     planned: tuple[int, ...] = ()
     if standing.can_be_planned:
-        needed_s = _PLAN_S + history.planning_s + _DELAYS * standing.delay_s
+        late_s = _NUM_PLANNED * (history.planning_s - USUAL_PLANNING_S)
+        needed_s = _PLAN_S + late_s + _DELAYS * standing.delay_s
         left_alone_s = 0.0
         for i in range(history.last_event, num):
             left_alone_s = 0.0 if run.iterations[i].is_sweep else left_alone_s + run.iterations[i].time_s
             if i >= settled[-1] and left_alone_s >= needed_s:
                 planned = tuple(quiet[quiet.index(i) - len(settled) + 1 : quiet.index(i) + 1])
-                break
+                if left_alone_s - sum(run.iterations[j].time_s for j in planned) >= late_s or late_s <= 0:
+                    break
+                planned = ()
     return Calm(settled=settled, planned=planned)
 
 

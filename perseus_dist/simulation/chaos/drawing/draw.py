@@ -17,7 +17,7 @@ from perseus_dist.straggler.policy import StragglerPolicy
 
 _NUM_FAULTS, _NUM_FAULTS_WEIGHTS = (0, 1, 2, 3, 4), (1, 4, 6, 5, 4)
 _SHARE_OVER = 0.75  # of faults that end
-_ROOM_S = 17.0  # beside planning, after the last event
+_ROOM_S = 14.0  # after the last event, beside planning twice
 _MIN_NEXT_JOB = 12  # iterations that a job has trained at least before another takes its name
 _MAX_EXTRA = 60
 _TAIL = (5, 58)  # iterations after everything has settled
@@ -71,7 +71,7 @@ def draw_history(seed: int) -> DrawnHistory:
             events += _without_events_of_ended_jobs(drawn, begin, phases)
     events.sort(key=lambda event: event.iteration)
     last = max((event.iteration for event in events), default=0)
-    room = math.ceil((_ROOM_S + planning_s) / phases[-1].time_s)
+    room = math.ceil((_ROOM_S + 2 * planning_s) / phases[-1].time_s)
     settled = max(last + NUM_SETTLING + NUM_SETTLED, max(last, phases[-1].plan) + max(room, NUM_SETTLED))
     iterations = settled + rng.randint(*_TAIL)
     scenario = Scenario(job=job, iterations=iterations, seed=seed, planning_s=planning_s, events=tuple(events))
