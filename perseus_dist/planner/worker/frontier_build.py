@@ -9,7 +9,13 @@ import numpy as np
 
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS, FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes, slowest
+from perseus_dist.planner.job.measured_transfers import (
+    Snapshot,
+    TransferTimes,
+    have_moved,
+    least_change_s,
+    slowest,
+)
 from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request, with_transfers
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.plan_table import plan_tables
@@ -33,7 +39,7 @@ from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
-from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
+from perseus_dist.units import PS_PER_S, deadline_ps_from_s, ps_from_s, uw_from_w
 
 _MATTERING = 1.001  # of the time of an iteration
 _NUM_PLAYED, _NUM_DRAWS = 7, 32  # of intervals of savings
@@ -87,7 +93,9 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     def problem_with(transfers_s: TransferTimes) -> PlanningProblem:
         return _problem(schedule, request, with_transfers(bare, transfers_s))
 
-    groups = _transfers_that_matter(request.snapshots, lambda known_s: replay_all_max(problem_with(known_s)).time_ps)
+    groups = _transfers_that_matter(
+        request.snapshots, request.schedule_text, lambda known_s: replay_all_max(problem_with(known_s)).time_ps
+    )
     is_first = request.is_first and problem_with(groups[0][0]).num_instructions > request.whole_up_to
     time_left = None if expect is None else PlanningTimeLeft(sum(map(len, groups)) + len(request.slightly_slow), expect)
 
@@ -159,19 +167,21 @@ def _links(snapshots: Sequence[Snapshot]) -> TransferTimes:
 
 
 def _transfers_that_matter(
-    snapshots: Sequence[Snapshot], time_ps: Callable[[TransferTimes], int]
+    snapshots: Sequence[Snapshot], schedule_text: str, time_ps: Callable[[TransferTimes], int]
 ) -> list[list[TransferTimes]]:
     """By snapshot, the quickest first: transfers of pipelines that plans must be on time with, the slowest one's first.
 
-    Those that make no iteration longer are left out, since each is a node to plan; where those of all pipelines
+    Those that matter to no plan are left out, since each is a node to plan: neither at full clocks nor, by
+    ``least_change_s``, under a plan that has given away the time that hides them there. Where those of all pipelines
     together take no longer than the slowest one's, they are all in one.
     """
     bare_ps = time_ps({})
+    least_s = least_change_s(schedule_text, bare_ps / PS_PER_S)
     found: list[list[TransferTimes]] = []
     for snapshot in snapshots:
         together_s = slowest(snapshot)
         together_ps = time_ps(together_s)
-        if together_ps <= _MATTERING * bare_ps:
+        if together_ps <= _MATTERING * bare_ps and not have_moved((), snapshot, least_s):
             group: list[TransferTimes] = [{}]
         else:
             group = sorted(_likely(snapshot), key=time_ps, reverse=True)
