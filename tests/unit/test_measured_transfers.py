@@ -25,7 +25,15 @@ from perseus_dist.planner.job.measured_transfers import (
 from perseus_dist.planning.schedule.dag import build_dag, inputs_of
 from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.results import transfers_of
-from perseus_dist.planning.schedule.schedule import Schedule, format_schedule, gpipe, interleaved, one_f_one_b
+from perseus_dist.planning.schedule.schedule import (
+    Exchange,
+    Schedule,
+    format_schedule,
+    gpipe,
+    interleaved,
+    joint_exchanges,
+    one_f_one_b,
+)
 
 MS = 1_000_000
 DURATION_NS = {Kind.FORWARD: 20 * MS, Kind.BACKWARD: 40 * MS}
@@ -239,6 +247,14 @@ def test_transfers_that_block_their_senders_matter_by_their_number(num_microbatc
     """Twenty of 1 ms each were hidden at full clocks, and made a plan 1.7 % late that had given the time away."""
     text = format_schedule(one_f_one_b(pp=2, microbatches=num_microbatches))
     assert least_change_s(text, 1.0) == pytest.approx(least_s)
+
+
+def test_transfers_add_up_wherever_calls_hold_pp_ranks_up() -> None:
+    """Under plans without them, those of one link made joint and overlapped exchanges 2 % late with 6 ms."""
+    plain = interleaved(pp=2, microbatches=10, chunks=2)
+    assert least_change_s(format_schedule(plain), 1.0) == pytest.approx(0.003)
+    for schedule in (joint_exchanges(plain), replace(plain, exchange=Exchange.OVERLAPPED)):
+        assert least_change_s(format_schedule(schedule), 1.0) == pytest.approx(0.0005)
 
 
 def test_a_pipeline_has_its_own_transfers_alone() -> None:

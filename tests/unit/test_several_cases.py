@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perseus_dist.planning.frontier.bounding_case import BoundingCase
 from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.frontier_file import frontier_from_npz, frontier_npz
 from perseus_dist.planning.frontier.problem import PlanningProblem, problem_of
-from perseus_dist.planning.frontier.replay import replay
+from perseus_dist.planning.frontier.replay import replay, replay_all_max
 from perseus_dist.planning.frontier.several_cases import Case, as_played, on_time_in_all
 from perseus_dist.planning.profile.cost_curve import CostCurve, curve_of_choices
 from perseus_dist.planning.schedule.dag import build_dag
@@ -118,6 +119,36 @@ def test_every_plan_is_on_time_in_every_case(
             assert execution.time_ps <= LATE * share * other.reference_ps
     at_full_speed = merged.point_for_deadline(first.reference_ps)
     assert merged.total_uj[at_full_speed] <= first.frontier.baseline.total_uj
+
+
+@settings(max_examples=40)
+@given(
+    name=st.sampled_from(sorted(SCHEDULES)),
+    links=st.lists(LINKS, min_size=3, max_size=6),
+    latency_ms=st.sampled_from((0, 2, 12)),
+    seed=st.integers(0, 100),
+    roughness=st.sampled_from((0.0, 0.02)),
+)
+def test_every_plan_is_on_time_in_pipelines_that_have_no_frontier(
+    name: str, links: list[Links], latency_ms: int, seed: int, roughness: float
+) -> None:
+    schedule = SCHEDULES[name]
+    first = case(schedule, links[0], latency_ms, seed=seed, roughness=roughness)
+    together = {stage: max(one.get(stage, 0) for one in links) for stage in range(3)}
+    latency_ps = latency_ms * MS_PS
+    bounding = BoundingCase(
+        problem(schedule, together, seed=seed, roughness=roughness), first.reference_ps, switch_latency_ps=latency_ps
+    )
+    merged = on_time_in_all(first, [], [bounding])
+    pipelines = [problem(schedule, one, seed=seed, roughness=roughness) for one in links]
+    slowest_ps = max(replay_all_max(one).time_ps for one in pipelines)
+    num_scheduled = first.frontier.problem.dag.num_scheduled
+    for time_ps, plan in zip(merged.time_ps.tolist(), merged.clock_indices, strict=True):
+        for pipeline in pipelines:
+            clocks = np.zeros(pipeline.num_instructions, dtype=np.uint16)
+            clocks[:num_scheduled] = plan[:num_scheduled]
+            played = replay(pipeline, clocks, switch_latency_ps=latency_ps)
+            assert played.time_ps <= LATE * max(time_ps, slowest_ps)
 
 
 @pytest.mark.parametrize("latency_ms", [0, 2])

@@ -256,12 +256,13 @@ def of_pipeline(snapshots: Iterable[Snapshot], dp_rank: int) -> tuple[Snapshot, 
 def least_change_s(schedule_text: str, time_s: float) -> float:
     """[s] by which transfers must change to matter to an iteration of ``time_s`` [s].
 
-    Where senders are blocked, each microbatch's transfer may delay the iteration: not at full clocks, where a stage
-    has time to spare, but under a plan that has given that time away.
+    Where calls block or hold pp_ranks up, each microbatch's transfer may delay the iteration: not at full clocks, where
+    a stage has time to spare, but under a plan that has given that time away.
     """
     links = links_of(schedule_text)
     most = max((len(way.sent) for ways in links.ways.values() for way in ways), default=1)
-    blocking_s = max(_BLOCKING * time_s / most, _LEAST_S) if links.sends_block else time_s
+    add_up = links.sends_block or links.precedence is not None
+    blocking_s = max(_BLOCKING * time_s / most, _LEAST_S) if add_up else time_s
     return min(_MATTERING * time_s, blocking_s)
 
 

@@ -9,12 +9,20 @@ import numpy as np
 
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS, FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes, slowest
+from perseus_dist.planner.job.measured_transfers import (
+    Snapshot,
+    Transfers,
+    TransferTimes,
+    have_moved,
+    least_change_s,
+    slowest,
+)
 from perseus_dist.planner.worker.measured_profile import profile_csv, profile_of_request, with_transfers
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.plan_table import plan_tables
 from perseus_dist.planner.worker.planning_time_left import Expect, PlanningTimeLeft
 from perseus_dist.planning.coarse.coarse_frontier import plan_coarse_frontier
+from perseus_dist.planning.frontier.bounding_case import BoundingCase
 from perseus_dist.planning.frontier.frontier import (
     NUM_POINTS_TO_T_STAR,
     NUM_QUICK_POINTS,
@@ -33,11 +41,12 @@ from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
-from perseus_dist.units import deadline_ps_from_s, ps_from_s, uw_from_w
+from perseus_dist.units import PS_PER_S, deadline_ps_from_s, ps_from_s, uw_from_w
 
 _MATTERING = 1.001  # of the time of an iteration
 _NUM_PLAYED, _NUM_DRAWS = 7, 32  # of intervals of savings
-_NUM_LIKELY = 4  # pipelines that are looked at
+_NUM_LIKELY, _NUM_THOROUGH = 8, 4  # pipelines of a snapshot that get a frontier of their own; those not roughly
+_NUM_COARSE = 4  # likewise where instructions share clocks, whose frontiers take as long in any case
 
 
 def build_plan(
@@ -87,13 +96,19 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     def problem_with(transfers_s: TransferTimes) -> PlanningProblem:
         return _problem(schedule, request, with_transfers(bare, transfers_s))
 
-    groups = _transfers_that_matter(request.snapshots, lambda known_s: replay_all_max(problem_with(known_s)).time_ps)
-    is_first = request.is_first and problem_with(groups[0][0]).num_instructions > request.whole_up_to
-    time_left = None if expect is None else PlanningTimeLeft(sum(map(len, groups)) + len(request.slightly_slow), expect)
+    groups = _transfers_that_matter(
+        request.snapshots,
+        request.schedule_text,
+        lambda known_s: replay_all_max(problem_with(known_s)).time_ps,
+        most=_NUM_LIKELY if request.granularity == Granularity.INSTRUCTION else _NUM_COARSE,
+    )
+    is_first = request.is_first and problem_with(groups[0].planned[0]).num_instructions > request.whole_up_to
+    num_frontiers = sum(len(group.planned) for group in groups) + len(request.slightly_slow)
+    time_left = None if expect is None else PlanningTimeLeft(num_frontiers, expect)
 
     extra_ps = int(ps_from_s(request.extra_s))
 
-    def frontier_of(problem: PlanningProblem) -> Frontier:
+    def frontier_of(problem: PlanningProblem, *, roughly: bool = quick) -> Frontier:
         if time_left is not None:
             time_left.begin_frontier()
         all_max_ps = replay_all_max(problem).time_ps
@@ -116,30 +131,39 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
             return plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps, progress=time_left)
         return plan_frontier(
             problem,
-            num_points=NUM_QUICK_POINTS if quick else NUM_POINTS_TO_T_STAR,
-            thorough=not quick,
+            num_points=NUM_QUICK_POINTS if roughly else NUM_POINTS_TO_T_STAR,
+            thorough=not roughly,
             switch_latency_ps=latency_ps,
             deadlines_ps=deadlines_ps,
             progress=time_left,
         )
 
     cases: list[Case] = []
+    bounding: list[BoundingCase] = []
     for group in groups:
-        frontiers = [frontier_of(problem_with(transfers_s)) for transfers_s in group]
+        frontiers = [
+            frontier_of(problem_with(transfers_s), roughly=quick or place >= _NUM_THOROUGH)
+            for place, transfers_s in enumerate(group.planned)
+        ]
         reference_ps = max(one.baseline.time_ps for one in frontiers)
         cases += [Case(one, reference_ps) for one in frontiers]
+        if group.others:
+            latency_ps = frontiers[0].switch_latency_ps
+            bounding.append(BoundingCase(problem_with(group.others), reference_ps, switch_latency_ps=latency_ps))
     for slow in request.slightly_slow:
-        one = frontier_of(with_slow_ranks(problem_with(groups[0][0]), [slow]))
+        one = frontier_of(with_slow_ranks(problem_with(groups[0].planned[0]), [slow]))
         cases.append(Case(one, one.baseline.time_ps))
-    frontier = on_time_in_all(cases[0], cases[1:])
+    frontier = on_time_in_all(cases[0], cases[1:], bounding)
     summary = summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first), knows_intervals=not is_first)
     if len(cases) > 1:
         summary = replace(summary, slowest_case_ps=max(case.reference_ps for case in cases))
     return PlannedRequest(
         frontier=frontier,
         summary=summary.with_extra(extra_ps),
-        frontier_npz=frontier_npz(frontier if len(cases) == 1 else as_played(frontier)),
-        profile_csv=profile_csv(with_transfers(bare, groups[0][0] | {(0, BETWEEN_ITERATIONS): request.extra_s})),
+        frontier_npz=frontier_npz(frontier if frontier is cases[0].frontier else as_played(frontier)),
+        profile_csv=profile_csv(
+            with_transfers(bare, groups[0].planned[0] | {(0, BETWEEN_ITERATIONS): request.extra_s})
+        ),
         is_first=is_first,
     )
 
@@ -158,40 +182,62 @@ def _links(snapshots: Sequence[Snapshot]) -> TransferTimes:
     return slowest(chain.from_iterable(snapshots))
 
 
-def _transfers_that_matter(
-    snapshots: Sequence[Snapshot], time_ps: Callable[[TransferTimes], int]
-) -> list[list[TransferTimes]]:
-    """By snapshot, the quickest first: transfers of pipelines that plans must be on time with, the slowest one's first.
+class _Pipelines(NamedTuple):
+    """Transfers of the pipelines of a snapshot that plans must be on time with.
 
-    Those that make no iteration longer are left out, since each is a node to plan; where those of all pipelines
+    Attributes:
+        planned: Of those that get a frontier of their own, the slowest one's first; those behind ``_NUM_THOROUGH``
+            roughly.
+        others: On each link as slow as in any other pipeline; empty where there are none.
+    """
+
+    planned: list[TransferTimes]
+    others: TransferTimes
+
+
+def _transfers_that_matter(
+    snapshots: Sequence[Snapshot], schedule_text: str, time_ps: Callable[[TransferTimes], int], *, most: int
+) -> list[_Pipelines]:
+    """By snapshot, the quickest first: transfers of pipelines that plans must be on time with.
+
+    Those that matter to no plan are left out, since each is a node to plan: neither at full clocks nor, by
+    ``least_change_s``, under a plan that has given away the time that hides them there. Where those of all pipelines
     together take no longer than the slowest one's, they are all in one.
     """
     bare_ps = time_ps({})
-    found: list[list[TransferTimes]] = []
+    least_s = least_change_s(schedule_text, bare_ps / PS_PER_S)
+    found: list[_Pipelines] = []
     for snapshot in snapshots:
         together_s = slowest(snapshot)
         together_ps = time_ps(together_s)
-        if together_ps <= _MATTERING * bare_ps:
-            group: list[TransferTimes] = [{}]
+        if together_ps <= _MATTERING * bare_ps and not have_moved((), snapshot, least_s):
+            pipelines = _Pipelines([{}], {})
         else:
-            group = sorted(_likely(snapshot), key=time_ps, reverse=True)
-            if together_ps <= _MATTERING * time_ps(group[0]):
-                group = [together_s]
-        if group not in found:
-            found.append(group)
-    return sorted(found, key=lambda group: time_ps(group[0])) or [[{}]]
+            likely, others = _likely(snapshot, most)
+            pipelines = _Pipelines(sorted(likely, key=time_ps, reverse=True), others)
+            if together_ps <= _MATTERING * time_ps(pipelines.planned[0]):
+                pipelines = _Pipelines([together_s], {})
+        if pipelines not in found:
+            found.append(pipelines)
+    return sorted(found, key=lambda pipelines: time_ps(pipelines.planned[0])) or [_Pipelines([{}], {})]
 
 
-def _likely(snapshot: Snapshot) -> list[TransferTimes]:
-    """Of the pipelines that may be latest: those with the most transfers, unless all are shorter than another's."""
+def _likely(snapshot: Snapshot, most: int) -> tuple[list[TransferTimes], TransferTimes]:
+    """(of the pipelines that may be latest: those with the most transfers; as slow as any other).
+
+    Those all of whose transfers are shorter than another's are neither.
+    """
     found: list[TransferTimes] = []
+    others: list[Transfers] = []
     for transfers in sorted(snapshot, key=lambda transfers: -sum(transfer_s for *_, transfer_s in transfers)):
         is_shorter = any(
             all(transfer_s <= other.get((stage, kind), 0.0) for stage, kind, transfer_s in transfers) for other in found
         )
-        if len(found) < _NUM_LIKELY and not is_shorter:
+        if not is_shorter and len(found) < most:
             found.append(slowest([transfers]))
-    return found
+        elif not is_shorter:
+            others.append(transfers)
+    return found, slowest(others)
 
 
 def result_of(

@@ -3,6 +3,7 @@
 Cases differ in constants, such as transfers of a slow link, which one pipeline meets and another does not, or the same
 one now and then. An instruction that runs as fast as the fastest of the cases' own plans asks for is no later than
 under any of them, and neither is what follows it, so that their deadlines hold in all. What that costs is energy.
+Where there are too many cases to plan each, ``bounding_case`` keeps plans on time in the others.
 """
 
 import math
@@ -13,16 +14,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_dist.planning.frontier.bounding_case import BoundingCase, Plan
 from perseus_dist.planning.frontier.frontier import Frontier
 from perseus_dist.planning.frontier.problem import concatenated_begin
 from perseus_dist.planning.frontier.replay import Execution, replay
+from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.units import IntArray
 
 _MAX_LATE = 1.0005  # of another case's time over that of the first, as shares of their references
 _MAX_ROUNDS = 16
-
-Plan = NDArray[np.uint16]
-"""(num_instructions) indices into the clocks of each instruction's curve."""
 
 
 class Case(NamedTuple):
@@ -37,20 +37,21 @@ class Case(NamedTuple):
     reference_ps: int
 
 
-def on_time_in_all(first: Case, others: Sequence[Case]) -> Frontier:
+def on_time_in_all(first: Case, others: Sequence[Case], bounding: Sequence[BoundingCase] = ()) -> Frontier:
     """Plans of the first case that are on time in the others too.
 
     Args:
         first: Times and energies are this one's; its reference is its own iteration.
         others: Of the same schedule, with the same clocks of all computations.
+        bounding: Likewise; each stands for cases that have no frontier.
 
     Returns:
         The first one's frontier with such plans. A plan's time is the share of the reference that it takes in any
         case at most, so that it may be longer than what it takes in the first.
     """
-    if not others:
+    if not others and not bounding:
         return first.frontier
-    merged = _Merged(first, others)
+    merged = _Merged(first, others, bounding)
     rows = first.frontier.clock_indices
     plans = [np.zeros_like(rows[0]), *(merged.on_time(row) for row in rows)]  # all-maximum clocks are on time in all
     return merged.frontier_of(plans)
@@ -66,10 +67,11 @@ def as_played(frontier: Frontier) -> Frontier:
 class _Merged:
     """Plans of the first case, made faster where others need it."""
 
-    def __init__(self, first: Case, others: Sequence[Case]) -> None:
+    def __init__(self, first: Case, others: Sequence[Case], bounding: Sequence[BoundingCase]) -> None:
         problem = first.frontier.problem
         self._first = first
         self._others = others
+        self._bounding = bounding
         self._clocks_mhz = [curve.clocks_mhz for curve in problem.curves]
         self._durations_ps = np.concatenate([curve.durations_ps for curve in problem.curves])
         self._curve_of = problem.curve_of
@@ -88,6 +90,7 @@ class _Merged:
         for case in self._others:
             if _share(case, plan) > _MAX_LATE * share:
                 plan = self._faster(plan, _plan_within(case, share))
+        plan = self._within_bounds(plan, share)
         if share > 1:
             return plan
         for number in range(_MAX_ROUNDS):
@@ -98,6 +101,15 @@ class _Merged:
             is_changed = plan != row if number < _MAX_ROUNDS // 2 else np.ones_like(plan, dtype=np.bool_)
             for case in late:
                 plan = self._with_earlier_changes(plan, is_changed, case)
+            plan = self._within_bounds(plan, share)
+        return plan
+
+    def _within_bounds(self, plan: Plan, share: float) -> Plan:
+        """Likewise in cases that have no frontier; plans whose instructions share clocks count as late there."""
+        if self._first.frontier.granularity != Granularity.INSTRUCTION:
+            return plan
+        for one in self._bounding:
+            plan = one.on_time(plan, _MAX_LATE * share)
         return plan
 
     def frontier_of(self, plans: Sequence[Plan]) -> Frontier:
@@ -107,8 +119,10 @@ class _Merged:
         return _best_of(self._first.frontier, plans, executions, times_ps)
 
     def _time_ps(self, plan: Plan, of_first_ps: int) -> int:
-        share = max(_share(case, plan) for case in self._others)
-        is_late = share > _MAX_LATE * of_first_ps / self._first.reference_ps
+        of_first = of_first_ps / self._first.reference_ps
+        shares = [_share(case, plan) for case in self._others]
+        share = max([*shares, *(one.share(plan, of_first, _MAX_LATE) for one in self._bounding)])
+        is_late = share > _MAX_LATE * of_first
         return math.ceil(share * self._first.reference_ps) if is_late else of_first_ps
 
     def _faster(self, plan: Plan, other: Plan) -> Plan:
