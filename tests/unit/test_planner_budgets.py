@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.budget.governor import Governor
-from perseus_dist.planner.budget.sharing import cap_of, reconcile, share_budget
+from perseus_dist.planner.budget.sharing import BudgetState, cap_of, reconcile, share_budget
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
@@ -107,11 +108,65 @@ def test_a_job_of_two_budgets_goes_at_the_slower_pace() -> None:
     assert (found[0].planned_w, found[1].planned_w) == (160.0, 60.0)
 
 
-def test_a_pace_that_hardly_differs_stays() -> None:
-    near = replace(demand("a", pace=1.104), paces=(1.0, 1.1, 1.104, 2.0))
-    state = share_budget(HALL, (85.0, ""), [near])
-    assert state.shares[0].point == 2, "although point 1 would do"
+def fine_demand(job_id: str, *, step: float, degree: float, pace: float = 0.0) -> Demand:
+    """A job of 1 kW whose paces lie so close to each other as those of a frontier do near T_min."""
+    paces = tuple(1 + step * number for number in range(200))
+    powers_w = tuple(1000.0 / pace**degree for pace in paces)
+    points = OperatingPoints(times_s=paces, powers_w=powers_w, full_time_s=1.0, full_power_w=1150.0)
+    return replace(demand(job_id, pace=pace), points=points, paces=paces)
+
+
+def test_a_pace_that_hardly_costs_more_stays() -> None:
+    paces = (1.0, 1.1, 1.1004, 2.0)
+    points = replace(demand("a").points, times_s=paces)
+    near = replace(demand("a", pace=1.1004), paces=paces, points=points)
+    assert share_budget(HALL, (85.0, ""), [near]).shares[0].point == 2, "although point 1 would do"
+    assert share_budget(HALL, (85.0, ""), [replace(near, paces=(1.0, 1.1, 1.11, 2.0), pace=1.11)]).shares[0].point == 1
     assert share_budget(HALL, (50.0, ""), [near]).shares[0].point == 3
+
+
+def shared_again(budget: BudgetSet, demands: list[Demand]) -> tuple[BudgetState, list[Demand]]:
+    """What a budget gives jobs that are at the paces which they were given before."""
+    state = share_budget(budget, cap_of(budget, (), 0.0), demands)
+    return state, [replace(share.demand, pace=share.pace) for share in state.shares]
+
+
+def test_paces_that_stay_leave_no_watts_of_a_cap_that_rises_unused() -> None:
+    """Of sixteen jobs that are slowed by 1 % each, paces 0.5 % too slow would be half of it."""
+    demands = [fine_demand(f"job-{number}", step=0.001, degree=2.2) for number in range(16)]
+    for rise in range(12):
+        state, demands = shared_again(replace(HALL, watts=16e3 * 0.975 * (1 + 0.0015 * rise)), demands)
+        assert state.weighted_slowdown is not None
+        assert state.slowdown_bound is not None
+        assert state.weighted_slowdown <= 1.016 * state.slowdown_bound, "one job's step is up to 1.6 % of it"
+
+
+@pytest.mark.parametrize("objective", ["total", "max-min"])
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_caps_come_jobs_are_hardly_slower_than_if_they_had_begun_with_the_last(
+    seed: int, objective: str
+) -> None:
+    rng = random.Random(seed)
+    demands = [
+        fine_demand(f"job-{number}", step=rng.uniform(5e-4, 2e-3), degree=rng.uniform(1.5, 2.6))
+        for number in range(rng.randint(2, 8))
+    ]
+    fresh, depth = demands, rng.choice((0.005, 0.02, 0.1, 0.3))
+    for _ in range(12):
+        cap_w = 1e3 * len(demands) * (1 - depth * rng.uniform(0.95, 1.05))
+        budget = replace(HALL, watts=cap_w, objective=objective, weights=(("job-1", 2.0),))
+        state, demands = shared_again(budget, demands)
+        anew = share_budget(budget, (cap_w, ""), fresh)
+        assert state.is_met == anew.is_met
+        for objective_of in ("total", "max-min"):
+            kept, best = (replace(one, budget=replace(budget, objective=objective_of)) for one in (state, anew))
+            if objective_of in ("total", objective):
+                assert kept.weighted_slowdown is not None
+                assert best.weighted_slowdown is not None
+                assert kept.weighted_slowdown <= 1.005 * best.weighted_slowdown + 1e-12
+        paces = [one.pace for one in demands]
+        _, demands = shared_again(budget, demands)
+        assert [one.pace for one in demands] == paces, "nothing has changed, so nobody is switched again"
 
 
 def test_probes_take_turns_where_there_is_no_room_for_all() -> None:
@@ -336,6 +391,25 @@ def test_a_job_without_a_plan_counts_at_full_power(profiles: list[str]) -> None:
         until(running, lambda job: job.phase is Phase.ENFORCING and not job.awaits_frontier)
         running.run_until(running.now_s + 20)
         assert job_of(fresh).pace > 1.2, "once it has a frontier, it gives what it can"
+
+
+def test_noise_in_the_power_of_a_job_without_a_plan_switches_no_other(fleet: VirtualFleet) -> None:
+    """Of GPUs that do not say their limits, it counts with what its iterations draw."""
+    job = job_of(fleet.jobs[1])
+    job.measured.baseline = job.plan = None
+    for state in job.members.ranks.values():
+        state.gpu = replace(state.gpu, power_limit_w=0, default_power_limit_w=0)
+    (pipeline,) = job.progress.pipelines
+    assert pipeline.latest is not None
+    assert pipeline.latest.energy_j is not None
+    usual, energy_j = pipeline.latest, pipeline.latest.energy_j
+    fleet.governor.take(BudgetSet(name="hall", watts=0.9 * drawn_w(fleet)))
+    rng, asked = random.Random(1), []
+    for _ in range(20):
+        asked.append(fleet.governor.evaluate([job_of(one) for one in fleet.jobs], fleet.now_s).orders)
+        pipeline.latest = replace(usual, energy_j=energy_j * rng.uniform(0.98, 1.009))
+    assert [job_id for job_id, _ in asked[0]] == ["job-0", "job-2"]
+    assert asked == asked[:1] * 20
 
 
 def test_what_a_straggler_leaves_goes_to_the_others(fleet: VirtualFleet) -> None:

@@ -56,6 +56,7 @@ class Governor:
         self.states: tuple[BudgetState, ...] = ()
         self._said: dict[str, tuple[str, ...]] = {}
         self._degrees: dict[str, float] = {}
+        self._full_w: dict[str, float] = {}
         self._slowed_at_s: dict[str, float] = {}
         for fact in facts:
             self.take(fact)
@@ -139,12 +140,16 @@ class Governor:
         """Of jobs that are not over, what is known; and the names of those of which nothing is."""
         demands: list[Demand] = []
         unknown: list[str] = []
-        known = self._degrees
-        self._degrees = {}
+        known, known_w = self._degrees, self._full_w
+        self._degrees, self._full_w = {}, {}
         for job in jobs:
-            degree = self._degrees[job.job_id] = _kept_degree(known.get(job.job_id, 1.0), power_degree(job))
+            degree = self._degrees[job.job_id] = _kept_figure(known.get(job.job_id, 1.0), power_degree(job))
             _, floor = prices.get(job.job_id, _NO_PACE)
             demand = demand_of(job, degree, floor)
+            if demand is not None and not demand.paces:
+                full_w = demand.points.full_power_w
+                counted_w = self._full_w[job.job_id] = _kept_figure(known_w.get(job.job_id, full_w), full_w)
+                demand = replace(demand, points=demand.points.with_power(counted_w / full_w))
             if demand is not None:
                 demands.append(demand)
             elif job.spec is not None and job.phase is not Phase.DONE:
@@ -166,9 +171,10 @@ class Governor:
         return tuple(found)
 
 
-def _kept_degree(kept: float, measured: float | None) -> float:
-    """The degree that counts: that of before where the measured one hardly differs, so that noise makes no switches.
+def _kept_figure(kept: float, measured: float | None) -> float:
+    """The degree, or the watts, that count: those of before where what is measured hardly differs.
 
+    So noise makes no switches.
     More power than is counted breaks a cap, less only leaves watts unused.
     """
     if measured is None or -_LESS_POWER <= measured / kept - 1 <= _MORE_POWER:
