@@ -436,7 +436,7 @@ def test_a_load_target_begins_and_ends_by_itself(fleet: VirtualFleet) -> None:
     assert fleet.governor.states[0].load_target == "peak"
     fleet.run_until(begin_s + 35)
     assert drawn_w(fleet) > 0.95 * before_w
-    assert not fleet.governor.load_targets
+    assert fleet.governor.states[0].load_target == ""
 
 
 def test_two_callers_who_clear_at_once_find_the_same(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from perseus_dist.planner.budget.demand import Demand, demand_of, power_degree
+from perseus_dist.planner.budget.long_over import LongOver
 from perseus_dist.planner.budget.sharing import BudgetState, Share, cap_of, reconcile, share_budget
 from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
@@ -31,7 +32,7 @@ class Evaluation:
 
     Attributes:
         orders: By the names of jobs, the pace that is asked for.
-        ended: Load targets that are over, and forgotten.
+        ended: Load targets that have long been over, and are forgotten.
         sentences: For the log.
     """
 
@@ -45,7 +46,7 @@ class Governor:
 
     Attributes:
         budgets: By name.
-        load_targets: By key.
+        load_targets: By key; those that are over for an hour more.
         states: Of the budgets, in the order of their names, as of the latest evaluation.
     """
 
@@ -58,6 +59,7 @@ class Governor:
         self._degrees: dict[str, float] = {}
         self._full_w: dict[str, float] = {}
         self._slowed_at_s: dict[str, float] = {}
+        self._long_over = LongOver()
         for fact in facts:
             self.take(fact)
 
@@ -82,18 +84,25 @@ class Governor:
         demands, _ = self._demands(jobs, {})
         return share_budget(self.budgets[target.budget], (target.watts, target.name), demands).least_w
 
-    def evaluate(self, jobs: Iterable[Job], now_s: float, prices: Mapping[str, AskedPace] | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        jobs: Iterable[Job],
+        now_s: float,
+        prices: Mapping[str, AskedPace] | None = None,
+        *,
+        steady_s: float | None = None,
+    ) -> Evaluation:
         """Look at all budgets again.
 
         Args:
             jobs: All.
-            now_s: Unix time.
+            now_s: Unix time, which may jump.
             prices: By the names of jobs, what price policies ask for: a budget may ask for a slower pace.
+            steady_s: [s] of a clock that never jumps; ``now_s`` if None.
         """
-        prices = prices or {}
-        ended = tuple(target for target in self.load_targets.values() if target.end_s <= now_s)
-        for target in ended:
-            del self.load_targets[target.key]
+        prices, steady_s = prices or {}, now_s if steady_s is None else steady_s
+        over = [target.key for target in self.load_targets.values() if target.end_s <= now_s]
+        ended = tuple(self.load_targets.pop(key) for key in self._long_over.find(over, steady_s))
         if not self.budgets:
             self.states, self._said = (), {}
             orders = (_unbudgeted(job, prices.get(job.job_id)) for job in jobs)
@@ -107,21 +116,21 @@ class Governor:
                     share_budget(budget, cap_of(budget, targets, now_s), demands, unknown)
                     for _, budget in sorted(self.budgets.items())
                 ],
-                int(now_s // _TURN_S),
+                int(steady_s // _TURN_S),
             )
         )
-        return Evaluation(orders=self._orders(jobs, now_s, prices), ended=ended, sentences=self._sentences())
+        return Evaluation(orders=self._orders(jobs, steady_s, prices), ended=ended, sentences=self._sentences())
 
     def _orders(
-        self, jobs: list[Job], now_s: float, prices: Mapping[str, AskedPace]
+        self, jobs: list[Job], steady_s: float, prices: Mapping[str, AskedPace]
     ) -> tuple[tuple[str, PaceSet], ...]:
         asked = {share.demand.job_id: share for state in self.states for share in state.shares}
         slower = [job_id for job_id, share in asked.items() if _pace(share) > share.demand.pace]
         self._slowed_at_s = {
             job_id: at_s
             for job_id, at_s in self._slowed_at_s.items()
-            if job_id in asked and not asked[job_id].demand.is_settled and now_s < at_s + _SLOW_S
-        } | dict.fromkeys(slower, now_s)
+            if job_id in asked and not asked[job_id].demand.is_settled and steady_s < at_s + _SLOW_S
+        } | dict.fromkeys(slower, steady_s)
         orders = []
         for job in jobs:
             share = asked.get(job.job_id)
@@ -174,8 +183,7 @@ class Governor:
 def _kept_figure(kept: float, measured: float | None) -> float:
     """The degree, or the watts, that count: those of before where what is measured hardly differs.
 
-    So noise makes no switches.
-    More power than is counted breaks a cap, less only leaves watts unused.
+    So noise makes no switches. More power than is counted breaks a cap, less only leaves watts unused.
     """
     if measured is None or -_LESS_POWER <= measured / kept - 1 <= _MORE_POWER:
         return kept

@@ -74,9 +74,14 @@ class Budgets:
         return self._governor.budgets.get(name)
 
     def load_targets(self, budget: str) -> list[LoadTargetSet]:
-        """Of a budget, in the order of their begins."""
+        """Of a budget, in the order of their begins, those that are over included."""
         found = (target for target in self._governor.load_targets.values() if target.budget == budget)
         return sorted(found, key=lambda target: (target.start_s, target.name))
+
+    def coming_load_targets(self, budget: str) -> list[LoadTargetSet]:
+        """Likewise those that are in force or to come; others are kept for an hour, lest the wall clock is wrong."""
+        now_s = time.time()
+        return [target for target in self.load_targets(budget) if target.end_s > now_s]
 
     def least_w(self, target: LoadTargetSet) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""
@@ -154,8 +159,9 @@ class Budgets:
 
     def _evaluate(self) -> None:
         try:
-            now_s = time.time()
-            found = self._governor.evaluate(self._jobs(), now_s, self.prices.evaluate(now_s))
+            now_s, steady_s = time.time(), time.monotonic()
+            prices = self.prices.evaluate(now_s, steady_s)
+            found = self._governor.evaluate(self._jobs(), now_s, prices, steady_s=steady_s)
             self.history.add(self.states, now_s)
         except Exception:  # a defect must stop neither jobs nor the planner
             _log.exception("policies could not be looked at: jobs stay at their paces")
@@ -163,7 +169,7 @@ class Budgets:
         if found.ended:
             self._store.commit(NO_JOB, (), [target.key for target in found.ended])
         for target in found.ended:
-            _log.info("budget %s: load target %s is over", target.budget, target.name)
+            _log.info("budget %s: load target %s is long over, and forgotten", target.budget, target.name)
         for sentence in found.sentences:
             _log.info("%s", sentence)
         for job_id, order in found.orders:
