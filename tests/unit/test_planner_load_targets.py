@@ -1,7 +1,10 @@
 """Load targets and price policies while time passes, or a wall clock jumps."""
 
+import asyncio
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,11 @@ from perseus_dist.planner.budget.long_over import KEPT_OVER_S
 from perseus_dist.planner.budget.price_follower import PriceFollower, Signal
 from perseus_dist.planner.budget.price_policies import PricePolicies
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PricePolicySet
+from perseus_dist.planner.runtime.budgets import Budgets
+from perseus_dist.planner.runtime.prices import Prices
+from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.store.state_dir import DATABASE
+from perseus_dist.planner.store.store import Store
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.signal_text import Piece
 
@@ -75,3 +83,34 @@ def test_a_pace_that_was_planned_for_later_is_not_kept_once_the_clock_is_set_rig
     ahead = follower.step(now + jump, demand, signal).pace
     assert ahead != right
     assert follower.step(now, demand, signal).pace == right
+
+
+def test_the_next_edge_is_a_begin_or_an_end() -> None:
+    governor = Governor([HALL, PEAK, replace(PEAK, name="other", start_s=150.0, end_s=160.0)])
+    assert [governor.next_edge_s(at_s) for at_s in (0.0, 100.0, 150.0, 160.0, 200.0)] == [100, 150, 160, 200, None]
+
+
+def test_budgets_are_looked_at_as_a_load_target_begins_and_ends(tmp_path: Path) -> None:
+    """Without a tick, as where a look takes so long that the next tick's is left out."""
+
+    async def play() -> None:
+        store = Store(tmp_path / DATABASE)
+        budgets = Budgets(store, {}, Prices(store, {}, SignalFiles(None)))
+        begin_s = time.time() + 0.3
+        try:
+            await budgets.set(HALL)
+            await budgets.set(replace(PEAK, start_s=begin_s, end_s=begin_s + 0.3))
+            seen: list[str] = []
+            async with asyncio.timeout(30):
+                while seen != ["", "peak", ""]:
+                    (state,) = budgets.states
+                    if not seen or state.load_target != seen[-1]:
+                        seen.append(state.load_target)
+                        assert state.load_target != "peak" or time.time() >= begin_s
+                    await asyncio.sleep(0.01)
+            await budgets.set(replace(PEAK, start_s=begin_s, end_s=time.time() + 1e6))
+        finally:
+            budgets.close()
+            store.close()
+
+    asyncio.run(play())

@@ -79,6 +79,11 @@ class Governor:
             del self.load_targets[key]
         return gone if budget is None else [budget.key, *gone]
 
+    def next_edge_s(self, after_s: float) -> float | None:
+        """The Unix time after another one when the next load target begins or ends; None where none does."""
+        edges = (edge_s for target in self.load_targets.values() for edge_s in (target.start_s, target.end_s))
+        return min((edge_s for edge_s in edges if edge_s > after_s), default=None)
+
     def least_w(self, target: LoadTargetSet, jobs: Iterable[Job]) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""
         demands, _ = self._demands(jobs, {})

@@ -231,7 +231,7 @@ class Jobs:
 
     def close(self) -> None:
         """End the planning that is under way."""
-        self.budgets.prices.close()
+        self.budgets.close()
         for actor in self._actors.values():
             actor.close()
 
