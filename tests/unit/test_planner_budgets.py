@@ -272,6 +272,38 @@ def test_jobs_keep_a_cap_and_are_back_on_their_targets(fleet: VirtualFleet) -> N
     assert all(job_of(job).enforcement.guard.figures.falls == 0 for job in fleet.jobs)
 
 
+def test_jobs_wait_for_watts_of_others_in_their_own_budgets_alone(fleet: VirtualFleet) -> None:
+    """Three racks, of which the hall covers two."""
+    racks = [
+        BudgetSet(name=f"rack-{number}", watts=0.85 * share_w, jobs=(f"job-{number}",))
+        for number, share_w in enumerate(drawn_each_w(fleet))
+    ]
+    for rack in (*racks, BudgetSet(name="hall", watts=1e6, jobs=("job-0", "job-2"))):
+        fleet.governor.take(rack)
+    settle(fleet)
+    before = [job_of(job).pace for job in fleet.jobs]
+    assert min(before) > 1.0
+    fleet.governor.take(replace(racks[0], watts=0.9 * racks[0].watts))
+    for rack in racks[1:]:
+        fleet.governor.take(replace(rack, watts=1e6))
+    found = fleet.governor.evaluate([job_of(job) for job in fleet.jobs], fleet.now_s)
+    paces = {job_id: order.slowdown for job_id, order in found.orders if order.slowdown != before[int(job_id[-1])]}
+    assert sorted(paces) == ["job-0", "job-1"], "job-2 waits, since the hall covers job-0 too"
+    assert paces["job-1"] is None
+    assert (paces["job-0"] or 0.0) > before[0]
+    settle(fleet)
+    settle(fleet)
+    assert [job_of(job).chosen_pace is None for job in fleet.jobs] == [False, True, True]
+
+
+def drawn_each_w(fleet: VirtualFleet) -> list[float]:
+    fleet.governor.take(BudgetSet(name="all", watts=0.0))
+    fleet.evaluate()
+    (state,) = fleet.governor.states
+    fleet.governor.drop_budget("all")
+    return [share.power_w for share in state.shares]
+
+
 def test_powers_that_the_profile_has_too_low_are_counted_as_measured(profiles: list[str], tmp_path: Path) -> None:
     """As on GPUs that have aged since a saved profile was measured."""
     file = tmp_path / "low.csv"

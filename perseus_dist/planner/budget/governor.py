@@ -136,6 +136,9 @@ class Governor:
             for job_id, at_s in self._slowed_at_s.items()
             if job_id in asked and not asked[job_id].demand.is_settled and steady_s < at_s + _SLOW_S
         } | dict.fromkeys(slower, steady_s)
+        # Others of the same budget get what some jobs give once it is given.
+        groups = ({share.demand.job_id for share in state.shares} for state in self.states)
+        waiting = {job_id for group in groups if not group.isdisjoint(self._slowed_at_s) for job_id in group}
         orders = []
         for job in jobs:
             share = asked.get(job.job_id)
@@ -144,7 +147,7 @@ class Governor:
                     orders.append(order)
                 continue
             pace = _pace(share)
-            if pace < job.pace and self._slowed_at_s:  # what some jobs give, others get once it is given
+            if pace < job.pace and job.job_id in waiting:
                 pace = job.pace
             if (pace, share.holds_probes) != (job.pace, job.holds_probes):
                 orders.append((job.job_id, _order(share, pace, prices.get(job.job_id))))
