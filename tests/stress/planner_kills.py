@@ -4,10 +4,11 @@
 
 ``perseus-dist planner`` runs as a process with its state in a folder, and gets SIGKILL at random moments. Jobs of 8
 agents each (real gRPC, no trainers) attach, answer sweeps, report iterations; every few kills a new job comes and the
-oldest leaves. Operators change targets and report stragglers meanwhile. Every acknowledgement goes into a history, and
-after each restart the planner is asked what it holds:
+oldest leaves. Operators change targets, report stragglers, set and clear policies, make and revoke named tokens
+meanwhile. Every acknowledgement goes into a history, and after each restart the planner is asked what it holds:
 
 - a job, a target or a straggler that was acknowledged is there, unless a later call that changes it was under way;
+- so is each budget, load target, price policy and named token (``policy_history.py``) that was not cleared or revoked;
 - profile samples that were acknowledged to an agent are acknowledged still;
 - the revisions of tables and switches that one agent sees never go back, and one switch revision of a job says the same
   to an agent each time, and names one effective iteration to all;
@@ -33,15 +34,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import grpc
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+sys.path[:0] = [str(REPOSITORY / "benchmarks"), str(Path(__file__).parent)]
 
 from load_agent import LoadAgent, LoadJob  # noqa: E402
 from measuring import conditions, print_table  # noqa: E402
 from planner_load import PATIENCE_S, PlannerProcess  # noqa: E402
+from policy_history import PolicyHistory, prepare  # noqa: E402
 
 from perseus_dist.messages.from_agent import Attach  # noqa: E402
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, ProfileAck, Switch  # noqa: E402
@@ -76,7 +79,7 @@ class History:
     asked: Counter[tuple[str, ...]] = field(default_factory=Counter)
     acknowledged: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
-    async def change(self, register: "Register", value: float, record: tuple[str, str, str], call: Call) -> bool:
+    async def change(self, register: "Written", value: float, record: tuple[str, str, str], call: Call) -> bool:
         """Write a register by a call that leaves an audit record; whether it was acknowledged."""
         self.asked[record] += 1
         written = await register.write(value, call)
@@ -113,6 +116,13 @@ def _by_job(changes: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
     for (action, job, *_), number in changes.items():
         found[action, job] += number
     return found
+
+
+class Written(Protocol):
+    """A register, or something like it."""
+
+    async def write(self, value: float, call: Callable[[], Awaitable[object]]) -> bool:
+        """Call; whether the value is the new one by what was acknowledged."""
 
 
 @dataclass(slots=True)
@@ -315,14 +325,20 @@ async def check(stub: PlannerStub, jobs: list[LivingJob], history: History) -> N
         history.counts["states read after a restart"] += 1
 
 
+def policy_history(history: History) -> PolicyHistory:
+    """Of a campaign's policies and tokens, none of which is there at its begin."""
+    return PolicyHistory(history=history, make_register=lambda: Register({0.0}), timeout_s=CALL_TIMEOUT_S)
+
+
 async def campaign(num_kills: int, seed: int) -> bool:
     """Run it and print the table; whether everything held."""
     told, chance, history = conditions(), random.Random(seed), History()
+    policies = policy_history(history)
     jobs: list[LivingJob] = []
     gone: list[LivingJob] = []
     num_started = 0
     with tempfile.TemporaryDirectory() as folder:
-        planner = PlannerProcess(Path(folder))
+        planner = PlannerProcess(Path(folder), *prepare(Path(folder)))
         await planner.start()
         for kill in range(num_kills):
             if kill % KILLS_PER_JOB == 0:
@@ -335,7 +351,9 @@ async def campaign(num_kills: int, seed: int) -> bool:
                 stub = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
                 await asyncio.wait_for(channel.channel_ready(), PATIENCE_S)
                 await check(stub, gone + jobs, history)
+                await policies.check(stub)
                 operators = [asyncio.create_task(operate(stub, job, chance, history)) for job in jobs if job.is_known]
+                operators.append(asyncio.create_task(policies.operate(stub, chance)))
                 await asyncio.sleep(chance.uniform(0.0, LONGEST_LIFE_S))
                 await planner.end(signal.SIGKILL)
                 for operator in operators:

@@ -50,7 +50,8 @@ import grpc
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
 
 from forwarder import Forwarder  # noqa: E402
-from planner_kills import KILLS_PER_JOB, History, LivingJob, check, operate  # noqa: E402
+from planner_kills import KILLS_PER_JOB, History, LivingJob, check, operate, policy_history  # noqa: E402
+from policy_history import COVERED, PRICED, prepare  # noqa: E402
 from postgres_server import PORT, PostgresServer, running_server  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -93,6 +94,7 @@ MOVED_CLOCK = {"PYTHONPATH": str(Path(__file__).parents[1] / "support" / "moved_
 _POLL_S = 0.02
 _MAX_REDIRECTS = 4
 
+Metadata = Sequence[tuple[str, str]]
 Leases = dict[str, tuple[int, int, str]]
 """By job: its owner's number, the epoch, and the address of an owner that lives, or an empty one."""
 
@@ -107,7 +109,7 @@ class ReplicaStub:
         self.repeated: Counter[tuple[str, ...]] = Counter()  # calls that may have been heeded before, by action and job
 
     def __getattr__(self, method: str) -> Any:
-        return lambda request, timeout: self._call(method, request, timeout)
+        return lambda request, timeout, metadata=(): self._call(method, request, timeout, metadata)
 
     async def ListJobs(self, request: pb.ListJobsRequest, timeout: float) -> pb.ListJobsResponse:  # noqa: N802
         """Of all replicas."""
@@ -117,20 +119,20 @@ class ReplicaStub:
             merged.jobs.extend((await stub.ListJobs(request, timeout=timeout, wait_for_ready=True)).jobs)
         return merged
 
-    async def _call(self, method: str, request: object, timeout: float) -> object:
+    async def _call(self, method: str, request: object, timeout: float, metadata: Metadata) -> object:
         address, *others = self._addresses
         num_redirects = 0
         while True:
             stub = await self._stub(address)
             try:
-                return await getattr(stub, method)(request, timeout=timeout)
+                return await getattr(stub, method)(request, timeout=timeout, metadata=metadata)
             except grpc.aio.AioRpcError as error:
                 owner = next((str(value) for key, value in error.trailing_metadata() or () if key == OWNER_KEY), "")
                 if owner and num_redirects < _MAX_REDIRECTS:
                     address, num_redirects = owner, num_redirects + 1
                 elif error.code() is grpc.StatusCode.UNAVAILABLE and others:
                     address = others.pop(0)
-                    self.repeated[method, str(getattr(request, "job_id", ""))] += 1
+                    self.repeated[method, _subject(method, request)] += 1
                 else:
                     raise
 
@@ -140,6 +142,13 @@ class ReplicaStub:
             channel = await self._cleanup.enter_async_context(grpc.aio.insecure_channel(address, options=options))
             self._stubs[address] = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
         return self._stubs[address]
+
+
+def _subject(method: str, request: object) -> str:
+    """What an audit record of a call is about."""
+    if "Price" in method:
+        return PRICED
+    return COVERED if "Budget" in method or "LoadTarget" in method else str(getattr(request, "job_id", ""))
 
 
 class Replicas:
@@ -168,7 +177,8 @@ class Replicas:
                 cleanup.callback(link.close)
             url = server.url("fresh").replace(str(server.folder), str(own))
             variables = MOVED_CLOCK if move_clocks else None
-            process = PlannerProcess(own, "--store", url, "--advertise", address, variables=variables)
+            options = ("--store", url, "--advertise", address, *prepare(own))
+            process = PlannerProcess(own, *options, variables=variables)
             process.address = bound
             self.processes[address] = process
             cleanup.push_async_callback(self._end, process)
@@ -269,6 +279,7 @@ def _free_port() -> int:
 async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_clocks: bool) -> bool:
     """Run it and print the table; whether everything held."""
     told, chance, history = conditions(), random.Random(seed), History()
+    policies = policy_history(history)
     jobs: list[LivingJob] = []
     gone: list[LivingJob] = []
     takeovers_s: list[float] = []
@@ -291,7 +302,9 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
                     gone.append(jobs.pop(0))
                     await gone[-1].end()
                 await check(stub, gone + jobs, history)
+                await policies.check(stub)
                 operators = [asyncio.create_task(operate(stub, job, chance, history)) for job in jobs if job.is_known]
+                operators.append(asyncio.create_task(policies.operate(stub, chance)))
                 await asyncio.sleep(chance.uniform(0.2, LONGEST_LIFE_S))
                 leases = await replicas.leases()
                 living = {job: lease for job, lease in leases.items() if lease[2]}
@@ -319,6 +332,7 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
                         print(breach, flush=True)
                     num_said = len(history.breaches)
             await check(stub, gone + jobs, history)
+            await policies.check(stub)
             await _await_ranks(jobs, history)
             for job in jobs:
                 await job.end()

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,6 +230,85 @@ def test_a_job_that_cannot_be_stored_is_given_up_and_goes_on_from_what_is_stored
         assert owner.ownership.epochs[JOBS[1]] == before[JOBS[1]]
 
     asyncio.run(play())
+
+
+@dataclass
+class Struck(Replica):
+    """One to whom something happens as it goes on with the second of several jobs."""
+
+    strike: Callable[["Struck"], None] = lambda _: None
+
+    def take_over(self, job_id: str, claimed: Claimed) -> None:
+        super().take_over(job_id, claimed)
+        if len(self.jobs) == 2:
+            self.strike(self)
+
+
+def taken_over_by(survivor: Struck, fleet: Fleet) -> list[str]:
+    return sorted(job_id for job_id in survivor.jobs if job_id and fleet.owners()[job_id] == survivor.leases.address)
+
+
+def failing(_: Struck) -> None:
+    raise RuntimeError("a defect at the second job")
+
+
+@pytest.mark.parametrize("strike", [lambda replica: replica.ownership.suspend(), failing], ids=["suspended", "defect"])
+def test_jobs_that_are_claimed_and_not_taken_up_are_taken_up_later(strike: Callable[[Struck], None]) -> None:
+    async def play() -> None:
+        fleet = Fleet(1)
+        (dead,) = fleet.replicas
+        for number, job_id in enumerate(JOBS):
+            await dead.attach(job_id)
+            assert dead.write(job_id, fact(number))
+        dead.is_running = False
+        fleet.database.now_s += 2 * LEASE_S
+        survivor = Struck(fleet.database.register("survivor"), strike=strike)
+        with suppress(RuntimeError):
+            await survivor.ownership.beat()
+        before = dict(survivor.ownership.epochs)
+        assert len(taken_over_by(survivor, fleet)) <= 2
+        survivor.strike = lambda _: None
+        await survivor.ownership.beat()
+        assert taken_over_by(survivor, fleet) == list(JOBS)
+        assert all(survivor.ownership.epochs[job_id] == epoch for job_id, epoch in before.items())
+        for number, job_id in enumerate(JOBS):
+            assert survivor.jobs[job_id] == [fact(number)]
+            assert survivor.write(job_id, fact(number))
+
+    played(play)
+
+
+def test_jobs_that_another_replica_takes_before_they_are_taken_up_are_left_to_it() -> None:
+    """The leases lapse while the first of them is taken up; a renewal that comes just then finds them gone."""
+
+    async def play() -> None:
+        fleet = Fleet(1)
+        (dead,) = fleet.replicas
+        for number, job_id in enumerate(JOBS):
+            await dead.attach(job_id)
+            assert dead.write(job_id, fact(number))
+        fleet.database.now_s += 2 * LEASE_S
+        other = Replica(fleet.database.register("other"))
+        arrived: list[str] = []
+
+        def lapse(replica: Struck) -> None:
+            arrived.extend(replica.jobs)
+            fleet.database.now_s += 2 * LEASE_S
+            other.leases.survey({})
+            for job_id, claimed in other.leases.claim(JOBS, known_only=True).items():
+                assert isinstance(claimed, Claimed)
+                other.ownership.epochs[job_id] = claimed.epoch
+
+        survivor = Struck(fleet.database.register("survivor"), strike=lapse)
+        taking = asyncio.create_task(survivor.ownership.beat())
+        while not arrived:
+            await asyncio.sleep(0)
+        await survivor.ownership._renew()
+        await taking
+        assert not set(survivor.jobs) & set(JOBS)
+        assert set(fleet.owners().values()) == {"other"}
+
+    played(play)
 
 
 def test_a_replica_that_leaves_hands_everything_over_at_once() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from perseus_dist.planner.budget.demand import Demand, demand_of, power_degree
+from perseus_dist.planner.budget.long_over import LongOver
 from perseus_dist.planner.budget.sharing import BudgetState, Share, cap_of, reconcile, share_budget
 from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
@@ -31,7 +32,7 @@ class Evaluation:
 
     Attributes:
         orders: By the names of jobs, the pace that is asked for.
-        ended: Load targets that are over, and forgotten.
+        ended: Load targets that have long been over, and are forgotten.
         sentences: For the log.
     """
 
@@ -45,7 +46,7 @@ class Governor:
 
     Attributes:
         budgets: By name.
-        load_targets: By key.
+        load_targets: By key; those that are over for an hour more.
         states: Of the budgets, in the order of their names, as of the latest evaluation.
     """
 
@@ -56,7 +57,9 @@ class Governor:
         self.states: tuple[BudgetState, ...] = ()
         self._said: dict[str, tuple[str, ...]] = {}
         self._degrees: dict[str, float] = {}
+        self._full_w: dict[str, float] = {}
         self._slowed_at_s: dict[str, float] = {}
+        self._long_over = LongOver()
         for fact in facts:
             self.take(fact)
 
@@ -76,23 +79,35 @@ class Governor:
             del self.load_targets[key]
         return gone if budget is None else [budget.key, *gone]
 
+    def next_edge_s(self, after_s: float) -> float | None:
+        """The Unix time after another one when the next load target begins or ends; None where none does."""
+        edges = (edge_s for target in self.load_targets.values() for edge_s in (target.start_s, target.end_s))
+        return min((edge_s for edge_s in edges if edge_s > after_s), default=None)
+
     def least_w(self, target: LoadTargetSet, jobs: Iterable[Job]) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""
         demands, _ = self._demands(jobs, {})
         return share_budget(self.budgets[target.budget], (target.watts, target.name), demands).least_w
 
-    def evaluate(self, jobs: Iterable[Job], now_s: float, prices: Mapping[str, AskedPace] | None = None) -> Evaluation:
+    def evaluate(
+        self,
+        jobs: Iterable[Job],
+        now_s: float,
+        prices: Mapping[str, AskedPace] | None = None,
+        *,
+        steady_s: float | None = None,
+    ) -> Evaluation:
         """Look at all budgets again.
 
         Args:
             jobs: All.
-            now_s: Unix time.
+            now_s: Unix time, which may jump.
             prices: By the names of jobs, what price policies ask for: a budget may ask for a slower pace.
+            steady_s: [s] of a clock that never jumps; ``now_s`` if None.
         """
-        prices = prices or {}
-        ended = tuple(target for target in self.load_targets.values() if target.end_s <= now_s)
-        for target in ended:
-            del self.load_targets[target.key]
+        prices, steady_s = prices or {}, now_s if steady_s is None else steady_s
+        over = [target.key for target in self.load_targets.values() if target.end_s <= now_s]
+        ended = tuple(self.load_targets.pop(key) for key in self._long_over.find(over, steady_s))
         if not self.budgets:
             self.states, self._said = (), {}
             orders = (_unbudgeted(job, prices.get(job.job_id)) for job in jobs)
@@ -106,21 +121,24 @@ class Governor:
                     share_budget(budget, cap_of(budget, targets, now_s), demands, unknown)
                     for _, budget in sorted(self.budgets.items())
                 ],
-                int(now_s // _TURN_S),
+                int(steady_s // _TURN_S),
             )
         )
-        return Evaluation(orders=self._orders(jobs, now_s, prices), ended=ended, sentences=self._sentences())
+        return Evaluation(orders=self._orders(jobs, steady_s, prices), ended=ended, sentences=self._sentences())
 
     def _orders(
-        self, jobs: list[Job], now_s: float, prices: Mapping[str, AskedPace]
+        self, jobs: list[Job], steady_s: float, prices: Mapping[str, AskedPace]
     ) -> tuple[tuple[str, PaceSet], ...]:
         asked = {share.demand.job_id: share for state in self.states for share in state.shares}
         slower = [job_id for job_id, share in asked.items() if _pace(share) > share.demand.pace]
         self._slowed_at_s = {
             job_id: at_s
             for job_id, at_s in self._slowed_at_s.items()
-            if job_id in asked and not asked[job_id].demand.is_settled and now_s < at_s + _SLOW_S
-        } | dict.fromkeys(slower, now_s)
+            if job_id in asked and not asked[job_id].demand.is_settled and steady_s < at_s + _SLOW_S
+        } | dict.fromkeys(slower, steady_s)
+        # Others of the same budget get what some jobs give once it is given.
+        groups = ({share.demand.job_id for share in state.shares} for state in self.states)
+        waiting = {job_id for group in groups if not group.isdisjoint(self._slowed_at_s) for job_id in group}
         orders = []
         for job in jobs:
             share = asked.get(job.job_id)
@@ -129,7 +147,7 @@ class Governor:
                     orders.append(order)
                 continue
             pace = _pace(share)
-            if pace < job.pace and self._slowed_at_s:  # what some jobs give, others get once it is given
+            if pace < job.pace and job.job_id in waiting:
                 pace = job.pace
             if (pace, share.holds_probes) != (job.pace, job.holds_probes):
                 orders.append((job.job_id, _order(share, pace, prices.get(job.job_id))))
@@ -139,12 +157,16 @@ class Governor:
         """Of jobs that are not over, what is known; and the names of those of which nothing is."""
         demands: list[Demand] = []
         unknown: list[str] = []
-        known = self._degrees
-        self._degrees = {}
+        known, known_w = self._degrees, self._full_w
+        self._degrees, self._full_w = {}, {}
         for job in jobs:
-            degree = self._degrees[job.job_id] = _kept_degree(known.get(job.job_id, 1.0), power_degree(job))
+            degree = self._degrees[job.job_id] = _kept_figure(known.get(job.job_id, 1.0), power_degree(job))
             _, floor = prices.get(job.job_id, _NO_PACE)
             demand = demand_of(job, degree, floor)
+            if demand is not None and not demand.paces:
+                full_w = demand.points.full_power_w
+                counted_w = self._full_w[job.job_id] = _kept_figure(known_w.get(job.job_id, full_w), full_w)
+                demand = replace(demand, points=demand.points.with_power(counted_w / full_w))
             if demand is not None:
                 demands.append(demand)
             elif job.spec is not None and job.phase is not Phase.DONE:
@@ -166,10 +188,10 @@ class Governor:
         return tuple(found)
 
 
-def _kept_degree(kept: float, measured: float | None) -> float:
-    """The degree that counts: that of before where the measured one hardly differs, so that noise makes no switches.
+def _kept_figure(kept: float, measured: float | None) -> float:
+    """The degree, or the watts, that count: those of before where what is measured hardly differs.
 
-    More power than is counted breaks a cap, less only leaves watts unused.
+    So noise makes no switches. More power than is counted breaks a cap, less only leaves watts unused.
     """
     if measured is None or -_LESS_POWER <= measured / kept - 1 <= _MORE_POWER:
         return kept

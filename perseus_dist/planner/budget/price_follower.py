@@ -128,6 +128,7 @@ class PriceFollower:
         self._stored = progress
         self._stored_at_s = 0.0
         self._way: tuple[tuple[float, float], ...] = ()  # until when at which pace
+        self._way_since_s = 0.0
         self._planned_for: tuple[object, ...] = ()
         self._pace = 0.0
         self._finish_s: float | None = None
@@ -245,7 +246,8 @@ class PriceFollower:
     def _has_ended(self, now_s: float, demand: Demand, signal: Signal) -> bool:
         """Whether another way is to be planned."""
         planned_for = (signal.version, demand.points.times_s, demand.paces)
-        return not self._way or now_s >= self._way[-1][0] or planned_for != self._planned_for
+        is_within = bool(self._way) and self._way_since_s <= now_s < self._way[-1][0]  # clocks are set back, too
+        return not is_within or planned_for != self._planned_for
 
     def _follow(self, now: datetime, demand: Demand, signal: Signal, left: float, within_s: float) -> None:
         """Go on along the way that is planned, or plan another where it has ended or is no longer of any use."""
@@ -257,7 +259,7 @@ class PriceFollower:
             found = pace(points, slots, left)
             stretches = [(one.duration_s, kept[one.point]) for one in found.stretches[0]]
             slot_s = min(slots[0].duration_s, _LONGEST_PLAN_S)
-            self._way = _way(now_s, slot_s, stretches, demand.paces)
+            self._way, self._way_since_s = _way(now_s, slot_s, stretches, demand.paces), now_s
             self._planned_for = (signal.version, demand.points.times_s, demand.paces)
             self._finish_s = now_s + found.finish_s
             self.num_plans += 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perseus_dist.planner.budget.demand import demand_of
+from perseus_dist.planner.budget.long_over import LongOver
 from perseus_dist.planner.budget.price_follower import PricedJob, PriceFollower, Signal
 from perseus_dist.planner.job.facts import Fact, PricePolicySet, PriceProgress
 from perseus_dist.planner.job.job import Job
@@ -18,7 +19,7 @@ from perseus_dist.policies.tariff import Tariff
 
 _PLANS_AT_ONCE = 2  # of up to 0.2 s each, during which a planner does nothing else
 KEPT_S = 86_400.0
-"""A policy is forgotten so long after its deadline."""
+"""A policy is forgotten so long after its deadline, and an hour of a clock that never jumps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,7 @@ class PricePolicies:
         self.states: tuple[PriceState, ...] = ()
         self._followers: dict[tuple[str, str], PriceFollower] = {}
         self._said: dict[str, tuple[str, ...]] = {}
+        self._long_over = LongOver()
         facts = list(facts)
         progress = {(fact.policy, fact.job_id): fact for fact in facts if isinstance(fact, PriceProgress)}
         for fact in facts:
@@ -119,16 +121,20 @@ class PricePolicies:
             del self._followers[name, job_id]
         return [policy.key]
 
-    def evaluate(self, jobs: Mapping[str, Job], now: datetime, signals: Mapping[str, Signal]) -> PriceEvaluation:
+    def evaluate(
+        self, jobs: Mapping[str, Job], now: datetime, signals: Mapping[str, Signal], steady_s: float
+    ) -> PriceEvaluation:
         """Look at all price policies again.
 
         Args:
             jobs: All, by name.
             now: With its offset from UTC, which tariffs are taken to be in.
             signals: By name.
+            steady_s: [s] of a clock that never jumps.
         """
         now_s = now.timestamp()
-        ended = tuple(policy for policy in self.policies.values() if now_s >= policy.deadline_s + KEPT_S)
+        over = [name for name, policy in self.policies.items() if now_s >= policy.deadline_s + KEPT_S]
+        ended = tuple(self.policies[name] for name in self._long_over.find(over, steady_s))
         for policy in ended:
             self.drop(policy.name)
         states: list[PriceState] = []

@@ -12,7 +12,8 @@ from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
 from perseus_dist.policies.power_budget import Member, Objective, share_power
 
-_SMALL_STEP = 0.005  # of a pace; less is not worth a switch where the cap is kept anyway
+_SMALL_STEP = 0.005  # of a pace; less is not worth a switch where all who stay cost hardly more
+_NEAR_COST = 1.005  # times the least; with what sharing itself is off, within a hundredth of the exact optimum
 _EXACT = 1 + 1e-9
 _MAX_EXCHANGING = 32  # jobs, in 30 ms
 
@@ -75,8 +76,8 @@ class BudgetState:
         """The sum of the jobs' weighted slowdowns, or the largest, as the objective says; None without a cap."""
         if self.slowdown_bound is None:
             return None
-        found = [share.weight * max(0.0, share.demand.points.slowdown(share.point)) for share in self.shares]
-        return max(found) if self.budget.objective == Objective.MAX_MIN else sum(found)
+        total, largest = _costs(self.shares, [share.point for share in self.shares])
+        return largest if self.budget.objective == Objective.MAX_MIN else total
 
     @property
     def job_ids(self) -> tuple[str, ...]:
@@ -194,7 +195,7 @@ def share_budget(
         points, least_w, slowdown_bound = shared.points, shared.least_power_w, shared.cost_bound
         kept = [_kept_point(share, point) for share, point in zip(shares, points, strict=True)]
         kept_w = sum(share.demand.points.powers_w[point] for share, point in zip(shares, kept, strict=True))
-        if kept_w <= cap_w * (1 - budget.guard_band):
+        if kept_w <= shared.usable_w and _cost_hardly_more(shares, kept, points, Objective(budget.objective)):
             points = kept
     return BudgetState(
         budget=budget,
@@ -256,6 +257,25 @@ def _kept_point(share: Share, wanted: int) -> int:
     is_allowed = not share.max_slowdown or 1 + demand.points.slowdown(kept) <= share.max_slowdown * _EXACT
     is_near = abs(demand.paces[wanted] / demand.pace - 1) <= _SMALL_STEP
     return kept if is_near and is_allowed else wanted
+
+
+def _cost_hardly_more(shares: Sequence[Share], kept: Sequence[int], best: Sequence[int], objective: Objective) -> bool:
+    """Whether all together are slowed hardly more at the one choice of points than at the other.
+
+    Slowdowns are small where a cap hardly binds: there a small step of each job may be most of them.
+    """
+    (total, largest), (best_total, best_largest) = _costs(shares, kept), _costs(shares, best)
+    is_fair = objective is not Objective.MAX_MIN or largest <= best_largest * _NEAR_COST
+    return is_fair and total <= best_total * _NEAR_COST
+
+
+def _costs(shares: Sequence[Share], points: Sequence[int]) -> tuple[float, float]:
+    """The sum of the weighted slowdowns at points, and the largest."""
+    found = [
+        share.weight * max(0.0, share.demand.points.slowdown(point))
+        for share, point in zip(shares, points, strict=True)
+    ]
+    return sum(found), max(found, default=0.0)
 
 
 def _of_first(values: Iterable[tuple[str, float]], job_id: str, otherwise: float) -> float:

@@ -44,6 +44,8 @@ class Budgets:
         self.history = PowerHistory()
         self._is_scheduled = False
         self._took_s = self._ended_s = 0.0
+        self._looked_s = 0.0  # Unix time
+        self._edge: asyncio.TimerHandle | None = None
 
     def take_up(self, facts: Sequence[Fact]) -> None:
         """Begin anew with stored facts: this replica keeps the policies from now on, or with none no more."""
@@ -74,9 +76,14 @@ class Budgets:
         return self._governor.budgets.get(name)
 
     def load_targets(self, budget: str) -> list[LoadTargetSet]:
-        """Of a budget, in the order of their begins."""
+        """Of a budget, in the order of their begins, those that are over included."""
         found = (target for target in self._governor.load_targets.values() if target.budget == budget)
         return sorted(found, key=lambda target: (target.start_s, target.name))
+
+    def coming_load_targets(self, budget: str) -> list[LoadTargetSet]:
+        """Likewise those that are in force or to come; others are kept for an hour, lest the wall clock is wrong."""
+        now_s = time.time()
+        return [target for target in self.load_targets(budget) if target.end_s > now_s]
 
     def least_w(self, target: LoadTargetSet) -> float:
         """[W] that the group of a load target can draw at least, by what is known now."""
@@ -139,23 +146,46 @@ class Budgets:
     def tick(self) -> None:
         """Look again because time has passed, unless that would take more than its share of it."""
         self.prices.refresh()
-        if time.monotonic() >= self._ended_s + _PAUSES * self._took_s:
+        was_set_back = time.time() < self._looked_s
+        if was_set_back or time.monotonic() >= self._ended_s + _PAUSES * self._took_s:
             self.evaluate()
+        else:
+            self._await_edge()
 
     def evaluate(self) -> None:
         """Look at all budgets, and tell jobs what follows."""
         self._is_scheduled = False
-        began_s = time.monotonic()
+        began_s, self._looked_s = time.monotonic(), time.time()
         try:
-            self._evaluate()
+            self._evaluate(self._looked_s, began_s)
         finally:
             self._ended_s = time.monotonic()
             self._took_s = self._ended_s - began_s
+            self._await_edge()
 
-    def _evaluate(self) -> None:
+    def close(self) -> None:
+        """End what is under way; the planner ends."""
+        self.prices.close()
+        if self._edge is not None:
+            self._edge.cancel()
+
+    def _await_edge(self) -> None:
+        """Have budgets looked at as soon as the next load target begins or ends, however long a look takes.
+
+        Again at each tick, because the wall clock may have been set.
+        """
+        if self._edge is not None:
+            self._edge.cancel()
+            self._edge = None
+        edge_s = self._governor.next_edge_s(self._looked_s)
+        if edge_s is not None:
+            pause_s = self._ended_s + self._took_s - time.monotonic()  # others get half of the time at least
+            self._edge = asyncio.get_running_loop().call_later(max(edge_s - time.time(), pause_s, 0.0), self.evaluate)
+
+    def _evaluate(self, now_s: float, steady_s: float) -> None:
         try:
-            now_s = time.time()
-            found = self._governor.evaluate(self._jobs(), now_s, self.prices.evaluate(now_s))
+            prices = self.prices.evaluate(now_s, steady_s)
+            found = self._governor.evaluate(self._jobs(), now_s, prices, steady_s=steady_s)
             self.history.add(self.states, now_s)
         except Exception:  # a defect must stop neither jobs nor the planner
             _log.exception("policies could not be looked at: jobs stay at their paces")
@@ -163,7 +193,7 @@ class Budgets:
         if found.ended:
             self._store.commit(NO_JOB, (), [target.key for target in found.ended])
         for target in found.ended:
-            _log.info("budget %s: load target %s is over", target.budget, target.name)
+            _log.info("budget %s: load target %s is long over, and forgotten", target.budget, target.name)
         for sentence in found.sentences:
             _log.info("%s", sentence)
         for job_id, order in found.orders:

@@ -82,26 +82,28 @@ class Jobs:
         self.num_ticks = 0
         self.is_ending = False
         self.take_up(store.load())
+        self.budgets.evaluate()
 
     def take_up(self, stored: Mapping[str, Sequence[Fact]]) -> None:
         """Go on with jobs as the store has them; ranks are detached until they come back."""
-        unusable: dict[str, Sequence[Fact]] = {}
-        for job_id, facts in stored.items():
-            try:
-                _check_tables(facts)
-                job = restore(job_id, facts, self._policy)
-                job_status(job)
-            except MemoryError:
-                raise
-            except Exception as error:  # each fact can be read, and together they make no job
-                unusable[job_id] = facts
-                _log.error("job %s: starts afresh, since its stored facts cannot be used (%r)", job_id, error)
-                continue
-            self._actors[job_id] = self._actor(job)
-            _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
+        unusable = {job_id: facts for job_id, facts in stored.items() if not self._restore(job_id, facts)}
         if unusable:
             self._store.set_aside(unusable)
-        self.budgets.evaluate()
+
+    def _restore(self, job_id: str, facts: Sequence[Fact]) -> bool:
+        """Go on with a job; False if its facts make none."""
+        try:
+            _check_tables(facts)
+            job = restore(job_id, facts, self._policy)
+            job_status(job)
+        except MemoryError:
+            raise
+        except Exception as error:  # each fact can be read, and together they make no job
+            _log.error("job %s: starts afresh, since its stored facts cannot be used (%r)", job_id, error)
+            return False
+        self._actors[job_id] = self._actor(job)
+        _log.info("job %s: taken up again from %d stored facts", job_id, len(facts))
+        return True
 
     def has(self, job_id: str) -> bool:
         """Whether there is such a job."""
@@ -115,6 +117,7 @@ class Jobs:
             self.budgets.take_up(claimed.facts)
         elif claimed.facts:
             self.take_up({job_id: claimed.facts})
+            self.budgets.note_change()  # not at once: a thousand may come one after the other
 
     def give_up(self, job_id: str, ending: Ending) -> None:
         """Forget a job that another replica has, or will have, and send its agents there; its facts stay."""
@@ -231,7 +234,7 @@ class Jobs:
 
     def close(self) -> None:
         """End the planning that is under way."""
-        self.budgets.prices.close()
+        self.budgets.close()
         for actor in self._actors.values():
             actor.close()
 

@@ -10,12 +10,15 @@ after the other in a thread. An epoch is in ``epochs`` from the moment that a jo
 store gives each commit the epoch of that moment, so that no commit of an earlier ownership counts under a later one.
 
 Jobs that a power budget covers belong together, to the replica that keeps the policies: the others hand theirs over.
+
+Jobs are taken some at a time, and taken up one by one, and the leases are renewed meanwhile: a replica that takes over
+a thousand jobs at once loses none because it takes them.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -32,7 +35,8 @@ from perseus_dist.planner.store.store import NO_JOB
 
 BEAT_S = 0.4
 _CAUTION = 0.9  # times the lease: this replica's clock and the database's do not run alike
-_SLOW_BEAT_S = 1.0  # beats that take longer are logged
+_SLOW_S = 1.0  # renewals that take longer are logged
+_AT_ONCE = 16  # jobs that one claim takes: a renewal waits for it, as for the database
 
 _Result = TypeVar("_Result")
 
@@ -82,6 +86,7 @@ class Ownership:
         self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._claiming: dict[str, asyncio.Task[str | None]] = {}
         self._taking = asyncio.Lock()  # no job is claimed twice, which would make its first epoch void
+        self._arriving: dict[str, Claimed] = {}  # jobs that are claimed, and not taken up yet
         self._empty: frozenset[str] = frozenset()  # owned, and without a job at the latest beat
         self._survey = Survey()
         self._suspended: frozenset[str] = frozenset()
@@ -131,26 +136,11 @@ class Ownership:
 
     async def beat(self) -> None:
         """Renew the leases, give up what is lost or belongs elsewhere, and take what has no owner."""
-        if self._is_leaving:
+        if not await self._renew():
             return
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        held = dict(self.epochs)
-        survey = await self._asked(self._leases.survey, held)
-        if survey is None or self._is_leaving:
-            return
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
-        self._survey = survey
-        self.replicas = tuple(address for address in survey.replicas if address != self.address)
-        for job_id in survey.lost:
-            self.lose(job_id, held[job_id])
         await self._hand_over()
-        await self._adopt()
+        await self._while_renewing(self._adopt())
         await self._drop_empty()
-        if (took_s := loop.time() - began_s) > _SLOW_BEAT_S:
-            _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)
 
     async def keep(self) -> None:
         """Beat, for ever."""
@@ -164,6 +154,9 @@ class Ownership:
 
     def lose(self, job_id: str, epoch: int) -> None:
         """Another replica has taken a job over from the lease of an epoch."""
+        arriving = self._arriving.get(job_id)
+        if arriving is not None and arriving.epoch == epoch:
+            del self._arriving[job_id]
         if self.epochs.get(job_id) == epoch:
             del self.epochs[job_id]
             self.num_losses += 1
@@ -185,10 +178,11 @@ class Ownership:
 
     def suspend(self) -> None:
         """Give up everything for now: the leases are over by this replica's clock, and others may have the jobs."""
-        if not self.epochs:
+        if not self.epochs and not self._arriving:
             return
         _log.warning("leases could not be renewed in time: %d jobs are given up until they can be", self.num_owned)
-        self._suspended |= self.epochs.keys()
+        self._suspended |= self.epochs.keys() | self._arriving.keys()
+        self._arriving.clear()
         self._give_up_all(Ending(reason="this replica is cut off from its database; attach again, to another one"))
 
     async def leave(self) -> None:
@@ -214,6 +208,39 @@ class Ownership:
         """
         found: Sequence[JobElsewhere] = await self._run(self._leases.elsewhere)
         return found
+
+    # ---- renewing ----------------------------------------------------------------------------------------------------
+
+    async def _renew(self) -> bool:
+        """Renew the leases, give up what is lost, and look around; whether that came to be."""
+        if self._is_leaving:
+            return False
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        held = self.epochs | {job_id: claimed.epoch for job_id, claimed in self._arriving.items()}
+        survey = await self._asked(self._leases.survey, held)
+        if survey is None or self._is_leaving:
+            return False
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
+        self._survey = survey
+        self.replicas = tuple(address for address in survey.replicas if address != self.address)
+        for job_id in survey.lost:
+            self.lose(job_id, held[job_id])
+        if (took_s := loop.time() - began_s) > _SLOW_S:
+            _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)
+        return True
+
+    async def _while_renewing(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what may take longer than leases last."""
+        working = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait([working], timeout=BEAT_S))[0]:
+                await self._renew()
+            await working
+        finally:
+            working.cancel()
 
     # ---- taking ------------------------------------------------------------------------------------------------------
 
@@ -262,8 +289,8 @@ class Ownership:
 
     async def _adopt(self) -> None:
         """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
-        if self._suspended and await self._take(sorted(self._suspended)):
-            self._suspended = frozenset()
+        if not await self._take(sorted(self._suspended)):
+            return
         orphans = self._survey.orphans
         if NO_JOB in orphans:
             await self._take([NO_JOB])
@@ -276,13 +303,38 @@ class Ownership:
 
     async def _take(self, orphans: Sequence[str]) -> bool:
         """Take those of them that have no owner still; False if the table did not answer."""
+        for begin in range(0, len(orphans), _AT_ONCE):
+            if not await self._take_some(orphans[begin : begin + _AT_ONCE]):
+                return False
+        return True
+
+    async def _take_some(self, orphans: Sequence[str]) -> bool:
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
             found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
-            for job_id, claimed in (found or {}).items():
-                if isinstance(claimed, Claimed):
-                    self._own(job_id, claimed)
-            return found is not None
+            if found is None:
+                return False
+            self._suspended -= frozenset(orphans)
+            self._arriving = {job_id: one for job_id, one in found.items() if isinstance(one, Claimed)}
+            try:
+                await self._take_up()
+            finally:
+                self._suspended |= self._arriving.keys()
+                self._arriving = {}
+            return True
+
+    async def _take_up(self) -> None:
+        """Go on with the jobs that are claimed. The event loop is free behind each: for streams, and to renew leases.
+
+        Until then their leases are held like the others', and lost or suspended with them.
+        """
+        while True:
+            self.check()
+            if not self._arriving:
+                return
+            job_id = next(iter(self._arriving))
+            self._own(job_id, self._arriving.pop(job_id))
+            await asyncio.sleep(0)
 
     # ---- giving up ---------------------------------------------------------------------------------------------------
 

@@ -86,13 +86,15 @@ class Prices:
         """Forget one, likewise. The second of two callers forgets nothing more."""
         return asyncio.wrap_future(self._store.commit(NO_JOB, (), self._policies.drop(policy.name)))
 
-    def evaluate(self, now_s: float) -> Mapping[str, tuple[str, float]]:
+    def evaluate(self, now_s: float, steady_s: float) -> Mapping[str, tuple[str, float]]:
         """Look at all policies: by the names of jobs, which policy asks for which pace.
 
         Args:
             now_s: Unix time; tariffs are taken to be in the planner's own time zone.
+            steady_s: [s] of a clock that never jumps.
         """
-        found = self._policies.evaluate(self._jobs(), datetime.fromtimestamp(now_s).astimezone(), self._files.signals)
+        now = datetime.fromtimestamp(now_s).astimezone()
+        found = self._policies.evaluate(self._jobs(), now, self._files.signals, steady_s)
         for policy in found.ended:
             _log.info("price policy %s is over", policy.name)
         for sentence in found.sentences:

@@ -69,7 +69,7 @@ class BudgetService:
         budget = self._found(caller, target.budget)
         known = self._budgets.load_targets(target.budget)
         before = next((one for one in known if one.name == target.name), None)
-        if before is None and len(known) >= MAX_LOAD_TARGETS:
+        if before is None and len(self._budgets.coming_load_targets(target.budget)) >= MAX_LOAD_TARGETS:
             raise too_many(f"{MAX_LOAD_TARGETS} load targets of budget {budget.name} are set, no more can be")
         if target.end_s <= time.time():
             raise not_now(f"load target {target.name} is over already")

@@ -68,7 +68,7 @@ class PolicyChanges:
         budgets = self._jobs.budgets
         return pb.PolicyStatus(
             budgets=[
-                state_to_wire(state, visible, budgets.load_targets(state.budget.name))
+                state_to_wire(state, visible, budgets.coming_load_targets(state.budget.name))
                 for state in budgets.seen_by(caller, visible)
             ],
             prices=[

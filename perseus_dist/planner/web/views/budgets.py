@@ -36,7 +36,7 @@ def budgets_document(budgets: Budgets, caller: Caller, jobs: Mapping[str, Job]) 
                 state,
                 budgets.history.of(state.budget.name),
                 jobs.keys(),
-                budgets.load_targets(state.budget.name),
+                budgets.coming_load_targets(state.budget.name),
             )
             for state in budgets.seen_by(caller, jobs.keys())
         ],
