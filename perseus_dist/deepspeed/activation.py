@@ -6,7 +6,7 @@ Neither it nor torch is imported here, and hardly anything else: this runs befor
 import os
 from types import ModuleType
 
-from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.disabled import is_disabled, is_enabled
 from perseus_dist.training.post_import import when_imported
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ def activate(options_text: str | None = None) -> None:
 
     Args:
         options_text: What the user asked for on the command line, as ``PerseusOptions.to_text`` writes it. None: only
-            engines whose configuration has a ``perseus`` block.
+            engines whose configuration has a ``perseus`` block, or all where ``PERSEUS_ENABLE`` is 1.
     """
     global _options_text, _is_active  # noqa: PLW0603 - as there is one of each module, so there is one of this
     if is_disabled():
@@ -61,13 +61,15 @@ def _options() -> "PerseusOptions | None":
 
     global _options_text  # noqa: PLW0603 - as above
     try:
-        return None if _options_text is None else PerseusOptions.from_text(_options_text)
+        if _options_text is not None:
+            return PerseusOptions.from_text(_options_text)
     except OptionError as error:
         import logging
 
         logging.getLogger(__name__).warning("training runs without Perseus: %s", error)
         _options_text = None  # said once
         return None
+    return PerseusOptions() if is_enabled() else None
 
 
 def _patch_runner(module: ModuleType) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from perseus_dist.deepspeed.attachment import Attachment
 from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.framework_seen import note_framework
 from perseus_dist.training.options import PerseusOptions, options_from_block, options_from_environment
 
 _log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ def attach(engine: Any, options: PerseusOptions | None = None) -> Attachment:
     attachment: Attachment = Attachment(engine)
     engine.__dict__[_ATTACHMENT] = attachment
     if not is_disabled():
+        note_framework()
         try:
             _install(attachment, engine, options)
         except Exception as error:
@@ -89,6 +91,7 @@ def patch_plain_engine(module: ModuleType, options: PerseusOptions | None) -> No
         if _ATTACHMENT not in self.__dict__:
             self.__dict__[_ATTACHMENT] = Attachment(self)
             if not is_disabled() and (options is not None or _block_of(self) is not None):
+                note_framework()
                 _say_without_pipeline(self)
         return step(self, *args, **kwargs)
 

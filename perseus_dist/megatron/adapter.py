@@ -16,6 +16,7 @@ from perseus_dist.megatron.attachment import Attachment
 from perseus_dist.megatron.loops.bridge_loop import BridgeLoop
 from perseus_dist.megatron.model_schedule import SCHEDULE_FUNCTIONS
 from perseus_dist.megatron.refusals import reason_against_module
+from perseus_dist.training.framework_seen import note_framework
 
 _SCHEDULES: dict[str, tuple[str, ...]] = {
     "forward_step": ("model", "current_microbatch", "input_tensor"),
@@ -154,6 +155,7 @@ def _wrap_schedule(function: _Function) -> _Function:
     def run(*args: Any, **kwargs: Any) -> Any:
         if not _is_wanted():
             return function(*args, **kwargs)
+        note_framework()
         # Its arguments have no places, only names.
         return _attachment.run_schedule(functools.partial(function, *args), function.__name__, kwargs)
 

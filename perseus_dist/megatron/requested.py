@@ -6,6 +6,7 @@ Neither Megatron nor torch is imported here, and hardly anything else: this runs
 import os
 
 from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.framework_seen import note_framework
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _say_refusal() -> None:
     if _options is None or _refusal is None or _is_refusal_said:
         return
     _is_refusal_said = True
+    note_framework()
     if os.environ.get("RANK", "0") == "0":
         import logging
 

@@ -3,13 +3,13 @@
 import functools
 import logging
 import os
-import sys
 from types import ModuleType
 from typing import Any
 
 from perseus_dist.pipelining.adapter import attach_by, is_attached
 from perseus_dist.pipelining.place import place_by_groups
 from perseus_dist.pipelining.titan import trainer_of
+from perseus_dist.training.framework_seen import is_framework_seen
 from perseus_dist.training.options import PerseusOptions
 
 _log = logging.getLogger(__name__)
@@ -18,7 +18,6 @@ _CLASSES = ("PipelineScheduleSingle", "PipelineScheduleMulti")
 _ATTACHES = "_perseus_attaches"  # of the function in the place of step
 _HAS_TRAINED = "_perseus_has_trained"  # of a schedule; one that its script detaches later stays so
 
-_WITH_OWN_ADAPTER = ("deepspeed", "megatron.core")
 _has_pipeline = False  # this process: a schedule has begun to train
 
 
@@ -56,7 +55,7 @@ def patch_schedules(module: ModuleType, options: PerseusOptions | None) -> None:
 def watch_optimizers(module: ModuleType) -> None:
     """Warn, once, if an optimizer steps before any schedule has trained: that job has no pipeline.
 
-    Of a job with DeepSpeed or Megatron their own adapters say it.
+    Of a job with DeepSpeed or Megatron their own adapters say it, where the environment is enabled for these.
 
     Args:
         module: ``torch.optim.optimizer``.
@@ -66,8 +65,7 @@ def watch_optimizers(module: ModuleType) -> None:
     def look(*_: Any) -> None:
         while handles:
             handles.pop().remove()
-            is_others = any(name in sys.modules for name in _WITH_OWN_ADAPTER)
-            if not _has_pipeline and not is_others and os.environ.get("RANK", "0") == "0":
+            if not _has_pipeline and not is_framework_seen() and os.environ.get("RANK", "0") == "0":
                 _log.warning(
                     "perseus: this job has no pipeline of torch.distributed.pipelining, and clocks are planned for "
                     "pipelines: training goes on without"

@@ -7,8 +7,10 @@ follows no link, which another user may have put there.
 """
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 from perseus_dist.errors import OutputError
 
 _MAX_LINKS = 40
+_LONGEST_LOCKED_S = 2.0
 
 
 def check_writable(path: Path) -> None:
@@ -83,6 +86,32 @@ def move_output(staged: Path, path: Path) -> None:
             staged.replace(file)
         else:  # a link leads elsewhere, maybe to another file system
             _replace(file, staged.read_bytes(), None)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Have processes that compare a file in a folder with another, and then replace it, take turns.
+
+    Goes on without where the file system has no locks, or another process holds this one for 2 s.
+
+    Raises:
+        OSError: The folder cannot be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until_s = time.monotonic() + _LONGEST_LOCKED_S
+        while not _is_locked(descriptor) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 @contextmanager

@@ -127,3 +127,21 @@ def test_a_job_that_ends_in_good_order_says_nothing_of_its_planner(tmp_path: Pat
         assert job.told()["phase"] == "done"
         assert job.said(1) == ""
         assert "planner" not in job.said(0)
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["missing", "malformed"])
+def test_a_job_whose_profile_cannot_be_used_is_measured(is_there: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """Before, rank 0's agent ended for good, and the planner that it embeds with it."""
+    named = tmp_path / "named.csv"
+    if is_there:
+        named.write_text("no profile\n")
+    with ExitStack() as stack:
+        machine = stack.enter_context(SimulatedMachine("a100", count=2))
+        job = Job(tmp_path, machine, stack, named_profile=named)
+        wait_until(lambda: job.told()["phase"] == "profiling")
+        assert job.said(0).count("is not used, the job is measured anew") == 1
+        assert str(named) in job.said(0)
+        assert str(named) not in job.said(1)
+        for trainer in job.trainers:
+            trainer.kill()
+        wait_until(lambda: not job.rendezvous.exists())

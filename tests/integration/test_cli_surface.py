@@ -61,7 +61,7 @@ SURFACE = {
     "enable": "framework --shim --json",
     "disable": "framework --shim --json",
     "report": "folder --losses --reference-losses --clocks-left-locked --json",
-    "accounting": "--since --until --by --records --csv --json --finish --line --collect",
+    "accounting": "--since --until --by --records --csv --json --finish --ended --line --collect",
     "quickstart": "--stages --pipelines --steps --gpu --examples --out --json",
     "measure": "--observe --control --seconds --layers --hidden --heads --sequence-length --microbatch-size --pp "
     "--microbatches --out --json",

@@ -267,6 +267,17 @@ def test_perseus_deepspeed_needs_no_flag(launcher: Launcher) -> None:
     assert not any(rank["is_active"] for rank in launcher.run(argv).ranks.values())
 
 
+def test_a_variable_asks_as_the_flag_does(launcher: Launcher) -> None:
+    argv = [*multi_node("slurm"), "probe.py", "--out", "out"]
+    for variables, is_active in (({}, True), ({"PERSEUS_JOB": "gpt"}, True), (PLAIN, False)):
+        ranks = launcher.run(argv, environment={"PERSEUS_ENABLE": "1", **variables}).ranks.values()
+        assert len(ranks) == 2
+        assert all(rank["is_active"] is is_active for rank in ranks)
+        if is_active:
+            assert {rank["options"] for rank in ranks} == {PerseusOptions(job=variables.get("PERSEUS_JOB")).to_text()}
+    assert not any(rank["is_active"] for rank in launcher.run(argv, environment={"PERSEUS_ENABLE": "0"}).ranks.values())
+
+
 def test_help_tells_of_the_options(launcher: Launcher) -> None:
     shown = launcher.run(["--help"])
     assert shown.exit_code == 0
@@ -286,7 +297,7 @@ def test_help_tells_of_the_options(launcher: Launcher) -> None:
             "hosts:1: saw 'nodeA slots=1', expected a header with the columns stage,instr",
         ),
         (["--perseus-report", "hosts"], "hosts: no folder can be made there (File exists)"),
-        (["--perseus", "--autotuning", "run"], "--perseus and --autotuning exclude each other"),
+        (["--perseus", "--autotuning", "run"], "PERSEUS_ENABLE=1, and --autotuning exclude each other"),
         (["--perseus", "--module", "--no_python"], "--no_python and --module exclude each other"),
     ],
 )

@@ -140,13 +140,16 @@ def test_an_enabled_environment_is_silent_until_deepspeed_comes(environment: Env
         "import deepspeed\n"
         "from perseus_dist.deepspeed import activation\n"
         "from deepspeed.runtime.pipe.engine import PipelineEngine\n"
-        "print(activation._is_active, activation._options_text, hasattr(PipelineEngine.train_batch, '__wrapped__'))\n"
+        "print(activation._is_active, activation._options(), hasattr(PipelineEngine.train_batch, '__wrapped__'))\n"
     )
     plain = environment.run(environment.python, "-c", look).stdout.splitlines()
     assert plain[0] == plain[1] == "[]"
     assert plain[-1] == "True None True"
-    off = environment.run(environment.python, "-c", look, PERSEUS_DISABLE="1").stdout.splitlines()
-    assert off[-1] == "False None False"
+    asked = environment.run(environment.python, "-c", look, PERSEUS_ENABLE="1").stdout.splitlines()
+    assert asked[-1] == f"True {PerseusOptions()} True"
+    for variables in ({}, {"PERSEUS_ENABLE": "1"}):
+        off = environment.run(environment.python, "-c", look, PERSEUS_DISABLE="1", **variables).stdout.splitlines()
+        assert off[-1] == "False None False"
 
 
 def test_python_below_a_users_own_wrapper_is_activated(environment: Environment) -> None:

@@ -376,6 +376,8 @@ TaskProlog              = /etc/slurm/perseus/task-prolog
     ("setting", "instead", "words"),
     [
         ("", "", "ok prolog, epilog and those of tasks are set"),
+        ("= /etc/slurm/perseus/prolog", "= (null)", "warn no Prolog: nodes are not checked"),
+        ("= /etc/slurm/perseus/task-prolog", "= (null)", "warn no TaskProlog: tasks are without PERSEUS=1"),
         ("= /etc/slurm/perseus/epilog", "= (null)", "warn no Epilog: clocks that a killed job leaves locked"),
         ("= /etc/slurm/perseus/task-epilog", "= (null)", "warn no TaskEpilog: "),
         ("= Alloc", "= (null)", "warn PrologFlags is without Alloc"),
@@ -386,6 +388,12 @@ def test_slurms_settings(setting: str, instead: str, words: str) -> None:
     found = [*judge_slurm_settings(SLURM.replace(setting, instead) if setting else SLURM)]
     assert any(f"{finding.level} {finding.what}".startswith(words) for finding in found)
     assert len([finding for finding in found if finding.level != "ok"]) == bool(setting)
+
+
+def test_a_cluster_with_the_epilogs_alone_has_two_findings() -> None:
+    found = [*judge_slurm_settings("Epilog = /a\nTaskEpilog = /b\nProctrackType = proctrack/cgroup\n")]
+    assert [finding.what.partition(":")[0] for finding in found] == ["no Prolog", "no TaskProlog"]
+    assert all("--comment=perseus has no effect" in finding.what and finding.remedy for finding in found)
 
 
 def node_metrics(folder: Path, file: Path, environ: dict[str, str]) -> "subprocess.CompletedProcess[str]":

@@ -22,13 +22,16 @@ import grpc
 import pytest
 import trustme
 from planner_process import planner
+from postgres_server import running_server, why_not
 from prometheus_programs import is_ready, listening, query
 from scraping import basic, get
 from waiting import PATIENCE_S, wait_for
 
 from perseus_dist.device.lease.file import LeaseFile
 from perseus_dist.messages.from_agent import Attach
+from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
 from perseus_dist.planning.schedule.schedule import one_f_one_b
+from perseus_dist.rpc.connection import authorization
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 from perseus_dist.simulator.machine import SimulatedMachine
@@ -40,6 +43,7 @@ from load_agent import LoadAgent, LoadJob  # noqa: E402
 
 PROGRAMS = ("prometheus", "promtool", "prometheus-node-exporter")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+MISSING += ["postgresql"] if why_not() else []
 pytestmark = [
     pytest.mark.stress,
     pytest.mark.skipif(bool(MISSING), reason=f"needs the Debian packages of {', '.join(MISSING)}"),
@@ -101,6 +105,11 @@ class World:
         (folder / "scrapers").write_text(f"prometheus:{hashed}\n")
         options = ["--metrics", "127.0.0.1:0", "--metrics-tls-cert", str(cert), "--metrics-tls-key", str(key)]
         options += ["--metrics-password-file", str(folder / "scrapers")]
+        signals = folder / "signals"
+        signals.mkdir()
+        (signals / "day.csv").write_text("timestamp,duration,value\n2026-11-24T00:00:00+00:00,60,0.1\n")
+        database = stack.enter_context(running_server())  # with the queue of planning requests
+        options += ["--signals", str(signals), "--store", database.url(database.fresh_database())]
         self.planner = stack.enter_context(planner(folder, *options))
         self.scraped = self.planner.told["metrics_address"]
         self.node = self._node(stack)
@@ -204,18 +213,19 @@ def test_every_panel_has_data(world: World) -> None:
 def test_every_alert_has_data_and_those_that_are_due_are_pending(world: World) -> None:
     expressions = re.findall(r"^ +expr: (.+)$", RULES.read_text(), re.MULTILINE)
     assert len(expressions) == 12
-    # Policies, and what planners on a database share: perseus.test.yml has these.
-    without_data = (
-        "perseus_budget_met == 0",
-        "perseus_job_price_on_time == 0",
-        "max(perseus_queued_planning_seconds) > 60",
-    )
-    for without in without_data:
-        expressions.remove(without)
+    with grpc.insecure_channel(world.planner.address) as channel:
+        stub = PlannerStub(channel)  # type: ignore[no-untyped-call]
+        budget = pb.Budget(name="too-small", watts=1.0, jobs=["second"], objective="total")
+        token = authorization((world.folder / "state" / OPERATOR_TOKEN).read_text().strip())
+        stub.SetBudget(pb.SetBudgetRequest(budget=budget), metadata=token)
+        price = pb.PricePolicy(name="too-soon", jobs=["first"], signal="day.csv", iterations=10**6)
+        price.deadline_s = time.time() + 600
+        stub.SetPricePolicy(pb.SetPricePolicyRequest(policy=price), metadata=token)
     without_threshold = [re.sub(r" (==|>) [\d.]+$", "", expression) for expression in expressions]
     assert all_of(world, without_threshold) == []
     due = {"PerseusClocksLeftLocked", "PerseusGpuThrottled", "PerseusJobOnlyObserving"}
     due |= {"PerseusClockdDown", "PerseusBackupOld"}  # there is none on this node
+    due |= {"PerseusBudgetNotMet", "PerseusPriceDeadline"}
     wait_for(lambda: {one["metric"]["alertname"] for one in world.query("ALERTS")} >= due)
     assert {one["metric"]["alertname"] for one in world.query("ALERTS")} == due
 

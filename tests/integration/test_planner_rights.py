@@ -35,7 +35,15 @@ from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.codec import encode_agent_message
-from perseus_dist.rpc.connection import ATTACH, SERVICE, ClientTls, authorization, channel_credentials
+from perseus_dist.rpc.connection import (
+    ATTACH,
+    NODE_STREAM,
+    SERVICE,
+    ClientTls,
+    authorization,
+    channel_credentials,
+)
+from perseus_dist.rpc.node_wire import Ended, Opened, decode_node_reply, encode_node_message
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 JOB = "llama-7b"
@@ -44,7 +52,7 @@ VIEWS = ("GetFrontier", "GetProfile", "WatchJob")
 CHANGES = ("SetTarget", "ReportStraggler", "ClearStraggler", "Attach")
 BUDGETS = ("SetBudget", "SetLoadTarget", "ClearLoadTarget", "ClearBudget", "SetPricePolicy", "ClearPricePolicy")
 ADMINISTRATION = ("CreateToken", "ListTokens", "RevokeToken", "ReadAudit")
-METHODS = ("ListJobs", *VIEWS, *CHANGES, *BUDGETS, "GetPolicy", *ADMINISTRATION)
+METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["Planner"].methods)  # whatever they are
 
 LASTING = BudgetSet(name="lasting", watts=0.0, jobs=("llama-*",))
 HALL = BudgetSet(name="hall", watts=1e5, jobs=("llama-*",))
@@ -79,8 +87,12 @@ REQUESTS: dict[str, bytes] = {
 }
 
 
-def allowed(list_jobs: str, views: str, changes: str, budgets: str, administration: str) -> Mapping[str, str]:
+def allowed(
+    list_jobs: str, views: str, changes: str, budgets: str, administration: str, *, relayed: str | None = None
+) -> Mapping[str, str]:
+    """``relayed``: an agent of the job by way of a node relay with this certificate, where it is not as directly."""
     return {
+        "NodeStream": relayed or changes,
         "ListJobs": list_jobs,
         **dict.fromkeys(VIEWS, views),
         **dict.fromkeys(CHANGES, changes),
@@ -111,9 +123,10 @@ MATRIX: dict[str, Mapping[str, str]] = {
     "expired": REFUSED,
     "revoked": REFUSED,
     "without": REFUSED,
-    "certificate-admin": EVERYTHING,
-    "certificate-operate": JOBS_ALONE,
-    "certificate-view": LOOKING_ALONE,
+    # A certificate is its relay's, and counts for no agent behind it.
+    "certificate-admin": {**EVERYTHING, "NodeStream": NO_TOKEN},
+    "certificate-operate": {**JOBS_ALONE, "NodeStream": NO_TOKEN},
+    "certificate-view": {**LOOKING_ALONE, "NodeStream": NO_TOKEN},
     "certificate-unknown": REFUSED,
 }
 IDENTITIES = {
@@ -234,9 +247,27 @@ async def ended(watch: "grpc.aio.UnaryStreamCall[bytes, Any]") -> None:
         pass
 
 
+async def relayed(channel: grpc.aio.Channel, token: str, *, own_token: str = "") -> str:
+    """What becomes of an agent whose relay has this channel, and maybe a token of its own."""
+    streaming: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(NODE_STREAM)
+    stream = streaming(metadata=authorization(own_token), timeout=PATIENCE_S)
+    await stream.write(encode_node_message([(1, Opened(token)), (1, attach_message(5))]))
+    answer = await stream.read()
+    assert isinstance(answer, bytes)
+    ((channels, frame), *_) = decode_node_reply(answer)
+    stream.cancel()
+    assert channels == (1,)
+    if not isinstance(frame, Ended):
+        return OPEN
+    (name,) = (status.name for status in grpc.StatusCode if status.value[0] == frame.code)
+    return name
+
+
 async def call(channel: grpc.aio.Channel, method: str, token: str) -> str:
     metadata = authorization(token)
     try:
+        if method == "NodeStream":
+            return await relayed(channel, token)
         if method == "Attach":
             attach: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(ATTACH)
             stream = attach(metadata=metadata, timeout=PATIENCE_S)
@@ -287,13 +318,32 @@ def test_every_refusal_and_change_is_recorded(tmp_path: Path, who: str) -> None:
                     await call(channel, method, running.tokens.get(who, ""))
             records = running.records()[known:]
             identity = IDENTITIES.get(who, f"certificate {who}" if who.startswith("certificate") else f"token {who}")
-            assert all(record.identity.startswith(identity) for record in records)
+            assert all(
+                record.identity.startswith(identity) or (record.action, record.identity) == ("Attach", "unknown")
+                for record in records
+            )
             assert all(record.peer.startswith("ipv") for record in records)
             refused = {record.action for record in records if record.outcome != "done"}
             done = {record.action for record in records if record.outcome == "done"}
-            assert refused == {method for method, found in MATRIX[who].items() if found in (DENIED, NO_TOKEN)}
+            expected = {method for method, found in MATRIX[who].items() if found in (DENIED, NO_TOKEN)}
+            assert refused == {"Attach" if method == "NodeStream" else method for method in expected}
             changes = {"SetTarget", "ReportStraggler", "ClearStraggler", *BUDGETS, "CreateToken", "RevokeToken"}
             assert done == {method for method, found in MATRIX[who].items() if found == OPEN} & changes
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("who", ["operator", "certificate-admin", "stranger"])
+def test_a_node_relay_has_no_rights_that_its_agents_could_use(tmp_path: Path, who: str) -> None:
+    """Neither its certificate nor a token that it gives itself counts: that of each agent does."""
+
+    async def test() -> None:
+        async with served(tmp_path) as running, asyncio.timeout(PATIENCE_S), running.channel(who) as channel:
+            own_token = running.tokens[who]
+            assert await relayed(channel, running.tokens["owner"], own_token=own_token) == OPEN
+            assert await relayed(channel, "", own_token=own_token) == NO_TOKEN
+            assert await relayed(channel, running.tokens["stranger"], own_token=own_token) == DENIED
+            assert await relayed(channel, running.tokens["revoked"], own_token=own_token) == NO_TOKEN
 
     asyncio.run(test())
 

@@ -55,6 +55,7 @@ class Job:
         number: int = 0,
         dp: int = 1,
         is_swept: bool = False,
+        named_profile: Path | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
@@ -71,6 +72,7 @@ class Job:
         profile = None if is_swept else folder / "profile.csv"
         if profile is not None:
             write_profile(machine, profile)
+        profile = named_profile or profile
         self.trainers = [stack.enter_context(self._trainer(rank, profile)) for rank in range(2 * dp)]
 
     def pid_of_planner(self) -> int | None:

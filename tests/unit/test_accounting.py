@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import os
+import threading
+import time
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 
 from perseus_dist.cli import main
 from perseus_dist.errors import OutputError
-from perseus_dist.runlog.accounting.finish import finish_record
+from perseus_dist.runlog.accounting import finish
+from perseus_dist.runlog.accounting.finish import finish_ended, finish_if_possible, finish_record
 from perseus_dist.runlog.accounting.record import MAX_GPUS, EnergyRecord, GpuEnergy, record_from
 from perseus_dist.runlog.accounting.record_files import MAX_BYTES, read_record, records_in, run_folders, write_record
 from perseus_dist.runlog.accounting.sums import Group, is_within, sum_up
@@ -120,6 +123,89 @@ def test_a_run_that_was_killed_is_incomplete(tmp_path: Path, changes: dict[str, 
     assert not record.is_complete
     assert record.reason
     assert record.baseline_j is None
+
+
+def let_age(folder: Path) -> None:
+    """Its agents have written nothing for a minute."""
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - 60,) * 2)
+
+
+def test_a_run_that_still_trains_gets_no_record_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_run(tmp_path, ended_at=None, phase="enforcing")
+    assert main(["accounting", "--finish", str(tmp_path)]) == 2
+    assert "its job still trains, its agents wrote" in capsys.readouterr().err
+    assert records_in(tmp_path) == []
+    let_age(tmp_path)
+    assert main(["accounting", "--finish", str(tmp_path)]) == 0
+    assert [record.is_complete for record in records_in(tmp_path)] == [False]
+    assert main(["accounting", "--ended"]) == 2
+
+
+def test_the_true_end_replaces_a_record_that_was_written_too_early(tmp_path: Path) -> None:
+    leave_run(tmp_path, ended_at=None, phase="enforcing")
+    early = finish_record(tmp_path, is_final=True)
+    assert early is not None
+    assert not early.is_complete
+    leave_run(tmp_path)
+    finish_if_possible(tmp_path, is_final=False)
+    (record,) = records_in(tmp_path)
+    assert record.is_complete
+    assert record.saved_j == 100.0
+    leave_run(tmp_path, ended_at=None, phase="enforcing")
+    finish_record(tmp_path, is_final=True)
+    assert records_in(tmp_path) == [record], "the last word stays"
+
+
+def test_a_collected_record_is_replaced_by_a_complete_one_of_its_run_alone(tmp_path: Path) -> None:
+    write_record(tmp_path, replace(RECORD, is_complete=False), name="17")
+    write_record(tmp_path, replace(RECORD, job_id="another"), name="17")
+    assert [record.is_complete for record in records_in(tmp_path)] == [False]
+    write_record(tmp_path, RECORD, name="17")
+    write_record(tmp_path, replace(RECORD, is_complete=False, num_iterations=10**6), name="17")
+    assert records_in(tmp_path) == [RECORD]
+
+
+def test_the_epilog_waits_for_the_last_words_of_other_nodes(tmp_path: Path) -> None:
+    leave_run(tmp_path, totals=1)
+    lines = (tmp_path / "rank-1.jsonl").read_text().splitlines()
+    (tmp_path / "rank-1.jsonl").write_text(f"{lines[0]}\n")
+
+    def say_last_word() -> None:
+        time.sleep(0.3)
+        (tmp_path / "rank-1.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        sums = IterationTotals()
+        sums.restore(tmp_path, 1)
+        (tmp_path / "totals-1.json").write_text(json.dumps(sums.document()))
+
+    thread = threading.Thread(target=say_last_word)
+    thread.start()
+    record = finish_ended(tmp_path)
+    thread.join()
+    assert record is not None
+    assert record.energy_j == 92.0
+
+
+def test_the_epilog_waits_for_agents_that_write_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0's agent was killed: no end will be written, and the others' files say when they are done."""
+    monkeypatch.setattr(finish, "_QUIET_S", 0.5)
+    leave_run(tmp_path, ended_at=None, phase="enforcing")
+    lines = (tmp_path / "rank-1.jsonl").read_text().splitlines()
+    (tmp_path / "totals-1.json").unlink()
+    (tmp_path / "rank-1.jsonl").write_text(f"{lines[0]}\n")
+
+    def go_on() -> None:
+        for line in lines[1:]:
+            time.sleep(0.2)
+            with (tmp_path / "rank-1.jsonl").open("a") as file:
+                file.write(f"{line}\n")
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    record = finish_ended(tmp_path)
+    thread.join()
+    assert record is not None
+    assert (record.is_complete, record.energy_j) == (False, 92.0)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 40, 200, -2])

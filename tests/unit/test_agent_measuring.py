@@ -11,10 +11,18 @@ from perseus_dist.agent.core.run_durations import Awaited, Running
 from perseus_dist.agent.measuring.counter import EdgeTracker
 from perseus_dist.agent.measuring.least_squares import LeastSquares, Observation, Unknown
 from perseus_dist.agent.process import startup
+from perseus_dist.agent.process.devices import Devices
 from perseus_dist.agent.process.polling import begin_delay_ns, end_delay_ns
-from perseus_dist.agent.process.startup import SpecError, parse_target, saved_profile_from_spec, settings_from_spec
+from perseus_dist.agent.process.startup import (
+    SpecError,
+    cache_file,
+    parse_target,
+    saved_profile_from_spec,
+    settings_from_spec,
+)
 from perseus_dist.boundaries.rank_spec import RankSpec
-from perseus_dist.messages.terms import Target
+from perseus_dist.device.observe import ObserveOnly
+from perseus_dist.messages.terms import Gpu, Target
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -289,6 +297,27 @@ def test_a_saved_profile_of_other_stages_is_refused(
     schedule = "0F0 0B0\n1F0 1B0\n"
     assert saved_profile_from_spec(spec(profile=str(path), pp_size=2, schedule=schedule)) is None
     assert f"{path}: saw stages {shown}, expected 0 to 1, those of this job" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(None, "cannot be read (No such file or directory)"), ("no profile", "expected a header with the columns stage,")],
+)
+def test_a_job_is_measured_where_its_saved_profile_cannot_be_used(
+    text: str | None, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "profile.csv"
+    if text is not None:
+        path.write_text(text)
+    asked = spec(profile=str(path), options={"cache": str(tmp_path)})
+    assert saved_profile_from_spec(asked) is None
+    [record] = caplog.records
+    assert "is not used, the job is measured anew" in record.message
+    assert str(path) in record.message
+    assert why in record.message
+    gpu = Gpu(uuid="GPU-0", name="A100", driver_version="550", clocks_mhz=(1410, 1200), control="direct")
+    devices = Devices(gpu=gpu, control=ObserveOnly(refusal=""), meter=None, is_simulated=True)
+    assert cache_file(asked, devices) is not None
 
 
 def test_a_saved_profile_is_of_all_chunks(tmp_path: Path) -> None:

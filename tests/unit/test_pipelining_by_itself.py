@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from perseus_dist.pipelining import by_itself
 from perseus_dist.pipelining.by_itself import patch_schedules, watch_optimizers
 from perseus_dist.pipelining.titan import patch_trainer
+from perseus_dist.training import framework_seen
 
 
 class Schedule:
@@ -47,9 +49,13 @@ def test_a_second_patch_changes_nothing(schedules: Any) -> None:
     assert schedules.PipelineScheduleSingle.step is step
 
 
+@pytest.mark.parametrize("is_seen", [True, False], ids=["adapted", "imported alone"])
 def test_a_frameworks_own_adapter_speaks_for_it(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    is_seen: bool,  # noqa: FBT001
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A framework that is imported, in an environment that is not enabled for it, has no adapter that would."""
     hooks: list[Any] = []
     removed: list[None] = []
     handle = SimpleNamespace(remove=lambda: removed.append(None))
@@ -59,8 +65,13 @@ def test_a_frameworks_own_adapter_speaks_for_it(
         return handle
 
     monkeypatch.setitem(sys.modules, "deepspeed", SimpleNamespace())
+    monkeypatch.setattr(framework_seen, "_is_seen", False)
+    monkeypatch.setattr(by_itself, "_has_pipeline", False)
+    monkeypatch.delenv("RANK", raising=False)
+    if is_seen:
+        framework_seen.note_framework()
     watch_optimizers(SimpleNamespace(register_optimizer_step_post_hook=register))  # type: ignore[arg-type] # as above
     for _ in range(2):
         hooks[0](None, (), {})
     assert removed == [None]
-    assert not caplog.messages
+    assert ["has no pipeline" in message for message in caplog.messages] == [True] * (not is_seen)

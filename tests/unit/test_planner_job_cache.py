@@ -5,7 +5,9 @@ import logging
 import os
 import sqlite3
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +22,7 @@ from perseus_dist.fingerprint import Fingerprint, Workload, family_key, profile_
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.store import job_cache
+from perseus_dist.planner.store.database import read_serialized
 from perseus_dist.planner.store.job_cache import JobCache, _is_ours
 from perseus_dist.planner.store.store import Store
 
@@ -373,3 +376,72 @@ def test_the_key_is_of_all_that_a_profile_depends_on() -> None:
     ]
     more = (profile_key(known, b"stage"), profile_key(known, uid=1000), profile_key(known, uid=1001))
     assert len({profile_key(known), *more, *map(profile_key, others)}) == 7
+
+
+def keys_in(path: Path) -> set[str]:
+    return {fact.key for facts in read_serialized(path, path.read_bytes()).values() for fact in facts}
+
+
+def test_of_two_jobs_of_the_same_work_the_one_that_measured_less_leaves_the_file(path: Path) -> None:
+    facts = list(Runs().first().facts.values())
+    partial = [fact for fact in facts if not fact.key.startswith(("table", "samples/1/1/"))]
+    with stored(path, "late") as late:
+        late.load()
+        with stored(path, "whole") as whole:
+            whole.commit("whole", facts).result(PATIENCE_S)
+        before = path.read_bytes()
+        late.commit("late", partial).result(PATIENCE_S)
+    assert path.read_bytes() == before
+    with stored(path, "late") as late:
+        late.commit("late", facts).result(PATIENCE_S)
+    assert path.read_bytes() != before, "as much: the newest stays"
+
+
+WRITER = """
+import sys
+import time
+from pathlib import Path
+from perseus_dist.planner.store import job_cache
+from perseus_dist.planner.store.database import read_serialized
+from perseus_dist.planner.store.fact_rows import row_of_fact
+
+job_cache.PERIOD_S = 0.0
+path, source, without = Path(sys.argv[1]), Path(sys.argv[2]), tuple(sys.argv[3:])
+(facts,) = read_serialized(source, source.read_bytes()).values()
+rows = [row_of_fact(fact) for fact in facts if not fact.key.startswith(without or "-")]
+cache = job_cache.JobCache(path, "job")
+print("begun", flush=True)
+while True:
+    for row in rows:
+        cache.note("job", [row], ())
+        time.sleep(0.001)
+"""
+
+
+@contextmanager
+def writer(path: Path, source: Path, *without: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another process that notes the facts of a job again and again, but for some."""
+    command = [sys.executable, "-c", WRITER, str(path), str(source), *without]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_two_writers_one_of_which_is_killed_leave_the_whole_profile(path: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source" / NAME
+    keep(source, Runs().first())
+    with writer(path, source, "table", "samples/1/1/"):
+        wait_until(path.exists)
+        with writer(path, source) as whole:
+            wait_until(lambda: keys_in(path) == keys_in(source))
+            for _ in range(20):
+                assert keys_in(path) == keys_in(source)
+                time.sleep(0.01)
+            whole.kill()
+        for _ in range(20):
+            assert keys_in(path) == keys_in(source)
+            time.sleep(0.01)

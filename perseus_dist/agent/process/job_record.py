@@ -28,9 +28,6 @@ from perseus_dist.runlog.submission import NO_SUBMISSION, Submission
 UNATTACHED = "unattached"
 """The phase of a job that no planner has told anything of."""
 
-_TAKEN_OVER_RANKS = 64
-"""Ranks of an earlier run that is read here, some 20 ms each: larger ones wait for their report or epilog."""
-
 _RANKS_S = 2.0
 """How long rank 0's agent waits for the last word of the others; the job's report, or its epilog, waits longer."""
 
@@ -107,8 +104,18 @@ class JobRecordWriter:
         is_recent = self._written_at is not None and (now - self._written_at).total_seconds() < _INTERVAL_S
         if self._folder is None or not (is_over or (self._is_new and not is_recent)):
             return
+        if is_over and self._is_followed():
+            return
         self._is_new, self._written_at = False, now
         self._folder.replace(JOB_FILE, json.dumps(self.document(now, is_over=is_over), indent=1) + "\n")
+
+    def _is_followed(self) -> bool:
+        """Whether a later run has begun in the folder, while this one waited for the planner's last word."""
+        if self._spec.report is None:
+            return False
+        with suppress(RunFilesError):
+            return read_job(Path(self._spec.report) / JOB_FILE).started_at > _text(self._started_at)
+        return False
 
     def document(self, now: datetime, *, is_over: bool) -> dict[str, Any]:
         """The content of ``job.json``. Figures are 0 where there is nothing yet; times are ISO 8601, UTC."""
@@ -118,6 +125,7 @@ class JobRecordWriter:
         figures = asdict(status or JobFigures())
         return {
             "job_id": spec.job_id,
+            "run_id": spec.run_id,
             "phase": phase["phase"],
             "reason": phase["reason"],
             "schedule": spec.schedule,
@@ -170,22 +178,6 @@ class JobRecordWriter:
             self._phases.append({"phase": phase, "reason": reason, "at": _text(now)})
             if len(self._phases) > _MAX_PHASES:
                 del self._phases[_MAX_PHASES // 2]  # how it began and what came last say most
-
-
-def take_over(folder: Path, *, is_continued: bool) -> datetime | None:
-    """Write the record of an earlier run in a report folder before its files go.
-
-    Args:
-        folder: Of the report.
-        is_continued: Whether the run is this one, of an agent that was killed: when it began is returned.
-    """
-    with suppress(RunFilesError, ValueError, OverflowError):
-        job = read_job(folder / JOB_FILE)
-        if is_continued:
-            return datetime.fromisoformat(job.started_at)
-        if job.num_ranks <= _TAKEN_OVER_RANKS:
-            finish_if_possible(folder, is_final=True)
-    return None
 
 
 def _text(at: datetime) -> str:

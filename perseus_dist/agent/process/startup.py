@@ -13,12 +13,13 @@ from perseus_dist.agent.following.rank_program import num_stages, schedule_diges
 from perseus_dist.agent.process.devices import Devices
 from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.device.node_name import node_name
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import PerseusError, ProfileError
 from perseus_dist.fingerprint import family_key, profile_key
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.messages.target_text import EXPECTED, read_target
 from perseus_dist.messages.terms import Rank, Target, fingerprint_of
 from perseus_dist.number_text import read_real
+from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import BETWEEN_ITERATIONS
 
@@ -98,17 +99,21 @@ def parse_target(text: str) -> Target:
 def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
     """The rows of the profile, on rank 0, which speaks for the job; its option ``blocking_power_w`` goes with them.
 
-    None, with a warning, if the profile is of another number of stages: the job is measured as if there were none.
+    None, with a warning, if the file cannot be read, is no profile, or is one of another number of stages: the job is
+    measured as if none were named.
 
     Raises:
-        ProfileError: The file cannot be read, or is no profile.
         SpecError: The blocking power is no number.
     """
     if spec.profile is None or spec.rank != 0:
         return None
     from perseus_dist.planning.profile.profile_csv import read_rows
 
-    rows = read_rows(Path(spec.profile))
+    try:
+        rows = read_rows(Path(spec.profile))
+    except ProfileError as error:
+        _log.warning("the profile that is named is not used, the job is measured anew: %s", error)
+        return None
     profiled, trained = {row.stage for row in rows}, num_stages(spec.schedule)
     if profiled != set(range(trained)):
         _log.warning(
@@ -141,15 +146,16 @@ def saved_profile_from_spec(spec: RankSpec) -> SavedProfile | None:
 def cache_file(spec: RankSpec, devices: Devices) -> Path | None:
     """The file that keeps the job's profile and plans for the next start of the same work.
 
-    None where option ``cache``, a folder, is not given, and where no clock can be set.
-
-    Raises:
-        OSError: The profile that is named cannot be read.
+    None where option ``cache``, a folder, is not given, and where no clock can be set. A profile that is named and
+    cannot be read counts as none.
     """
     folder = spec.options.get("cache")
     if folder is None or not devices.gpu.clocks_mhz:
         return None
-    saved_profile = b"" if spec.profile is None else Path(spec.profile).read_bytes()
+    saved_profile = b""
+    if spec.profile is not None:
+        with suppress(InputFileError):  # ``saved_profile_from_spec`` warns of it
+            saved_profile = read_input(spec.profile)
     fingerprint = fingerprint_of(rank_from_spec(spec), devices.gpu, spec.workload)
     key = profile_key(fingerprint, saved_profile, uid=os.geteuid())
     name = f"{family_key(fingerprint)}-{key}.job"

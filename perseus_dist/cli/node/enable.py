@@ -22,8 +22,8 @@ Without --shim one file is written into this environment's site-packages. Afterw
 works, `deepspeed --help` shows the options, and a "perseus" block in a DeepSpeed config is heeded; for megatron,
 `torchrun ... pretrain_gpt.py --enable-perseus` works, and the script's --help shows the options; where the environment
 variable PERSEUS_ENABLE is 1, jobs without Megatron's parser, as Megatron-Bridge's, run under Perseus too; for
-pipelining, with the same variable, those that use torch.distributed.pipelining, as torchtitan does. Jobs that ask for
-nothing run as before.
+pipelining, with the same variable, those that use torch.distributed.pipelining, as torchtitan does. It asks for Perseus
+in DeepSpeed's jobs as well, whatever starts them. Jobs that ask for nothing run as before.
 
 Where you may not write there, --shim writes a wrapper of deepspeed into a folder. `perseus-deepspeed`,
 `torchrun ... -m perseus_dist.megatron pretrain_gpt.py --enable-perseus` and

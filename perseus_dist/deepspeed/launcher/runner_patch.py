@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace, TracebackType
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.training.disabled import is_disabled
+from perseus_dist.training.disabled import is_disabled, is_enabled
 from perseus_dist.training.option_parser import OptionParser
 from perseus_dist.training.options import (
     OptionError,
@@ -90,7 +90,7 @@ class _RunnerPatch:
         if is_disabled():
             return namespace
         _warn_of_misplaced(namespace)
-        if self.is_always_on or is_asked_for(namespace):
+        if self.is_always_on or is_asked_for(namespace) or is_enabled():
             try:
                 self._take_over(namespace)
             except OptionError as error:
@@ -122,8 +122,8 @@ class _RunnerPatch:
         check_profile(options)
         if namespace.autotuning:
             raise OptionError(
-                "--perseus and --autotuning exclude each other: autotuning changes what runs between its trials. "
-                "Tune first, then run the tuned configuration under --perseus"
+                "--perseus, or PERSEUS_ENABLE=1, and --autotuning exclude each other: autotuning changes what runs "
+                "between its trials. Tune first, then run the tuned configuration under --perseus"
             )
         if namespace.no_python and namespace.module:
             raise OptionError("--no_python and --module exclude each other")

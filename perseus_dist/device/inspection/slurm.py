@@ -10,6 +10,8 @@ from perseus_dist.messages.finding import Finding, Level
 _TIMEOUT_S = 3.0
 _SETTINGS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf")
 _HOOKS = {
+    "Prolog": "nodes are not checked, and a job's --comment=perseus has no effect",
+    "TaskProlog": "tasks are without PERSEUS=1, and a job's --comment=perseus has no effect",
     "Epilog": "clocks that a killed job leaves locked stay so until clockd sees to them",
     "TaskEpilog": "the end of a step cuts agents off before their last word, and a job's comment tells nothing",
 }
@@ -51,12 +53,10 @@ def judge_slurm_settings(config: str) -> Iterator[Finding]:
     """Judge what ``scontrol show config`` prints: hooks that are missing, and a plugin that loses sight of agents."""
     lines = (line.partition("=") for line in config.splitlines())
     settings = {name.strip().partition("[")[0]: value.strip() for name, _, value in lines}
-    hooks = {name: settings.get(name, "") for name in ("Prolog", "TaskProlog", *_HOOKS)}
-    unset = [name for name, path in hooks.items() if path in ("", "(null)")]
+    unset = [name for name in _HOOKS if settings.get(name, "") in ("", "(null)")]
     for name in unset:
-        if name in _HOOKS:
-            remedy = "set it to the script of launch/slurm in slurm.conf, and run 'scontrol reconfigure'"
-            yield Finding(level=Level.WARN, subject="Slurm", what=f"no {name}: {_HOOKS[name]}", remedy=remedy)
+        remedy = "set it to the script of launch/slurm in slurm.conf, and run 'scontrol reconfigure'"
+        yield Finding(level=Level.WARN, subject="Slurm", what=f"no {name}: {_HOOKS[name]}", remedy=remedy)
     if "Prolog" not in unset and "Alloc" not in settings.get("PrologFlags", ""):
         what = "PrologFlags is without Alloc: the prolog runs with a node's first step, not as the job begins"
         yield Finding(level=Level.WARN, subject="Slurm", what=what, remedy="add PrologFlags=Alloc to slurm.conf")

@@ -1,7 +1,8 @@
 """A job's profile and plans in a file that outlives the job: its next start, planned by another process, goes on there.
 
 The file is a planner's database that holds one job, without what belongs to a run. It is written as samples and plans
-arrive, whole or not at all, by a thread of its own: a folder that hangs delays neither the planner nor the job.
+arrive, whole or not at all, by a thread of its own: a folder that hangs delays neither the planner nor the job. Of two
+jobs of the same work at once, the one that has measured less leaves the other's file as it is.
 """
 
 import logging
@@ -12,7 +13,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.planner.job.facts import Fact
 from perseus_dist.planner.store.database import DamagedError, open_database, read_serialized, write_facts
 from perseus_dist.planner.store.fact_rows import FactRow
+from perseus_dist.planning.output_file import locked_folder
 
 MAX_FILES = 100
 PERIOD_S = 5.0
@@ -35,6 +37,8 @@ _MAX_OTHER_SHAPES = 3  # that are read, newest first, where one is of no use
 _LAST_WRITE_S = 3.0
 _UNFINISHED_S = 3600.0  # a file that is unfinished for so long is of a process that was killed
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+_Version = tuple[int, int, int]  # number, time of the last change [ns], size
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +61,8 @@ class JobCache:
         self._is_closing = False
         self._is_trouble_told = False
         self._is_unusable = False
+        self._seen: _Version | None = None  # of the file, as this job has last read or written it
+        self._is_other_told = False
         self._thread = threading.Thread(target=self._run, name="job cache", daemon=True)
         self._thread.start()
 
@@ -108,7 +114,10 @@ class JobCache:
     def _read(self, path: Path) -> list[Fact]:
         try:
             with open(path, "rb", opener=_open_at_once) as file:
-                if not _is_ours(os.fstat(file.fileno()), path.parent):
+                found = os.fstat(file.fileno())
+                if path == self._path:
+                    self._seen = _version(found)
+                if not _is_ours(found, path.parent):
                     _log.warning("%s is not used: it is another user's, or others can write it", path)
                     return []
                 data = file.read(_MAX_BYTES)
@@ -157,7 +166,11 @@ class JobCache:
                     write_facts(database, self.job_id, rows)
                 data = database.serialize()
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(self._path, data)
+            with locked_folder(self._path.parent):
+                if self._is_others_better(rows):
+                    return True
+                write_private(self._path, data)
+                self._seen = _version(self._path.stat())
         except (OSError, sqlite3.Error, PerseusError) as error:
             if not self._is_trouble_told:
                 _log.warning(
@@ -170,6 +183,32 @@ class JobCache:
             self._is_trouble_told = False
         _remove_oldest(self._path)
         return True
+
+    def _is_others_better(self, rows: Sequence[FactRow]) -> bool:
+        """Whether another job of the same work has written the file meanwhile, and measured more than these rows."""
+        try:
+            with open(self._path, "rb", opener=_open_at_once) as file:
+                found = os.fstat(file.fileno())
+                if _version(found) == self._seen or not _is_ours(found, self._path.parent):
+                    return False
+                jobs = read_serialized(self._path, file.read(_MAX_BYTES))
+        except (OSError, PerseusError, DamagedError):
+            return False
+        is_better = _extent(fact.key for facts in jobs.values() for fact in facts) > _extent(row.key for row in rows)
+        if is_better and not self._is_other_told:
+            _log.info("%s stays as it is for now: another job of the same work has measured more", self._path)
+            self._is_other_told = True
+        return is_better
+
+
+def _version(found: os.stat_result) -> _Version:
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _extent(keys: Iterable[str]) -> tuple[bool, int]:
+    """(whether there is a plan, how many messages of samples)."""
+    known = list(keys)
+    return "table" in known, sum(key.startswith("samples/") for key in known)
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -91,6 +91,17 @@ class EnergyRecord:
         """The saving as a share of ``baseline_j``."""
         return 100 * self.saved_j / self.baseline_j if self.baseline_j else None
 
+    def tells_more_than(self, other: "EnergyRecord") -> bool:
+        """Whether this one is the later word on the same run: complete, or of more iterations, where that one is not.
+
+        A complete record is the last word.
+        """
+        return not other.is_complete and self._extent > other._extent  # noqa: SLF001 - of the same class
+
+    @property
+    def _extent(self) -> tuple[bool, int, bool]:
+        return self.is_complete, self.num_iterations, self.energy_j is not None
+
 
 def record_from(document: Any) -> EnergyRecord:
     """The record that ``dataclasses.asdict`` made a document of. Texts are made fit for terminals.

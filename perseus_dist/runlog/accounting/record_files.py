@@ -1,7 +1,8 @@
-"""Files of energy records: each written once and durably, and found again below a folder.
+"""Files of energy records: each written durably, once it is complete for good, and found again below a folder.
 
 A record stands in its run's folder, ``energy-<begin>.json``, and wherever an operator collects it. It is linked into
-place after it is on the disk: a kill at any moment leaves a whole record or none, and what is there stays as it is.
+place after it is on the disk: a kill at any moment leaves a whole record or none. A complete record stays as it is; an
+incomplete one is replaced by one that tells more of the same run.
 """
 
 import json
@@ -16,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from perseus_dist.errors import OutputError
+from perseus_dist.planning.output_file import locked_folder
 from perseus_dist.runlog.accounting.record import EnergyRecord, record_from
 from perseus_dist.runlog.file_names import JOB_FILE
 from perseus_dist.runlog.json_fields import FieldsError, read_json
@@ -39,7 +41,7 @@ def moment(text: str) -> datetime | None:
 
 
 def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
-    """Write a record; one that is there under this name stays as it is.
+    """Write a record; one that is there under this name stays as it is, unless this one tells more of its run.
 
     Args:
         folder: An existing one.
@@ -58,13 +60,17 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
     path = folder / f"energy-{stem}.json"
     temporary = folder / f".energy-{stem}.{os.getpid()}.tmp"
     try:
-        if not path.exists():
+        if not path.exists() or _is_surpassed(path, record):
             with temporary.open("wb") as file:
                 file.write(json.dumps(asdict(record), indent=1).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(FileExistsError):  # another node has written it
-                os.link(temporary, path)
+            with locked_folder(folder):
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    if _is_surpassed(path, record):
+                        temporary.replace(path)
             _flush(folder)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}); expected an existing, writable folder"
@@ -73,6 +79,15 @@ def write_record(folder: Path, record: EnergyRecord, *, name: str = "") -> Path:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
     return path
+
+
+def _is_surpassed(path: Path, record: EnergyRecord) -> bool:
+    known = read_record(path)
+    return (
+        known is not None
+        and (known.job_id, known.began_at) == (record.job_id, record.began_at)
+        and record.tells_more_than(known)
+    )
 
 
 def read_record(path: Path, skipped: list[str] | None = None) -> EnergyRecord | None:

@@ -27,9 +27,10 @@ a saving is that of its measurement, added up without cancelling. Runs that were
 "incomplete": what they drew is counted as far as it is known, and no saving of theirs.
 
 --finish writes the record of a run that has ended, where its agents could not, and prints all of the folder, one a
-line; --collect reads them from standard input into the folder of --records, under the job's user, account and number
-that Slurm's epilog knows. --line is for the comment of a job in Slurm: it waits up to 3 s for the last word of all
-ranks.
+line. It refuses a run whose agents wrote in the last 10 s, unless --ended says that the job's processes have ended:
+then it waits up to 6 s for what is still written. --collect reads records from standard input into the folder of
+--records, under the job's user, account and number that Slurm's epilog knows. --line is for the comment of a job in
+Slurm: it waits up to 3 s for the last word of all ranks.
 """
 _RECORDS = "/var/lib/perseus-dist/records"
 _MAX_NAMED = 5
@@ -61,6 +62,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     actions.add_argument("--csv", action="store_true", help="print CSV, in joules and seconds")
     actions.add_argument("--json", action="store_true", help="print one JSON object, with all records")
     actions.add_argument("--finish", type=Path, metavar="DIR", help="write the record of a run that is over")
+    parser.add_argument(
+        "--ended", action="store_true", help="with --finish: the job's processes have ended, as in Slurm's epilog"
+    )
     actions.add_argument("--line", type=Path, metavar="DIR", help="print what a report's runs did, in one line")
     actions.add_argument("--collect", action="store_true", help="add the records on standard input to --records")
     parser.set_defaults(run=run)
@@ -71,8 +75,10 @@ def run(args: argparse.Namespace) -> int:
     from perseus_dist.cli.jobs.accounting import records as files
     from perseus_dist.cli.jobs.accounting import view
 
+    if args.ended and args.finish is None:
+        raise AccountingError("--ended: goes with --finish alone")
     if args.finish is not None:
-        print(files.finish(args.finish))
+        print(files.finish(args.finish, has_ended=args.ended))
         return 0
     if args.line is not None:
         found = files.of_report(args.line)

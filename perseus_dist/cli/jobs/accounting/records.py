@@ -9,7 +9,13 @@ from datetime import datetime
 from pathlib import Path
 
 from perseus_dist.cli.jobs.accounting.errors import AccountingError
-from perseus_dist.runlog.accounting.finish import finish_if_possible, finish_record
+from perseus_dist.runlog.accounting.finish import (
+    finish_ended,
+    finish_if_possible,
+    finish_record,
+    fresh_age_s,
+    has_end,
+)
 from perseus_dist.runlog.accounting.record import EnergyRecord, record_from
 from perseus_dist.runlog.accounting.record_files import MAX_BYTES, may_be_read, records_in, run_folders, write_record
 from perseus_dist.runlog.accounting.run_record import record_of_run
@@ -40,7 +46,7 @@ class FoundRecords:
 def find(root: Path, since: datetime | None, until: datetime | None, *, remedy: str = _REMEDY) -> FoundRecords:
     """Records at and below a folder, of runs that ended within the bounds; each run once, a complete record first.
 
-    A run without a record, which was killed or goes on, is read from its files; nothing is written.
+    A run without a complete record, which was killed or goes on, is read from its files; nothing is written.
 
     Raises:
         AccountingError: There is no such folder, or it cannot be read.
@@ -54,24 +60,34 @@ def find(root: Path, since: datetime | None, until: datetime | None, *, remedy: 
     for folder in run_folders(root, skipped):
         for record in [*records_in(folder, skipped), *_unfinished(folder, skipped)]:
             key = (record.job_id, record.began_at)
-            if key not in found or (record.is_complete and not found[key].is_complete):
+            if key not in found or record.tells_more_than(found[key]):
                 found[key] = record
     chosen = (record for record in found.values() if is_within(record, since, until))
     records = sorted(chosen, key=lambda record: (record.ended_at, record.job_id))
     return FoundRecords(records=records, skipped=skipped)
 
 
-def finish(folder: Path) -> str:
-    """Write the record of the last run in this folder; those that are there stay as they are.
+def finish(folder: Path, *, has_ended: bool = False) -> str:
+    """Write the record of the last run in this folder; complete ones that are there stay as they are.
+
+    Args:
+        folder: The report's.
+        has_ended: The caller knows that the job's processes have ended, or are about to: last words are waited for.
 
     Returns:
         All records of the folder, as JSON, one a line.
 
     Raises:
-        AccountingError: There is no run.
+        AccountingError: There is no run, or it may still train.
         OutputError: The folder cannot be written to.
     """
-    record = finish_record(folder, is_final=True)
+    age_s = fresh_age_s(folder)
+    if age_s is not None and not has_ended and not has_end(folder):
+        raise AccountingError(
+            f"{folder}: its job still trains, its agents wrote {age_s:.1f} s ago; wait until it has ended, or add "
+            "--ended where its processes are known to have"
+        )
+    record = finish_record(folder, is_final=True) if age_s is None else finish_ended(folder)
     if record is None:
         raise AccountingError(
             f"{folder}: no run has left anything here that may be read; expected the folder that a job was given with "
@@ -130,7 +146,7 @@ def collect(root: Path, environ: Mapping[str, str]) -> str:
 
 
 def _unfinished(folder: Path, skipped: list[str]) -> list[EnergyRecord]:
-    """The run there, if it has no record yet."""
+    """The last run there, as its files tell of it."""
     try:
         if not (folder / JOB_FILE).is_file():
             return []
