@@ -172,7 +172,7 @@ class JobRecordWriter:
                 del self._phases[_MAX_PHASES // 2]  # how it began and what came last say most
 
 
-def take_over(folder: Path, *, is_continued: bool) -> datetime | None:
+def finish_predecessor(folder: Path, *, is_continued: bool) -> datetime | None:
     """Write the record of an earlier run in a report folder before its files go.
 
     Args:

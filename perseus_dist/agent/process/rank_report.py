@@ -49,9 +49,9 @@ class RankReport:
         self._is_in_iteration = False
         if spec.report is not None:
             if spec.rank == 0:
-                from perseus_dist.agent.process.job_record import take_over  # memory that other ranks save
+                from perseus_dist.agent.process.job_record import finish_predecessor  # memory that other ranks save
 
-                self._started_at = take_over(Path(spec.report), is_continued=is_continued)
+                self._started_at = finish_predecessor(Path(spec.report), is_continued=is_continued)
             num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
             self._folder = ReportFolder(
                 Path(spec.report), rank=spec.rank, num_ranks=num_ranks, is_continued=is_continued

@@ -58,9 +58,9 @@ class Governor:
         self._degrees: dict[str, float] = {}
         self._slowed_at_s: dict[str, float] = {}
         for fact in facts:
-            self.take(fact)
+            self.apply(fact)
 
-    def take(self, fact: Fact) -> None:
+    def apply(self, fact: Fact) -> None:
         """A budget or a load target, new or another one of the same name."""
         match fact:
             case BudgetSet():

@@ -45,10 +45,10 @@ class Budgets:
         self._is_scheduled = False
         self._took_s = self._ended_s = 0.0
 
-    def take_up(self, facts: Sequence[Fact]) -> None:
+    def restore(self, facts: Sequence[Fact]) -> None:
         """Begin anew with stored facts: this replica keeps the policies from now on, or with none no more."""
         self._governor = Governor(facts)
-        self.prices.take_up(facts)
+        self.prices.restore(facts)
         self.evaluate()
 
     @property
@@ -92,7 +92,7 @@ class Budgets:
         """
         if isinstance(fact, LoadTargetSet) and fact.budget not in self._governor.budgets:
             return
-        self._governor.take(fact)
+        self._governor.apply(fact)
         self.evaluate()
         await self._commit(facts=(fact,))
 

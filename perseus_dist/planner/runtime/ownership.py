@@ -262,19 +262,19 @@ class Ownership:
 
     async def _adopt(self) -> None:
         """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
-        if self._suspended and await self._take(sorted(self._suspended)):
+        if self._suspended and await self._claim_orphans(sorted(self._suspended)):
             self._suspended = frozenset()
         orphans = self._survey.orphans
         if NO_JOB in orphans:
-            await self._take([NO_JOB])
+            await self._claim_orphans([NO_JOB])
         jobs = [job_id for job_id in orphans if job_id != NO_JOB]
         if self.owns(NO_JOB):
-            await self._take([job_id for job_id in jobs if self._is_covered(job_id)])
+            await self._claim_orphans([job_id for job_id in jobs if self._is_covered(job_id)])
         free = [job_id for job_id in jobs if not self._is_covered(job_id)]
         share = -(-len(free) // max(len(self._survey.replicas), 1))
-        await self._take(free[:share])
+        await self._claim_orphans(free[:share])
 
-    async def _take(self, orphans: Sequence[str]) -> bool:
+    async def _claim_orphans(self, orphans: Sequence[str]) -> bool:
         """Take those of them that have no owner still; False if the table did not answer."""
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
