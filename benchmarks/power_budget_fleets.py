@@ -83,7 +83,7 @@ def rows_of(presets: tuple[str, ...]) -> list[tuple[str, ...]]:
         for drawn, reference_w in (("at full clocks", full.power_w), ("under plans", own_w)):
             for cut in CUTS:
                 cap_w = (1 - cut) * reference_w
-                fleet.governor.take(BudgetSet(name="all", watts=cap_w, guard_band=GUARD_BAND))
+                fleet.governor.apply(BudgetSet(name="all", watts=cap_w, guard_band=GUARD_BAND))
                 fleet.evaluate()
                 fleet.run_until(fleet.now_s + STEP_S)
                 measured_w = mean_power_w(fleet, fleet.now_s - STEP_S / 3, fleet.now_s)

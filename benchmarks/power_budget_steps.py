@@ -121,7 +121,7 @@ def steps(fleet: VirtualFleet) -> list[tuple[str, ...]]:
         begin_s, cap_w = fleet.now_s, (1 - cut) * own_w
         slowest_s = max(job.iterations[-1].time_s for job in fleet.jobs)
         if cut:
-            fleet.governor.take(BudgetSet(name="all", watts=cap_w, guard_band=GUARD_BAND))
+            fleet.governor.apply(BudgetSet(name="all", watts=cap_w, guard_band=GUARD_BAND))
         else:
             fleet.governor.drop_budget("all")
         fleet.evaluate()

@@ -167,7 +167,7 @@ class Hook:
             return
         try:
             if self._thread != get_ident():
-                self._take_thread()
+                self._bind_thread()
             name = self._kinds.get(kind)
             if name is None:
                 name = self._encode_kind(kind)
@@ -187,7 +187,7 @@ class Hook:
         except Exception as error:
             self._drop(ring, error)
 
-    def _take_thread(self) -> None:
+    def _bind_thread(self) -> None:
         if self._thread:
             raise RuntimeError("the hook was called from a second thread; call it from one")
         self._thread = get_ident()

@@ -36,7 +36,7 @@ def enable() -> None:
     _describe_device(torch.cpu)
     if not hasattr(torch.distributed, "set_timeout"):
         torch.distributed.set_timeout = _set_timeout
-    when_imported("torch.distributed.pipelining.schedules", _take_microbatches)
+    when_imported("torch.distributed.pipelining.schedules", _accept_microbatches)
     when_imported("torch.distributed.fsdp", _reduce_by_sums)
 
 
@@ -76,11 +76,11 @@ class _Split(list[Any]):
     """Microbatches, where torch 2.13 expects a batch to split."""
 
 
-def _take_microbatches(module: Any) -> None:
+def _accept_microbatches(module: Any) -> None:
     if "arg_mbs" in inspect.signature(module.PipelineScheduleSingle.step).parameters:
         return
     for schedule_class in (module.PipelineScheduleSingle, module.PipelineScheduleMulti):
-        schedule_class.step = _taking_microbatches(schedule_class.step)
+        schedule_class.step = _with_microbatches(schedule_class.step)
     split_inputs, split_tensor = module._PipelineSchedule._split_inputs, module._split_tensor  # noqa: SLF001 - their names
 
     def split_inputs_once(self: Any, args: Any, kwargs: Any) -> Any:
@@ -93,9 +93,9 @@ def _take_microbatches(module: Any) -> None:
     module._split_tensor = split_tensor_once  # noqa: SLF001 - as above
 
 
-def _taking_microbatches(step: Any) -> Any:
+def _with_microbatches(step: Any) -> Any:
     @functools.wraps(step)
-    def take_and_step(
+    def step_with_microbatches(
         self: Any, *args: Any, arg_mbs: Any = None, kwarg_mbs: Any = None, target_mbs: Any = None, **kwargs: Any
     ) -> Any:
         if arg_mbs is None and kwarg_mbs is None and target_mbs is None:
@@ -104,7 +104,7 @@ def _taking_microbatches(step: Any) -> Any:
         target = None if target_mbs is None else _Split(target_mbs)
         return step(self, _Split(arg_mbs or [()] * num), _Split(kwarg_mbs or [{}] * num), target=target, **kwargs)
 
-    return take_and_step
+    return step_with_microbatches
 
 
 if __name__ == "__main__":

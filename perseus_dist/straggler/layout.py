@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,7 @@ class StragglerError(PerseusError):
     """Ranks that make no grid, or a straggler that cannot be: what the detector and the selection refuse to take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCoords:
+class RankCoords(NamedTuple):
     """Stage, pipeline and place within the tensor-parallel group of one rank."""
 
     pp_rank: int

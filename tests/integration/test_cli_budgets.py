@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from load_jobs import load_jobs
-from planner_process import Planner, planner, wait_until
+from planner_process import Planner, planner
+from waiting import wait_until
 
 from perseus_dist.cli import main
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from node_relay import RelayedRank, node_relay, num_connections, port_of
-from planner_process import planner, wait_until
+from planner_process import planner
+from waiting import wait_until
 
 from perseus_dist.relay.process import RelayConfig, run_relay
 

@@ -11,9 +11,10 @@ from threading import Event, Thread
 
 import psycopg
 import pytest
-from planner_process import planner, wait_until
+from planner_process import planner
 from postgres_server import PostgresServer
 from test_malformed_facts import good_rows
+from waiting import wait_until
 
 from perseus_dist.cli.main import main
 

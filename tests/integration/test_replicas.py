@@ -19,8 +19,9 @@ import psycopg
 import pytest
 from node_relay import RelayedRank, node_relay, num_connections, port_of
 from plan_requests import planning_worker
-from planner_process import Planner, planner, wait_until
+from planner_process import Planner, planner
 from postgres_server import PostgresServer
+from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from builders import make_rank
-from planner_process import wait_until
+from waiting import wait_until
 
 from perseus_dist.agent.link.find_planner import find_named
 from perseus_dist.agent.link.link import Connected, Disconnected, LinkEvent, PlannerLink, Received, Unreachable

@@ -4,13 +4,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 
 @dataclass(slots=True)
@@ -51,10 +50,3 @@ def planner(folder: Path, *options: str) -> Iterator[Planner]:
             yield Planner(process, folder, json.loads(address_file.read_text()))
         finally:
             process.kill()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -12,7 +12,7 @@ from builders import make_spec
 from test_accounting import leave_run
 from waiting import PATIENCE_S
 
-from perseus_dist.agent.process.earlier_run import wait_until_taken_over
+from perseus_dist.agent.process.earlier_run import wait_until_finished
 from perseus_dist.agent.process.job_record import JobRecordWriter
 from perseus_dist.agent.process.rank_report import RankReport
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -57,18 +57,18 @@ def test_other_ranks_keep_the_files_of_a_killed_run_until_its_record_is_written(
 
 
 def test_nobody_waits_for_a_run_of_their_own(tmp_path: Path) -> None:
-    wait_until_taken_over(tmp_path, "second", longest_s=PATIENCE_S)
+    wait_until_finished(tmp_path, "second", longest_s=PATIENCE_S)
     (tmp_path / "job.json").write_text(json.dumps({"run_id": "second"}))
-    wait_until_taken_over(tmp_path, "second", longest_s=PATIENCE_S)
+    wait_until_finished(tmp_path, "second", longest_s=PATIENCE_S)
     for broken in ("{", "[]", "[" * 100_000):
         (tmp_path / "job.json").write_text(broken)
-        wait_until_taken_over(tmp_path, "second", longest_s=PATIENCE_S)
+        wait_until_finished(tmp_path, "second", longest_s=PATIENCE_S)
 
 
 def test_the_wait_for_rank_0_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps({"run_id": "first"}))
     began_s = time.monotonic()
-    wait_until_taken_over(tmp_path, "second", longest_s=0.2)
+    wait_until_finished(tmp_path, "second", longest_s=0.2)
     assert time.monotonic() - began_s >= 0.2
 
 

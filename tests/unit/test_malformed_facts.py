@@ -209,6 +209,6 @@ def test_a_damaged_cache_is_not_used_with_one_line_or_makes_a_job(
             except MemoryError:
                 raise
             except Exception:
-                continue  # as ``Jobs.take_up`` has it: set aside
+                continue  # as ``Jobs.restore_jobs`` has it: set aside
             go_on(job, facts)
     assert min(came["used"], came["not used"]) > 0, came

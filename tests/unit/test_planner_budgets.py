@@ -254,7 +254,7 @@ def test_jobs_keep_a_cap_and_are_back_on_their_targets(fleet: VirtualFleet) -> N
     before_w, before_s = drawn_w(fleet), [job.iterations[-1].time_s for job in fleet.jobs]
     for cut in (0.1, 0.25):
         cap_w = (1 - cut) * before_w
-        fleet.governor.take(BudgetSet(name="hall", watts=cap_w, guard_band=0.01))
+        fleet.governor.apply(BudgetSet(name="hall", watts=cap_w, guard_band=0.01))
         fleet.evaluate()
         assert 0.93 * cap_w < settle(fleet) <= cap_w
         (state,) = fleet.governor.states
@@ -279,13 +279,13 @@ def test_jobs_wait_for_watts_of_others_in_their_own_budgets_alone(fleet: Virtual
         for number, share_w in enumerate(drawn_each_w(fleet))
     ]
     for rack in (*racks, BudgetSet(name="hall", watts=1e6, jobs=("job-0", "job-2"))):
-        fleet.governor.take(rack)
+        fleet.governor.apply(rack)
     settle(fleet)
     before = [job_of(job).pace for job in fleet.jobs]
     assert min(before) > 1.0
-    fleet.governor.take(replace(racks[0], watts=0.9 * racks[0].watts))
+    fleet.governor.apply(replace(racks[0], watts=0.9 * racks[0].watts))
     for rack in racks[1:]:
-        fleet.governor.take(replace(rack, watts=1e6))
+        fleet.governor.apply(replace(rack, watts=1e6))
     found = fleet.governor.evaluate([job_of(job) for job in fleet.jobs], fleet.now_s)
     paces = {job_id: order.slowdown for job_id, order in found.orders if order.slowdown != before[int(job_id[-1])]}
     assert sorted(paces) == ["job-0", "job-1"], "job-2 waits, since the hall covers job-0 too"
@@ -297,7 +297,7 @@ def test_jobs_wait_for_watts_of_others_in_their_own_budgets_alone(fleet: Virtual
 
 
 def drawn_each_w(fleet: VirtualFleet) -> list[float]:
-    fleet.governor.take(BudgetSet(name="all", watts=0.0))
+    fleet.governor.apply(BudgetSet(name="all", watts=0.0))
     fleet.evaluate()
     (state,) = fleet.governor.states
     fleet.governor.drop_budget("all")
@@ -320,7 +320,7 @@ def test_powers_that_the_profile_has_too_low_are_counted_as_measured(profiles: l
         running = VirtualFleet(starting)
         until(running, lambda job: job.measured.self_check.latest.plan is not None)
         cap_w = 0.85 * drawn_w(running)
-        running.governor.take(BudgetSet(name="hall", watts=cap_w, guard_band=0.01))
+        running.governor.apply(BudgetSet(name="hall", watts=cap_w, guard_band=0.01))
         running.evaluate()
         settle(running)
         settle(running)
@@ -333,7 +333,7 @@ def test_powers_that_the_profile_has_too_low_are_counted_as_measured(profiles: l
 
 
 def test_a_restarted_planner_goes_on_at_the_same_pace(fleet: VirtualFleet) -> None:
-    fleet.governor.take(BudgetSet(name="hall", watts=0.8 * drawn_w(fleet)))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.8 * drawn_w(fleet)))
     fleet.evaluate()
     settle(fleet)
     kept = [job_of(job).chosen_pace for job in fleet.jobs]
@@ -359,14 +359,14 @@ def test_a_targets_own_pace_is_the_fastest(fleet: VirtualFleet) -> None:
     first.planner.tell(TargetSet(target=Target(slowdown=1.3)))
     fleet.run_until(fleet.now_s + 5)
     own = job_of(first).switch
-    fleet.governor.take(BudgetSet(name="hall", watts=0.95 * drawn_w(fleet), weights=(("job-0", 100.0),)))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.95 * drawn_w(fleet), weights=(("job-0", 100.0),)))
     fleet.evaluate()
     settle(fleet)
     now = job_of(first).switch
     assert own is not None
     assert now is not None
     assert now.points == own.points, "so heavy that the others give all"
-    fleet.governor.take(BudgetSet(name="hall", watts=0.62 * drawn_w(fleet)))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.62 * drawn_w(fleet)))
     fleet.evaluate()
     settle(fleet)
     slower = job_of(first).switch
@@ -386,11 +386,11 @@ def test_a_budget_makes_slower_what_follows_a_price_and_not_faster(fleet: Virtua
     assert (first.chosen_pace.price, first.chosen_pace.budget) == ("cheap", "")
     asked = first.switch
     assert asked is not None
-    fleet.governor.take(BudgetSet(name="hall", watts=1.05 * drawn_w(fleet)))
+    fleet.governor.apply(BudgetSet(name="hall", watts=1.05 * drawn_w(fleet)))
     settle(fleet)
     own_w = fleet.governor.states[0].shares[0].power_w
     assert first.chosen_pace == PaceChosen(slowdown=slower / summary.baseline_time_ps, budget="", price="cheap")
-    fleet.governor.take(BudgetSet(name="hall", watts=0.9 * own_w, jobs=("job-0",)))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.9 * own_w, jobs=("job-0",)))
     settle(fleet)
     assert fleet.governor.states[0].is_met
     assert first.switch is not None
@@ -411,7 +411,7 @@ def test_a_job_without_a_plan_counts_at_full_power(profiles: list[str]) -> None:
         running = VirtualFleet([planned, fresh])
         while job_of(planned).phase is not Phase.ENFORCING or job_of(fresh).measured.baseline is None:
             running.run_until(running.now_s + 1)
-        running.governor.take(BudgetSet(name="hall", watts=1.0))
+        running.governor.apply(BudgetSet(name="hall", watts=1.0))
         running.evaluate()
         (state,) = running.governor.states
         full = state.shares[1]
@@ -435,7 +435,7 @@ def test_noise_in_the_power_of_a_job_without_a_plan_switches_no_other(fleet: Vir
     assert pipeline.latest is not None
     assert pipeline.latest.energy_j is not None
     usual, energy_j = pipeline.latest, pipeline.latest.energy_j
-    fleet.governor.take(BudgetSet(name="hall", watts=0.9 * drawn_w(fleet)))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.9 * drawn_w(fleet)))
     rng, asked = random.Random(1), []
     for _ in range(20):
         asked.append(fleet.governor.evaluate([job_of(one) for one in fleet.jobs], fleet.now_s).orders)
@@ -446,7 +446,7 @@ def test_noise_in_the_power_of_a_job_without_a_plan_switches_no_other(fleet: Vir
 
 def test_what_a_straggler_leaves_goes_to_the_others(fleet: VirtualFleet) -> None:
     cap_w = 0.85 * drawn_w(fleet)
-    fleet.governor.take(BudgetSet(name="hall", watts=cap_w))
+    fleet.governor.apply(BudgetSet(name="hall", watts=cap_w))
     fleet.evaluate()
     settle(fleet)
     before = [share.power_w for share in fleet.governor.states[0].shares]
@@ -460,9 +460,9 @@ def test_what_a_straggler_leaves_goes_to_the_others(fleet: VirtualFleet) -> None
 
 def test_a_load_target_begins_and_ends_by_itself(fleet: VirtualFleet) -> None:
     before_w = drawn_w(fleet)
-    fleet.governor.take(BudgetSet(name="hall", watts=0.0))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.0))
     begin_s = fleet.now_s + 5
-    fleet.governor.take(replace(PEAK, start_s=begin_s, end_s=begin_s + 20, watts=0.8 * before_w))
+    fleet.governor.apply(replace(PEAK, start_s=begin_s, end_s=begin_s + 20, watts=0.8 * before_w))
     fleet.run_until(begin_s + 15)
     assert drawn_w(fleet) <= 0.8 * before_w
     assert fleet.governor.states[0].load_target == "peak"

@@ -46,7 +46,7 @@ def test_the_hour_counts_from_the_latest_time_that_it_was_not_over() -> None:
     governor.evaluate([], 150.0, steady_s=KEPT_OVER_S - 1)
     assert governor.evaluate([], FAR_S, steady_s=KEPT_OVER_S).ended == ()
     later = replace(PEAK, end_s=2 * FAR_S)
-    governor.take(later)  # of the same name, and once more in force
+    governor.apply(later)  # of the same name, and once more in force
     assert governor.evaluate([], FAR_S, steady_s=3 * KEPT_OVER_S).ended == ()
     assert governor.states[0].load_target == "peak"
     assert governor.evaluate([], 3 * FAR_S, steady_s=3 * KEPT_OVER_S + 1).ended == ()

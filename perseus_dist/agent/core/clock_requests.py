@@ -4,7 +4,7 @@ from perseus_dist.agent.core.actions import RequestClock
 from perseus_dist.agent.core.clock_directives import ClockDirectives
 from perseus_dist.agent.core.pilot import Pilot
 from perseus_dist.agent.following.moments import clock_now
-from perseus_dist.agent.following.position import Place, Position
+from perseus_dist.agent.following.position import Position, ProgramPoint
 from perseus_dist.agent.measuring.held_clock import HeldClock
 from perseus_dist.messages.terms import NO_POINT, Gpu
 
@@ -68,7 +68,7 @@ class ClockRequests:
             return True
         if self._directives.row(iteration).point == NO_POINT or self._directives.is_timed(iteration):
             return True
-        return self._wanted_mhz(Place(index=next_index), position.since.time_ns) != clock.requested_mhz
+        return self._wanted_mhz(ProgramPoint(index=next_index), position.since.time_ns) != clock.requested_mhz
 
     def settle(self) -> None:
         """The GPU may have reached its clock: from then on a sweep measures."""
@@ -84,7 +84,7 @@ class ClockRequests:
         row = self._directives.row(iteration)
         return row.clocks_mhz if row.point != NO_POINT else None
 
-    def _wanted_mhz(self, position: Position | Place, now_ns: int) -> int | None:
+    def _wanted_mhz(self, position: Position | ProgramPoint, now_ns: int) -> int | None:
         """None for released. A rank that cannot set clocks requests none, and holds none either."""
         is_silent = self.is_over or self.is_stalled or self.is_paused
         if is_silent or not self._has_clocks or not self._position.in_step:

@@ -16,7 +16,7 @@ from itertools import islice
 from operator import sub
 
 from perseus_dist.agent.following.exact_runs import ExactRun
-from perseus_dist.agent.following.position import Place, Position
+from perseus_dist.agent.following.position import Position, ProgramPoint
 from perseus_dist.agent.following.rank_program import Work
 
 NO_LATENCIES: Mapping[int, int] = {}
@@ -101,7 +101,7 @@ class Pilot:
 
     def wanted_mhz(
         self,
-        position: Position | Place,
+        position: Position | ProgramPoint,
         *,
         clocks_mhz: Sequence[int] | None,
         next_clocks_mhz: Sequence[int] | None,
@@ -134,7 +134,7 @@ class Pilot:
     def _first_reached_mhz(
         self,
         ahead: int,
-        position: Position | Place,
+        position: Position | ProgramPoint,
         clocks_mhz: Sequence[int],
         current_mhz: int | None,
         latency_ns: int,

@@ -50,7 +50,7 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ProgramPoint:
     """Where in an iteration a rank will be, in the words of ``Position``."""
 
     index: int

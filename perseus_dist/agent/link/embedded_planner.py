@@ -62,7 +62,7 @@ class EmbeddedPlanner:
     ) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix=RENDEZVOUS_PREFIX))
         self._lock = hold_rendezvous(self.folder)
-        found_by = _take_over(self.folder) if is_continued else {}
+        found_by = _remove_predecessor(self.folder) if is_continued else {}
         sweep_dead_jobs()
         self._entry = self._register(spec.job_id)
         self._state = Path(tempfile.mkdtemp(prefix=STATE_PREFIX, dir=self.folder))
@@ -155,7 +155,7 @@ class EmbeddedPlanner:
                 self._address_file.unlink()
 
 
-def _take_over(folder: Path) -> dict[str, bytes]:
+def _remove_predecessor(folder: Path) -> dict[str, bytes]:
     """Remove what a killed agent's planner has left, but for the files by which other nodes find its successor."""
     kept: dict[str, bytes] = {}
     for left in folder.glob(f"{STATE_PREFIX}*"):

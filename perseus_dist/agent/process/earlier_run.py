@@ -20,7 +20,7 @@ _TAKEN_OVER_S = 4.0  # by rank 0's agent, which may wait itself, and reads the f
 _POLL_S = 0.05
 
 
-def take_over(folder: Path, *, is_continued: bool) -> datetime | None:
+def finish_predecessor(folder: Path, *, is_continued: bool) -> datetime | None:
     """Write the record of an earlier run in a report folder before its files go, as rank 0's agent.
 
     Where that run was written a moment ago, as behind a change of the batch, its agents may still write their last
@@ -48,7 +48,7 @@ def take_over(folder: Path, *, is_continued: bool) -> datetime | None:
     return None
 
 
-def wait_until_taken_over(folder: Path, run_id: str, *, longest_s: float = _TAKEN_OVER_S) -> None:
+def wait_until_finished(folder: Path, run_id: str, *, longest_s: float = _TAKEN_OVER_S) -> None:
     """Wait until rank 0's agent has read what the files of an earlier run say, as another rank's agent.
 
     Args:

@@ -12,7 +12,7 @@ from perseus_dist.agent.core.actions import KeepTimeline
 from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.link.link import Unreachable
 from perseus_dist.agent.process.devices import Devices
-from perseus_dist.agent.process.earlier_run import take_over, wait_until_taken_over
+from perseus_dist.agent.process.earlier_run import finish_predecessor, wait_until_finished
 from perseus_dist.agent.process.trainer_status import with_job
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -50,9 +50,9 @@ class RankReport:
         self._is_in_iteration = False
         if spec.report is not None:
             if spec.rank == 0:
-                self._started_at = take_over(Path(spec.report), is_continued=is_continued)
+                self._started_at = finish_predecessor(Path(spec.report), is_continued=is_continued)
             elif not is_continued:
-                wait_until_taken_over(Path(spec.report), spec.run_id)
+                wait_until_finished(Path(spec.report), spec.run_id)
             num_ranks = spec.pp_size * spec.dp_size * spec.tp_size
             self._folder = ReportFolder(
                 Path(spec.report), rank=spec.rank, num_ranks=num_ranks, is_continued=is_continued

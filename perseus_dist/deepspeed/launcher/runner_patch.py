@@ -92,7 +92,7 @@ class _RunnerPatch:
         _warn_of_misplaced(namespace)
         if self.is_always_on or is_asked_for(namespace) or is_enabled():
             try:
-                self._take_over(namespace)
+                self._replace_command(namespace)
             except OptionError as error:
                 _log.debug("refused", exc_info=True)
                 sys.stderr.write(f"{Path(sys.argv[0]).name}: {' '.join(str(error).split())}\n")
@@ -117,7 +117,7 @@ class _RunnerPatch:
         self._finish(has_failed=False)
         return result
 
-    def _take_over(self, namespace: argparse.Namespace) -> None:
+    def _replace_command(self, namespace: argparse.Namespace) -> None:
         options = options_from_namespace(namespace).over(options_from_environment())
         check_profile(options)
         if namespace.autotuning:

@@ -61,9 +61,9 @@ class Governor:
         self._slowed_at_s: dict[str, float] = {}
         self._long_over = LongOver()
         for fact in facts:
-            self.take(fact)
+            self.apply(fact)
 
-    def take(self, fact: Fact) -> None:
+    def apply(self, fact: Fact) -> None:
         """A budget or a load target, new or another one of the same name."""
         match fact:
             case BudgetSet():

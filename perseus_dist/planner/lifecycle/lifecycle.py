@@ -108,14 +108,14 @@ def step(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
             effects = _handle_message(job, event, now_s)
             return _finished(job, phase, reason, [*effects, *advance(job, now_s)]) if effects else []
     phase, reason = job.phase, job.reason
-    effects = _take(job, event, now_s)
+    effects = _handle_event(job, event, now_s)
     if job.spec is None or isinstance(event, PlannerEnds):
         return effects
     effects += advance(job, now_s)
     return _finished(job, phase, reason, effects)
 
 
-def _take(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
+def _handle_event(job: Job, event: JobEvent, now_s: float) -> list[Effect]:
     match event:
         case RankMessage():
             return _handle_message(job, event, now_s)

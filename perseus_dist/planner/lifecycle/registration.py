@@ -8,7 +8,7 @@ from perseus_dist.messages.from_planner import Attached, Refused, Release
 from perseus_dist.messages.terms import NO_ITERATION, Rank
 from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
-from perseus_dist.planner.job.state.membership import RankCoords, RankState
+from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.job.timelines import MAX_PIPELINES, Timelines
 from perseus_dist.planner.lifecycle.enforcement.switching import decide, is_of_earlier_run, release_all, switch_for
@@ -27,6 +27,7 @@ from perseus_dist.planner.lifecycle.schedule import want_schedule
 from perseus_dist.planner.lifecycle.shape_change.ahead import shape_of_job
 from perseus_dist.planner.lifecycle.shape_change.carry import keep_stages, stages_of_job
 from perseus_dist.planner.lifecycle.sweeping.sweep import resume_sweep
+from perseus_dist.straggler.layout import RankCoords
 
 
 def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
@@ -51,7 +52,7 @@ def attach_rank(job: Job, event: RankAttached, now_s: float) -> list[Effect]:
     effects += know_fingerprint(job, attach, now_s)
     effects += know_replicas(job, attach, now_s)
     _follow_iteration(job, attach, now_s, may_go_back=is_new_incarnation)
-    _take_in(job, event)
+    _record_rank(job, event)
     effects += _choose_target(job, attach)
     acked = job.profiling.acked_samples.get((attach.rank.rank, attach.incarnation), 0)
     revision = job.plan.revision if job.plan else 0
@@ -192,7 +193,7 @@ def _place(rank: Rank) -> RankCoords:
     return RankCoords(rank.pp_rank, rank.dp_rank, rank.tp_rank)
 
 
-def _take_in(job: Job, event: RankAttached) -> None:
+def _record_rank(job: Job, event: RankAttached) -> None:
     attach = event.attach
     rank = attach.rank
     assert job.spec is not None

@@ -26,7 +26,6 @@ from perseus_dist.planner.job.facts import (
 )
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
-from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling
 from perseus_dist.planner.job.state.progress import Pipeline
@@ -36,6 +35,7 @@ from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
 from perseus_dist.planner.lifecycle.plan import has_profile
 from perseus_dist.planner.lifecycle.sweeping.series_samples import keep_samples
+from perseus_dist.straggler.layout import RankCoords
 
 
 def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
@@ -55,7 +55,7 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     saved = None
     for fact in facts:
         saved = fact if isinstance(fact, SavingCounted) else saved
-        _take(job, fact)
+        _restore_fact(job, fact)
     if saved is not None and saved.kept is not None:  # knows more than the baseline does
         job.measured.saving.restore(saved.kept)
     if job.switch is not None:
@@ -69,7 +69,7 @@ def restore(job_id: str, facts: Iterable[Fact], policy: Policy) -> Job:
     return job
 
 
-def _take(job: Job, fact: Fact) -> None:
+def _restore_fact(job: Job, fact: Fact) -> None:
     match fact:
         case JobRegistered():
             job.spec = fact
@@ -87,7 +87,7 @@ def _take(job: Job, fact: Fact) -> None:
             job.measured.baseline = fact
             begin_saving(job, fact)
         case SweepBegun():
-            _take_sweep(job.profiling, fact)
+            _restore_sweep(job.profiling, fact)
         case SweepEnded():
             job.profiling.ended_series.add(fact.series)
             if job.profiling.sweep is not None and job.profiling.sweep.ordered.series == fact.series:
@@ -126,7 +126,7 @@ def _take(job: Job, fact: Fact) -> None:
             job.phase, job.reason = Phase.DONE, fact.reason
 
 
-def _take_sweep(profiling: Profiling, ordered: SweepBegun) -> None:
+def _restore_sweep(profiling: Profiling, ordered: SweepBegun) -> None:
     """Of a series, the latest sweep is under way until the series has ended; what has come before is not missing."""
     profiling.sweep_id = max(profiling.sweep_id, ordered.sweep_id)
     profiling.sweeps[ordered.sweep_id] = ordered

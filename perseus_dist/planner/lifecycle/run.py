@@ -12,7 +12,7 @@ from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.terms import Rank, fingerprint_of, shape_of
 from perseus_dist.planner.job.facts import SAVED_PROFILE, FingerprintKnown, JobRegistered
 from perseus_dist.planner.job.job import Job, Phase
-from perseus_dist.planner.job.state.membership import Membership, RankCoords
+from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
 from perseus_dist.planner.lifecycle.reset import (
     FACTS_OF_A_PROFILE,
@@ -24,6 +24,7 @@ from perseus_dist.planner.lifecycle.reset import (
     reset_run,
     spend,
 )
+from perseus_dist.straggler.layout import RankCoords
 
 
 def enter_run(job: Job, attach: Attach, now_s: float) -> list[Effect]:

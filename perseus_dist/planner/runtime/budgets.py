@@ -47,10 +47,10 @@ class Budgets:
         self._looked_s = 0.0  # Unix time
         self._edge: asyncio.TimerHandle | None = None
 
-    def take_up(self, facts: Sequence[Fact]) -> None:
+    def restore(self, facts: Sequence[Fact]) -> None:
         """Begin anew with stored facts: this replica keeps the policies from now on, or with none no more."""
         self._governor = Governor(facts)
-        self.prices.take_up(facts)
+        self.prices.restore(facts)
         self.evaluate()
 
     @property
@@ -99,7 +99,7 @@ class Budgets:
         """
         if isinstance(fact, LoadTargetSet) and fact.budget not in self._governor.budgets:
             return
-        self._governor.take(fact)
+        self._governor.apply(fact)
         self.evaluate()
         await self._commit(facts=(fact,))
 

@@ -81,10 +81,10 @@ class Jobs:
         self._stream_numbers = count(1)
         self.num_ticks = 0
         self.is_ending = False
-        self.take_up(store.load())
+        self.restore_jobs(store.load())
         self.budgets.evaluate()
 
-    def take_up(self, stored: Mapping[str, Sequence[Fact]]) -> None:
+    def restore_jobs(self, stored: Mapping[str, Sequence[Fact]]) -> None:
         """Go on with jobs as the store has them; ranks are detached until they come back."""
         unusable = {job_id: facts for job_id, facts in stored.items() if not self._restore(job_id, facts)}
         if unusable:
@@ -114,15 +114,15 @@ class Jobs:
         if claimed.is_salvaged:
             self._store.commit(job_id, claimed.facts, ("",))
         if job_id == NO_JOB:
-            self.budgets.take_up(claimed.facts)
+            self.budgets.restore(claimed.facts)
         elif claimed.facts:
-            self.take_up({job_id: claimed.facts})
+            self.restore_jobs({job_id: claimed.facts})
             self.budgets.note_change()  # not at once: a thousand may come one after the other
 
     def give_up(self, job_id: str, ending: Ending) -> None:
         """Forget a job that another replica has, or will have, and send its agents there; its facts stay."""
         if job_id == NO_JOB:
-            self.budgets.take_up(())
+            self.budgets.restore(())
         actor = self._actors.pop(job_id, None)
         if actor is None:
             return

@@ -289,26 +289,26 @@ class Ownership:
 
     async def _adopt(self) -> None:
         """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
-        if not await self._take(sorted(self._suspended)):
+        if not await self._claim_orphans(sorted(self._suspended)):
             return
         orphans = self._survey.orphans
         if NO_JOB in orphans:
-            await self._take([NO_JOB])
+            await self._claim_orphans([NO_JOB])
         jobs = [job_id for job_id in orphans if job_id != NO_JOB]
         if self.owns(NO_JOB):
-            await self._take([job_id for job_id in jobs if self._is_covered(job_id)])
+            await self._claim_orphans([job_id for job_id in jobs if self._is_covered(job_id)])
         free = [job_id for job_id in jobs if not self._is_covered(job_id)]
         share = -(-len(free) // max(len(self._survey.replicas), 1))
-        await self._take(free[:share])
+        await self._claim_orphans(free[:share])
 
-    async def _take(self, orphans: Sequence[str]) -> bool:
+    async def _claim_orphans(self, orphans: Sequence[str]) -> bool:
         """Take those of them that have no owner still; False if the table did not answer."""
         for begin in range(0, len(orphans), _AT_ONCE):
-            if not await self._take_some(orphans[begin : begin + _AT_ONCE]):
+            if not await self._claim_some(orphans[begin : begin + _AT_ONCE]):
                 return False
         return True
 
-    async def _take_some(self, orphans: Sequence[str]) -> bool:
+    async def _claim_some(self, orphans: Sequence[str]) -> bool:
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
             found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
@@ -317,13 +317,13 @@ class Ownership:
             self._suspended -= frozenset(orphans)
             self._arriving = {job_id: one for job_id, one in found.items() if isinstance(one, Claimed)}
             try:
-                await self._take_up()
+                await self._restore_claimed()
             finally:
                 self._suspended |= self._arriving.keys()
                 self._arriving = {}
             return True
 
-    async def _take_up(self) -> None:
+    async def _restore_claimed(self) -> None:
         """Go on with the jobs that are claimed. The event loop is free behind each: for streams, and to renew leases.
 
         Until then their leases are held like the others', and lost or suspended with them.

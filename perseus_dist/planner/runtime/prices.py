@@ -36,7 +36,7 @@ class Prices:
         self._refreshing: asyncio.Task[None] | None = None
         files.refresh(self._policies.signals)
 
-    def take_up(self, facts: Sequence[Fact]) -> None:
+    def restore(self, facts: Sequence[Fact]) -> None:
         """Begin anew with stored facts; signals are read at the next evaluation."""
         self._policies = PricePolicies(facts)
 

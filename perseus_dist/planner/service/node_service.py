@@ -101,7 +101,7 @@ class _Node:
             if data is grpc.aio.EOF:
                 return
             for channel, frame in decode_node_message(data):
-                self._take(channel, frame)
+                self._handle_frame(channel, frame)
 
     def close(self) -> None:
         """The stream is over, and all channels with it."""
@@ -110,7 +110,7 @@ class _Node:
         for channel in list(self._channels.values()):
             channel.close()
 
-    def _take(self, number: int, frame: Opened | bytes | Closed | NodeHello) -> None:
+    def _handle_frame(self, number: int, frame: Opened | bytes | Closed | NodeHello) -> None:
         match frame:
             case bytes():
                 if (channel := self._channels.get(number)) is not None:  # else it has been ended meanwhile

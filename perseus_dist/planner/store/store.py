@@ -77,7 +77,7 @@ class Store:
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self._thread.start()
         if cache is not None:
-            self._take_up(cache)
+            self._restore_from_cache(cache)
 
     def load(self) -> dict[str, list[Fact]]:
         """The facts of every job as they stood when the database was opened, in the order in which they were stored."""
@@ -134,7 +134,7 @@ class Store:
         for job_id in jobs:
             self.forget(job_id)
 
-    def _take_up(self, cache: JobCache) -> None:
+    def _restore_from_cache(self, cache: JobCache) -> None:
         """Begin with the cache's job where there is none, and let it know of that which there is."""
         known = self._loaded.get(cache.job_id)
         if known is not None:

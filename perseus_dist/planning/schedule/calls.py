@@ -140,9 +140,9 @@ class _Links:
         if pp_rank == link[0]:
             queue.append(result)
         while self._num_over[link] < len(queue) and len(self._came[queue[self._num_over[link]]]) == 2:
-            self._take(link, queue[self._num_over[link]])
+            self._complete(link, queue[self._num_over[link]])
 
-    def _take(self, link: tuple[int, int], result: Instruction) -> None:
+    def _complete(self, link: tuple[int, int], result: Instruction) -> None:
         """The next on a link, to which both sides have come."""
         number = self._num_over[link]
         moments = list(self._came[result].values())

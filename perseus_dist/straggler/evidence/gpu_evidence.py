@@ -95,13 +95,13 @@ class GpuEvidence:
         if is_throttled and is_new:
             if is_stale and self._num_throttled[rank] < self._policy.min_gpu_samples:
                 self._num_throttled[rank] = 0  # too few to say what has been since
-            self._take_throttled(rank, seen, reasons, now_s)
+            self._record_throttled(rank, seen, reasons, now_s)
         elif not is_throttled and self.throttled_mhz[rank]:
             self._num_throttled[rank], self.since_s[rank] = 0, np.nan
             if is_new:
-                self._take_free(rank, seen.iteration)
+                self._record_unthrottled(rank, seen.iteration)
 
-    def _take_throttled(self, rank: int, seen: GpuObservation, reasons: int, now_s: float) -> None:
+    def _record_throttled(self, rank: int, seen: GpuObservation, reasons: int, now_s: float) -> None:
         clocks, joined, losses = self._throttled_clocks[rank], self._throttled_reasons[rank], self._heat_losses[rank]
         if self._num_throttled[rank] == 0:
             self.since_s[rank], self.since_iteration[rank] = now_s, seen.iteration
@@ -120,7 +120,7 @@ class GpuEvidence:
         self._num_throttled[rank] += 1
         self.has_news |= bool(self._num_throttled[rank] == self._policy.min_gpu_samples)
 
-    def _take_free(self, rank: int, iteration: int) -> None:
+    def _record_unthrottled(self, rank: int, iteration: int) -> None:
         if self._num_free[rank] == 0:
             self.free_iteration[rank] = iteration
         self._num_free[rank] += 1

@@ -79,7 +79,7 @@ class Intake:
         if self._next is None:
             self._next = self._newest = seen.iteration
         if not self._next <= seen.iteration < self._next + self._policy.max_ahead:
-            return self._take_elsewhere(rank, seen, now_s)
+            return self._record_elsewhere(rank, seen, now_s)
         slot = seen.iteration % self._policy.max_ahead
         row = self._rows[slot, rank]
         if row[0] == row[0]:  # not NaN
@@ -96,7 +96,7 @@ class Intake:
         self.last_seen_s[rank] = now_s
         return ""
 
-    def _take_elsewhere(self, rank: int, seen: IterationObservation, now_s: float) -> str:
+    def _record_elsewhere(self, rank: int, seen: IterationObservation, now_s: float) -> str:
         """A late report is refused; but where most ranks go on elsewhere, training has, and is followed from there."""
         assert self._next is not None
         begin, end = self._next, self._next + self._policy.max_ahead - 1

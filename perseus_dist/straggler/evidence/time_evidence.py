@@ -75,18 +75,18 @@ class TimeEvidence:
         num_kept = self._policy.windows[-1]
         self.at_s = [*self.at_s, whole.at_s][-num_kept:]
         self.iterations = [*self.iterations, whole.iteration][-num_kept:]
-        explained = self._take_cells(whole, is_flagged, is_late[self._pipeline_of_cell], is_throttled)
-        self._take_pipelines(whole, explained, is_late)
+        explained = self._update_cells(whole, is_flagged, is_late[self._pipeline_of_cell], is_throttled)
+        self._update_pipelines(whole, explained, is_late)
         if not np.isnan(whole.input_wait_s).all():
-            self._take_input_wait(whole.input_wait_s / whole.pipeline_s)
+            self._update_input_wait(whole.input_wait_s / whole.pipeline_s)
 
-    def _take_input_wait(self, wait: FloatArray) -> None:
+    def _update_input_wait(self, wait: FloatArray) -> None:
         others, _ = median_of_others(wait, np.zeros(len(wait), dtype=np.intp))
         excess = wait - np.where(np.isnan(others), 0.0, others)
         known = np.where(np.isnan(self.input_share), excess, self.input_share)
         self.input_share = np.where(np.isnan(excess), known, known + _WAIT_MEMORY * (excess - known))
 
-    def _take_cells(
+    def _update_cells(
         self, whole: WholeIteration, is_flagged: BoolArray, is_late: BoolArray, is_throttled: BoolArray
     ) -> FloatArray:
         """The two series of cells; returns (dp_size) how much slower a pipeline's instructions were."""
@@ -118,7 +118,7 @@ class TimeEvidence:
         mean: FloatArray = np.where(num > 0, np.nansum(by_pipeline, axis=1) / np.maximum(num, 1), np.nan)
         return mean
 
-    def _take_pipelines(self, whole: WholeIteration, explained: FloatArray, is_late: BoolArray) -> None:
+    def _update_pipelines(self, whole: WholeIteration, explained: FloatArray, is_late: BoolArray) -> None:
         is_frozen = is_late | self.pipeline_direct.is_suspect | self.pipeline_adjusted.is_suspect
         planned_s = np.where(np.isnan(whole.planned_s), 1.0, whole.planned_s)
         times = (np.log(whole.pipeline_s) - np.log(planned_s))[:, None]  # a ratio could overflow

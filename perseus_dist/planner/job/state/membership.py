@@ -1,20 +1,12 @@
 """Ranks of a job: as long as the job lives, whatever runs come and go."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Gpu, Rank
 from perseus_dist.planner.job.facts import FingerprintKnown
-
-
-class RankCoords(NamedTuple):
-    """Where a rank stands in its job."""
-
-    pp_rank: int
-    dp_rank: int
-    tp_rank: int
+from perseus_dist.straggler.layout import RankCoords
 
 
 @dataclass(slots=True, kw_only=True)

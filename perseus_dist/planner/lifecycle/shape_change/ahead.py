@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from perseus_dist.planner.job.facts import FingerprintKnown, TableAhead
 from perseus_dist.planner.job.job import Job, Phase
-from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.job.state.planning import PlansAhead
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, PlanFailed, StartPlanning
@@ -22,6 +21,7 @@ from perseus_dist.planner.shapes.likely_shapes import Shape, likely_shapes
 from perseus_dist.planner.shapes.stage import MeasuredStage
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
+from perseus_dist.straggler.layout import RankCoords
 
 _MAX_MADE = 8
 

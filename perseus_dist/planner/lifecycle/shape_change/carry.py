@@ -14,7 +14,6 @@ from perseus_dist.fingerprint import Fingerprint, of_stage
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.planner.job.facts import CARRIED_ROUND, OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job
-from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.lifecycle.blocking_power import blocking_power_w, is_blocking_power_known
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist
 from perseus_dist.planner.lifecycle.plan import has_profile, newest_samples, newest_series, switch_latency_s
@@ -27,6 +26,7 @@ from perseus_dist.planning.profile.samples import ALIKE_SHARE
 from perseus_dist.planning.schedule.instruction import CLOCK_CHANGE, Kind
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
+from perseus_dist.straggler.layout import RankCoords
 
 _COMPUTATIONS = frozenset(Kind)
 _NO_AGENT = 0  # incarnation of samples that no agent has sent

@@ -8,7 +8,6 @@ from statistics import fmean, median
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.planner.job.facts import SweepBegun
 from perseus_dist.planner.job.job import Job
-from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks
 from perseus_dist.planner.lifecycle.sweeping.replica_shares import clocks_of_a_step, shares
@@ -21,6 +20,7 @@ from perseus_dist.planner.lifecycle.sweeping.witnesses import (
 )
 from perseus_dist.planning.profile.between_clocks import slow_points
 from perseus_dist.straggler.evidence.gpu_evidence import THROTTLE_REASONS
+from perseus_dist.straggler.layout import RankCoords
 
 Steps = dict[int, tuple[int, ...]]
 """By rank, its clock [MHz] in each step, descending."""

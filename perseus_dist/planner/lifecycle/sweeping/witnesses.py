@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from perseus_dist.messages.from_agent import Sample
-from perseus_dist.planner.job.state.membership import RankCoords
 from perseus_dist.planner.job.state.profiling import TakenSamples
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve
 from perseus_dist.planning.profile.samples import ALIKE_SHARE, ALIKE_SIGMAS
 from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.straggler.layout import RankCoords
 
 _COMPUTATIONS = frozenset(Kind)
 _SLOW_SHARE = 0.01  # of all computations of a rank; others do not measure the same for it

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.postgres.address import PostgresAddress, PostgresUrlError
 from perseus_dist.planner.store.postgres.explain import (
-    Place,
+    DatabaseAddress,
     asks_for_repetition,
     explain_failure,
     explain_refusal,
@@ -159,7 +159,7 @@ class Connection:
                 raise UnreachableError(str(error), is_passing=False) from error
         return self._opened
 
-    def _place(self) -> Place:
+    def _place(self) -> DatabaseAddress:
         """The parts of the address, with what libpq reads from variables."""
         known = {
             option.keyword.decode(): option.val.decode()
@@ -167,7 +167,7 @@ class Connection:
             if option.val is not None
         } | {key: str(value) for key, value in self._parameters.items()}
         user = known.get("user", "")
-        return Place(
+        return DatabaseAddress(
             host=known.get("host") or known.get("hostaddr") or "localhost",
             port=known.get("port") or "5432",
             user=user,

@@ -14,7 +14,7 @@ from perseus_dist.planner.store.migrations import POSTGRES_SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseAddress:
     """The parts of an address, as libpq has resolved them."""
 
     host: str
@@ -69,7 +69,7 @@ def asks_for_repetition(error: psycopg.Error) -> bool:
     return error.sqlstate in _AGAIN_STATES
 
 
-def explain_refusal(error: psycopg.Error, place: Place) -> str:
+def explain_refusal(error: psycopg.Error, place: DatabaseAddress) -> str:
     """Why a connection was refused, and what to mend."""
     text = first_line(error)
     cause = next((cause for pattern, cause in _CAUSES if re.search(pattern, text, re.IGNORECASE)), None)
@@ -86,7 +86,7 @@ def explain_refusal(error: psycopg.Error, place: Place) -> str:
     return f"{place}: cannot be connected to ({text}); {remedies[cause]}"
 
 
-def explain_failure(error: psycopg.Error, place: Place) -> str:
+def explain_failure(error: psycopg.Error, place: DatabaseAddress) -> str:
     """Why a statement has failed, and what to mend."""
     text = first_line(error)
     match error:

@@ -243,10 +243,10 @@ class ReplicaLeases:
         if len(found) == len(jobs):
             return found  # without the lock: ranks of thousands of jobs may come here
         try:
-            taking = self._take(opened, {**wanted, **_MOMENT})
+            taking = self._claim_in_transaction(opened, {**wanted, **_MOMENT})
         except errors.LockNotAvailable:
             opened.execute(END_LAPSED)
-            taking = self._take(opened, {**wanted, **_LONG})
+            taking = self._claim_in_transaction(opened, {**wanted, **_LONG})
         if taking is None:
             raise self._gone(jobs)
         known, epochs, owners = taking
@@ -264,7 +264,7 @@ class ReplicaLeases:
             raise LeaseError(f"{self._connection.place}: the lease of {missing[0]!r} cannot be taken at the moment")
         return found
 
-    def _take(
+    def _claim_in_transaction(
         self, opened: Opened, wanted: Mapping[str, object]
     ) -> "tuple[frozenset[str], dict[str, int], dict[str, str]] | None":
         """Change leases: jobs that had one before, epochs of those taken, owners of others; None if unregistered."""

@@ -12,7 +12,7 @@ from perseus_dist.planner.store.migrations import (
     program_version,
 )
 from perseus_dist.planner.store.postgres.connection import Opened
-from perseus_dist.planner.store.postgres.explain import Place
+from perseus_dist.planner.store.postgres.explain import DatabaseAddress
 
 LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID})"
 """Lets one planner at a time make tables or take over, until its transaction ends."""
@@ -20,7 +20,7 @@ LOCK = f"SELECT pg_advisory_xact_lock({APPLICATION_ID})"
 _log = logging.getLogger(__name__)
 
 
-def prepare(opened: Opened, place: Place) -> None:
+def prepare(opened: Opened, place: DatabaseAddress) -> None:
     """Give a database the present schema, in a transaction of its own.
 
     Raises:
@@ -51,7 +51,7 @@ def prepare(opened: Opened, place: Place) -> None:
             _write_version(opened)
 
 
-def _migrate(opened: Opened, place: Place) -> None:
+def _migrate(opened: Opened, place: DatabaseAddress) -> None:
     row = opened.execute(
         f"SELECT schema_version, written_by FROM {POSTGRES_SCHEMA}.versions ORDER BY 1 DESC LIMIT 1"
     ).fetchone()
@@ -74,7 +74,7 @@ def _write_version(opened: Opened) -> None:
     opened.execute(f"INSERT INTO {POSTGRES_SCHEMA}.versions VALUES (%s, %s)", (SCHEMA_VERSION, program_version()))
 
 
-def _check_settings(opened: Opened, place: Place) -> None:
+def _check_settings(opened: Opened, place: DatabaseAddress) -> None:
     row = opened.execute(
         "SELECT current_setting('server_encoding'), current_setting('fsync'), current_setting('full_page_writes')"
     ).fetchone()
