@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import (
     Transfers,
+    are_unchecked,
     distinct,
     have_moved,
     is_new,
@@ -283,6 +284,15 @@ def test_transfers_add_up_wherever_calls_hold_pp_ranks_up() -> None:
     assert least_change_s(format_schedule(plain), 1.0) == pytest.approx(0.003)
     for schedule in (joint_exchanges(plain), replace(plain, exchange=Exchange.OVERLAPPED)):
         assert least_change_s(format_schedule(schedule), 1.0) == pytest.approx(0.0005)
+
+
+def test_schedules_that_are_too_large_to_replay_are_known() -> None:
+    large = one_f_one_b(pp=64, microbatches=65)  # 8,320 instructions, and a transfer for nearly each of them
+    assert are_unchecked(format_schedule(large))
+    assert not are_unchecked(format_schedule(one_f_one_b(pp=64, microbatches=64)))
+    sends_meanwhile = interleaved(pp=32, microbatches=96, chunks=2)
+    assert not are_unchecked(format_schedule(sends_meanwhile))
+    assert are_unchecked(format_schedule(joint_exchanges(sends_meanwhile)))
 
 
 def test_a_pipeline_has_its_own_transfers_alone() -> None:
