@@ -1,10 +1,10 @@
 """The order of a schedule of ``torch.distributed.pipelining``, on all ranks, as a ``Schedule``.
 
-``Schedule1F1B`` and ``ScheduleGPipe`` are loops; their ``pipeline_order`` is a picture and not always what runs. The
-others run ``pipeline_order_with_comms``. Its receives and shards are no instructions but waiting, and its sends leave
-at once, except those of an ``OVERLAP_F_B``: its forward and its backward run one after the other, and both results
-leave behind the second. There the send is an instruction, so that plans know that others wait for it:
-``0F4 7B1 0SEND_F4 7SEND_B1``.
+``Schedule1F1B`` and ``ScheduleGPipe`` are loops; their ``pipeline_order`` is a picture and not always what runs. What
+they send they wait for later (``Exchange.DEFERRED``). The others run ``pipeline_order_with_comms``. Its receives and
+shards are no instructions but waiting, and its sends leave at once, except those of an ``OVERLAP_F_B``: its forward and
+its backward run one after the other, and both results leave behind the second. There the send is an instruction, so
+that plans know that others wait for it: ``0F4 7B1 0SEND_F4 7SEND_B1``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from perseus_dist.planning.schedule.instruction import (
     Instruction,
     Kind,
 )
-from perseus_dist.planning.schedule.schedule import Schedule, gpipe, one_f_one_b
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule, gpipe, one_f_one_b
 from perseus_dist.training.rank.constant_kinds import REDUCE, REDUCE_CHUNK, STEP
 
 OVERLAP: Final = "OVERLAP_F_B"
@@ -44,12 +44,13 @@ def read_schedule(schedule: Any, *, has_step: bool) -> Schedule:
     Raises:
         ScheduleError: No plan is made for what it runs.
     """
-    computations = _single_stage_order(schedule) or _order_of_actions(schedule)
+    of_loop = _single_stage_order(schedule)
     return Schedule(
         ranks=tuple(
             (*order, *([Instruction(_lowest_stage(order), STEP, NO_MICROBATCH)] if has_step else []))
-            for order in computations
-        )
+            for order in of_loop or _order_of_actions(schedule)
+        ),
+        exchange=Exchange.DEFERRED if of_loop else Exchange.BATCHED,
     )
 
 

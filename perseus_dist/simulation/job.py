@@ -41,9 +41,8 @@ def as_simulated(schedule: Schedule, *, is_named: bool = False) -> Schedule:
             f"# exchange: {schedule.exchange}: stand-in trainers make none of DeepSpeed's calls; leave that line out "
             "to have them exchange while they compute, or train DeepSpeed's own under 'perseus-dist sim'"
         )
-    if schedule.sends_block:
-        return replace(schedule, exchange=Exchange.SENDER)
-    return replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.holds_up else schedule
+    played = replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.holds_up else schedule
+    return replace(played, exchange=Exchange.SENDER) if played.sends_block else played
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from pipelining_harness_client import STEPS, Harness, Seen
 
 from perseus_dist.planning.schedule.instruction import Instruction, Kind, parse_instruction
-from perseus_dist.planning.schedule.schedule import Schedule
+from perseus_dist.planning.schedule.schedule import Exchange, Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -38,6 +38,7 @@ def test_orders_of_all_schedules_are_what_ran(harness: Harness) -> None:
     for name in SCHEDULES:
         schedule = check_order(ranks, name)
         assert schedule.num_microbatches == 4
+        assert (schedule.exchange == Exchange.DEFERRED) == (name in {"Schedule1F1B", "ScheduleGPipe"})
     zero_bubble = schedule_of(ranks, "ScheduleZBVZeroBubble")
     assert zero_bubble.rank_of_stage == (0, 1, 1, 0)
     assert {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT} <= {i.kind for i in zero_bubble.ranks[0]}

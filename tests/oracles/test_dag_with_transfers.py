@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from virtual_cases import MEGATRON_VERSIONS as VERSIONS
-from virtual_cases import Case, Moments, a_size, run_deepspeed, run_megatron
+from virtual_cases import Case, Moments, a_size, run_deepspeed, run_megatron, run_torch
 
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import slowest, transfers_of_runs
@@ -21,6 +21,7 @@ from perseus_dist.planning.schedule.schedule import (
     Exchange,
     Schedule,
     format_schedule,
+    gpipe,
     interleaved,
     joint_exchanges,
     one_f_one_b,
@@ -248,3 +249,25 @@ def test_a_sample_of_dualpipev(tmp_path: Path) -> None:
 @pytest.mark.stress
 def test_dualpipev(tmp_path: Path) -> None:
     check_dualpipev([(1, 3), (2, 4), (2, 9), (3, 6), (4, 8), (4, 13), (6, 12)], tmp_path)
+
+
+def check_torch(name: str, sizes: Sequence[Case], folder: Path) -> None:
+    make = {"GPipe": gpipe, "1F1B": one_f_one_b}[name]
+    cases = [case | {"schedule": name, "one_at_a_time": True} for case in drawn_cases(sizes)]
+    for case, found in zip(cases, run_torch(cases), strict=True):
+        schedule = make(pp=case["pp"], microbatches=case["microbatches"])
+        check(replace(schedule, exchange=Exchange.DEFERRED), case, found, folder)
+        check_measured(replace(schedule, exchange=Exchange.DEFERRED), case, found, folder)
+
+
+@pytest.mark.parametrize("name", ["GPipe", "1F1B"])
+def test_a_sample_of_torch(name: str, tmp_path: Path) -> None:
+    check_torch(name, [a_size(3, 1, 5)], tmp_path)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", ["GPipe", "1F1B"])
+def test_torch(name: str, tmp_path: Path) -> None:
+    """torch refuses 1F1B with fewer microbatches than stages."""
+    sizes = [size for size in ONE_STAGE if name == "GPipe" or size["microbatches"] >= size["pp"]]
+    check_torch(name, [*sizes, a_size(4, 1, 4), a_size(8, 1, 16)], tmp_path)

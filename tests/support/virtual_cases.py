@@ -50,6 +50,12 @@ def run_deepspeed(cases: Sequence[Case], program: str = "deepspeed_transfers.py"
     return run((str(ORACLES / program),), cases, {})
 
 
+def run_torch(cases: Sequence[Case]) -> list[Moments]:
+    if find_spec("torch") is None:
+        pytest.skip("no torch")
+    return run((str(ORACLES / "torch_transfers.py"),), cases, {})
+
+
 def run(program: Sequence[str], cases: Sequence[Case], environment: dict[str, str]) -> list[Moments]:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *program],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import (
     Transfers,
+    are_unchecked,
     distinct,
     have_moved,
     is_new,
@@ -242,6 +243,34 @@ def test_waits_of_receivers_whose_senders_went_on_at_once_are_no_transfers_that_
     assert all(transfer_s <= 0.01 for transfer_s in found.values())
 
 
+@pytest.mark.parametrize("schedule", [SCHEDULES["1f1b"], SCHEDULES["gpipe"]])
+def test_sends_that_are_waited_for_later_are_transfers_all_the_same(schedule: Schedule) -> None:
+    """Those of rank 0's warm-up were none, since it makes no pause behind its forwards."""
+    deferred = replace(schedule, exchange=Exchange.DEFERRED)
+    dag = build_dag(deferred, {transfer[:2] for transfer in transfers_of(deferred, None).values()})
+    before: dict[int, list[int]] = {at: [] for at in range(len(dag.instructions))}
+    for one, after in dag.edges.tolist():
+        before[after].append(one)
+    end_ns: dict[int, int] = {}
+    begin_ns: dict[int, int] = {}
+    for at in TopologicalSorter(before).static_order():
+        begin_ns[at] = max([end_ns[one] for one in before[at]], default=0)
+        kind = dag.instructions[at].kind
+        end_ns[at] = begin_ns[at] + (DURATION_NS[Kind(kind)] if kind in set(Kind) else 10 * MS)
+    place = {one: at for at, one in enumerate(dag.instructions)}
+    times = [
+        RunTimes(
+            iteration=4,
+            begins_ns=tuple(begin_ns[place[one]] for one in order),
+            ends_ns=tuple(end_ns[place[one]] for one in order),
+        )
+        for order in deferred.ranks
+    ]
+    found = slowest([transfers_of_runs(format_schedule(deferred), times)])
+    assert set(found) == {transfer[:2] for transfer in transfers_of(deferred, None).values()}
+    assert set(found.values()) == {0.01}
+
+
 @pytest.mark.parametrize(("num_microbatches", "least_s"), [(1, 0.003), (2, 0.0025), (20, 0.00025), (100, 0.0001)])
 def test_transfers_that_block_their_senders_matter_by_their_number(num_microbatches: int, least_s: float) -> None:
     """Twenty of 1 ms each were hidden at full clocks, and made a plan 1.7 % late that had given the time away."""
@@ -255,6 +284,15 @@ def test_transfers_add_up_wherever_calls_hold_pp_ranks_up() -> None:
     assert least_change_s(format_schedule(plain), 1.0) == pytest.approx(0.003)
     for schedule in (joint_exchanges(plain), replace(plain, exchange=Exchange.OVERLAPPED)):
         assert least_change_s(format_schedule(schedule), 1.0) == pytest.approx(0.0005)
+
+
+def test_schedules_that_are_too_large_to_replay_are_known() -> None:
+    large = one_f_one_b(pp=64, microbatches=65)  # 8,320 instructions, and a transfer for nearly each of them
+    assert are_unchecked(format_schedule(large))
+    assert not are_unchecked(format_schedule(one_f_one_b(pp=64, microbatches=64)))
+    sends_meanwhile = interleaved(pp=32, microbatches=96, chunks=2)
+    assert not are_unchecked(format_schedule(sends_meanwhile))
+    assert are_unchecked(format_schedule(joint_exchanges(sends_meanwhile)))
 
 
 def test_a_pipeline_has_its_own_transfers_alone() -> None:

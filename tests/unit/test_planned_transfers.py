@@ -19,6 +19,7 @@ from perseus_dist.planning.schedule.schedule import (
     Exchange,
     Schedule,
     format_schedule,
+    gpipe,
     interleaved,
     joint_exchanges,
     one_f_one_b,
@@ -31,6 +32,8 @@ from perseus_dist.units import UW_PER_W, ps_from_s
 UNKNOWN, KNOWN = 0.005, 0.001 + 0.0005
 SCHEDULES = {
     "1f1b": one_f_one_b(pp=4, microbatches=48),
+    "gpipe": replace(gpipe(pp=4, microbatches=48), exchange=Exchange.DEFERRED),
+    "deferred": replace(one_f_one_b(pp=4, microbatches=48), exchange=Exchange.DEFERRED),
     "joint": joint_exchanges(interleaved(pp=4, microbatches=48, chunks=2)),
     "overlapped": replace(interleaved(pp=4, microbatches=48, chunks=2), exchange=Exchange.OVERLAPPED_BACKWARDS),
     "interleaved": interleaved(pp=4, microbatches=48, chunks=2),

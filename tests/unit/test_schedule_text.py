@@ -174,6 +174,10 @@ def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
         parse_schedule(format_schedule(usual) + "# exchange: overlapped\n")
     with pytest.raises(ScheduleError, match="exchange: overlapped-backwards: Megatron's interleaved schedule alone"):
         parse_schedule(format_schedule(joint_exchanges(overlapped)).replace("overlapped", "overlapped-backwards"))
+    deferred = replace(make_schedule("gpipe", pp=2, microbatches=3), exchange=Exchange.DEFERRED)
+    assert parse_schedule(format_schedule(deferred)) == deferred
+    with pytest.raises(ScheduleError, match="exchange: deferred: GPipe and 1F1B of torch"):
+        parse_schedule(format_schedule(overlapped).replace("overlapped", "deferred"))
     with pytest.raises(
         ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, overlapped, "
     ):

@@ -27,6 +27,7 @@ from perseus_dist.planning.frontier.slow_rank import SlowRank, with_slow_ranks
 from perseus_dist.planning.profile.profile import read_profile, write_profile
 from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.instruction import (
+    NO_MICROBATCH,
     SEND_BACKWARD,
     SEND_FORWARD,
     SENDS,
@@ -249,6 +250,22 @@ def test_a_file_from_before_is_replayed_as_it_was_planned(tmp_path: Path) -> Non
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "sender.npz").read_bytes()
     save_frontier(plan_frontier(replanned), tmp_path / "now.npz")
     assert load_frontier(tmp_path / "now.npz").problem.dag.schedule == replanned.dag.schedule
+
+
+@pytest.mark.parametrize("schedule", [gpipe(pp=2, microbatches=2), one_f_one_b(pp=2, microbatches=2)])
+def test_what_comes_behind_the_last_backward_waits_for_its_send(tmp_path: Path, schedule: Schedule) -> None:
+    """torch's pipelining reduces gradients when all that it has sent is over; senders compute meanwhile until then."""
+    ranks = [(*order, Instruction(pp_rank, "REDUCE", NO_MICROBATCH)) for pp_rank, order in enumerate(schedule.ranks)]
+    deferred = Schedule(ranks=tuple(ranks), exchange=Exchange.DEFERRED)
+    reductions = "".join(f"{pp_rank},reduce,1400,0.001,1\n" for pp_rank in range(2))
+    frontier = plan_frontier(problem(tmp_path, deferred, all_transfers(2, 7) + reductions))
+    dag, played = frontier.problem.dag, frontier.baseline
+    at = {str(one): place for place, one in enumerate(dag.instructions)}
+    assert played.start_ps[at["1REDUCE"]] == played.end_ps[at["1SEND_B1"]] == played.start_ps[at["0B1"]]
+    assert played.start_ps[at["0F1"]] == played.start_ps[at["0SEND_F0"]] == played.end_ps[at["0F0"]]
+    assert not dag.on_rank[dag.num_scheduled :].any()
+    save_frontier(frontier, tmp_path / "frontier.npz")
+    assert load_frontier(tmp_path / "frontier.npz") == frontier
 
 
 @pytest.mark.parametrize("exchange", [Exchange.OVERLAPPED, Exchange.OVERLAPPED_BACKWARDS])

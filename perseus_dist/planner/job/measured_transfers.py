@@ -98,6 +98,12 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     return tuple((stage, kind, ns / 1e9) for (stage, kind), ns in found_ns.items())
 
 
+def are_unchecked(schedule_text: str) -> bool:
+    """Whether receivers may wait for more than their transfers, and no replay says so: of too many instructions."""
+    links = links_of(schedule_text)
+    return not links.is_replayed and (links.sends_block or links.precedence is not None)
+
+
 def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfers) -> float:
     """[s] that an iteration takes for transfers that are slower in some microbatches than in others.
 

@@ -19,6 +19,7 @@ from perseus_dist.planning.schedule.instruction import (
     Instruction,
     Kind,
 )
+from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
@@ -77,6 +78,8 @@ class Links(NamedTuple):
         ways: By sending stage; forward, and backward from the stage after it.
         has_own_transfers: The schedule names its transfers itself, or runs forwards and backwards as one.
         precedence: Where calls hold pp_ranks up.
+        is_replayed: Whether ``timed_order`` knows it: it is not so large that replays would keep the planner from its
+            other jobs.
     """
 
     num_computations: tuple[int, ...]
@@ -85,6 +88,7 @@ class Links(NamedTuple):
     ways: dict[int, tuple[Way, Way]]
     has_own_transfers: bool
     precedence: Precedence | None
+    is_replayed: bool
 
     @property
     def all_ways(self) -> list[Way]:
@@ -113,6 +117,7 @@ def links_of(schedule_text: str) -> Links:
     schedule = parse_schedule(schedule_text)
     orders = [[one for one in order if one.kind in _COMPUTATIONS] for order in schedule.ranks]
     place = {one: at for at, one in enumerate(one for order in orders for one in order)}
+    num_replayed = sum(map(len, schedule.ranks)) + len(transfers_of(schedule, timed=None))
     is_named = any(one.kind in SENDS or one.kind == OVERLAPPED_FORWARD for order in schedule.ranks for one in order)
     return Links(
         num_computations=tuple(map(len, orders)),
@@ -121,6 +126,7 @@ def links_of(schedule_text: str) -> Links:
         ways=_ways(schedule, place),
         has_own_transfers=is_named,
         precedence=_precedence(schedule, orders) if schedule.joint or schedule.exchange.holds_up else None,
+        is_replayed=num_replayed <= _MOST_REPLAYED,
     )
 
 
@@ -138,11 +144,11 @@ def _precedence(schedule: Schedule, orders: Sequence[Sequence[Instruction]]) -> 
 
 @lru_cache(maxsize=8)
 def timed_order(schedule_text: str) -> TimedOrder | None:
-    """Of a schedule; None where it is so large that replays would keep the planner from its other jobs."""
+    """Of a schedule; None where it is too large."""
+    if not links_of(schedule_text).is_replayed:
+        return None
     schedule = parse_schedule(schedule_text)
     dag = build_dag(schedule, {(stage, kind) for stage in range(schedule.num_stages) for kind in SENDS})
-    if len(dag.instructions) > _MOST_REPLAYED:
-        return None
     needed: dict[int, list[int]] = {at: [] for at in range(len(dag.instructions))}
     for before, after in dag.edges.tolist():
         needed[after].append(before)

@@ -1,12 +1,13 @@
 """Programs of pp_ranks, instructions and the calls between them: what has ended before each begins.
 
 A transfer begins when both sides have come to it and the one before it on its link is over. A pp_rank that waits for it
-goes on when it is over; until then, one that has begun it goes on. ``blocking_calls`` and ``overlapped_calls`` write
-programs.
+goes on when it is over; until then, one that has begun it goes on. ``blocking_calls``, ``overlapped_calls``,
+``deferred_calls`` and ``dualpipev_calls`` write programs.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from perseus_dist.planning.schedule.instruction import SEND_FORWARD, Instruction
@@ -44,6 +45,23 @@ def blocking(*results: Instruction | None) -> Program:
     """A call that begins with all of these at once and waits for all; None stands for nothing."""
     found = tuple(result for result in results if result is not None)
     return [Begin(found), *map(Wait, found)] if found else []
+
+
+def with_constants(order: Sequence[Instruction], known: Program) -> Program:
+    """The program of a pp_rank that also runs constants.
+
+    Args:
+        order: All of its instructions.
+        known: Its computations and calls. A call comes before constants that stand right before the computation that it
+            is for, and before those behind the last one.
+    """
+    program: Program = []
+    at = 0
+    for instruction in order:
+        calls = list(takewhile(lambda one: not isinstance(one, Instruction), islice(known, at, None)))
+        program += [*calls, instruction]
+        at += len(calls) + (not instruction.is_constant)
+    return program + known[at:]
 
 
 def inputs_of_programs(

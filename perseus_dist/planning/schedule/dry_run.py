@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.dag import inputs_of, joint_runs
+from perseus_dist.planning.schedule.deferred_calls import deferred_programs
 from perseus_dist.planning.schedule.dualpipev_calls import dualpipev_programs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
 from perseus_dist.planning.schedule.results import waits_for
@@ -37,6 +38,11 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
         raise ScheduleError(
             f"exchange: {schedule.exchange}: DeepSpeed's DualPipeV alone exchanges so, without joint exchanges, and "
             "the order is another: leave the exchange out"
+        )
+    if schedule.exchange == Exchange.DEFERRED and (schedule.joint or deferred_programs(schedule) is None):
+        raise ScheduleError(
+            f"exchange: {schedule.exchange}: GPipe and 1F1B of torch.distributed.pipelining alone exchange so, without "
+            "joint exchanges, and the order is another: leave the exchange out"
         )
     dry_run(schedule, places=places)
 

@@ -11,11 +11,9 @@ A forward and a backward of the steady state run between two calls. Source: ``Du
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import islice
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.calls import Begin, Program, Wait, blocking
+from perseus_dist.planning.schedule.calls import Program, blocking, with_constants
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule
 
@@ -46,8 +44,7 @@ def dualpipev_programs(schedule: Schedule) -> list[Program] | None:
     """Instructions and calls of each pp_rank, in their order; None where the order is another.
 
     Args:
-        schedule: One of ``dualpipev``, with whatever constants: a call comes before those that stand right before the
-            computation that it is for, and before those behind the last one.
+        schedule: One of ``dualpipev``, with whatever constants.
     """
     pp, microbatches = schedule.num_ranks, schedule.num_microbatches
     if microbatches < 2 * pp:
@@ -57,28 +54,8 @@ def dualpipev_programs(schedule: Schedule) -> list[Program] | None:
         known = _Walk(pp, pp_rank, microbatches).program
         if [one for one in order if not one.is_constant] != [one for one in known if isinstance(one, Instruction)]:
             return None
-        programs.append(_with_constants(order, known))
+        programs.append(with_constants(order, known))
     return programs
-
-
-def _with_constants(order: Sequence[Instruction], known: Program) -> Program:
-    program: Program = []
-    at = 0
-    for instruction in order:
-        calls = len(list(_calls_of(known, at)))
-        program += [*islice(known, at, at + calls), instruction]
-        at += calls + (not instruction.is_constant)
-    return program + known[at:]
-
-
-def _calls_of(program: Program, at: int) -> Sequence[Begin | Wait]:
-    """The calls from a position on, up to the next instruction."""
-    calls = []
-    for one in islice(program, at, None):
-        if isinstance(one, Instruction):
-            break
-        calls.append(one)
-    return calls
 
 
 class _Walk:

@@ -32,6 +32,10 @@ class Exchange(StrEnum):
     """The same, and a forward's result has been sent before the pp_rank goes on: Megatron-LM from 0.18 on, where it
     frees what it has sent (``deallocate_pipeline_outputs``)."""
 
+    DEFERRED = "deferred"
+    """GPipe and 1F1B as torch.distributed.pipelining runs them: what is sent by itself is waited for some instructions
+    later, as ``deferred_calls`` says."""
+
     DUALPIPEV = "dualpipev"
     """DualPipeV as DeepSpeed runs it: calls that block, between the instructions that ``dualpipev_calls`` says."""
 
@@ -47,7 +51,7 @@ class Exchange(StrEnum):
     @property
     def holds_up(self) -> bool:
         """Whether it says when instructions begin even where transfers take no time."""
-        return self.overlaps or self == Exchange.DUALPIPEV
+        return self.overlaps or self in {Exchange.DEFERRED, Exchange.DUALPIPEV}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +95,12 @@ class Schedule:
         """Whether a pp_rank goes on only when its result has been sent, as Megatron-LM and DeepSpeed do in 1F1B.
 
         Where a pp_rank has several stages, or backwards in two parts, frameworks send while they compute. Joint
-        instructions have a rule of their own.
+        instructions have a rule of their own, and so has torch's pipelining.
         """
+        if self.joint or self.exchange == Exchange.DEFERRED:
+            return False
         whole = all(i.kind != Kind.INPUT_GRADIENT for order in self.ranks for i in order)
-        return whole and self.num_stages == self.num_ranks and not self.joint
+        return whole and self.num_stages == self.num_ranks
 
     def digest(self) -> str:
         """SHA-256 of the lines of the text form, in hexadecimal: the same on every rank that runs the same schedule."""
