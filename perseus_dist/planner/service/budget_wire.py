@@ -7,7 +7,7 @@ from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, Share
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen, PricePolicySet
-from perseus_dist.planner.runtime.signal_files import NAME
+from perseus_dist.planner.runtime.signals.signal_files import NAME
 from perseus_dist.policies.power_budget import Objective
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import check_job_id
