@@ -17,6 +17,7 @@ from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.store import NO_JOB
 
+MAX_BUDGET_W = 1e12
 MAX_LOAD_TARGETS = 1024  # of a budget: a week of them, ten minutes each
 
 _log = logging.getLogger(__name__)
