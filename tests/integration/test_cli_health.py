@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
 import planner_process
 import pytest
 import trustme
+import yaml
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from waiting import PATIENCE_S, wait_for
 
@@ -35,6 +37,18 @@ def clockd(tmp_path: Path) -> Iterator[ClockdProcess]:
         environ = {**os.environ, **machine.environment()}
         with ClockdProcess(tmp_path, environ) as daemon:
             yield daemon
+
+
+def test_envoy_in_the_documentation_asks_for_what_a_planner_answers(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    block = page.split("#### Behind Envoy")[1].split("```yaml\n")[1].split("```")[0]
+    (cluster,) = yaml.safe_load(block)["static_resources"]["clusters"]
+    (check,) = cluster["health_checks"]
+    with planner_process.planner(tmp_path) as planner, grpc.insecure_channel(planner.address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        request = health_pb2.HealthCheckRequest(service=check["grpc_health_check"]["service_name"])
+        answer = stub.Check(request, timeout=PATIENCE_S)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_a_planner_that_serves_and_one_that_has_ended(

@@ -98,7 +98,7 @@ CASES = [pytest.param(command, id=f"{page.name}: {command[:60]}") for page in PA
 def test_every_fence_says_what_it_is(page: Path) -> None:
     """So that no command hides in a block that is taken for something else."""
     for language, text in fences(page):
-        assert re.fullmatch(r"sh|python|text|json|toml|\{[a-z-]+\}", language)
+        assert re.fullmatch(r"sh|python|text|json|toml|yaml|\{[a-z-]+\}", language)
         if language == "text" and page.name != "cli.md":  # whose examples test_cli_surface.py parses
             assert not re.search(r"^(\$ |perseus-dist |pip |\./|python )", text, flags=re.MULTILINE)
     assert not re.search(r"^    (perseus-dist|python|pip|\./) ?", page.read_text(), flags=re.MULTILINE)

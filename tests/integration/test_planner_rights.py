@@ -28,7 +28,7 @@ from perseus_dist.planner.runtime import operator_calls
 from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.server import make_server
 from perseus_dist.planner.store.store import Store

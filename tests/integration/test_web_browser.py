@@ -5,6 +5,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -232,6 +233,39 @@ def test_budgets_and_nodes_are_live_and_the_keyboard_stays_where_it_is(chromium:
         expect(page.get_by_role("link", name="later").first).to_be_visible()
         later.close()
         expect(page.get_by_role("link", name="later")).to_have_count(0)
+
+
+@pytest.mark.usefixtures("budget")
+@pytest.mark.parametrize("has_scripts", [True, False], ids=["with-scripts", "without-scripts"])
+def test_a_load_target_is_set_and_cancelled(chromium: Browser, served: Planner, *, has_scripts: bool) -> None:
+    token = (served.folder / "state" / "operator-token").read_text().strip()
+    with opened(chromium, served, "login", java_script_enabled=has_scripts) as page:
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        page.goto("budgets")
+        hall = page.get_by_role("region", name="Power budget hall")
+        hall.get_by_text("Set a load target").click()
+        hall.get_by_label("Name").fill("peak")
+        hall.get_by_label("Power [W]").fill("87654")
+        if has_scripts:  # what is typed stays while the section goes on changing
+            expect(page.locator("#live")).to_have_text("live")
+            set_cap(served, "hall", 98_765)
+            expect(hall).to_contain_text("98,765 W")
+        expect(hall.get_by_label("Name")).to_have_value("peak")
+        hall.get_by_label("End in UTC").fill(f"{datetime.now(UTC) + timedelta(hours=2):%Y-%m-%dT%H:%M}")
+        hall.get_by_label("Accept it even if it cannot be met").check()
+        found = Axe().run(page) if has_scripts else None
+        assert found is None or found.violations_count == 0, found and found.generate_report()
+        hall.get_by_role("button", name="Set load target").click()
+        expect(hall).to_contain_text("Load target peak: 87,654 W from ")
+        found = Axe().run(page) if has_scripts else None
+        assert found is None or found.violations_count == 0, found and found.generate_report()
+        page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        if has_scripts:
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        hall.get_by_role("button", name="Cancel load target peak of hall").click()
+        expect(hall).not_to_contain_text("Load target peak")
+        page.get_by_role("button", name="Log out").click()
 
 
 @pytest.mark.usefixtures("budget")

@@ -355,6 +355,129 @@ def test_budgets_have_the_callers_jobs_alone(served: Planner) -> None:
         assert "No power budget covers a job that you may open" in client.get("/budgets").text
 
 
+@pytest.fixture
+def rack(served: Planner) -> Iterator[tuple[str, ...]]:
+    """A budget of every job, and the operator's options."""
+    options = ("--planner", served.address, "--token-file", str(served.folder / "state" / "operator-token"))
+    assert perseus_dist("policy", "set", "rack", "--watts", "1e6", *options).returncode == 0
+    yield options
+    assert perseus_dist("policy", "clear", "rack", *options).returncode == 0
+
+
+def load_targets(options: tuple[str, ...]) -> list[dict[str, Any]]:
+    shown = json.loads(perseus_dist("policy", "show", "--json", *options).stdout)
+    (budget,) = (one for one in shown["budgets"] if one["name"] == "rack")
+    found: list[dict[str, Any]] = budget["load_targets"]
+    return found
+
+
+def audit(options: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in perseus_dist("audit", "--json", *options).stdout.splitlines()]
+
+
+def operator_header(served: Planner) -> dict[str, str]:
+    return {"Authorization": f"Bearer {(served.folder / 'state' / 'operator-token').read_text().strip()}"}
+
+
+def in_an_hour(minutes: int) -> datetime:
+    return (datetime.now(UTC) + timedelta(minutes=60 + minutes)).replace(second=0, microsecond=0)
+
+
+def form_time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M}"
+
+
+def test_a_load_target_is_set_and_cancelled_by_forms_and_recorded(served: Planner, rack: tuple[str, ...]) -> None:
+    start, end = in_an_hour(0), in_an_hour(60)
+    with browser(served, cookies=None) as client:
+        login = form_of(client, "/login") | {"token": operator_header(served)["Authorization"].split()[1]}
+        assert client.post("/login", data=login).status_code == 303
+        page = client.get("/budgets").text
+        assert 'action="/budgets/set-load-target"' in page
+        fields = form_of(client, "/budgets") | {"budget": "rack"}
+        target = {"name": "peak", "watts": "654321", "start": form_time(start), "end": form_time(end)}
+        answer = client.post("/budgets/set-load-target", data={**fields, **target, "best_effort": "yes"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/budgets")
+        (found,) = load_targets(rack)
+        assert (found["name"], found["watts"], found["best_effort"]) == ("peak", 654321.0, True)
+        assert [found["start_s"], found["end_s"]] == [start.timestamp(), end.timestamp()]
+        page = client.get("/budgets").text
+        assert "Load target peak: 654,321 W from " in page
+        assert 'aria-label="Cancel load target peak of rack"' in page
+        now = client.post("/budgets/set-load-target", data={**fields, **target, "name": "now", "start": ""})
+        assert now.status_code == 303, "an empty begin is now"
+        wait_until(lambda: "by load target now" in client.get("/budgets").text)
+        for name in ("peak", "now"):
+            answer = client.post("/budgets/clear-load-target", data={**fields, "name": name})
+            assert answer.status_code == 303
+        assert load_targets(rack) == []
+        assert client.post("/budgets/clear-load-target", data={**fields, "name": "now"}).status_code == 404
+    records = audit(rack)
+    done = [record for record in records if record["outcome"] == "done" and "LoadTarget" in record["action"]][-4:]
+    assert [record["action"] for record in done] == ["SetLoadTarget"] * 2 + ["ClearLoadTarget"] * 2
+    assert done[0]["after"].startswith("load target peak of budget rack: 654321 W from ")
+    assert (done[2]["before"], done[2]["after"]) == (done[0]["after"], "none")
+    assert {(record["identity"], record["job"]) for record in done} == {("operator", "*")}
+    refused = [record for record in records if record["action"] == "ClearLoadTarget" and record["outcome"] != "done"]
+    assert "has no load target now" in refused[-1]["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"csrf": "guessed"}, 401),
+        ({"budget": "another"}, 404),
+        ({"budget": "<b>"}, 422),
+        ({"name": "not a name"}, 422),
+        ({"name": ""}, 422),
+        ({"watts": "many"}, 422),
+        ({"watts": "nan"}, 422),
+        ({"watts": "-1"}, 422),
+        ({"watts": "0"}, 422),
+        ({"start": "tomorrow"}, 422),
+        ({"start": "2026-13-41T00:00"}, 422),
+        ({"end": ""}, 422),
+        ({"end": "0001-01-01T00:00"}, 422),
+        ({"end": "9999-12-31T23:59", "start": "9999-12-31T23:59"}, 422),
+        ({"start": "2020-01-01T00:00", "end": "2020-01-02T00:00"}, 409),
+        ({"watts": "0.001", "best_effort": "no"}, 409),
+    ],
+)
+def test_a_form_that_is_wrong_sets_no_load_target(
+    served: Planner, rack: tuple[str, ...], changed: dict[str, str], status: int
+) -> None:
+    with browser(served) as client:
+        login = form_of(client, "/login") | {"token": operator_header(served)["Authorization"].split()[1]}
+        assert client.post("/login", data=login).status_code == 303
+        end = form_time(in_an_hour(60))
+        fields = form_of(client, "/budgets") | {"budget": "rack", "name": "peak", "watts": "9e5", "end": end}
+        answer = client.post("/budgets/set-load-target", data={**fields, "best_effort": "yes", **changed})
+        assert (answer.status_code, load_targets(rack)) == (status, [])
+
+
+def test_who_may_not_change_a_budget_has_no_forms_and_is_refused(served: Planner, rack: tuple[str, ...]) -> None:
+    end = form_time(in_an_hour(60))
+    target = {"budget": "rack", "name": "peak", "watts": "9e5", "end": end, "best_effort": "yes"}
+    with browser(served) as client:
+        page = client.get("/budgets").text
+        assert "rack" in page
+        assert "<form method" not in page.split("<main")[1]
+        csrf = form_of(client, f"/jobs/{OWN}")["csrf"]
+        for path in ("set-load-target", "clear-load-target"):
+            assert client.get(f"/budgets/{path}").status_code == 405
+            assert client.post(f"/budgets/{path}", data={**target, "csrf": csrf}).status_code == 403
+        header = operator_header(served)
+        for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            answer = client.post("/budgets/set-load-target", data=target, headers={**header, **headers})
+            assert answer.status_code == 403
+        assert load_targets(rack) == []
+        accepts = {**header, "Accept": "application/json"}
+        assert client.post("/budgets/set-load-target", data=target, headers=accepts).json() == {"accepted": True}
+        assert client.post("/budgets/clear-load-target", data=target, headers=accepts).json() == {"accepted": True}
+    records = audit(rack)
+    assert any(one["action"] == "SetLoadTarget" and "may not" in one["outcome"] for one in records)
+
+
 def test_nodes_have_the_gpus_of_the_callers_jobs_alone(served: Planner) -> None:
     with browser(served) as client:
         page = client.get("/nodes")

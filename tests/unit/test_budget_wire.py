@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_dist.planner.service.budget_service import _text
+from perseus_dist.planner.runtime.policy_calls import policy_text
 from perseus_dist.planner.service.budget_wire import load_target_from_wire
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker, InvalidMessageError
@@ -16,7 +16,7 @@ def test_every_time_that_is_taken_can_be_written_down() -> None:
     check = Checker()
     fact = load_target_from_wire(check, load_target(0.0, 2.5e11))
     check.finish()
-    assert "from 1970-01-01T00:00:00+00:00 to 9892-" in _text(fact)
+    assert "from 1970-01-01T00:00:00+00:00 to 9892-" in policy_text(fact)
 
 
 @pytest.mark.parametrize("times_s", [(-1.0, 5.0), (0.0, 2.6e11), (5.0, 5.0), (float("nan"), 5.0), (0.0, float("inf"))])

@@ -20,7 +20,7 @@ from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
 from perseus_dist.planner.lifecycle.lifecycle import restore
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.prices import Prices
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.state_dir import DATABASE
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planning.schedule.schedule import one_f_one_b

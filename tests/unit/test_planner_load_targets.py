@@ -16,7 +16,7 @@ from perseus_dist.planner.budget.price_policies import PricePolicies
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.prices import Prices
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.state_dir import DATABASE
 from perseus_dist.planner.store.store import Store
 from perseus_dist.policies.operating_points import OperatingPoints

@@ -16,9 +16,9 @@ import pytest
 from waiting import wait_until
 
 from perseus_dist.errors import PlanningError
-from perseus_dist.planner.runtime.fetched_signal import FetchedSignal
-from perseus_dist.planner.runtime.kept_answer import KeptAnswer
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.fetched_signal import FetchedSignal
+from perseus_dist.planner.runtime.signals.kept_answer import KeptAnswer
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.policies.provider import Provider, read_provider
 from perseus_dist.policies.signal_text import Piece
 from perseus_dist.policies.signals import read_signal

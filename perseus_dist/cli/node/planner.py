@@ -248,7 +248,7 @@ def check_files(args: argparse.Namespace) -> None:
         PerseusError: One cannot be used.
     """
     from perseus_dist.planner.access.tls import server_credentials
-    from perseus_dist.planner.runtime.signal_files import check_folder
+    from perseus_dist.planner.runtime.signals.signal_files import check_folder
 
     if (tls := _server_tls(args)) is not None:
         server_credentials(tls)
@@ -267,7 +267,7 @@ def _config(args: argparse.Namespace, state_dir: Path | None) -> "ServerConfig":
     from perseus_dist.planner.access.address import parse_address, parse_host
     from perseus_dist.planner.access.auth import load_operator_token, new_token
     from perseus_dist.planner.job.job_policy import Policy
-    from perseus_dist.planner.runtime.signal_files import check_folder
+    from perseus_dist.planner.runtime.signals.signal_files import check_folder
     from perseus_dist.planner.service.server import ServerConfig
     from perseus_dist.planner.store.state_dir import DATABASE, OPERATOR_TOKEN, RIGHTS, make_state_dir
 

@@ -36,7 +36,7 @@ from perseus_dist.planner.runtime.nodes import ConnectedNodes
 from perseus_dist.planner.runtime.outbox import AgentOutbox, Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.runtime.prices import Prices
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed
 from perseus_dist.planner.store.store import NO_JOB, Store
 from perseus_dist.planner.worker.shared_planning import SharedPlanning

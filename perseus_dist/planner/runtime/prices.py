@@ -11,7 +11,7 @@ from perseus_dist.planner.budget.price_policies import PricePolicies, PriceState
 from perseus_dist.planner.job.facts import Fact, PricePolicySet
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.runtime.job_actor import JobActor
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.store import NO_JOB, Store
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, Share
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen, PricePolicySet
-from perseus_dist.planner.runtime.signal_files import NAME
+from perseus_dist.planner.runtime.policy_calls import MAX_BUDGET_W
+from perseus_dist.planner.runtime.signals.signal_files import NAME
 from perseus_dist.policies.power_budget import Objective
 from perseus_dist.rpc import limits
 from perseus_dist.rpc.fields import check_job_id
@@ -15,7 +16,6 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 from perseus_dist.rpc.violations import Checker
 
 MAX_PATTERNS = 64
-MAX_BUDGET_W = 1e12
 _MAX_WEIGHT = 1e6
 _MAX_GUARD_BAND = 0.99
 _MAX_TIME_S = 2.5e11  # in the year 9892: later times are beyond the calendar

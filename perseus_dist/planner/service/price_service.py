@@ -8,8 +8,9 @@ from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import not_allowed, not_found, not_now, too_many
 from perseus_dist.planner.job.facts import PricePolicySet
 from perseus_dist.planner.runtime.jobs import Jobs
+from perseus_dist.planner.runtime.policy_calls import check_rights
 from perseus_dist.planner.service.budget_wire import price_policy_from_wire
-from perseus_dist.planner.service.policy_changes import PolicyChanges, check_rights
+from perseus_dist.planner.service.policy_changes import PolicyChanges
 from perseus_dist.planner.service.rpc_guard import Context
 from perseus_dist.rpc.codec import parse
 from perseus_dist.rpc.fields import check_job_id
@@ -45,7 +46,7 @@ class PriceService:
         check_rights(caller, *([before.jobs] if before else []))
         covered = patterns_text(policy.jobs, *([before.jobs] if before else []))
         changing = self._budgets.set_price(policy)
-        await self._changes.change(caller, "SetPricePolicy", covered, _text(before), _text(policy), changing)
+        await self._changes.calls.change(caller, "SetPricePolicy", covered, _text(before), _text(policy), changing)
         return self._changes.status(caller)
 
     async def clear_policy(self, data: bytes, context: Context) -> bytes:
@@ -61,7 +62,7 @@ class PriceService:
             raise not_found(f"there is no price policy {request.name}; 'policy show' lists those there are")
         check_rights(caller, policy.jobs)
         covered, changing = patterns_text(policy.jobs), self._budgets.clear_price(policy)
-        await self._changes.change(caller, "ClearPricePolicy", covered, _text(policy), "none", changing)
+        await self._changes.calls.change(caller, "ClearPricePolicy", covered, _text(policy), "none", changing)
         return self._changes.status(caller)
 
     def _check(self, policy: PricePolicySet) -> None:

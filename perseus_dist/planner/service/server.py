@@ -33,7 +33,7 @@ from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.runtime.shared_audit import SharedAudit
 from perseus_dist.planner.runtime.shared_grants import SharedGrants
-from perseus_dist.planner.runtime.signal_files import SignalFiles
+from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
 from perseus_dist.planner.store.database import HeldError

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,9 +23,11 @@ from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthent
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls, owner_of
+from perseus_dist.planner.runtime.policy_calls import PolicyCalls
 from perseus_dist.planner.web.access import Visitor, WebAccess, may_change, may_view
 from perseus_dist.planner.web.assets import Asset
 from perseus_dist.planner.web.fragments import Fragments
+from perseus_dist.planner.web.load_targets import load_target_of, named_load_target
 from perseus_dist.planner.web.protection import Protection
 from perseus_dist.planner.web.replicas import Replicas
 from perseus_dist.planner.web.streams import Streams
@@ -47,6 +50,8 @@ _STATUSES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
 }
 
+_FORMS = {"/budgets/set-load-target": "SetLoadTarget", "/budgets/clear-load-target": "ClearLoadTarget"}
+
 _Handler = Callable[[Request], Awaitable[Response]]
 _log = logging.getLogger(__name__)
 
@@ -59,6 +64,7 @@ class Page:
         *,
         jobs: Jobs,
         operators: OperatorCalls,
+        policies: PolicyCalls,
         access: WebAccess,
         templates: jinja2.Environment,
         assets: dict[str, Asset],
@@ -68,6 +74,7 @@ class Page:
         """Begin; ``application`` serves them. ``origin`` is scheme and port."""
         self._jobs = jobs
         self._operators = operators
+        self._policies = policies
         self._access = access
         self._templates = templates
         self._assets = assets
@@ -88,6 +95,8 @@ class Page:
             Route("/node/events", self._guarded(self.node_events)),
             Route("/budgets", self._guarded(self.budgets)),
             Route("/budgets/events", self._guarded(self.budgets_events)),
+            Route("/budgets/set-load-target", self._guarded(self.set_load_target), methods=["POST"]),
+            Route("/budgets/clear-load-target", self._guarded(self.clear_load_target), methods=["POST"]),
             Route("/jobs/{job_id}", self._guarded(self.job)),
             Route("/jobs/{job_id}/choices", self._guarded(self.choices)),
             Route("/jobs/{job_id}/target", self._guarded(self.set_target), methods=["POST"]),
@@ -222,6 +231,18 @@ class Page:
             return JSONResponse({"accepted": True, "sentence": target_words(actor.job.target)})
         return RedirectResponse(f"/jobs/{actor.job.job_id}", 303)
 
+    async def set_load_target(self, request: Request) -> Response:
+        """A load target of a budget, judged as the operators' call of gRPC is."""
+        visitor, form = await self._policy_form(request)
+        await self._policies.set_load_target(visitor.caller, load_target_of(form, time.time()))
+        return _policy_changed(request)
+
+    async def clear_load_target(self, request: Request) -> Response:
+        """The end of one."""
+        visitor, form = await self._policy_form(request)
+        await self._policies.clear_load_target(visitor.caller, *named_load_target(form))
+        return _policy_changed(request)
+
     async def login(self, request: Request) -> Response:
         """The form for a token; and the token."""
         visitor = self._now(request) or self._access.without_token(request)
@@ -249,6 +270,15 @@ class Page:
         response = RedirectResponse("/login", 303)
         self._access.sessions.end(response, visitor.session_id)
         return response
+
+    async def _policy_form(self, request: Request) -> tuple[Visitor, dict[str, str]]:
+        """Who sends a form that changes a policy, and the form; of several replicas the one that keeps policies."""
+        visitor = self._known(request)
+        form = await _form(request)
+        self._access.require_form(visitor, form.get("csrf", ""))
+        self._jobs.counters.calls[_FORMS[request.url.path]] += 1
+        await self._policies.locate()
+        return visitor, form
 
     # ---- shared ------------------------------------------------------------------------------------------------------
 
@@ -295,7 +325,8 @@ class Page:
 
     def _budgets_section(self, visitor: Visitor) -> str:
         jobs = {actor.job.job_id: actor.job for actor in self._visible(visitor)}
-        return self._fragments.budgets(self._jobs.budgets, visitor.caller, jobs)
+        csrf = self._access.csrf_token(visitor)
+        return self._fragments.budgets(self._jobs.budgets, visitor.caller, jobs, csrf)
 
     async def _jobs_elsewhere(self, visitor: Visitor) -> dict[str, Any]:
         jobs = await self._replicas.jobs(visitor.caller)
@@ -338,8 +369,8 @@ class Page:
         """Record refused changes, and requests that were refused for want of rights."""
         if refusal.code is grpc.StatusCode.PERMISSION_DENIED or request.method == "POST":
             caller = (self._now(request) or self._access.without_token(request)).caller
-            is_of_job = "job_id" in request.path_params
-            action = ("SetTarget" if is_of_job else "Login") if request.method == "POST" else "WatchJob"
+            default = "SetTarget" if "job_id" in request.path_params else "Login"
+            action = _FORMS.get(request.url.path, default) if request.method == "POST" else "WatchJob"
             self._access.record_refusal(caller, action, request.path_params.get("job_id", ""), refusal.reason)
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
@@ -351,8 +382,13 @@ class Page:
             return JSONResponse({"accepted": False, "sentence": sentence}, status)
         visitor = self._now(request) or self._access.without_token(request)
         page = self._replicas.at(owner).page if owner else ""
-        elsewhere = f"{page}{request.url.path.removeprefix('/')}" if page else ""
+        path = request.url.path if request.method != "POST" else request.url.path.rpartition("/")[0]  # the form's page
+        elsewhere = f"{page}{path.removeprefix('/')}" if page else ""
         return self._html("refused.html", visitor, status=status, code=status, sentence=sentence, elsewhere=elsewhere)
+
+
+def _policy_changed(request: Request) -> Response:
+    return JSONResponse({"accepted": True}) if _wants_json(request) else RedirectResponse("/budgets", 303)
 
 
 def _wants_json(request: Request) -> bool:

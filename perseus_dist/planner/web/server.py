@@ -16,6 +16,7 @@ from perseus_dist.planner.access.address import Address
 from perseus_dist.planner.access.tls import ServerTls
 from perseus_dist.planner.runtime.jobs import TICK_S, Jobs
 from perseus_dist.planner.runtime.operator_calls import OperatorCalls
+from perseus_dist.planner.runtime.policy_calls import PolicyCalls
 from perseus_dist.planner.web.access import WebAccess
 from perseus_dist.planner.web.app import Page
 from perseus_dist.planner.web.assets import load_assets, revision_of
@@ -85,6 +86,7 @@ class WebServer:
         page = Page(
             jobs=jobs,
             operators=operators,
+            policies=PolicyCalls(jobs, config.access.audit),
             access=WebAccess(
                 access=config.access,
                 needs_token=config.needs_token or not is_loopback,

@@ -38,6 +38,7 @@ def budgets_document(budgets: Budgets, caller: Caller, jobs: Mapping[str, Job]) 
                 jobs.keys(),
                 budgets.coming_load_targets(state.budget.name),
             )
+            | {"may_change": caller.may_limit(state.budget.jobs)}
             for state in budgets.seen_by(caller, jobs.keys())
         ],
         "prices": [

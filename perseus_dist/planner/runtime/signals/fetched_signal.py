@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.planner.runtime.kept_answer import KeptAnswer
+from perseus_dist.planner.runtime.signals.kept_answer import KeptAnswer
 from perseus_dist.policies.provider import Provider
 from perseus_dist.policies.signal_text import Piece
 from perseus_dist.policies.tariff import Tariff

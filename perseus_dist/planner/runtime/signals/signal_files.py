@@ -12,8 +12,8 @@ from pathlib import Path
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.budget.price_follower import Signal
-from perseus_dist.planner.runtime.fetched_signal import FetchedSignal
-from perseus_dist.planner.runtime.kept_answer import KeptAnswer
+from perseus_dist.planner.runtime.signals.fetched_signal import FetchedSignal
+from perseus_dist.planner.runtime.signals.kept_answer import KeptAnswer
 from perseus_dist.policies.provider import is_provider, read_provider
 from perseus_dist.policies.signals import read_signal
 
