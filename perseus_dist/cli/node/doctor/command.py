@@ -9,7 +9,7 @@ from importlib.metadata import version
 from perseus_dist.cli.jobs.planner_client import add_planner_arguments
 from perseus_dist.cli.node.doctor.backup import inspect_backup
 from perseus_dist.cli.node.doctor.certificates import inspect_certificates
-from perseus_dist.cli.node.doctor.credentials import inspect_credentials
+from perseus_dist.cli.node.doctor.credentials import check_named_files, inspect_credentials
 from perseus_dist.cli.node.doctor.job_options import inspect_job_options
 from perseus_dist.cli.node.doctor.jobs import inspect_embedded
 from perseus_dist.cli.node.doctor.packages import inspect_packages
@@ -74,10 +74,11 @@ def run(args: argparse.Namespace) -> int:
         0; 1 if a finding is a failure.
 
     Raises:
-        PerseusError: Metrics cannot be written.
+        PerseusError: Metrics cannot be written, or the command line names files that cannot be read, and no planner.
     """
     if args.metrics is not None:
         return _write_metrics(args)
+    check_named_files(args)
     of_settings, settings = inspect_settings(os.environ)
     findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_rights(settings)]
     findings += [*inspect_backup(settings), *inspect_served(settings), *inspect_job_options(os.environ)]
