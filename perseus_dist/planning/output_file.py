@@ -88,6 +88,14 @@ def move_output(staged: Path, path: Path) -> None:
             _replace(file, staged.read_bytes(), None)
 
 
+def no_folder_in(path: Path) -> Path | None:
+    """The part of a folder's path that is there and is no folder, so that none can be made; None without one."""
+    for place in (path, *path.parents):
+        if os.path.lexists(place):
+            return None if os.path.isdir(place) else place  # noqa: PTH112 - Path.is_dir raises where it may not look
+    return None
+
+
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Have processes that compare a file in a folder with another, and then replace it, take turns.

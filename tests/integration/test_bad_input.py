@@ -238,3 +238,29 @@ def test_lookup_options(workplace: Path, command_line: CommandLine, frontier_npz
 )
 def test_commands(workplace: Path, arguments: list[str], expected: str) -> None:
     check_refused_in_a_process(workplace, arguments, expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("planner --state-dir new --job gpt", "--job needs --cache"),
+        ("disable deepspeed --shim profile.csv/x", "profile.csv is no folder"),
+        ("disable deepspeed --shim profile.csv", "profile.csv is no folder"),
+        ("enable deepspeed --shim profile.csv/x", "profile.csv is no folder"),
+        ("clockd --lease-dir profile.csv/x", "profile.csv is no folder"),
+        ("doctor --token-file none", "--token-file none: cannot be read (No such file or directory)"),
+        ("doctor --tls-ca none", "--tls-ca none: cannot be read (No such file or directory)"),
+        ("doctor --tls-cert none --tls-key profile.csv", "--tls-cert none: cannot be read"),
+    ],
+)
+def test_what_can_never_work_is_refused_before_anything_is_done(
+    words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profile.csv").write_text(GOOD)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PERSEUS_CONFIG", "off")
+    assert main(words.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.csv"]

@@ -21,10 +21,12 @@ from planner_process import planner
 
 from perseus_dist.cli import main
 from perseus_dist.device.inspection.slurm import judge_slurm_settings
+from perseus_dist.device.inspection.slurm_folders import folder_trouble, inspect_hook_folders
 from perseus_dist.device.lease.clockd_process import ClockdProcess
 from perseus_dist.device.lease.file import LeaseFile
 from perseus_dist.device.opening import open_clock_control
 from perseus_dist.planner.access.access import Access
+from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.simulator.fault import Fault
 from perseus_dist.simulator.machine import SimulatedMachine
 
@@ -463,3 +465,65 @@ def test_a_clock_that_slurm_was_asked_for_is_named(machine: SimulatedMachine, tm
         assert has(lines, "warn Slurm: ", "GPU frequency 'low'")
     _, lines = doctor(machine, tmp_path, SLURM_JOB_ID="17")
     assert not has(lines, "Slurm")
+
+
+@pytest.mark.parametrize(
+    ("records", "jobs", "words"),
+    [
+        ("records", "", ["ok energy records: go to {}/records"]),
+        ("missing", "", ["warn energy records: {}/missing, PERSEUS_RECORDS in perseus.conf, is not there"]),
+        ("perseus.conf", "", ["warn energy records: {}/perseus.conf, PERSEUS_RECORDS in perseus.conf, is no folder"]),
+        ("", "missing", ["warn DCGM-exporter's jobs: {}/missing, PERSEUS_DCGM_JOBS in perseus.conf, is not there"]),
+        ("", "", []),
+    ],
+)
+def test_folders_of_slurms_hooks(records: str, jobs: str, words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    places = [f"{tmp_path}/{name}" if name else "" for name in (records, jobs)]
+    text = f"# folders\nPERSEUS_RECORDS={places[0]} # of all jobs\nPERSEUS_DCGM_JOBS='{places[1]}'\n"
+    (tmp_path / "perseus.conf").write_text(text)
+    found = [*inspect_hook_folders(f"Epilog = {tmp_path}/epilog\nProlog = {tmp_path}/prolog\nTaskProlog = /a/b\n")]
+    lines = [f"{finding.level} {finding.subject}: {finding.what}" for finding in found]
+    assert len(lines) == len(words)
+    assert all(line.startswith(word.format(tmp_path)) for line, word in zip(lines, words, strict=True))
+    assert not list((tmp_path / "records").iterdir())
+
+
+def test_folders_that_nothing_can_be_written_to() -> None:
+    assert folder_trouble(Path("/proc/self"), is_writer=True).startswith("cannot be written to (")
+    assert folder_trouble(Path("/proc/self"), is_writer=False) == ""
+    assert [*inspect_hook_folders("Epilog = (null)\nProlog = /nowhere/prolog\n")] == []
+
+
+def test_options_of_jobs_in_the_environment(machine: SimulatedMachine, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    wrong = {"PERSEUS_CACHE": str(tmp_path / "file"), "PERSEUS_PROFILE": str(tmp_path / "none.csv")}
+    code, lines = doctor(machine, tmp_path, **wrong)
+    assert code == 0
+    assert has(lines, f"warn job cache: {tmp_path}/file, where jobs keep", "is no folder")
+    assert has(lines, f"warn options: PERSEUS_PROFILE: {tmp_path}/none.csv: cannot be read")
+    _, lines = doctor(machine, tmp_path, PERSEUS_CACHE=str(tmp_path / "file" / "cache"))
+    assert has(lines, "warn job cache: ", f"cannot be made: {tmp_path}/file is no folder")
+    _, lines = doctor(machine, tmp_path, PERSEUS_CACHE=str(tmp_path / "to" / "come"))
+    assert has(lines, f"ok job cache: {tmp_path}/to/come can be written to")
+    assert not (tmp_path / "to").exists()
+    _, lines = doctor(machine, tmp_path, PERSEUS_TARGET="slow")
+    assert has(lines, "warn options: PERSEUS_TARGET is 'slow': expected t_min")
+
+
+def test_page_and_metrics_of_a_planner_on_this_node(machine: SimulatedMachine, tmp_path: Path) -> None:
+    page, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    settings = tmp_path / "perseus.toml"
+    settings.write_text(f'[planner]\nstate-dir = "state"\nweb = "{page}"\nmetrics = "{metrics}"\n')
+    config = {"PERSEUS_CONFIG": str(settings)}
+    with planner(tmp_path, "--web", page, "--metrics", metrics):
+        _, lines = doctor(machine, tmp_path, **config)
+    assert has(lines, f"ok page: answers at {page}")
+    assert has(lines, f"ok metrics: answers at {metrics}")
+    code, lines = doctor(machine, tmp_path, **config)
+    assert code == 0
+    assert has(lines, f"warn page: nothing answers at {page}", "Connection refused")
+    assert has(lines, f"warn metrics: nothing answers at {metrics}")
+    settings.write_text(settings.read_text().replace('"state"', '"another node\'s"'))
+    _, lines = doctor(machine, tmp_path, **config)
+    assert not has(lines, "nothing answers")

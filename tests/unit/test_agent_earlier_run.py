@@ -29,8 +29,8 @@ def spec_of(rank: int, folder: Path, run_id: str = "second") -> RankSpec:
     )
 
 
-def begin(spec: RankSpec, reader: BoundaryReader) -> None:
-    RankReport(spec, reader).close(())
+def begin(spec: RankSpec, reader: BoundaryReader, is_continued: bool = False) -> None:  # noqa: FBT001, FBT002
+    RankReport(spec, reader, is_continued=is_continued).close(())
 
 
 @pytest.fixture
@@ -42,14 +42,17 @@ def reader() -> Iterator[BoundaryReader]:
     writer.close()
 
 
+@pytest.mark.parametrize("is_continued", [False, True], ids=["", "agents that were killed as they began"])
 def test_other_ranks_keep_the_files_of_a_killed_run_until_its_record_is_written(
-    tmp_path: Path, reader: BoundaryReader
+    is_continued: bool,  # noqa: FBT001
+    tmp_path: Path,
+    reader: BoundaryReader,
 ) -> None:
     leave_run(tmp_path, ended_at=None, phase="enforcing", run_id="first")
-    other = threading.Thread(target=begin, args=(spec_of(1, tmp_path), reader))
+    other = threading.Thread(target=begin, args=(spec_of(1, tmp_path), reader, is_continued))
     other.start()
     time.sleep(0.3)  # rank 0's agent comes later
-    begin(spec_of(0, tmp_path), reader)
+    begin(spec_of(0, tmp_path), reader, is_continued)
     other.join(PATIENCE_S)
     (record,) = records_in(tmp_path)
     assert (record.job_id, record.energy_j) == ("gpt", 92.0)

@@ -126,6 +126,34 @@ def test_operators_commands_take_the_client_section(place: Callable[[str, str], 
     assert args.tls_ca == files.SYSTEM_FILE.parent / "ca.pem", "relative to the file"
 
 
+@pytest.mark.parametrize("command", ["backup file", "restore file", "check"])
+def test_state_commands_look_where_the_planner_keeps_its_state(
+    place: Callable[[str, str], Path], command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place("system", '[planner]\nstate-dir = "kept"\njson = true\nlog-format = "json"\n[client]\nplanner = "a:1"\n')
+
+    def state_dir(*more: str) -> Path:
+        words = ["state", *command.split(), *more]
+        parser = build_parser(["state"])
+        set_defaults(parser, words, os.environ)
+        args = parser.parse_args(words)
+        assert not args.json
+        assert isinstance(args.state_dir, Path)
+        return args.state_dir
+
+    assert state_dir() == files.SYSTEM_FILE.parent / "kept"
+    monkeypatch.setenv("PERSEUS_PLANNER_STATE_DIR", "/by/variable")
+    assert state_dir() == Path("/by/variable")
+    assert state_dir("--state-dir", "/by/flag") == Path("/by/flag")
+
+
+def test_a_setting_that_the_planner_refuses_keeps_its_state_from_no_command_without_a_word(
+    place: Callable[[str, str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = place("system", "[planner]\nstate-dir = 7\n")
+    assert f"{path}:2: planner.state-dir: saw 7" in refusal(capsys, "state", "check")
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -57,11 +57,13 @@ def wait_until_finished(folder: Path, run_id: str, *, longest_s: float = _TAKEN_
         longest_s: Rank 0 may write its files elsewhere, or not at all.
     """
     until_s = time.monotonic() + longest_s
-    while _is_of_another_run(folder / JOB_FILE, run_id) and time.monotonic() < until_s:
+    while is_of_another_run(folder, run_id) and time.monotonic() < until_s:
         time.sleep(_POLL_S)
 
 
-def _is_of_another_run(path: Path, run_id: str) -> bool:
+def is_of_another_run(folder: Path, run_id: str) -> bool:
+    """Whether a report folder holds what rank 0's agent of another run has written; not where it holds nothing."""
+    path = folder / JOB_FILE
     with suppress(OSError, ValueError, RecursionError):
         document = json.loads(path.read_bytes()) if path.is_file() else None
         return isinstance(document, dict) and document.get("run_id", "") != run_id

@@ -12,7 +12,7 @@ from perseus_dist.agent.core.actions import KeepTimeline
 from perseus_dist.agent.link.job_watch import JobSeen, TableSeen
 from perseus_dist.agent.link.link import Unreachable
 from perseus_dist.agent.process.devices import Devices
-from perseus_dist.agent.process.earlier_run import finish_predecessor, wait_until_finished
+from perseus_dist.agent.process.earlier_run import finish_predecessor, is_of_another_run, wait_until_finished
 from perseus_dist.agent.process.trainer_status import with_job
 from perseus_dist.boundaries.agent_status import AgentStatus
 from perseus_dist.boundaries.rank_spec import RankSpec
@@ -36,7 +36,8 @@ class RankReport:
     Args:
         spec: The rank; its ``report`` names the folder, None writes none.
         reader: Through which the trainer gets its status.
-        is_continued: Whether an agent of this rank that was killed has written the begin.
+        is_continued: Whether an agent of this rank that was killed may have written the begin. One that was killed as
+            it took over from an earlier run has not.
     """
 
     def __init__(self, spec: RankSpec, reader: BoundaryReader, *, is_continued: bool = False) -> None:
@@ -49,6 +50,7 @@ class RankReport:
         self._started_at: datetime | None = None
         self._is_in_iteration = False
         if spec.report is not None:
+            is_continued &= not is_of_another_run(Path(spec.report), spec.run_id)
             if spec.rank == 0:
                 self._started_at = finish_predecessor(Path(spec.report), is_continued=is_continued)
             elif not is_continued:

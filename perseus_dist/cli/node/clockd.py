@@ -17,6 +17,7 @@ from perseus_dist.device.lease.clockd import (
 )
 from perseus_dist.device.lease.connectors import DEFAULT_CLOCKD_SOCKET, clockd_socket
 from perseus_dist.device.lease.file import SYSTEM_FOLDER, lease_folder
+from perseus_dist.planning.output_file import no_folder_in
 
 _log = logging.getLogger(__name__)
 
@@ -98,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
         lease_s=args.lease_s,
         bounds_mhz=(args.min_mhz, args.max_mhz),
     )
+    if (file := no_folder_in(config.folder.absolute())) is not None:
+        raise ClockdError(f"--lease-dir {config.folder}: {file} is no folder; name a folder, or none for the usual one")
     _log.info("%s", config)
     check_usable(os.environ)
 

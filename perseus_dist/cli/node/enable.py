@@ -124,6 +124,7 @@ def _disable(args: argparse.Namespace) -> int:
 
 
 def _shim_folder(args: argparse.Namespace) -> Path | None:
+    from perseus_dist.planning.output_file import no_folder_in
     from perseus_dist.training.opt_in import OptInError
 
     if args.shim is None:
@@ -138,6 +139,8 @@ def _shim_folder(args: argparse.Namespace) -> Path | None:
         folder.is_dir()
     except OSError as error:  # a name that is too long; a folder that is not there is another matter
         raise OptInError(f"--shim {str(folder)[:80]}...: {error.strerror}; name a folder on your PATH") from None
+    if (file := no_folder_in(folder)) is not None:
+        raise OptInError(f"--shim {folder}: {file} is no folder; name a folder on your PATH")
     return folder
 
 

@@ -228,6 +228,8 @@ def check_options(args: argparse.Namespace) -> None:
         raise PlannerOptionsError("--embedded needs --address-file: nobody would find the planner")
     if args.cache is not None and not (args.embedded and args.job):
         raise PlannerOptionsError("--cache needs --embedded and --job: it keeps one job, of one start")
+    if args.job and args.cache is None:
+        raise PlannerOptionsError("--job needs --cache: it names the job whose profile and plans that file keeps")
     if args.share is not None and not (args.embedded and args.state_dir):
         raise PlannerOptionsError("--share needs --embedded and --state-dir, where its certificate is kept")
     _check_store_options(args)

@@ -69,7 +69,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
             "--state-dir",
             type=Path,
             metavar="DIR",
-            help="the planner's; default: $XDG_STATE_HOME/perseus-dist or ~/.local/state/perseus-dist",
+            help="the planner's; default: state-dir of [planner] in perseus.toml, else $XDG_STATE_HOME/perseus-dist or "
+            "~/.local/state/perseus-dist",
         )
         command.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perseus_dist.cli.settings.command_parser import command_parser, find_parser
 from perseus_dist.cli.settings.files import SettingsError, read_files
-from perseus_dist.cli.settings.keys import ALIASES, COMMAND_OF, section_of, variable_of, waive
+from perseus_dist.cli.settings.keys import ALIASES, COMMAND_OF, KEYS_OF_OTHERS, section_of, variable_of, waive
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perseus_dist.cli.settings.effective import Setting
 
 _HELP = ("-h", "--help")
+_HEALTH = "health"  # it has not all options of [client]
 _FINDS_BAD_SETTINGS = "doctor"
 
 
@@ -60,9 +61,11 @@ def _set_defaults(
 
     for file in files:
         check_sections(file)
-    whole = command_parser(COMMAND_OF[section]) if words[0] == "health" else command
+    whole = command_parser(COMMAND_OF[section]) if words[0] in (_HEALTH, *KEYS_OF_OTHERS) else command
     settings = effective_settings(section, whole, files, environ)
     given = tuple(setting for setting in settings if not setting.is_default)
+    if words[0] in KEYS_OF_OTHERS:
+        given = tuple(setting for setting in given if setting.key in KEYS_OF_OTHERS[words[0]][1])
     command.set_defaults(**{setting.dest: setting.value for setting in given}, settings=given)
     waive(command, [setting.dest for setting in given])
     return given
@@ -72,7 +75,7 @@ def _asks_no_named_planner(words: Sequence[str]) -> bool:
     """Whether the line simulates with a planner of its own, where settings are of real jobs, or asks no planner."""
     options = {word.partition("=")[0] for word in words}
     return (words[0] == "simulate" and "--planner" not in options) or (
-        words[0] == "health" and bool(options & {"--clockd", "--planning-worker"})
+        words[0] == _HEALTH and bool(options & {"--clockd", "--planning-worker"})
     )
 
 

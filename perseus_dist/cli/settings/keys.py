@@ -17,6 +17,9 @@ ALIASES = {
 }
 """Variables that other processes read as well, which count where a setting's own is not set."""
 
+KEYS_OF_OTHERS = {"state": ("planner", ("state-dir",))}
+"""Commands that take some keys of a service's section alone: the section, and the keys."""
+
 _OF_ONE_START = ("embedded", "cache", "job", "share")
 """Options of a planner inside a job: the agent gives them, and no file changes a job's own planner."""
 _SERVICES = ("planner", "planning-worker", "clockd")
@@ -33,6 +36,8 @@ def section_of(command: str, parser: argparse.ArgumentParser) -> str | None:
     """
     if command in _SERVICES:
         return command
+    if command in KEYS_OF_OTHERS:
+        return KEYS_OF_OTHERS[command][0]
     if command == "health":  # it has no --token-file, and its options of TLS stand in a group of their own
         return "client"
     groups = parser._action_groups  # noqa: SLF001 - argparse has no other door

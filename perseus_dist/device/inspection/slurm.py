@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from perseus_dist.device.inspection.slurm_folders import inspect_hook_folders
 from perseus_dist.messages.finding import Finding, Level
 
 _TIMEOUT_S = 3.0
@@ -44,6 +45,7 @@ def inspect_slurm_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
         shown = None
     if shown is not None and shown.returncode == 0:
         yield from judge_slurm_settings(shown.stdout)
+        yield from inspect_hook_folders(shown.stdout)
     elif any(Path(path).exists() for path in (environ.get("SLURM_CONF", ""), *_SETTINGS) if path):  # a cluster's node
         what = "'scontrol show config' does not answer"
         yield Finding(level=Level.WARN, subject="Slurm", what=what, remedy="look at slurmctld, munge and slurm.conf")

@@ -103,6 +103,11 @@ def place(rng: Random) -> str:
     )
 
 
+def below_file(rng: Random) -> str:
+    """No folder, and none can be made there."""
+    return rng.choice(("profile.csv", "profile.csv/x", f"profile.csv/{word(rng)}/x"))
+
+
 def pattern(rng: Random) -> str:
     """No pattern of jobs' names."""
     return rng.choice(("", " ", "a b", "g/t", "x" * 129, "\u00e4", "[ab]", "a,b", "{}", "%s"))
@@ -395,6 +400,9 @@ ARGUMENTS = (
     Argument(commands=("clockd",), name="--max-mhz", wrong=whole(1, 100_000, "900")),
     Argument(commands=("clockd",), name="--group", wrong=lambda _: ""),
     Argument(commands=("clockd",), name="--socket", wrong=lambda _: ""),
+    Argument(commands=("clockd",), name="--lease-dir", wrong=below_file),
+    Argument(commands=("disable",), name="--shim", wrong=below_file),
+    Argument(commands=("planner",), name="--job", wrong=lambda rng: rng.choice(("a b", "g/t", word(rng)))),
     Argument(commands=("release",), name="--lease-dir", wrong=place),
     Argument(commands=("release",), name="GPU", wrong=lambda _: "", instead_of=2),
     Argument(commands=("doctor",), name="--metrics", wrong=place),

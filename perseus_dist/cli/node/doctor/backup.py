@@ -17,14 +17,19 @@ def planner_state_dir(settings: Sequence[Setting]) -> Path:
     return set_dir if isinstance(set_dir, Path) else default_state_dir()
 
 
+def is_planner_kept_here(settings: Sequence[Setting]) -> bool:
+    """Whether a planner keeps its state in the folder; not where this user may not look into it."""
+    state_dir = planner_state_dir(settings)
+    try:
+        return any((state_dir / name).exists() for name in (DATABASE, RIGHTS))
+    except OSError:
+        return False
+
+
 def inspect_backup(settings: Sequence[Setting]) -> Iterator[Finding]:
     """Look at the planner's state folder; nothing where there is none, or where this user may not look into it."""
     state_dir = planner_state_dir(settings)
-    try:
-        is_planners = any((state_dir / name).exists() for name in (DATABASE, RIGHTS))
-    except OSError:
-        return
-    if not is_planners:
+    if not is_planner_kept_here(settings):
         return
     found = last_backup(state_dir)
     days = None if found is None else max(0.0, time.time() - found.time_s) / 86400

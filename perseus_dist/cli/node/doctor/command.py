@@ -9,11 +9,13 @@ from importlib.metadata import version
 from perseus_dist.cli.jobs.planner_client import add_planner_arguments
 from perseus_dist.cli.node.doctor.backup import inspect_backup
 from perseus_dist.cli.node.doctor.certificates import inspect_certificates
-from perseus_dist.cli.node.doctor.credentials import inspect_credentials
+from perseus_dist.cli.node.doctor.credentials import check_named_files, inspect_credentials
+from perseus_dist.cli.node.doctor.job_options import inspect_job_options
 from perseus_dist.cli.node.doctor.jobs import inspect_embedded
 from perseus_dist.cli.node.doctor.packages import inspect_packages
 from perseus_dist.cli.node.doctor.planner import inspect_planner, inspect_relay
 from perseus_dist.cli.node.doctor.rights import inspect_rights
+from perseus_dist.cli.node.doctor.served import inspect_served
 from perseus_dist.cli.node.doctor.settings import inspect_settings
 from perseus_dist.cli.output_option import Output
 from perseus_dist.device.inspection.node import inspect_device
@@ -30,8 +32,9 @@ example:
   perseus-dist doctor --metrics /var/lib/prometheus/node-exporter/perseus.prom
 
 Looks at packages, settings files and variables, certificates, the database of tokens and the newest backup of a planner
-on this node, driver, GPUs, the right to set clocks, clock daemons, other jobs, operators' locks and power caps, Slurm's
-settings, the node relay, and the planner with its tokens and the troubles of its jobs; without --planner, at those of
+on this node, its page and metrics, the options and the cache of jobs that start here, driver, GPUs, the right to set
+clocks, clock daemons, other jobs, operators' locks and power caps, Slurm's settings and the folders that its hooks
+write to, the node relay, and the planner with its tokens and the troubles of its jobs; without --planner, at those of
 jobs on this node that embed theirs. Asks clockd for a lease of each GPU and gives it back; sets nothing. Exits with 1
 if something keeps perseus-dist from working.
 """
@@ -71,13 +74,14 @@ def run(args: argparse.Namespace) -> int:
         0; 1 if a finding is a failure.
 
     Raises:
-        PerseusError: Metrics cannot be written.
+        PerseusError: Metrics cannot be written, or the command line names files that cannot be read, and no planner.
     """
     if args.metrics is not None:
         return _write_metrics(args)
+    check_named_files(args)
     of_settings, settings = inspect_settings(os.environ)
     findings = [*inspect_packages(), *of_settings, *inspect_certificates(args, settings), *inspect_rights(settings)]
-    findings += inspect_backup(settings)
+    findings += [*inspect_backup(settings), *inspect_served(settings), *inspect_job_options(os.environ)]
     findings += inspect_device(os.environ)
     findings += [*inspect_slurm_settings(os.environ), *inspect_relay(os.environ), *inspect_credentials(args)]
     if args.planner is None:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from perseus_dist.cli.jobs.planner_client import client_tls, token_path
 from perseus_dist.errors import PerseusError
@@ -9,10 +10,37 @@ from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.rpc.connection import check_pem, read_token
 
 
+class CredentialsError(PerseusError):
+    """A file of TLS or of a token that the command line names and that cannot be read."""
+
+
 def inspect_credentials(args: argparse.Namespace) -> Iterator[Finding]:
     """A failure of each that cannot be used; planners cannot be called then."""
     yield from _refused("certificates", "name PEM files that fit", lambda: _check_tls(args))
     yield from _refused("token", "name a readable file with --token-file", lambda: _check_token(args))
+
+
+def check_named_files(args: argparse.Namespace) -> None:
+    """Refuse files of TLS and of a token on a command line that names no planner, where they cannot be read.
+
+    Where there is a planner, or settings name them, they are findings.
+
+    Raises:
+        CredentialsError: The first of them.
+    """
+    if args.planner is not None:
+        return
+    set_elsewhere = {setting.dest for setting in getattr(args, "settings", ()) if setting.value is not None}
+    for name in ("token_file", "tls_ca", "tls_cert", "tls_key"):
+        path = getattr(args, name)
+        if path is None or name in set_elsewhere:
+            continue
+        try:
+            Path(path).open("rb").close()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            option = f"--{name.replace('_', '-')}"
+            raise CredentialsError(f"{option} {path}: cannot be read ({reason}); name a file that is there") from None
 
 
 def _check_tls(args: argparse.Namespace) -> None:
