@@ -2,8 +2,9 @@
 
 Start it as a program with Megatron on PYTHONPATH and cases in JSON as its argument; it prints the starts of each. Ranks
 are threads of one process. ``forward_backward_pipelining_with_interleaving`` is Megatron's; a forward and a backward
-let their rank's time pass and compute nothing, and a tensor arrives at the moment at which it was sent. In a case
-without overlap a call is over when all its tensors have arrived and all that it sends are asked for at the other end.
+let their rank's time pass and compute nothing, and a tensor arrives at the moment at which it was sent. A receive is
+over when its tensor has arrived, a send when it is asked for at the other end; a call that does not overlap waits for
+all of its own.
 """
 
 import json
@@ -63,14 +64,12 @@ class Received:
 
 
 class Sent:
-    """The handle of a send. Megatron's own wait for it is over at once."""
+    """The handle of a send, over when the other end has asked for it."""
 
     def __init__(self, asked_for: "Future[int]") -> None:
         self._asked_for = asked_for
 
-    def wait(self) -> None: ...
-
-    def wait_for_receiver(self) -> None:
+    def wait(self) -> None:
         local.rank.time = max(local.rank.time, self._asked_for.result(TIMEOUT_S))
 
 
@@ -155,8 +154,6 @@ class Rank:
         if not options.get("overlap_p2p_comm"):
             for handle in handles.values():
                 handle.wait()
-                if isinstance(handle, Sent) and not self._case["overlap"]:
-                    handle.wait_for_receiver()
         return handles.get("recv_prev"), handles.get("recv_next"), handles
 
 

@@ -7,6 +7,7 @@ from perseus_dist.agent.following.rank_program import rank_order, schedule_diges
 from perseus_dist.boundaries.record import Boundary, Event
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.schedule import format_schedule, interleaved, joint_exchanges, one_f_one_b
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 ORDER = rank_order("0F0 0F1 0LOAD 0B0 0B1\n", 0)
 
@@ -112,6 +113,31 @@ def test_the_digest_is_the_schedules() -> None:
     text = format_schedule(schedule)
     assert schedule_digest(text) == schedule.digest()
     assert schedule_digest("# captured\n" + text.replace(" ", ", ") + "\n") == schedule.digest()
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ("0F0 + 0B0", r"line 1, column 5: '\+' is not an instruction"),
+        ("0F0++ 0B0", r"line 1, column 1: '0F0\+\+' is not an instruction"),
+        ("0F0 0B+0", r"line 1, column 5: '0B\+0' is not an instruction"),
+        (",,", "no instructions: give it a stage, or leave"),
+    ],
+)
+def test_a_ranks_line_is_read_as_the_whole_schedule_is(line: str, seen: str) -> None:
+    with pytest.raises(ScheduleError, match=seen):
+        parse_schedule(line)
+    with pytest.raises(ScheduleError, match=seen):
+        rank_order(line, 0)
+    with pytest.raises(ScheduleError, match="pp_rank 0 has no instructions"):
+        rank_order(",, # idle\n0F0 0B0", 0)
+    assert len(rank_order(",, # idle\n0F0 0B0", 1)) == 2, "the line of commas is a pp_rank's"
+
+
+def test_whether_an_exchange_can_be_joint_is_the_planners_business() -> None:
+    assert [work.kind for work in rank_order("0F0 0B0+", 0)] == ["F", "B"]
+    with pytest.raises(ScheduleError, match=r"column 5: 0B0\+ cannot exchange jointly"):
+        parse_schedule("0F0 0B0+")
 
 
 def test_a_schedule_without_this_rank_is_refused() -> None:

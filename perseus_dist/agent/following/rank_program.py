@@ -1,12 +1,12 @@
 """One rank's instructions in execution order, named the way boundaries name them. Standard library only."""
 
-import re
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.schedule.granularity import ITERATION
-from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction, parse_instruction
+from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, Instruction
+from perseus_dist.planning.schedule.schedule_tokens import ScheduleLine, schedule_lines
 
 
 class Work(NamedTuple):
@@ -33,15 +33,18 @@ def rank_order(schedule_text: str, pp_rank: int) -> tuple[Work, ...]:
     """The order of one pp_rank. Whether the whole schedule can run is the planner's business.
 
     Raises:
-        ScheduleError: A token of this rank's line is not in the grammar, or there is no such line.
+        ScheduleError: A token of this rank's line is not in the grammar, or there is no such line, or an empty one.
     """
     lines = _lines(schedule_text)
     if pp_rank >= len(lines):
         raise ScheduleError(
             f"the schedule has {len(lines)} lines, and none for pp_rank {pp_rank}: one line per pp_rank"
         )
+    tokens = lines[pp_rank].tokens()
+    if not tokens:
+        raise ScheduleError(f"pp_rank {pp_rank} has no instructions: give it a stage, or leave its line out")
     # When results leave, as a "+" says, changes what is waited for and not the order.
-    order = [parse_instruction(token.removesuffix("+")) for token in lines[pp_rank]]
+    order = [token.instruction() for token in tokens]
     chunk_of_stage = {stage: chunk for chunk, stage in enumerate(sorted({i.stage for i in order}))}
     return tuple(_work(instruction, chunk_of_stage) for instruction in order)
 
@@ -52,18 +55,19 @@ def num_stages(schedule_text: str) -> int:
     Raises:
         ScheduleError: A token is not in the grammar.
     """
-    tokens = (token for line in _lines(schedule_text) for token in line)
-    return 1 + max((parse_instruction(token.removesuffix("+")).stage for token in tokens), default=-1)
+    tokens = (token for line in _lines(schedule_text) for token in line.tokens())
+    return 1 + max((token.instruction().stage for token in tokens), default=-1)
 
 
 def schedule_digest(schedule_text: str) -> str:
     """The same digest as ``Schedule.digest`` of the schedule with this text, without parsing its instructions."""
-    return sha256("".join(" ".join(tokens) + "\n" for tokens in _lines(schedule_text)).encode()).hexdigest()
+    lines = (" ".join(token.text for token in line.tokens()) for line in _lines(schedule_text))
+    return sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
-def _lines(schedule_text: str) -> list[list[str]]:
-    tokens = (re.findall(r"[^\s,]+", line.partition("#")[0]) for line in schedule_text.split("\n"))
-    return [line for line in tokens if line]
+def _lines(schedule_text: str) -> list[ScheduleLine]:
+    """Of each pp_rank."""
+    return [line for line in schedule_lines(schedule_text) if line.is_rank]
 
 
 def _work(instruction: Instruction, chunk_of_stage: dict[int, int]) -> Work:

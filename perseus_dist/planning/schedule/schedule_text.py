@@ -7,13 +7,15 @@ exchanges jointly with the next (``Schedule.joint``). ``#`` starts a comment, of
 """
 
 import re
+from collections.abc import Sequence
 from os import PathLike
 
 from perseus_dist.errors import ScheduleError
 from perseus_dist.planning.input_file import InputFileError, read_input
 from perseus_dist.planning.schedule.dry_run import check_joint, check_schedule
-from perseus_dist.planning.schedule.instruction import Instruction, parse_instruction
+from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule
+from perseus_dist.planning.schedule.schedule_tokens import ScheduleToken, schedule_lines
 
 _EXCHANGE = re.compile(r"\s*#\s*exchange:\s*(\S*)\s*")
 
@@ -45,15 +47,15 @@ def parse_schedule(text: str) -> Schedule:
     joint: set[Instruction] = set()
     places: list[str] = []
     exchange = Exchange.BATCHED
-    for number, line in enumerate(text.split("\n"), start=1):
-        if marked := _EXCHANGE.fullmatch(line):
-            exchange = _exchange(marked[1], number)
-        content = line.partition("#")[0]
-        if content.strip():
-            order, joint_in_line = _parse_line(content, number)
+    for line in schedule_lines(text):
+        if marked := _EXCHANGE.fullmatch(line.text):
+            exchange = _exchange(marked[1], line.number)
+        if line.is_rank:
+            tokens = line.tokens()
+            order = tuple(token.instruction() for token in tokens)
             ranks.append(order)
-            joint |= joint_in_line
-            places.append(f"pp_rank {len(places)} (line {number})")
+            joint |= _joint(tokens, order)
+            places.append(f"pp_rank {len(places)} (line {line.number})")
     schedule = Schedule(ranks=tuple(ranks), joint=frozenset(joint), exchange=exchange)
     check_schedule(schedule, places=places)
     return schedule
@@ -65,22 +67,11 @@ def _exchange(name: str, number: int) -> Exchange:
     return Exchange(name)
 
 
-def _parse_line(content: str, number: int) -> tuple[tuple[Instruction, ...], set[Instruction]]:
-    """The instructions of a line in their order, and those of them that are joint."""
-    order: list[Instruction] = []
-    joint_places: dict[int, str] = {}
-    for position, token in enumerate(re.finditer(r"[^\s,]+", content)):
-        name = re.sub(r"(?<=\w)\+$", "", token[0]) if "+" in token[0] else token[0]
-        try:
-            order.append(parse_instruction(name))
-        except ScheduleError as error:
-            raise ScheduleError(f"{_place(number, token)}: {error}") from None
-        if name != token[0]:
-            joint_places[position] = _place(number, token)
-    for position, place in joint_places.items():
-        check_joint(order[position], next(iter(order[position + 1 :]), None), place=place)
-    return tuple(order), {order[position] for position in joint_places}
-
-
-def _place(line: int, token: re.Match[str]) -> str:
-    return f"line {line}, column {token.start() + 1}"
+def _joint(tokens: Sequence[ScheduleToken], order: Sequence[Instruction]) -> set[Instruction]:
+    """The instructions of a line that exchange jointly with the next."""
+    joint = set()
+    for token, instruction, following in zip(tokens, order, [*order, None][1:], strict=True):
+        if token.is_joint:
+            check_joint(instruction, following, place=token.place)
+            joint.add(instruction)
+    return joint
