@@ -44,8 +44,9 @@ class Schedule(core.Schedule):
         joint: Instructions that exchange tensors jointly with the next one on their pp_rank.
         exchange: How pp_ranks exchange tensors where that takes time: ``"batched"`` (Megatron-LM), ``"serial"``
             (DeepSpeed), ``"overlapped"`` or ``"overlapped-backwards"`` (Megatron-LM's interleaved schedule with
-            ``overlap_p2p_comm``, before and from 0.18), ``"deferred"`` (torch's GPipe and 1F1B), ``"dualpipev"``
-            (DeepSpeed's DualPipeV) or ``"sender"`` (the sender goes on whether or not its result has been asked for).
+            ``overlap_p2p_comm``, before and from 0.18), ``"deferred"`` (torch's GPipe and 1F1B), ``"posted"``
+            (torch's other schedules), ``"dualpipev"`` (DeepSpeed's DualPipeV) or ``"sender"`` (the sender goes on
+            whether or not its result has been asked for).
 
     Raises:
         ScheduleError: An instruction is missing or repeated, a stage is on two pp_ranks, or the schedule deadlocks.

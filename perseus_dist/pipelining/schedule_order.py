@@ -1,16 +1,19 @@
 """The order of a schedule of ``torch.distributed.pipelining``, on all ranks, as a ``Schedule``.
 
 ``Schedule1F1B`` and ``ScheduleGPipe`` are loops; their ``pipeline_order`` is a picture and not always what runs. What
-they send they wait for later (``Exchange.DEFERRED``). The others run ``pipeline_order_with_comms``. Its receives and
-shards are no instructions but waiting, and its sends leave at once, except those of an ``OVERLAP_F_B``: its forward and
-its backward run one after the other, and both results leave behind the second. There the send is an instruction, so
-that plans know that others wait for it: ``0F4 7B1 0SEND_F4 7SEND_B1``.
+they send they wait for later (``Exchange.DEFERRED``). The others run ``pipeline_order_with_comms``: sends leave at
+once, and receives come some actions ahead (``Exchange.POSTED``), where torch itself has put them. Shards are no
+instructions but waiting. An ``OVERLAP_F_B`` runs its forward and its backward one after the other, and both results
+leave behind the second. There the send is an instruction, so that plans know that others wait for it:
+``0F4 7B1 0SEND_F4 7SEND_B1``; and receives are not known.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.calls import Begin, Program
 from perseus_dist.planning.schedule.instruction import (
     NO_MICROBATCH,
     SEND_BACKWARD,
@@ -18,12 +21,15 @@ from perseus_dist.planning.schedule.instruction import (
     Instruction,
     Kind,
 )
+from perseus_dist.planning.schedule.posted_calls import posted_programs
+from perseus_dist.planning.schedule.results import needs_of
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, gpipe, one_f_one_b
 from perseus_dist.training.rank.constant_kinds import REDUCE, REDUCE_CHUNK, STEP
 
 OVERLAP: Final = "OVERLAP_F_B"
 _REDUCE_GRAD: Final = "REDUCE_GRAD"
-_WAITING: Final = frozenset({"RECV_F", "RECV_B", "UNSHARD", "RESHARD"})
+_RECEIVES: Final = {"RECV_F": -1, "RECV_B": 1}  # the stage that sends, from the one that receives
+_WAITING: Final = frozenset({*_RECEIVES, "UNSHARD", "RESHARD"})
 _SENDS: Final = frozenset({SEND_FORWARD, SEND_BACKWARD})
 _SENT_AS: Final = {SEND_FORWARD: (Kind.FORWARD,), SEND_BACKWARD: (Kind.BACKWARD, Kind.INPUT_GRADIENT)}
 
@@ -45,13 +51,47 @@ def read_schedule(schedule: Any, *, has_step: bool) -> Schedule:
         ScheduleError: No plan is made for what it runs.
     """
     of_loop = _single_stage_order(schedule)
-    return Schedule(
+    read = Schedule(
         ranks=tuple(
             (*order, *([Instruction(_lowest_stage(order), STEP, NO_MICROBATCH)] if has_step else []))
             for order in of_loop or _order_of_actions(schedule)
-        ),
-        exchange=Exchange.DEFERRED if of_loop else Exchange.BATCHED,
+        )
     )
+    if of_loop:
+        return replace(read, exchange=Exchange.DEFERRED)
+    is_known = _asks_as_known(read, schedule.pipeline_order_with_comms)
+    return replace(read, exchange=Exchange.POSTED) if is_known else read
+
+
+def _asks_as_known(schedule: Schedule, by_rank: Mapping[int, Iterable[Any]]) -> bool:
+    """Whether receives are where ``Exchange.POSTED`` has them; a file, or torch on demand, may put them elsewhere."""
+    stages = {one.stage for order in schedule.ranks for one in order}
+    if stages != set(range(len(stages))):
+        return False  # the caller refuses it
+    programs = posted_programs(schedule, needs_of(schedule))
+    return programs is not None and all(
+        list(_steps(program)) == list(_steps_of_actions(by_rank[pp_rank])) for pp_rank, program in enumerate(programs)
+    )
+
+
+def _steps(program: Program) -> Iterator[tuple[bool, int, bool, int]]:
+    """Computations and calls: (whether it is a call, stage that makes the result, whether forward, microbatch)."""
+    for one in program:
+        if isinstance(one, Begin):
+            yield from ((True, stage, kind == Kind.FORWARD, microbatch) for stage, kind, microbatch in one.results)
+        elif isinstance(one, Instruction) and not one.is_constant:
+            yield False, one.stage, one.kind == Kind.FORWARD, one.microbatch
+
+
+def _steps_of_actions(actions: Iterable[Any]) -> Iterator[tuple[bool, int, bool, int]]:
+    """Likewise of torch's actions."""
+    for action in actions:
+        name = str(action.computation_type.value)
+        if name in _SENDS or name in _RECEIVES:
+            made_by = action.stage_index + _RECEIVES.get(name, 0)
+            yield True, made_by, name.endswith("_F"), action.microbatch_index
+        elif name in frozenset(Kind):
+            yield False, action.stage_index, name == Kind.FORWARD, action.microbatch_index
 
 
 def _single_stage_order(schedule: Any) -> list[tuple[Instruction, ...]] | None:

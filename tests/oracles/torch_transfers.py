@@ -1,8 +1,8 @@
 """torch.distributed.pipelining's own schedules in virtual time: when each instruction and transfer begins and ends.
 
-A program as ``deepspeed_transfers``. The schedules' loops, and what they do to send, receive and wait, are torch's;
-``isend``, ``irecv`` and ``batch_isend_irecv`` are those of virtual ranks, and a stage's forwards and backwards let
-their rank's time pass and compute nothing.
+A program as ``deepspeed_transfers``, which also prints the schedule that the adapter reads. The schedules' loops, and
+what they do to send, receive and wait, are torch's; ``isend``, ``irecv`` and ``batch_isend_irecv`` are those of virtual
+ranks, and a stage's forwards and backwards let their rank's time pass and compute nothing.
 """
 
 import json
@@ -12,6 +12,11 @@ from typing import Any
 
 from torch.distributed.pipelining import schedules
 from virtual_ranks import Case, Rank, Transfer, local, moments_of
+
+from perseus_dist.pipelining.schedule_order import read_schedule
+from perseus_dist.planning.schedule.schedule import format_schedule
+
+V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
 
 
 class Stage:
@@ -60,7 +65,10 @@ class Stage:
 
     def get_local_bwd_output(self, *_: object) -> None: ...
 
-    def perform_reduce_grad(self, *_: object) -> None: ...
+    def perform_reduce_grad(self, *_: object) -> None:
+        num_before = sum("REDUCE" in text for text in self.rank.moments)
+        is_last = num_before == self.rank.case["chunks"] - 1
+        self.rank.run(self.stage_index, "REDUCE" if is_last else "REDUCE_CHUNK", "")
 
 
 def isend(tensor: str, *, group_dst: int, **_: object) -> Transfer:
@@ -77,27 +85,34 @@ def batch_isend_irecv(ops: list[Any]) -> list[Transfer]:
     return [op.op(op.tensor, **{"group_dst" if op.op is isend else "group_src": op.group_peer}) for op in ops]
 
 
-def run_iteration(rank: Rank) -> None:
-    """The schedule's loop."""
+def schedule_of(rank: Rank) -> Any:
+    """torch's, of a rank's stages."""
     case = rank.case
     make = getattr(schedules, f"Schedule{case['schedule']}")
-    if case["chunks"] == 1 and issubclass(make, schedules.PipelineScheduleSingle):
+    if issubclass(make, schedules.PipelineScheduleSingle):
         schedule = make(Stage(rank, rank.number), case["microbatches"])
         schedule._initialize_stage = lambda *_, **__: None
-    else:
-        stages = [Stage(rank, one) for one in stages_of(rank, is_v=case["is_v"])]
-        schedule = make(stages, case["microbatches"])
-        schedule._initialize_stages = lambda *_, **__: None
-    schedule._step_microbatches()
+        return schedule
+    pp, chunks = case["pp"], case["chunks"]
+    stages = [chunk * pp + rank.number for chunk in range(chunks)]
+    if case["schedule"] in V_SHAPED:
+        stages = [rank.number, 2 * pp - 1 - rank.number]
+    schedule = make([Stage(rank, stage) for stage in stages], case["microbatches"])
+    schedule._initialize_stages = lambda *_, **__: None
+    return schedule
 
 
-def stages_of(rank: Rank, *, is_v: bool) -> list[int]:
-    pp, chunks = rank.case["pp"], rank.case["chunks"]
-    return [rank.number, 2 * pp - 1 - rank.number] if is_v else [chunk * pp + rank.number for chunk in range(chunks)]
+def run_iteration(rank: Rank) -> None:
+    """The schedule's loop."""
+    schedule_of(rank)._step_microbatches()
+
+
+def text_of(case: Case) -> str:
+    return format_schedule(read_schedule(schedule_of(Rank(case, 0, {}, {})), has_step=False))
 
 
 if __name__ == "__main__":
     schedules.dist = SimpleNamespace(isend=isend, irecv=irecv, batch_isend_irecv=batch_isend_irecv)
     cases: list[Case] = json.load(sys.stdin)
-    found = [moments_of(case, run_iteration) for case in cases]
+    found = [[text_of(case), moments_of(case, run_iteration)] for case in cases]
     sys.stdout.write("\n" + json.dumps(found))

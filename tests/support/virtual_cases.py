@@ -50,13 +50,19 @@ def run_deepspeed(cases: Sequence[Case], program: str = "deepspeed_transfers.py"
     return run((str(ORACLES / program),), cases, {})
 
 
-def run_torch(cases: Sequence[Case]) -> list[Moments]:
+def run_torch(cases: Sequence[Case]) -> list[tuple[str, Moments]]:
+    """The schedule in text that the adapter reads, and the moments, of each case."""
     if find_spec("torch") is None:
         pytest.skip("no torch")
-    return run((str(ORACLES / "torch_transfers.py"),), cases, {})
+    found = _printed((str(ORACLES / "torch_transfers.py"),), cases, {})
+    return [(text, _moments(moments)) for text, moments in found]
 
 
 def run(program: Sequence[str], cases: Sequence[Case], environment: dict[str, str]) -> list[Moments]:
+    return [_moments(one) for one in _printed(program, cases, environment)]
+
+
+def _printed(program: Sequence[str], cases: Sequence[Case], environment: dict[str, str]) -> Any:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *program],
         input=json.dumps(cases),
@@ -66,5 +72,8 @@ def run(program: Sequence[str], cases: Sequence[Case], environment: dict[str, st
         check=True,
         timeout=300,
     )
-    found = json.loads(done.stdout.splitlines()[-1])
-    return [{text: (begin, end) for text, (begin, end) in one.items()} for one in found]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _moments(printed: dict[str, list[int]]) -> Moments:
+    return {text: (begin, end) for text, (begin, end) in printed.items()}

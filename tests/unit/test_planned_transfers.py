@@ -36,6 +36,7 @@ SCHEDULES = {
     "deferred": replace(one_f_one_b(pp=4, microbatches=48), exchange=Exchange.DEFERRED),
     "joint": joint_exchanges(interleaved(pp=4, microbatches=48, chunks=2)),
     "overlapped": replace(interleaved(pp=4, microbatches=48, chunks=2), exchange=Exchange.OVERLAPPED_BACKWARDS),
+    "posted": replace(interleaved(pp=4, microbatches=48, chunks=2), exchange=Exchange.POSTED),
     "interleaved": interleaved(pp=4, microbatches=48, chunks=2),
 }
 

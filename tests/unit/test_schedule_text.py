@@ -178,6 +178,10 @@ def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
     assert parse_schedule(format_schedule(deferred)) == deferred
     with pytest.raises(ScheduleError, match="exchange: deferred: GPipe and 1F1B of torch"):
         parse_schedule(format_schedule(overlapped).replace("overlapped", "deferred"))
+    posted = replace(usual, exchange=Exchange.POSTED)
+    assert parse_schedule(format_schedule(posted)) == posted
+    with pytest.raises(ScheduleError, match=r"exchange: posted: torch\.distributed\.pipelining alone"):
+        parse_schedule(format_schedule(replace(joint_exchanges(overlapped), exchange=Exchange.POSTED)))
     with pytest.raises(
         ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, overlapped, "
     ):

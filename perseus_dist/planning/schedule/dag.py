@@ -11,6 +11,8 @@ that a schedule may also run itself. How it stands in the way depends on the sch
                                  | 0SEND_F0 |        transfer after the other in each direction
     Exchange.DEFERRED        0F0 | 0F1 | 0F2         by ``deferred_calls``: a send is waited for some instructions later
                                  | 0SEND_F0 |
+    Exchange.POSTED          0F0 | 0F1 | 0F2         by ``posted_calls``: the receiver asks some instructions ahead
+                                 | 0SEND_F0 |
     Exchange.DUALPIPEV       0F0 | 0F1 | 7F0         by ``dualpipev_calls``: calls block, some instructions later
     Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
 
@@ -36,6 +38,7 @@ from perseus_dist.planning.schedule.instruction import (
     Kind,
 )
 from perseus_dist.planning.schedule.overlapped_calls import overlapped_programs
+from perseus_dist.planning.schedule.posted_calls import posted_programs
 from perseus_dist.planning.schedule.results import Timed, ends_with_of, needs_of, transfers_of, waits_for
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group
 
@@ -54,9 +57,9 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
     be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
     what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time, or
-    exchanges hold pp_ranks up without, ``blocking_calls``, ``overlapped_calls``, ``deferred_calls`` or
-    ``dualpipev_calls`` says how they exchange. Transfers that take time come last, as in ``transfers_of``, and behind
-    them time between iterations.
+    exchanges hold pp_ranks up without, ``blocking_calls``, ``overlapped_calls``, ``deferred_calls``,
+    ``posted_calls`` or ``dualpipev_calls`` says how they exchange. Transfers that take time come last, as in
+    ``transfers_of``, and behind them time between iterations.
     """
     transfers = transfers_of(schedule, timed)
     inputs = _inputs_of(schedule, transfers)
@@ -104,6 +107,8 @@ def _programs(
         return None if group is None else overlapped_programs(schedule, group)
     if schedule.exchange == Exchange.DEFERRED:
         return deferred_programs(schedule)
+    if schedule.exchange == Exchange.POSTED:
+        return posted_programs(schedule, needs)
     if schedule.exchange == Exchange.DUALPIPEV:
         return dualpipev_programs(schedule)
     if transfers and schedule.sends_block and schedule.exchange != Exchange.SENDER:

@@ -8,7 +8,8 @@ from perseus_dist.planning.schedule.dag import inputs_of, joint_runs
 from perseus_dist.planning.schedule.deferred_calls import deferred_programs
 from perseus_dist.planning.schedule.dualpipev_calls import dualpipev_programs
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, Instruction, Kind
-from perseus_dist.planning.schedule.results import waits_for
+from perseus_dist.planning.schedule.posted_calls import posted_programs
+from perseus_dist.planning.schedule.results import needs_of, waits_for
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group
 
 _WITH_OTHER_FORMS = frozenset({*Kind, OVERLAPPED_FORWARD}) - {Kind.FORWARD, Kind.BACKWARD}
@@ -45,6 +46,13 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
             "joint exchanges, and the order is another: leave the exchange out"
         )
     dry_run(schedule, places=places)
+    if schedule.exchange == Exchange.POSTED and (
+        schedule.joint or posted_programs(schedule, needs_of(schedule)) is None
+    ):
+        raise ScheduleError(
+            f"exchange: {schedule.exchange}: torch.distributed.pipelining alone exchanges so, without joint exchanges "
+            "and without sends that the schedule names: leave the exchange out"
+        )
 
 
 def dry_run(schedule: Schedule, *, places: Sequence[str]) -> dict[Instruction, int]:

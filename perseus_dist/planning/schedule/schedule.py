@@ -36,6 +36,10 @@ class Exchange(StrEnum):
     """GPipe and 1F1B as torch.distributed.pipelining runs them: what is sent by itself is waited for some instructions
     later, as ``deferred_calls`` says."""
 
+    POSTED = "posted"
+    """An order of actions as torch.distributed.pipelining runs it: what is received is asked for ahead, where
+    ``posted_calls`` says, and no send is waited for before the end."""
+
     DUALPIPEV = "dualpipev"
     """DualPipeV as DeepSpeed runs it: calls that block, between the instructions that ``dualpipev_calls`` says."""
 
@@ -51,7 +55,7 @@ class Exchange(StrEnum):
     @property
     def holds_up(self) -> bool:
         """Whether it says when instructions begin even where transfers take no time."""
-        return self.overlaps or self in {Exchange.DEFERRED, Exchange.DUALPIPEV}
+        return self.overlaps or self in {Exchange.DEFERRED, Exchange.POSTED, Exchange.DUALPIPEV}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ class Schedule:
         Where a pp_rank has several stages, or backwards in two parts, frameworks send while they compute. Joint
         instructions have a rule of their own, and so has torch's pipelining.
         """
-        if self.joint or self.exchange == Exchange.DEFERRED:
+        if self.joint or self.exchange in {Exchange.DEFERRED, Exchange.POSTED}:
             return False
         whole = all(i.kind != Kind.INPUT_GRADIENT for order in self.ranks for i in order)
         return whole and self.num_stages == self.num_ranks
