@@ -13,6 +13,8 @@ from embedded_job import Job
 from processes import has_ended
 from waiting import wait_until
 
+from perseus_dist.cli import main
+from perseus_dist.runlog.accounting.record_files import records_in
 from perseus_dist.simulator.machine import SimulatedMachine
 
 
@@ -145,3 +147,27 @@ def test_a_job_whose_profile_cannot_be_used_is_measured(is_there: bool, tmp_path
         for trainer in job.trainers:
             trainer.kill()
         wait_until(lambda: not job.rendezvous.exists())
+
+
+def test_the_record_of_a_job_that_was_killed_whole_is_there_after_the_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ExitStack() as stack:
+        machine = stack.enter_context(SimulatedMachine("a100", count=2))
+        job = Job(tmp_path, machine, stack, run_id="first")
+        ranks = [job.report / f"rank-{rank}.jsonl" for rank in range(2)]
+        wait_until(lambda: all(path.exists() and path.read_text().count("\n") >= 8 for path in ranks))
+        assert main(["accounting", "--finish", str(job.report)]) == 2
+        assert "its job still trains" in capsys.readouterr().err
+        job.kill_all()
+        num_iterations = min(path.read_text().count("\n") for path in ranks)
+        again = Job(tmp_path, machine, stack, run_id="second", number=1)
+        wait_until(lambda: again.told().get("run_id") == "second")
+        (record,) = records_in(job.report)
+        assert not record.is_complete
+        assert record.num_iterations >= num_iterations
+        assert record.energy_j is not None
+        assert all(gpu.energy_j for gpu in record.gpus)
+        for trainer in again.trainers:
+            trainer.kill()
+        wait_until(lambda: again.told()["ended_at"])

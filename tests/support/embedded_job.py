@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ class Job:
         dp: int = 1,
         is_swept: bool = False,
         named_profile: Path | None = None,
+        run_id: str | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
@@ -66,6 +68,7 @@ class Job:
         self.schedule = schedule
         self.number = number  # among the jobs of this machine
         self.dp = dp
+        self.run_id = run_id or str(folder)
         self.rendezvous = folder / "rendezvous"
         self.report = folder / "report"
         self.logs = [folder / f"rank{rank}.log" for rank in range(2 * dp)]
@@ -86,6 +89,20 @@ class Job:
                 if b"perseus_dist.agent" in Path(f"/proc/{child}/cmdline").read_bytes():
                     return int(child)
         raise AssertionError(f"rank {rank} has no agent")
+
+    def kill_all(self) -> None:
+        """Trainers, agents and planner at once, as a batch system may."""
+        for trainer in self.trainers:
+            trainer.send_signal(signal.SIGSTOP)  # or it would start its agent again
+        agents = [self.agent_of(rank) for rank in range(len(self.trainers))]
+        for agent in agents:
+            os.kill(agent, signal.SIGSTOP)  # or it would start the planner again
+        planner = self.pid_of_planner()
+        for process in agents if planner is None else [*agents, planner]:
+            os.kill(process, signal.SIGKILL)
+        for trainer in self.trainers:
+            trainer.kill()
+            trainer.wait()
 
     def told(self) -> dict[str, Any]:
         try:
@@ -123,7 +140,7 @@ class Job:
             profile=None if profile is None else str(profile),
             report=str(self.report),
             control="direct",
-            run_id=str(self.rendezvous.parent),
+            run_id=self.run_id,
             workload=WORKLOAD,
             options={
                 "planner_stragglers": "show",
