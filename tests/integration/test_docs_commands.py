@@ -30,7 +30,7 @@ NOT_RUN = {
     r"\. launch/setup dev$": "the gate runs it",
     r"(ruff|clang-format|mypy|lint-imports|pre-commit|git) ?": "the gate or the contributor runs it",
     r"(\./launch|python docs/tools|python benchmarks|python tests/stress)/": "changes the checkout, or takes minutes",
-    r"pip install '": "needs a network; the gate installs these extras by launch/setup",
+    r"pip install '": "needs a network; .ci/readme-installs runs the README's, and launch/setup installs these extras",
     r"perseus-dist (enable|disable) ": "changes the environment; launch/quickstart runs it",
     r"perseus-dist (clockd|release|doctor)": "is about this machine's own GPUs",
     r"perseus-dist (planner|planning-worker|node-relay) ?": "serves until it is stopped",
@@ -57,7 +57,9 @@ NOT_RUN = {
     r"([A-Z_]+=\S+ )*ray ": "starts a cluster of Ray",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",
-    r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
+    r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": (
+        "trains, for minutes or on GPUs; test_deepspeed_launcher_command.py and test_megatron_launch.py run the README's"
+    ),
 }
 OPTION = re.compile(r"--[a-z][a-z-]+")
 
