@@ -12,7 +12,7 @@ class Progressing(Protocol):
 
     @property
     def phase(self) -> str:
-        """Name."""
+        """Name of the job's phase."""
 
     @property
     def progress(self) -> str:

@@ -34,7 +34,7 @@ class MegatronLoop:
         return Writers(tensorboard=tensorboard, wandb=wandb, interval=module.get_args().tensorboard_log_interval)
 
     def was_asked_to_end(self) -> bool:
-        """Of ``--exit-signal-handler``."""
+        """Whether a signal asked training to end, where ``--exit-signal-handler`` is set."""
         return has_seen_signal(getattr(sys.modules.get(_GLOBALS), "_GLOBAL_SIGNAL_HANDLER", None))
 
 

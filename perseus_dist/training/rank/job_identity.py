@@ -34,7 +34,7 @@ class Store(Protocol):
     """A key-value store that all ranks share: ``torch.distributed.Store``."""
 
     def set(self, key: str, value: str) -> None:
-        """Set it."""
+        """Set the value of a key, for all ranks."""
 
     def get(self, key: str) -> bytes:
         """Wait for it."""

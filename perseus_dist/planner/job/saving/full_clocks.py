@@ -137,7 +137,7 @@ class FullWindow:
 
     @property
     def num_iterations(self) -> int:
-        """How many."""
+        """Number of iterations in the window."""
         return self.last - self.first + 1
 
     def is_on_the_way_to(self, time_s: float, stretch: float) -> bool:
