@@ -16,7 +16,7 @@ class Progressing(Protocol):
 
     @property
     def progress(self) -> str:
-        """Where it stands."""
+        """How far the phase is, in a sentence."""
 
     @property
     def progress_share(self) -> float:

@@ -24,7 +24,7 @@ class MegatronLoop:
     """That of Megatron-LM, or of a program of one's own on megatron-core, which has neither writers nor a handler."""
 
     def writers(self) -> Writers:
-        """Those of ``megatron.training``."""
+        """TensorBoard's and W&B's, as ``megatron.training`` has them."""
         module = sys.modules.get(_GLOBALS)
         if module is None:
             return Writers()

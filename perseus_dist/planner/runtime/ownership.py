@@ -153,7 +153,7 @@ class Ownership:
             _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)
 
     async def keep(self) -> None:
-        """Beat, for ever."""
+        """Renew leases and look for orphans at each beat, until cancelled."""
         while True:
             began_s = time.monotonic()
             try:

@@ -37,7 +37,7 @@ class Store(Protocol):
         """Set the value of a key, for all ranks."""
 
     def get(self, key: str) -> bytes:
-        """Wait for it."""
+        """The value of a key, waiting until a rank has set it."""
 
     def check(self, keys: list[str]) -> bool:
         """Whether all of them are there."""
