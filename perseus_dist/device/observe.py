@@ -14,7 +14,7 @@ class ObserveOnly:
     clocks_mhz: tuple[int, ...] = ()
 
     def request(self, clock_mhz: int | None, now_ns: int) -> None:
-        """Nothing."""
+        """Sets no clock."""
 
     def fileno(self) -> int:
         """Nothing to wait for."""

@@ -86,7 +86,7 @@ def measure_latencies(bench: Bench, clocks_mhz: Sequence[int], seconds: float, s
 
 
 def summarise(trials: Sequence[Trial]) -> list[TargetLatency]:
-    """By target, descending."""
+    """One summary a target clock, highest clock first."""
     by_target: dict[int, list[Trial]] = defaultdict(list)
     for trial in trials:
         by_target[trial.to_mhz].append(trial)

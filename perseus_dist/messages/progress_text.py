@@ -12,11 +12,11 @@ class Progressing(Protocol):
 
     @property
     def phase(self) -> str:
-        """Name."""
+        """Name of the job's phase."""
 
     @property
     def progress(self) -> str:
-        """Where it stands."""
+        """How far the phase is, in a sentence."""
 
     @property
     def progress_share(self) -> float:

@@ -82,7 +82,7 @@ class Outcome:
 
     @property
     def cost(self) -> float:
-        """Of all jobs."""
+        """Summed over all jobs, in the signal's unit."""
         return sum(job.cost for job in self.jobs)
 
     @property

@@ -114,7 +114,7 @@ class Uplink:
         return UplinkChannel(send, received)
 
     async def run(self) -> None:
-        """For ever."""
+        """Keep a stream to the planner open, until cancelled."""
         delay_s = _FIRST_DELAY_S
         while True:
             with suppress(TimeoutError):

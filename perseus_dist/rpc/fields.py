@@ -26,21 +26,21 @@ def check_count(check: Checker, field: str, value: int, low: int = 0) -> int:
 
 
 def check_job_id(check: Checker, field: str, value: str) -> str:
-    """A job's name."""
+    """Check that a field is the name of a job."""
     if _JOB_ID.fullmatch(value) is None:
         check.violated(field, value, f"1 to {limits.MAX_JOB_ID_LENGTH} characters of A-Z a-z 0-9 . _ -")
     return value
 
 
 def check_kind(check: Checker, field: str, value: str) -> str:
-    """An instruction's kind."""
+    """Check that a field is the kind of an instruction."""
     if _KIND.fullmatch(value) is None:
         check.violated(field, value, "F, B, I, W or a constant's name in at most 16 capitals")
     return value
 
 
 def check_digest(check: Checker, field: str, value: str) -> str:
-    """A schedule's digest."""
+    """Check that a field is the digest of a schedule."""
     if _DIGEST.fullmatch(value) is None:
         check.violated(field, value, "a SHA-256 in 64 lower-case hexadecimal digits")
     return value

@@ -9,17 +9,17 @@ from perseus_dist.rpc.violations import Checker
 
 
 def watch_request(job_id: str) -> bytes:
-    """``WatchJob``."""
+    """The request of ``WatchJob``, encoded."""
     return pb.WatchJobRequest(job_id=job_id).SerializeToString()
 
 
 def frontier_request(job_id: str) -> bytes:
-    """``GetFrontier``."""
+    """The request of ``GetFrontier``, encoded."""
     return pb.GetFrontierRequest(job_id=job_id).SerializeToString()
 
 
 def profile_request(job_id: str) -> bytes:
-    """``GetProfile``."""
+    """The request of ``GetProfile``, encoded."""
     return pb.GetProfileRequest(job_id=job_id).SerializeToString()
 
 

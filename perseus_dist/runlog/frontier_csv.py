@@ -33,7 +33,7 @@ class FrontierPoints:
 
 
 def frontier_csv(points: Iterable[Point]) -> str:
-    """The file's text."""
+    """The text of ``frontier.csv``: a line with names, and one a point."""
     rows = (f"{point.time_s:.9f},{point.energy_j:.6f},{point.lower_bound_j:.6f}\n" for point in points)
     return "".join([",".join(_COLUMNS) + "\n", *rows])
 

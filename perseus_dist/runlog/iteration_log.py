@@ -46,7 +46,7 @@ class IterationTotals:
         self._sums = {name: dict.fromkeys(_SUMS, 0) for name in _GROUPS}
 
     def add(self, report: IterationReport) -> None:
-        """One more."""
+        """Add one iteration's time and energy."""
         self._add(report.iteration, report.time_s, report.energy_j, report.point)
 
     def _add(self, iteration: int, time_s: float, energy_j: float | None, point: int) -> None:
@@ -74,7 +74,7 @@ class IterationTotals:
                             self._add(one["iteration"], one["time_s"], one["energy_j"], one["point"])
 
     def document(self) -> dict[str, object]:
-        """``totals-<rank>.json``."""
+        """The content of ``totals-<rank>.json``."""
         return {"last_iteration": self._last_iteration, **self._sums}
 
 
@@ -119,7 +119,7 @@ class IterationLog:
             self._save_totals()
 
     def close(self) -> None:
-        """The end."""
+        """Save the totals and close all segments."""
         if self._num_unsaved:
             self._save_totals()
         self._begin.close()
@@ -160,7 +160,7 @@ class _Level:
         _write(self._file, text)
 
     def close(self) -> None:
-        """The end."""
+        """Close the open segment."""
         if self._file is not None:
             self._file.close()
 

@@ -40,7 +40,7 @@ class Fields:
         self._document: dict[str, Any] = document
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string."""
+        """A string; the default where it is missing."""
         value = self._get(key, default)
         if not isinstance(value, str):
             raise self._wrong(key, "a text")

@@ -121,7 +121,7 @@ class ReportFolder:
             _log.warning("the report is incomplete: %s", trouble)
 
     def close(self) -> None:
-        """The end."""
+        """Close the files of iterations and events."""
         for file in (self._iterations, self._events):
             if file is not None:
                 self._try(file.close)

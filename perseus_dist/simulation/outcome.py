@@ -47,7 +47,7 @@ class Outcome:
 
     @property
     def predicted_saving_percent(self) -> float:
-        """As planned."""
+        """Energy below the baseline's [%], as the plan predicts it."""
         return 100 * self.predicted_saving
 
     @property

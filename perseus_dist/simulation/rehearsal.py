@@ -103,7 +103,7 @@ class RehearsedJob:
         return 100 * _less(self._of("enforced", "energy_j"), self._of("baseline", "energy_j"))
 
     def document(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The job as ``--json`` prints it."""
         status = self.status or pb.JobStatus()
         return {
             "job_id": self.job_id,

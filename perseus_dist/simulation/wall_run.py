@@ -44,7 +44,7 @@ class SupervisedPlanner:
 
     @property
     def pid(self) -> int:
-        """The process now."""
+        """Number of the process that runs now."""
         return self._process.pid
 
     def look_after(self) -> None:

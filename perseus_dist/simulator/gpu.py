@@ -102,7 +102,7 @@ class SimulatedGpu:
         return SimulatedStream(self._machine, self.index)
 
     def state(self) -> GpuState:
-        """The truth, now."""
+        """The GPU's true state at this moment, past what NVML shows."""
         raw = NativeGpuState()
         native().perseus_sim_gpu_state(self._machine, self.index, raw)
         return GpuState(

@@ -30,7 +30,7 @@ OP_KERNEL, OP_FIXED, OP_SIGNAL, OP_WAIT, OP_WRITE, OP_TIMESTAMP, OP_MARK = range
 
 
 class NativeClass(Structure):
-    """struct sim_class."""
+    """The C library's ``struct sim_class``: power and time of a class of kernels."""
 
     _fields_ = (
         ("name", c_char * 32),
@@ -40,7 +40,7 @@ class NativeClass(Structure):
 
 
 class NativePreset(Structure):
-    """struct sim_preset."""
+    """The C library's ``struct sim_preset``: a GPU's model."""
 
     _fields_ = (
         ("name", c_char * 64),
@@ -83,13 +83,13 @@ class NativeOp(Structure):
 
 
 class NativeReading(Structure):
-    """struct sim_reading."""
+    """The C library's ``struct sim_reading``: one publication of the energy counter."""
 
     _fields_ = (("time_ns", c_uint64), ("energy_mj", c_uint64))
 
 
 class NativeFault(Structure):
-    """struct sim_fault."""
+    """The C library's ``struct sim_fault``: how calls of one function fail or are slow."""
 
     _fields_ = (
         ("function", c_char * 64),
@@ -104,7 +104,7 @@ class NativeFault(Structure):
 
 
 class NativeCall(Structure):
-    """struct sim_call."""
+    """The C library's ``struct sim_call``: one recorded call of a function that sets clocks."""
 
     _fields_ = (
         ("time_ns", c_uint64),
@@ -119,7 +119,7 @@ class NativeCall(Structure):
 
 
 class NativeGpuState(Structure):
-    """struct sim_gpu_state."""
+    """The C library's ``struct sim_gpu_state``: of one simulated GPU."""
 
     _fields_ = (
         ("lock_lo_mhz", c_uint32),

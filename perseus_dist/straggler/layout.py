@@ -90,7 +90,7 @@ class Layout:
 
     @property
     def dp_size(self) -> int:
-        """Pipelines."""
+        """Number of pipelines."""
         return int(self.rank_of.shape[0])
 
     @property
@@ -100,7 +100,7 @@ class Layout:
 
     @property
     def num_cells(self) -> int:
-        """Tensor-parallel groups."""
+        """Number of tensor-parallel groups, over all pipelines."""
         return self.dp_size * self.pp_size
 
     @property

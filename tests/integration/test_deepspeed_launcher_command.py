@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from readme import readme_command
 from waiting import wait_until
 
 from perseus_dist.simulation.frameworks.training_run import free_port
@@ -117,9 +118,15 @@ def test_an_enabled_environment(environment: Environment) -> None:
     ]
     again = json.loads(environment.perseus("enable", "deepspeed", "--json").stdout)
     assert (again["written"], again["is_framework_installed"], again["is_first_on_path"]) == (str(pth), True, None)
-    ran = environment.run("deepspeed", "--perseus-job", "enabled", *on("probe.py", "--out", "out"))
+    command = readme_command(
+        "deepspeed --perseus ", script="train.py", own="probe.py", options=("--perseus-job", "enabled", *on())
+    )
+    ran = environment.run(*command, "--out", "out")
     assert ran.returncode == 0, ran.stdout
     assert [rank["options"] for rank in environment.ranks()] == [PerseusOptions(job="enabled").to_text()] * 2
+    theirs = command[command.index("probe.py") + 1 :]
+    assert theirs[0] == "--deepspeed"
+    assert [rank["argv"][-len(theirs) - 2 : -2] for rank in environment.ranks()] == [theirs] * 2
     assert not any(rank["imported_torch"] for rank in environment.ranks())
 
     disabled = environment.perseus("disable", "deepspeed")

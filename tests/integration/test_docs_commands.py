@@ -30,7 +30,7 @@ NOT_RUN = {
     r"\. launch/setup dev$": "the gate runs it",
     r"(ruff|clang-format|mypy|lint-imports|pre-commit|git) ?": "the gate or the contributor runs it",
     r"(\./launch|python docs/tools|python benchmarks|python tests/stress)/": "changes the checkout, or takes minutes",
-    r"pip install '": "needs a network; the gate installs these extras by launch/setup",
+    r"pip install '": "needs a network; .ci/readme-installs runs the README's, and launch/setup installs these extras",
     r"perseus-dist (enable|disable) ": "changes the environment; launch/quickstart runs it",
     r"perseus-dist (clockd|release|doctor)": "is about this machine's own GPUs",
     r"perseus-dist (planner|planning-worker|node-relay) ?": "serves until it is stopped",
@@ -38,7 +38,7 @@ NOT_RUN = {
     r"openssl |htpasswd|groupadd|export PERSEUS_": "sets up a cluster; test_cluster_page.py runs the page",
     r"perseus-dist config --check /etc/": "reads what the step before has written",
     r"umask ": "a line of a block for kubectl",
-    r"MEGATRON_PATH=": "needs Megatron-LM's repository, and Slurm",
+    r"MEGATRON_PATH=\S+ sbatch": "needs a cluster; test_slurm.py makes one and submits the example",
     r"install -m|systemd-": "changes the machine; test_systemd_units.py tries units, users and folders",
     r"dpkg -i ": "changes the machine; .ci/use-deb runs it in a root of its own",
     r"perseus-dist simulate --planner": "needs a planner that runs; test_rehearsal.py has one",
@@ -47,17 +47,22 @@ NOT_RUN = {
     r"docker build ": "needs a container engine; .ci/wheel runs the instructions of two of the three targets",
     r"kubectl ": "needs a cluster; the stress tier renders and validates what is applied",
     r"perseus-dist health ": "needs a planner that runs; test_cli_health.py has one",
-    r"perseus-dist (jobs|watch|target|straggler|fetch)": "needs a job that runs",
+    r"perseus-dist jobs --planner": "needs a planner with TLS; test_planner_connection_errors.py has one",
+    r"perseus-dist (jobs|target|straggler|fetch)": "needs a job that runs; test_cli_finds_jobs.py has two",
+    r"perseus-dist watch": "ends with a job; test_cli_watch.py has one",
     r"perseus-dist policy (set|load-target|price|show|clear)": "needs a planner; test_cli_budgets.py has one",
     r"perseus-dist (token|audit)": "needs a planner; tests/integration/test_token_commands.py runs them",
     r"perseus-dist completion": "writes into the user's home folder; its tests run it",
     r"(sbatch|cp -r launch/slurm|mkdir -p /var/lib) ?": "needs a cluster; test_slurm.py makes one and runs it",
-    r"perseus-dist accounting": "needs the records of jobs",
-    r"perseus-dist report perseus-report$": "needs the report of a job",
-    r"([A-Z_]+=\S+ )*ray ": "starts a cluster of Ray",
+    r"perseus-dist accounting": "needs the records of jobs; test_accounting.py runs these commands on some",
+    r"perseus-dist report perseus-report$": "needs the report of a job; test_cli_report.py has some",
+    r"([A-Z_]+=\S+ )*ray ": "starts a cluster of Ray, which is not installed here",
     r"perseus-dist simulate --schedule": "takes minutes of wall time; the same in virtual time is run",
     r"perseus-dist simulate .*--chaos": "takes minutes; the gate runs it",
-    r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": "trains, for minutes or on GPUs",
+    r"([A-Z_]+=\S+ )*(perseus-dist sim .*)?(perseus-)?(deepspeed |torchrun )": (
+        "trains, for minutes or on GPUs; those of the README are run by test_deepspeed_launcher_command.py and "
+        "test_megatron_launch.py"
+    ),
 }
 OPTION = re.compile(r"--[a-z][a-z-]+")
 
@@ -158,6 +163,11 @@ def test_commands_run(page: Path, tmp_path: Path) -> None:
 def test_no_reason_is_without_a_command() -> None:
     shown = [command for page in PAGES for command in commands(page)]
     assert [pattern for pattern in NOT_RUN if not any(re.match(pattern, command) for command in shown)] == []
+
+
+def test_the_tests_that_reasons_name_are_there() -> None:
+    named = {name for reason in NOT_RUN.values() for name in re.findall(r"test_\w+\.py", reason)}
+    assert [name for name in sorted(named) if not list((ROOT / "tests").glob(f"*/{name}"))] == []
 
 
 def subcommands(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from python_path import python_path
+from readme import readme_command
 
 from perseus_dist.simulation.frameworks.training_run import free_port
 from perseus_dist.training.options import PerseusOptions
@@ -127,6 +128,21 @@ def test_the_runner_disabled(environment: Environment) -> None:
     runner = (*ON_CPU, "-m", "perseus_dist.megatron", "train.py")
     assert environment.look(*runner) == [{"options": None, "hooked": True}]
     assert environment.look(*runner, PERSEUS_DISABLE="1") == [{"options": None, "hooked": False}]
+
+
+@needs_megatron
+def test_the_readmes_command(environment: Environment) -> None:
+    """On the CPU and with one rank, which megatron_on_cpu and --nproc_per_node say; the rest is as it stands there."""
+    torchrun, *words = readme_command("torchrun ", script="pretrain_gpt.py", own="look.py")
+    assert torchrun == "torchrun"
+    number, module = words.index("--nproc_per_node") + 1, words.index("-m")
+    words[number:module] = ["1", "--master_port", str(free_port()), *words[number + 1 : module], *ON_CPU]
+    (found,) = environment.look("-m", "torch.distributed.run", *words)
+    assert found == {
+        "options": PerseusOptions().to_text(),
+        "early": ["perseus_dist.megatron.activation"],
+        "hooked": [True, True],
+    }
 
 
 @needs_megatron

@@ -98,3 +98,11 @@ def test_steps_are_valid(workflow: Path) -> None:
             python = str(step.get("with", {}).get("python-version", "3.12"))
             pythons = job["strategy"]["matrix"]["python"] if "matrix" in python else [python]
             assert all(int(version.removeprefix("3.")) >= oldest for version in pythons)
+
+
+@pytest.mark.parametrize("script", ["launch/test", "launch/flakes", ".ci/run"])
+def test_scripts_that_run_all_tests_let_python_keep_what_it_compiles(script: str) -> None:
+    """Where an image forbids it, each of a thousand processes compiles the package anew."""
+    before, _, after = (ROOT / script).read_text().partition("unset PYTHONDONTWRITEBYTECODE")
+    assert "python -m pytest" in after or "python tests" in after or "./launch/test" in after
+    assert "python" not in re.sub(r"^#.*$", "", before, flags=re.MULTILINE)

@@ -4,10 +4,12 @@ import csv
 import io
 import json
 import os
+import re
+import shlex
 import threading
 import time
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +364,25 @@ def test_what_slurm_says_of_a_job_wins(
     assert main(["accounting", "--collect", "--records", str(tmp_path / "records")]) == 0
     records = records_in(tmp_path / "records")
     assert [(record.submission.user, record.submission.project) for record in records] == [("eve", "ops")] * 2
+
+
+@pytest.mark.parametrize("page", ["operations", "slurm"])
+def test_commands_of_the_documentation(
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text()
+    commands = re.findall(r"^perseus-dist (accounting .+)$", text, flags=re.MULTILINE)
+    assert commands
+    monkeypatch.chdir(tmp_path)
+    leave_run(tmp_path / "perseus-report")
+    yesterday = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="milliseconds")
+    (tmp_path / "records").mkdir()
+    write_record(tmp_path / "records", RECORD)
+    write_record(tmp_path / "records", replace(RECORD, ended_at=yesterday, began_at=yesterday, job_id="bert"))
+    monkeypatch.setenv("PERSEUS_RECORDS", str(tmp_path / "records"))
+    for command in commands:
+        assert main(shlex.split(command, comments=True)) == 0
+        assert re.search(r"nlp|ada|\b17\b", capsys.readouterr().out), command
 
 
 @pytest.mark.parametrize(

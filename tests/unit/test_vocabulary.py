@@ -1,10 +1,10 @@
-"""Docstrings and comments use the field's words: active verbs, named subjects, a noun at the begin."""
+"""Docstrings and comments use the field's words and say something: active verbs, named subjects, a noun at first."""
 
 import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,14 @@ AT_THE_BEGIN = {
     r"What": "begin with the noun that the thing is, or with a verb",
     r"(It|They)": "name the subject",
 }
+MIN_WORDS = 3
+THERE = re.compile(r"(See|As) ``[\w.]+``\.")
+TOO_SHORT = {
+    "simulation/chaos/campaign.py": ["Campaign.document: For ``--json``."],
+    "simulation/chaos/record.py": ["JobSpan.iterations: Its iterations."],
+    "simulation/chaos/world/world.py": ["World.run_iteration: Train one.", "OpenWorld: Makes worlds."],
+}
+"""Those that are left, by module; none is added."""
 
 
 def documentation(source: str) -> Iterator[tuple[int, str]]:
@@ -53,6 +61,40 @@ def findings(source: str) -> list[str]:
             if match := re.match(rf"{pattern}\b", text):
                 found.append(f"{line}: saw {match[0]!r} at the begin; {remedy}")
     return found
+
+
+def short_docstrings(source: str, body: Sequence[ast.stmt] | None = None, path: str = "") -> Iterator[str]:
+    """Public classes and functions whose docstring has fewer than three words, and names no other's that says it."""
+    for node in ast.parse(source).body if body is None else body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name, text = f"{path}{node.name}", ast.get_docstring(node)
+            is_public = not node.name.startswith("_")
+            if is_public and text and len(text.split()) < MIN_WORDS and not THERE.fullmatch(text):
+                yield f"{name}: {text}"
+            if isinstance(node, ast.ClassDef):
+                yield from short_docstrings(source, node.body, f"{name}.")
+
+
+def test_public_docstrings_say_something() -> None:
+    paths = [path for path in sorted(PACKAGE.rglob("*.py")) if GENERATED not in path.parents]
+    found = {str(path.relative_to(PACKAGE)): [*short_docstrings(path.read_text())] for path in paths}
+    assert {name: texts for name, texts in found.items() if texts} == TOO_SHORT
+
+
+@pytest.mark.parametrize(
+    ("source", "num"),
+    [
+        ('def end():\n    """The end."""', 1),
+        ('class A:\n    """A class of three."""\n    async def end(self):\n        """Nothing."""', 1),
+        ('class _A:\n    def end(self):\n        """Nothing."""', 1),
+        ('def end():\n    """See ``ClockControl``."""', 0),
+        ('def end():\n    """See above."""', 1),
+        ('def _end():\n    """The end."""', 0),
+        ('def end():\n    """Close the file."""', 0),
+    ],
+)
+def test_a_docstring_that_says_nothing_is_found(source: str, num: int) -> None:
+    assert len([*short_docstrings(source)]) == num
 
 
 @pytest.mark.parametrize("room", sorted({path.parent for path in PACKAGE.rglob("*.py")} - {GENERATED}), ids=str)

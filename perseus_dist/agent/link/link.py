@@ -122,7 +122,7 @@ class PlannerLink(threading.Thread):
         self._call(self._leaving.set)
 
     def run(self) -> None:
-        """Until ``leave``."""
+        """Serve the connection to the planner in this thread, until ``leave``."""
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # what gRPC would print, we say ourselves
         try:
             self._loop.run_until_complete(self._keep_connected())

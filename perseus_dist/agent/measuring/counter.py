@@ -32,7 +32,7 @@ class Edge(NamedTuple):
 
     @property
     def time_ns(self) -> int:
-        """The middle."""
+        """[ns] The middle of the bounds."""
         return (self.earliest_ns + self.latest_ns) // 2
 
     @property

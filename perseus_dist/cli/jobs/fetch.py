@@ -36,7 +36,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fetch."""
+    """Write a job's profile and frontier into files; the command's exit code."""
     if args.profile is None and args.frontier is None:
         raise PlannerCallError("nothing to fetch: name --profile FILE.csv, --frontier FILE.csv, or both")
     for option, path in (("--profile", args.profile), ("--frontier", args.frontier)):

@@ -42,7 +42,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """List."""
+    """Print the jobs of one planner, or of this node; the command's exit code."""
     endpoints = find_planners(args)
     jobs: list[pb.JobStatus] = []
     failed: list[PlannerCallError] = []

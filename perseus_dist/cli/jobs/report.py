@@ -48,7 +48,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Report."""
+    """Make the report of a run's folder; the command's exit code."""
     if (args.losses is None) != (args.reference_losses is None):
         raise ReportOptionsError("--losses and --reference-losses go together: give both or none")
     from perseus_dist.report.analysis.losses import losses_equal

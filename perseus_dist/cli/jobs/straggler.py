@@ -66,7 +66,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Report."""
+    """Report that a pipeline is slow; the command's exit code."""
     with planner_calls(args) as (planner, metadata):
         from perseus_dist.cli.jobs.job_view import status_document
         from perseus_dist.rpc.v1 import planner_pb2 as pb
@@ -85,7 +85,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 
 def run_clear(args: argparse.Namespace) -> int:
-    """Clear."""
+    """Take a report back; the command's exit code."""
     with planner_calls(args) as (planner, metadata):
         from perseus_dist.cli.jobs.job_view import status_document
         from perseus_dist.rpc.v1 import planner_pb2 as pb

@@ -34,7 +34,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set."""
+    """Set a job's target; the command's exit code."""
     with planner_calls(args) as (planner, metadata):
         from perseus_dist.cli.jobs.job_view import format_target, status_document
         from perseus_dist.rpc.v1 import planner_pb2 as pb

@@ -53,7 +53,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch."""
+    """Print a job's status whenever it changes, until the job ends; the command's exit code."""
     endpoint = find_planner(args)
     show = _Json() if args.json else _on_terminal if sys.stdout.isatty() else _Lines()
     while True:

@@ -18,7 +18,7 @@ class MetricsOptionsError(PerseusError):
 
 
 def add_metrics_options(parser: argparse.ArgumentParser) -> None:
-    """Add them."""
+    """Add the options of the metrics endpoint to a command's parser."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--metrics",

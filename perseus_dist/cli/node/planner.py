@@ -179,7 +179,7 @@ def store_address(args: argparse.Namespace) -> "PostgresAddress":
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve."""
+    """Serve as a planner until a signal; the command's exit code."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # before gRPC is imported: else each failed handshake is a line
     from perseus_dist.cli.settings.defaults import log_sources
     from perseus_dist.planner.service.server import serve

@@ -180,7 +180,7 @@ def _revoke_if_possible(
 
 
 def run_list(args: argparse.Namespace) -> int:
-    """List all."""
+    """Print all tokens' names, roles and ends; the command's exit code."""
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -197,7 +197,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_revoke(args: argparse.Namespace) -> int:
-    """Revoke one."""
+    """Revoke one token by its name; the command's exit code."""
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 

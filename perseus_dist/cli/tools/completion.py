@@ -29,7 +29,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print."""
+    """Print the completion script of a shell; the command's exit code."""
     print(completion_script(args.shell))
     return 0
 

@@ -287,7 +287,7 @@ class _Connection:
                 self.freed.set()
 
     def refuse(self, reason: str, *, retry: bool, unusable: bool = False) -> None:
-        """Say no."""
+        """Send a refusal with its reason, and whether the client may try again."""
         self._send(encode({"op": "refused", "reason": reason, "retry": retry, "unusable": unusable}))
 
     def request(self, message: Message) -> None:

@@ -38,12 +38,12 @@ Message = dict[str, Any]
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """One line."""
+    """A message as one line of JSON, with its newline."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def encode_report(report: ClockReport) -> bytes:
-    """One line."""
+    """A clock report as one line of JSON, with its newline."""
     return encode({"op": "report", **asdict(report)})
 
 

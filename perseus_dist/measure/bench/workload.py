@@ -24,7 +24,7 @@ class Workload(Protocol):
 
     @property
     def stream(self) -> int:
-        """See above."""
+        """The CUstream that kernels are launched on."""
 
     def launch(self, kind: str) -> None:
         """Enqueue the stage's forward ("F") or backward ("B") of one microbatch; returns at once."""

@@ -104,7 +104,7 @@ def facts(measurement: Measurement, noise: Noise, saving: PipelineSaving | None)
 
 
 def tables(measurement: Measurement) -> list[Table]:
-    """All of them."""
+    """Tables of curves, latencies, presets, NVML, the hook and the agreement, those that were measured."""
     found = [_curves(measurement)]
     if measurement.latencies:
         found.append(_latencies(measurement))

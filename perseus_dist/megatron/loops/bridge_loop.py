@@ -27,5 +27,5 @@ class BridgeLoop:
         )
 
     def was_asked_to_end(self) -> bool:
-        """Of ``TrainingConfig.exit_signal_handler``."""
+        """Whether a signal asked training to end, where ``TrainingConfig.exit_signal_handler`` is set."""
         return has_seen_signal(getattr(self._state, "_signal_handler", None))

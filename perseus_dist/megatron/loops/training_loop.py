@@ -24,7 +24,7 @@ class MegatronLoop:
     """That of Megatron-LM, or of a program of one's own on megatron-core, which has neither writers nor a handler."""
 
     def writers(self) -> Writers:
-        """Those of ``megatron.training``."""
+        """TensorBoard's and W&B's, as ``megatron.training`` has them."""
         module = sys.modules.get(_GLOBALS)
         if module is None:
             return Writers()
@@ -34,7 +34,7 @@ class MegatronLoop:
         return Writers(tensorboard=tensorboard, wandb=wandb, interval=module.get_args().tensorboard_log_interval)
 
     def was_asked_to_end(self) -> bool:
-        """Of ``--exit-signal-handler``."""
+        """Whether a signal asked training to end, where ``--exit-signal-handler`` is set."""
         return has_seen_signal(getattr(sys.modules.get(_GLOBALS), "_GLOBAL_SIGNAL_HANDLER", None))
 
 

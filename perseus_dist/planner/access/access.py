@@ -45,7 +45,7 @@ class Access:
         self.audit = Audit(self._database, clock)
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database of grants and audit records."""
         self._database.close()
 
     def caller(

@@ -124,5 +124,5 @@ def moved(reason: str, owner: str) -> RefusalError:
 
 
 def ending(reason: str) -> RefusalError:
-    """The planner ends."""
+    """The refusal of a planner that is about to end."""
     return RefusalError(grpc.StatusCode.UNAVAILABLE, reason)

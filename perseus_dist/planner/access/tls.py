@@ -31,7 +31,7 @@ class ServerTls:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All of them."""
+        """Paths of certificate, key and client authority, as far as they are given."""
         return (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
 
 

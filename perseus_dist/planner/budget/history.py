@@ -35,5 +35,5 @@ class PowerHistory:
         self._of = kept
 
     def of(self, budget: str) -> list[PowerSample]:
-        """A budget's."""
+        """Samples of a budget, oldest first; none of a budget that is not known."""
         return list(self._of.get(budget, ()))

@@ -45,7 +45,7 @@ class Share:
 
     @property
     def power_w(self) -> float:
-        """[W] planned."""
+        """[W] planned of the chosen point."""
         return self.demand.points.powers_w[self.point]
 
 

@@ -88,7 +88,7 @@ class FingerprintKnown(_Keyed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleReceived(_Keyed):
-    """The text, checked."""
+    """The schedule's text, once the planner has checked it."""
 
     text: str
 
@@ -355,7 +355,7 @@ class StragglerKnown(_Keyed):
 
     @property
     def quoted_id(self) -> str:
-        """Without a slash."""
+        """The straggler's name with its slashes quoted, for keys."""
         return quote(self.straggler_id, safe="")
 
 

@@ -106,7 +106,7 @@ class GuardWatch:
 
     @property
     def figures(self) -> GuardFigures:
-        """For operators."""
+        """The guard's reference, losses and probes, as operators see them."""
         guard = self.guard
         return GuardFigures(
             reference_s=guard.reference_s or 0.0, lost_s=guard.lost_s, probes=guard.num_probes, falls=self.num_falls

@@ -30,7 +30,7 @@ class FollowedCertificate:
         self._following = threading.Lock()
 
     def context(self) -> ssl.SSLContext:
-        """For one handshake."""
+        """The TLS context for one handshake, of the certificate as it is now."""
         with self._following:
             seen = self._signature()
             if seen != self._seen:

@@ -91,7 +91,7 @@ class _Head(Collector):
         self._family = family
 
     def collect(self) -> Iterable[Metric]:
-        """The one."""
+        """The family, without a sample."""
         yield _empty(self._family)
 
 

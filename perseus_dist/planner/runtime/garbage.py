@@ -15,7 +15,7 @@ YOUNG_OBJECTS = 10_000
 
 
 async def keep_collections_short() -> None:
-    """Until cancelled."""
+    """Collect young objects often and old ones rarely, until cancelled."""
     loop = asyncio.get_running_loop()
     full_s = loop.time() + FULL_PERIOD_S
     usual = gc.get_threshold()

@@ -51,7 +51,7 @@ class Streams(Protocol):
 
 
 class Worker(Protocol):
-    """Makes plans."""
+    """Plans requests, in this process or elsewhere."""
 
     def expected_s(self, request: PlanningRequest) -> float | None:
         """[s] that one may take from now on, where that is known."""

@@ -143,7 +143,7 @@ class Ownership:
         await self._drop_empty()
 
     async def keep(self) -> None:
-        """Beat, for ever."""
+        """Renew leases and look for orphans at each beat, until cancelled."""
         while True:
             began_s = time.monotonic()
             try:

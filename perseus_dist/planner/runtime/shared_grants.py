@@ -123,7 +123,7 @@ class SharedGrants:
         return self._access.grants()
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the table."""
         self._table.close()
 
     async def _read(self) -> None:

@@ -50,7 +50,7 @@ class ReplyBatch:
                     channels.remove(channel)
 
     def take(self) -> list[NodeReplyFrame]:
-        """All that waits."""
+        """All frames that wait, which wait no more."""
         frames: list[NodeReplyFrame] = [(tuple(channels), frame) for channels, frame in self._frames if channels]
         self._frames, self._index_of, self._last_of, self._num_waiting = [], {}, {}, Counter()
         return frames

@@ -110,7 +110,7 @@ class OperatorService:
         return pb.GetProfileResponse(csv=csv.decode(), blocking_power_w=blocking_power_w).SerializeToString()
 
     async def set_target(self, data: bytes, context: Context) -> bytes:
-        """Another target."""
+        """``SetTarget``: give a job another target."""
         caller = self._called("SetTarget", context)
         request, check = parse(pb.SetTargetRequest, data), Checker()
         change = target_set(check, request)

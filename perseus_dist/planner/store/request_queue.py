@@ -111,4 +111,4 @@ class RequestQueue(Protocol):
         """
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the queue; requests stay in it."""

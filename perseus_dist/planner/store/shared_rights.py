@@ -24,7 +24,7 @@ class AuditTable(Protocol):
         """Records of all planners, as ``Audit.read``, with ids of the table's own."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the database."""
 
 
 class GrantTable(Protocol):
@@ -37,4 +37,4 @@ class GrantTable(Protocol):
         """Some of the grants that were changed after a number, and the number to go on with; none at the end."""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the database."""

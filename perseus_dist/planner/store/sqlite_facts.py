@@ -49,7 +49,7 @@ class SqliteFacts:
 
     @property
     def name(self) -> str:
-        """The path."""
+        """The path of the database's file."""
         return str(self._path)
 
     def load(self) -> dict[str, list[Fact]]:

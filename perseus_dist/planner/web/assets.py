@@ -10,7 +10,7 @@ _SHOWN_DIGITS = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """One file."""
+    """A file that the page loads, with its digest for caches."""
 
     content: bytes
     media_type: str

@@ -78,6 +78,6 @@ class Sessions:
         )
 
     def end(self, response: Response, session_id: str) -> None:
-        """Log out."""
+        """Forget a login, and have the browser drop its cookie."""
         self._sessions.pop(session_id, None)
         response.delete_cookie(self.cookie, httponly=True, samesite="strict", secure=self._is_secure)

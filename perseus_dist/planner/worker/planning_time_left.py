@@ -36,7 +36,7 @@ class PlanningTimeLeft:
         self._realising_ratio = 1.0  # time of realising over that of tracing
 
     def begin_frontier(self) -> None:
-        """The next one."""
+        """The next frontier of the request begins."""
         now_s = self._now_s()
         if self._phase == REALISING and self._traced_s > 0:
             self._realising_ratio = (now_s - self._phase_began_s) / self._traced_s

@@ -66,7 +66,7 @@ class SharedQueue:
         return await self._run(partial(self._queue.look, digests))
 
     async def read(self, digest: str) -> tuple[str, bytes] | None:
-        """An answer."""
+        """The answer to a request, as text and bytes; None before there is one."""
         return await self._run(partial(self._queue.read, digest))
 
     async def take(self, *, least_urgency: int = PATIENT, digest: str = "") -> TakenRequest | None:

@@ -38,7 +38,7 @@ class Step:
     switched_iteration: int | None
 
     def document(self) -> dict[str, Any]:
-        """For ``report.json``."""
+        """The step as it stands in ``report.json``."""
         return {
             **asdict(self),
             "detected_after_iterations": later(self.detected_iteration, self.injected_iteration),
@@ -82,7 +82,7 @@ class Episode:
         return self.over_iteration if self.lifted_iteration is None else self.lifted_iteration
 
     def document(self) -> dict[str, Any]:
-        """For ``report.json``."""
+        """The episode as it stands in ``report.json``."""
         return {
             **asdict(self),
             "steps": [step.document() for step in self.steps],

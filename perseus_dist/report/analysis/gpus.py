@@ -44,7 +44,7 @@ class GpuFigures:
         return 100 * (1 - self.planned_j / self.baseline_j) if self.planned_j and self.baseline_j else None
 
     def document(self) -> dict[str, Any]:
-        """For ``report.json``."""
+        """The GPU as it stands in ``report.json``."""
         return {**asdict(self), "saving_percent": self.saving_percent}
 
 

@@ -29,7 +29,7 @@ class StragglerFigures:
     periods: tuple[StragglerPeriod, ...]
 
     def document(self) -> dict[str, Any]:
-        """For ``report.json``."""
+        """All figures of stragglers as they stand in ``report.json``."""
         return {
             "episodes": [episode.document() for episode in self.episodes],
             "periods": [period.document() for period in self.periods],

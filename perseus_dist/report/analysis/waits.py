@@ -58,7 +58,7 @@ class StragglerWait:
     promised_j: float | None
 
     def document(self) -> dict[str, Any]:
-        """For ``report.json``."""
+        """The wait as it stands in ``report.json``."""
         shares = {"share_of_plan": share_of([self], "planned_j"), "share_of_promise": share_of([self], "promised_j")}
         return asdict(self) | shares
 

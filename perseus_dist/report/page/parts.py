@@ -16,7 +16,7 @@ def bullets(sentences: Iterable[str], *, kind: str = "") -> str:
 
 
 def figure(markup: str, name: str, caption: str) -> str:
-    """A picture."""
+    """A picture's markup with its caption below."""
     return f'<figure><div class="picture {name}">{markup}</div><figcaption>{escape(caption)}</figcaption></figure>'
 
 

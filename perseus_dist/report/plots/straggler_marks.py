@@ -14,7 +14,7 @@ _ROW_PT = theme.SMALL_PT + 3
 
 
 class Mark(NamedTuple):
-    """Something that happened."""
+    """An event at an iteration, drawn as a line with its name."""
 
     iteration: int
     name: str

@@ -60,7 +60,7 @@ class TrainingJob:
         return self._only(self.pids("planner", "--embedded"), "planner")
 
     def pid_of_rank(self, rank: int) -> int:
-        """The trainer's."""
+        """The process number of a rank's trainer."""
         return self._only(self.pids(str(self.run.script), environment=[f"RANK={rank}"]), f"rank {rank}")
 
     def pid_of_agent(self, rank: int) -> int:

@@ -54,7 +54,7 @@ class LaunchStream(Protocol):
     """The part of ``SimulatedStream`` that a trainer calls."""
 
     def kernel(self, kernel_class: str, seconds: float) -> None:
-        """A kernel."""
+        """Enqueue a kernel of this class, which takes so long at the maximum clock."""
 
     def fixed(self, seconds: float) -> None:
         """Something that takes this long at every clock."""
@@ -73,7 +73,7 @@ class LaunchStream(Protocol):
 
 
 class Trainer:
-    """One rank."""
+    """Stands in for one rank's training loop, on a simulated stream."""
 
     def __init__(self, config: TrainerConfig, stream: LaunchStream, hook: BoundaryHook) -> None:
         schedule = parse_schedule(config.spec.schedule)

@@ -42,7 +42,7 @@ class AcknowledgedFacts:
 
     @property
     def names(self) -> frozenset[str]:
-        """All that stands."""
+        """Names of all acknowledgements that still hold."""
         return frozenset(claim.name for claim in self._claims.values())
 
     def known_to(self, job: Job) -> frozenset[str]:

@@ -35,7 +35,7 @@ class VirtualMeter:
         self._published: deque[tuple[int, int]] = deque()
 
     def sample(self, now_ns: int) -> MeterSample:
-        """Everything at once."""
+        """Energy, power, clock, throttle reasons and temperature, all of one moment."""
         reading = self._gpu.read()
         return MeterSample(
             time_before_ns=now_ns,

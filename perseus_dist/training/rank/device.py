@@ -48,19 +48,19 @@ class Host:
     has_clock: bool = False
 
     def begin(self, kind: str, stage: int) -> None:
-        """Nothing."""
+        """Launches nothing: work runs on the host alone."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Waits for nothing: work has run on the host."""
 
     def send(self, kind: str, stage: int) -> None:
-        """Nothing."""
+        """Takes no time beside what the framework sends."""
 
     def host_pace(self) -> None:
         """Nothing is simulated."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Holds nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class CudaGpu:
         """Nothing is simulated."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Holds nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)

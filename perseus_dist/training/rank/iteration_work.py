@@ -16,7 +16,7 @@ class TokenCount:
         self._num_tokens: int | None = 0
 
     def begin_iteration(self) -> None:
-        """Count from 0."""
+        """Count tokens from 0 again."""
         self._num_tokens = 0
 
     def add(self, *candidates: Any) -> None:

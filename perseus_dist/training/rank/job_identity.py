@@ -34,10 +34,10 @@ class Store(Protocol):
     """A key-value store that all ranks share: ``torch.distributed.Store``."""
 
     def set(self, key: str, value: str) -> None:
-        """Set it."""
+        """Set the value of a key, for all ranks."""
 
     def get(self, key: str) -> bytes:
-        """Wait for it."""
+        """The value of a key, waiting until a rank has set it."""
 
     def check(self, keys: list[str]) -> bool:
         """Whether all of them are there."""

@@ -223,7 +223,7 @@ def run_price(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Show all."""
+    """Print all budgets and price policies; the command's exit code."""
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -232,7 +232,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_clear(args: argparse.Namespace) -> int:
-    """Clear one."""
+    """Remove a budget, a load target of it, or a price policy; the command's exit code."""
     with planner_calls(args, node_planner(args)) as (planner, metadata):
         from perseus_dist.rpc.v1 import planner_pb2 as pb
 

@@ -137,7 +137,7 @@ class FullWindow:
 
     @property
     def num_iterations(self) -> int:
-        """How many."""
+        """Number of iterations in the window."""
         return self.last - self.first + 1
 
     def is_on_the_way_to(self, time_s: float, stretch: float) -> bool:
@@ -176,7 +176,7 @@ class FullWindow:
         return self.last_j - (self.energy_j - self.last_j) / num if num >= _MIN_INNER and self.last_j else 0.0
 
     def add(self, time_s: float, energy_j: float) -> None:
-        """The next iteration."""
+        """Add the next iteration's time [s] and energy [J]."""
         self.last += 1
         self.time_s += time_s
         self.energy_j += energy_j

@@ -38,7 +38,7 @@ class Noise:
 
     @property
     def time(self) -> float:
-        """Of times."""
+        """Standard deviation of a single iteration's time, as a share."""
         return _deviation(self._times)
 
     @property

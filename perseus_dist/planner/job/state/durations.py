@@ -26,13 +26,13 @@ class DurationHistogram:
         self._counts = [0] * (len(self.bounds_s) + 1)
 
     def observe(self, duration_s: float) -> None:
-        """Count one."""
+        """Count one duration [s] in its bucket."""
         self._counts[bisect_left(self.bounds_s, duration_s)] += 1
         self.sum_s += duration_s
 
     @property
     def num(self) -> int:
-        """Durations counted."""
+        """Number of durations counted."""
         return sum(self._counts)
 
     def cumulative(self) -> list[tuple[str, float]]:

@@ -140,7 +140,7 @@ class PostgresFacts:
 
     @property
     def name(self) -> str:
-        """The address."""
+        """The database's address, without a password."""
         return str(self._connection.place)
 
     def load(self) -> dict[str, list[Fact]]:
