@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.calls import Begin, Program
+from perseus_dist.planning.schedule.calls.posted import posted_programs
+from perseus_dist.planning.schedule.calls.program import Begin, Program
 from perseus_dist.planning.schedule.instruction import (
     NO_MICROBATCH,
     SEND_BACKWARD,
@@ -21,7 +22,6 @@ from perseus_dist.planning.schedule.instruction import (
     Instruction,
     Kind,
 )
-from perseus_dist.planning.schedule.posted_calls import posted_programs
 from perseus_dist.planning.schedule.results import needs_of
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, gpipe, one_f_one_b
 from perseus_dist.training.rank.constant_kinds import REDUCE, REDUCE_CHUNK, STEP

@@ -19,7 +19,7 @@ from waiting import PATIENCE_S
 
 from perseus_dist.agent.following.rank_program import rank_order
 from perseus_dist.planning.profile.profile_csv import Row, write_rows
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.planning.schedule.schedule_text import parse_schedule

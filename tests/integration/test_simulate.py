@@ -14,7 +14,7 @@ import pytest
 
 from perseus_dist.cli import main
 from perseus_dist.planning.profile.profile import read_profile
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.schedule import format_schedule, interleaved, one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb

@@ -14,7 +14,7 @@ from perseus_dist.planner.job.measured_transfers import slowest, transfers_of_ru
 from perseus_dist.planning.frontier.problem import make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.profile.profile import read_profile
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.instruction import LOAD, SEND_FORWARD, Instruction, Kind, profile_name
 from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import (

@@ -16,8 +16,8 @@ from perseus_dist.planning.frontier.plan import plan_for_deadline
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.profile.profile import read_profile, write_profile
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.dag import BETWEEN
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.instruction import profile_name
 from perseus_dist.planning.schedule.results import transfers_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.instruction import LOAD, NO_MICROBATCH, Instruction, Kind
 from perseus_dist.planning.schedule.resized import resized
 from perseus_dist.planning.schedule.schedule import (

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perseus_dist.errors import ScheduleError
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.dry_run import check_schedule
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
 from perseus_dist.planning.schedule.instruction import Instruction
 from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import (

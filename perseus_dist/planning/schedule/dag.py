@@ -3,17 +3,17 @@
 Where transfers between stages take time, each is a node of its own, a constant named like the ``SEND_F`` or ``SEND_B``
 that a schedule may also run itself. How it stands in the way depends on the schedule:
 
-    Schedule.sends_block     0F0 | 0SEND_F0 | 0F1    begins when both sides have come to it, by ``blocking_calls``, and
+    Schedule.sends_block     0F0 | 0SEND_F0 | 0F1    begins when both sides have come to it, by ``calls.blocking``, and
                                                      both go on when it is over
-    Exchange.overlaps        0F0 | 0F1 | 0F2         by ``overlapped_calls``: warm-up and cool-down block, and a pp_rank
+    Exchange.overlaps        0F0 | 0F1 | 0F2         by ``calls.overlapped``: warm-up and cool-down block, and a pp_rank
                                  | 0SEND_F0 |        waits for a send when it has begun the next
     otherwise                0F0 | 0F1 | 0F2         the sender goes on at once; from stage to stage a link carries one
                                  | 0SEND_F0 |        transfer after the other in each direction
-    Exchange.DEFERRED        0F0 | 0F1 | 0F2         by ``deferred_calls``: a send is waited for some instructions later
+    Exchange.DEFERRED        0F0 | 0F1 | 0F2         by ``calls.deferred``: a send is waited for some instructions later
                                  | 0SEND_F0 |
-    Exchange.POSTED          0F0 | 0F1 | 0F2         by ``posted_calls``: the receiver asks some instructions ahead
+    Exchange.POSTED          0F0 | 0F1 | 0F2         by ``calls.posted``: the receiver asks some instructions ahead
                                  | 0SEND_F0 |
-    Exchange.DUALPIPEV       0F0 | 0F1 | 7F0         by ``dualpipev_calls``: calls block, some instructions later
+    Exchange.DUALPIPEV       0F0 | 0F1 | 7F0         by ``calls.dualpipev``: calls block, some instructions later
     Schedule.joint           begins when both sides have come to their exchange, and both go on when it is over
 
 What an iteration takes behind all of that, while every GPU waits, is the last node, ``0BETWEEN_ITERATIONS``.
@@ -26,10 +26,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist.planning.schedule.blocking_calls import blocking_programs
-from perseus_dist.planning.schedule.calls import Program, inputs_of_programs
-from perseus_dist.planning.schedule.deferred_calls import deferred_programs
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev_programs
+from perseus_dist.planning.schedule.calls.blocking import blocking_programs
+from perseus_dist.planning.schedule.calls.deferred import deferred_programs
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev_programs
+from perseus_dist.planning.schedule.calls.overlapped import overlapped_programs
+from perseus_dist.planning.schedule.calls.posted import posted_programs
+from perseus_dist.planning.schedule.calls.program import Program, inputs_of_programs
 from perseus_dist.planning.schedule.instruction import (
     BETWEEN_ITERATIONS,
     NO_MICROBATCH,
@@ -37,8 +39,6 @@ from perseus_dist.planning.schedule.instruction import (
     Instruction,
     Kind,
 )
-from perseus_dist.planning.schedule.overlapped_calls import overlapped_programs
-from perseus_dist.planning.schedule.posted_calls import posted_programs
 from perseus_dist.planning.schedule.results import Timed, ends_with_of, needs_of, transfers_of, waits_for
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_group
 
@@ -57,8 +57,8 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
     be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
     what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time, or
-    exchanges hold pp_ranks up without, ``blocking_calls``, ``overlapped_calls``, ``deferred_calls``,
-    ``posted_calls`` or ``dualpipev_calls`` says how they exchange. Transfers that take time come last, as in
+    exchanges hold pp_ranks up without, ``calls.blocking``, ``calls.overlapped``, ``calls.deferred``,
+    ``calls.posted`` or ``calls.dualpipev`` says how they exchange. Transfers that take time come last, as in
     ``transfers_of``, and behind them time between iterations.
     """
     transfers = transfers_of(schedule, timed)

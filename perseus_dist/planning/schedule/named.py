@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.schedule import (
     Exchange,
     Schedule,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.dualpipev_calls import dualpipev
+from perseus_dist.planning.schedule.calls.dualpipev import dualpipev
 from perseus_dist.planning.schedule.instruction import NO_MICROBATCH, OVERLAPPED_FORWARD, Instruction
 from perseus_dist.planning.schedule.schedule import (
     Schedule,

@@ -34,14 +34,14 @@ class Exchange(StrEnum):
 
     DEFERRED = "deferred"
     """GPipe and 1F1B as torch.distributed.pipelining runs them: what is sent by itself is waited for some instructions
-    later, as ``deferred_calls`` says."""
+    later, as ``calls.deferred`` says."""
 
     POSTED = "posted"
     """An order of actions as torch.distributed.pipelining runs it: what is received is asked for ahead, where
-    ``posted_calls`` says, and no send is waited for before the end."""
+    ``calls.posted`` says, and no send is waited for before the end."""
 
     DUALPIPEV = "dualpipev"
-    """DualPipeV as DeepSpeed runs it: calls that block, between the instructions that ``dualpipev_calls`` says."""
+    """DualPipeV as DeepSpeed runs it: calls that block, between the instructions that ``calls.dualpipev`` says."""
 
     SENDER = "sender"
     """The sender goes on when the transfer is over, whether or not it has been asked for: how frontiers were planned

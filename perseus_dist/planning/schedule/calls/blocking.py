@@ -15,7 +15,7 @@ megatron-core 0.16.1, ``TrainSchedule`` of DeepSpeed 0.19.8.
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from perseus_dist.planning.schedule.calls import Program, blocking
+from perseus_dist.planning.schedule.calls.program import Program, blocking
 from perseus_dist.planning.schedule.instruction import SEND_FORWARD, Instruction
 from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule

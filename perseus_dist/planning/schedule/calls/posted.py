@@ -13,7 +13,7 @@ reductions of gradients. Source: ``_add_unshard_reshard``, ``_add_reduce_grad`` 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-from perseus_dist.planning.schedule.calls import Begin, Program, Wait
+from perseus_dist.planning.schedule.calls.program import Begin, Program, Wait
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import Schedule

@@ -1,8 +1,7 @@
 """Programs of pp_ranks, instructions and the calls between them: what has ended before each begins.
 
 A transfer begins when both sides have come to it and the one before it on its link is over. A pp_rank that waits for it
-goes on when it is over; until then, one that has begun it goes on. ``blocking_calls``, ``overlapped_calls``,
-``deferred_calls`` and ``dualpipev_calls`` write programs.
+goes on when it is over; until then, one that has begun it goes on. The other modules of ``calls`` write programs.
 """
 
 from collections import defaultdict

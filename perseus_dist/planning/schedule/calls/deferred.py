@@ -12,7 +12,7 @@ Source: ``ScheduleGPipe`` and ``Schedule1F1B`` of torch 2.13, ``_step_microbatch
 
 from collections.abc import Iterable, Sequence
 
-from perseus_dist.planning.schedule.calls import Begin, Program, Wait, blocking, with_constants
+from perseus_dist.planning.schedule.calls.program import Begin, Program, Wait, blocking, with_constants
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Schedule, gpipe, one_f_one_b
 

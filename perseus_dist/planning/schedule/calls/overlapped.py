@@ -12,7 +12,7 @@ Source: ``forward_backward_pipelining_with_interleaving`` of megatron-core 0.16.
 from collections import deque
 from collections.abc import Sequence
 
-from perseus_dist.planning.schedule.calls import Begin, Program, Wait, blocking
+from perseus_dist.planning.schedule.calls.program import Begin, Program, Wait, blocking
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, interleaved_warm_up
 

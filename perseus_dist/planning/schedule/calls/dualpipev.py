@@ -13,7 +13,7 @@ A forward and a backward of the steady state run between two calls. Source: ``Du
 from collections import Counter
 
 from perseus_dist.errors import ScheduleError
-from perseus_dist.planning.schedule.calls import Program, blocking, with_constants
+from perseus_dist.planning.schedule.calls.program import Program, blocking, with_constants
 from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule
 

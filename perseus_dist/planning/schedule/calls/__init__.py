@@ -1,0 +1,1 @@
+"""Calls in which pp_ranks exchange results: what each waits for, framework by framework."""
