@@ -21,9 +21,9 @@ from waiting import PATIENCE_S, wait_until
 from perseus_dist.planner.job.facts import (
     Fact,
     JobRegistered,
-    OwnTableMade,
     ScheduleReceived,
     StragglerKnown,
+    StragglerPlanReady,
     SwitchDecided,
     TableMade,
 )
@@ -450,7 +450,7 @@ def test_a_row_that_cannot_be_read_costs_its_jobs_plans_alone(
         assert (set(jobs), jobs["a"]) == ({"a", "b"}, list(FACTS))
         registered = next(fact for fact in jobs["b"] if isinstance(fact, JobRegistered))
         assert (registered.held_revision, registered.held_switch_revision) == (3, 9)
-        assert not any(isinstance(fact, TableMade | OwnTableMade | SwitchDecided) for fact in jobs["b"])
+        assert not any(isinstance(fact, TableMade | StragglerPlanReady | SwitchDecided) for fact in jobs["b"])
     assert "what can be read of 1 of 2 jobs goes on" in caplog.text
     assert len(list(tmp_path.glob("aside.unusable-*"))) == 1
 

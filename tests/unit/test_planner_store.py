@@ -23,7 +23,6 @@ from perseus_dist.planner.job.facts import (
     JobEnded,
     JobRegistered,
     LoadTargetSet,
-    OwnTableMade,
     PaceChosen,
     PricePolicySet,
     PriceProgress,
@@ -31,6 +30,7 @@ from perseus_dist.planner.job.facts import (
     SavingCounted,
     ScheduleReceived,
     StragglerKnown,
+    StragglerPlanReady,
     SweepBegun,
     SweepEnded,
     SwitchDecided,
@@ -105,7 +105,7 @@ OF_VERSION_1: tuple[Fact, ...] = (
         frontier_npz=b"PK",
         profile_csv=b"stage",
     ),
-    OwnTableMade(
+    StragglerPlanReady(
         dp_rank=1,
         revision=3,
         base_revision=2,
@@ -403,7 +403,7 @@ def test_a_newer_schema_and_a_foreign_database_are_left_alone(path: Path) -> Non
         Store(path)
 
 
-PLANS = (TableMade, TableAhead, OwnTableMade, SwitchDecided)
+PLANS = (TableMade, TableAhead, StragglerPlanReady, SwitchDecided)
 
 
 def hundred_jobs(path: Path) -> None:

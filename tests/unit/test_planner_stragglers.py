@@ -159,7 +159,7 @@ class World:
         noise: Relative, of a pipeline's time.
         reason: NVML's for a cap.
         shows_gpus: Whether NVML can be read.
-        fails_own_plans: Whether the planning worker cannot make them.
+        fails_straggler_plans: Whether the planning worker cannot make them.
     """
 
     dp: int = 2
@@ -170,7 +170,7 @@ class World:
     noise: float = 0.0005
     reason: int = THERMAL
     shows_gpus: bool = True
-    fails_own_plans: bool = False
+    fails_straggler_plans: bool = False
 
     def __post_init__(self) -> None:
         self.now_s = 100.0
@@ -286,7 +286,7 @@ class World:
         raise AssertionError("\n".join(self.log[-20:]))
 
     def _answer(self, request: PlanningRequest) -> None:
-        if request.slow_ranks and self.fails_own_plans:
+        if request.slow_ranks and self.fails_straggler_plans:
             self.tell(PlanFailed(request_id=request.request_id, reason="no memory"))
         else:
             result = planned(replace(request, request_id=0))
@@ -803,7 +803,7 @@ def test_ordinary_telemetry_leads_to_nothing() -> None:
 
 
 def test_a_pipeline_that_cannot_be_planned_for_stays_on_the_targets_plan() -> None:
-    world = World(fails_own_plans=True)
+    world = World(fails_straggler_plans=True)
     world.iterate(20)
     usual = world.points
     world.cap_mhz[3] = 1000

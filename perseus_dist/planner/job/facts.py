@@ -31,10 +31,16 @@ CARRIED_ROUND = 0
 
 
 class _Keyed:
-    """A fact; ``KEY`` is a format string of its fields."""
+    """A fact; ``KEY`` is a format string of its fields, ``KIND`` its name in databases if not the class's."""
 
     __slots__ = ()
     KEY: ClassVar[str]
+    KIND: ClassVar[str] = ""
+
+    @classmethod
+    def kind(cls) -> str:
+        """The name of this class's facts in databases."""
+        return cls.KIND or cls.__name__
 
     @property
     def key(self) -> str:
@@ -258,7 +264,7 @@ class TableAhead(_Keyed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnTableMade(_Keyed):
+class StragglerPlanReady(_Keyed):
     """A frontier of one pipeline alone has been planned, which has slow ranks.
 
     Attributes:
@@ -278,6 +284,7 @@ class OwnTableMade(_Keyed):
     tables: tuple[bytes, ...]
 
     KEY = "own/{0.dp_rank}/"
+    KIND = "OwnTableMade"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,7 +473,7 @@ Fact = (
     | SamplesReceived
     | TableMade
     | TableAhead
-    | OwnTableMade
+    | StragglerPlanReady
     | SwitchDecided
     | TargetChosen
     | PaceChosen

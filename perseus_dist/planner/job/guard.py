@@ -210,9 +210,9 @@ class Guard:
             self._noise.append(abs(math.log(time_s / self._time_s)))
         self._number, self._mode, self._time_s = number, mode, time_s
         if mode is Mode.FREE:
-            self._take_free(time_s, is_settled, allowed)
+            self._record_free(time_s, is_settled, allowed)
         elif mode is Mode.PLANNED:
-            self._take_planned(time_s, is_settled, allowed)
+            self._judge_planned(time_s, is_settled, allowed)
 
     def suspect(self, why: str) -> None:
         """Something looks wrong: probe as soon as that makes sense."""
@@ -300,7 +300,7 @@ class Guard:
             return _USUAL_NOISE
         return max(_LEAST_NOISE, _NORMAL * median(self._noise))
 
-    def _take_free(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
+    def _record_free(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
         if not is_settled:
             self._free_s.clear()
             return
@@ -310,7 +310,7 @@ class Guard:
         if len(self._free_s) >= self.policy.num_probe_iterations - 1 and self._num_unjudged:
             self._compare(before_s, allowed)
 
-    def _take_planned(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
+    def _judge_planned(self, time_s: float, is_settled: bool, allowed: Callable[[float], float]) -> None:  # noqa: FBT001
         # A pause, as for a checkpoint, is no plan's fault; a plan that is slow is slow in most iterations.
         self._unjudged_s += min(time_s, _MAX_PAUSE * median(self._planned_s)) if self._planned_s else time_s
         self._num_unjudged += 1

@@ -11,9 +11,9 @@ from enum import StrEnum
 from perseus_dist.messages.terms import NO_POINT, T_MIN, Target
 from perseus_dist.planner.job.facts import (
     JobRegistered,
-    OwnTableMade,
     PaceChosen,
     StragglerKnown,
+    StragglerPlanReady,
     SwitchDecided,
     TargetChosen,
 )
@@ -162,9 +162,9 @@ class Job:
         """Row of the table that a pipeline follows, or ``NO_POINT``."""
         return self.switch.points[dp_rank] if self.switch else NO_POINT
 
-    def straggler_plan_in_force(self, dp_rank: int) -> OwnTableMade | None:
+    def straggler_plan_in_force(self, dp_rank: int) -> StragglerPlanReady | None:
         """The plan of its own that a pipeline follows, if it does, instead of that of all pipelines."""
-        own = self.detection.own_plans.get(dp_rank)
+        own = self.detection.straggler_plans.get(dp_rank)
         is_followed = own is not None and self.switch is not None and self.switch.revision_of(dp_rank) == own.revision
         return own if is_followed else None
 

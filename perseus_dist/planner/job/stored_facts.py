@@ -15,7 +15,6 @@ from perseus_dist.planner.job.facts import (
     FingerprintKnown,
     JobRegistered,
     LoadTargetSet,
-    OwnTableMade,
     PaceChosen,
     PricePolicySet,
     PriceProgress,
@@ -23,6 +22,7 @@ from perseus_dist.planner.job.facts import (
     SavingCounted,
     ScheduleReceived,
     StragglerKnown,
+    StragglerPlanReady,
     SweepBegun,
     SwitchDecided,
     TableMade,
@@ -50,13 +50,13 @@ def check_facts(facts: Iterable[Fact]) -> None:
     facts = tuple(facts)
     spec = next((fact for fact in facts if isinstance(fact, JobRegistered)), None)
     if spec is None:
-        _check("job", *(not isinstance(fact, TableMade | SwitchDecided | OwnTableMade) for fact in facts))
+        _check("job", *(not isinstance(fact, TableMade | SwitchDecided | StragglerPlanReady) for fact in facts))
         return
     sizes = (spec.pp_size, spec.dp_size, spec.tp_size)
     _check(spec.key, *(1 <= size <= _MAX_SIZE for size in sizes), spec.granularity in set(Granularity))
     _check(spec.key, spec.pp_size * spec.dp_size * spec.tp_size <= _MAX_SIZE)
     _check(spec.key, min(spec.held_revision, spec.held_switch_revision, spec.last_sweep_id) >= 0)
-    tables = [fact for fact in facts if isinstance(fact, TableMade | OwnTableMade)]
+    tables = [fact for fact in facts if isinstance(fact, TableMade | StragglerPlanReady)]
     num_points = {fact.revision: len(fact.summary.time_ps) for fact in tables}
     sweeps = {fact.sweep_id for fact in facts if isinstance(fact, SweepBegun)}
     for fact in facts:
@@ -109,7 +109,7 @@ def _conditions(fact: Fact, spec: JobRegistered, num_points: dict[int, int]) -> 
             yield from _of_tables(fact, spec)
             yield _is_profile(fact.profile_csv) and fact.extra_s >= 0
             yield all(stage >= 0 and time_s >= 0 for one in fact.snapshots for of in one for stage, _, time_s in of)
-        case OwnTableMade():
+        case StragglerPlanReady():
             yield from _of_tables(fact, spec)
             yield 0 <= fact.dp_rank < spec.dp_size
         case SwitchDecided():
@@ -142,7 +142,7 @@ def _are_samples(fact: SamplesReceived) -> bool:
     )
 
 
-def _of_tables(fact: TableMade | OwnTableMade, spec: JobRegistered) -> Iterable[bool]:
+def _of_tables(fact: TableMade | StragglerPlanReady, spec: JobRegistered) -> Iterable[bool]:
     yield _is_summary(fact.summary, spec.pp_size)
     yield len(fact.tables) == spec.pp_size
 

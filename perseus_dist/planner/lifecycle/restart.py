@@ -11,12 +11,12 @@ from perseus_dist.planner.job.facts import (
     FingerprintKnown,
     JobEnded,
     JobRegistered,
-    OwnTableMade,
     PaceChosen,
     SamplesReceived,
     SavingCounted,
     ScheduleReceived,
     StragglerKnown,
+    StragglerPlanReady,
     SweepBegun,
     SweepEnded,
     SwitchDecided,
@@ -110,8 +110,8 @@ def _restore_fact(job: Job, fact: Fact) -> None:
             job.planning.extra_s = fact.extra_s
         case TableAhead():
             job.planning.ahead.made[fact.digest] = fact
-        case OwnTableMade():
-            job.detection.own_plans[fact.dp_rank] = fact
+        case StragglerPlanReady():
+            job.detection.straggler_plans[fact.dp_rank] = fact
             job.revisions.given_table = max(job.revisions.given_table, fact.revision)
         case SwitchDecided():
             job.enforcement.switch = fact

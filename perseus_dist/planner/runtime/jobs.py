@@ -13,7 +13,7 @@ from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import check_rights, ending, not_allowed, too_many
-from perseus_dist.planner.job.facts import Fact, OwnTableMade, TableMade
+from perseus_dist.planner.job.facts import Fact, StragglerPlanReady, TableMade
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.stored_facts import StoredFactError
@@ -299,7 +299,7 @@ def _check_tables(facts: Sequence[Fact]) -> None:
         StoredFactError: One is damaged.
     """
     for fact in facts:
-        if isinstance(fact, TableMade | OwnTableMade):
+        if isinstance(fact, TableMade | StragglerPlanReady):
             try:
                 tables = [pb.PlannerMessage.FromString(encoded).table for encoded in fact.tables]
             except DecodeError:

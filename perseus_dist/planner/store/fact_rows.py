@@ -15,7 +15,7 @@ _Value = TypeVar("_Value")
 
 _MOST = 2.0**64  # that a number may be; floats in facts are finite
 
-_CLASSES: dict[str, Any] = {kind.__name__: kind for kind in get_args(Fact)}
+_CLASSES: dict[str, Any] = {fact.kind(): fact for fact in get_args(Fact)}
 
 
 class FactRow(NamedTuple):
@@ -29,7 +29,7 @@ class FactRow(NamedTuple):
 
 def row_of_fact(fact: Fact) -> FactRow:
     """The inverse of ``fact_of_row``."""
-    return FactRow(fact.key, type(fact).__name__, *text_of_value(fact))
+    return FactRow(fact.key, fact.kind(), *text_of_value(fact))
 
 
 def fact_of_row(row: FactRow) -> Fact:

@@ -15,8 +15,8 @@ from perseus_dist.planner.job.facts import (
     Fact,
     JobRegistered,
     LoadTargetSet,
-    OwnTableMade,
     PricePolicySet,
+    StragglerPlanReady,
     SwitchDecided,
     TableAhead,
     TableMade,
@@ -60,7 +60,7 @@ def _is_whole(facts: list[Fact]) -> bool:
 
 def _consistent(facts: list[Fact]) -> list[Fact]:
     """Without plans, whose revisions count as used up."""
-    tables = [fact.revision for fact in facts if isinstance(fact, TableMade | OwnTableMade)]
+    tables = [fact.revision for fact in facts if isinstance(fact, TableMade | StragglerPlanReady)]
     switches = [fact.switch_revision for fact in facts if isinstance(fact, SwitchDecided)]
     return [
         replace(
@@ -71,5 +71,5 @@ def _consistent(facts: list[Fact]) -> list[Fact]:
         if isinstance(fact, JobRegistered)
         else fact
         for fact in facts
-        if not isinstance(fact, TableMade | TableAhead | OwnTableMade | SwitchDecided)
+        if not isinstance(fact, TableMade | TableAhead | StragglerPlanReady | SwitchDecided)
     ]

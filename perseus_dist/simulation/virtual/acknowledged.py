@@ -112,7 +112,8 @@ class AcknowledgedFacts:
                     f"own/{dp_rank}/",
                     f"table {revision} of pipeline {dp_rank}",
                     lambda job: (
-                        dp_rank in job.detection.own_plans and job.detection.own_plans[dp_rank].revision >= revision
+                        dp_rank in job.detection.straggler_plans
+                        and job.detection.straggler_plans[dp_rank].revision >= revision
                     ),
                     unstored,
                 )

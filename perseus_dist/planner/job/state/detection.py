@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
-from perseus_dist.planner.job.facts import OwnTableMade
+from perseus_dist.planner.job.facts import StragglerPlanReady
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 from perseus_dist.straggler.verdicts.verdict import Verdict
 
@@ -34,12 +34,12 @@ class Detection:
         verdicts: Who is held to be slow.
         keeps_switch: The switch was decided before the planner was restarted, by evidence that is lost: it stays until
             there is as much again.
-        own_plans: By dp_rank, the newest made for a pipeline with slow ranks; of use while it has them.
-        own_requests: By dp_rank, the newest asked for.
+        straggler_plans: By dp_rank, the newest made for a pipeline with slow ranks; of use while it has them.
+        straggler_requests: By dp_rank, the newest asked for.
     """
 
     watch: DetectorAdapter | None = None
     verdicts: tuple[Verdict, ...] = ()
     keeps_switch: bool = False
-    own_plans: dict[int, OwnTableMade] = field(default_factory=dict)
-    own_requests: dict[int, OwnRequest] = field(default_factory=dict)
+    straggler_plans: dict[int, StragglerPlanReady] = field(default_factory=dict)
+    straggler_requests: dict[int, OwnRequest] = field(default_factory=dict)

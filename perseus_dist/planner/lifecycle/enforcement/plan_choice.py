@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import OwnTableMade, PaceChosen
+from perseus_dist.planner.job.facts import PaceChosen, StragglerPlanReady
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE
@@ -163,7 +163,7 @@ def policy_text(pace: PaceChosen) -> str:
     return f"budget {pace.budget}" if pace.budget else f"price policy {pace.price}"
 
 
-def own_target_point(job: Job, own: OwnTableMade) -> int:
+def own_target_point(job: Job, own: StragglerPlanReady) -> int:
     """The point for a pipeline with slow ranks where none is slower: as fast as it can be, or as the target asks."""
     assert job.plan is not None
     within_ps = max(deadline_ps(job.target, job.plan.summary), own.summary.baseline_time_ps)
@@ -172,7 +172,7 @@ def own_target_point(job: Job, own: OwnTableMade) -> int:
     )
 
 
-def _own_point(job: Job, own: OwnTableMade, choice: PipelineChoice) -> int:
+def _own_point(job: Job, own: StragglerPlanReady, choice: PipelineChoice) -> int:
     at_target = own_target_point(job, own)
     if not choice.is_waiting:
         return at_target
@@ -182,16 +182,16 @@ def _own_point(job: Job, own: OwnTableMade, choice: PipelineChoice) -> int:
     return max(at_target, own.summary.point_for_straggler(round(stretch * own.summary.time_ps[at_target])))
 
 
-def _usable_own_plan(job: Job, dp_rank: int) -> OwnTableMade | None:
+def _usable_own_plan(job: Job, dp_rank: int) -> StragglerPlanReady | None:
     """A pipeline's own plan: the one made for what is asked for now, or meanwhile the one that it follows already."""
-    own, asked = job.detection.own_plans.get(dp_rank), job.detection.own_requests.get(dp_rank)
+    own, asked = job.detection.straggler_plans.get(dp_rank), job.detection.straggler_requests.get(dp_rank)
     if own is None or job.plan is None or own.base_revision != job.plan.revision:
         return None
     is_current = asked is not None and asked.slow_ranks == own.slow_ranks
     return own if is_current or job.straggler_plan_in_force(dp_rank) else None
 
 
-def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None, *, has_peer: bool) -> Verdict:
+def _foreseen(job: Job, verdict: Verdict, own: StragglerPlanReady | None, *, has_peer: bool) -> Verdict:
     """The time that a straggler costs its pipeline, where the verdict alone is not the best estimate.
 
     Under a plan of its own, what that says, unless it has been measured to be less: a plan that lies in the lower half
@@ -208,14 +208,14 @@ def _foreseen(job: Job, verdict: Verdict, own: OwnTableMade | None, *, has_peer:
         is_measured = is_measured and own is job.straggler_plan_in_force(verdict.dp_rank)
         degree = _exactly(min(max(planned, degree.low), degree.value) if degree and is_measured else planned)
     recent_s = job.progress.pipelines[verdict.dp_rank].recent_times_s
-    is_seen = own is not None and is_seen_under_own_plans(job)
+    is_seen = own is not None and is_seen_under_straggler_plans(job)
     if degree is not None and (is_measured or is_seen) and recent_s:
         most = max(1.0, median(recent_s) * PS_PER_S / usual_ps)
         degree = degree if degree.low <= most else _exactly(most)
     return replace(verdict, pipeline_degree=degree)
 
 
-def is_seen_under_own_plans(job: Job) -> bool:
+def is_seen_under_straggler_plans(job: Job) -> bool:
     """Whether all that is known of how long pipelines take lately is of the switch in force, with own plans in it."""
     switch = job.switch
     return switch is not None and any(switch.own_revisions) and len(job.measured.enforced) >= NUM_RECENT_PIPELINE

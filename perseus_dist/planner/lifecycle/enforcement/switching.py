@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perseus_dist.messages.from_planner import Switch
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
-from perseus_dist.planner.job.facts import OwnTableMade, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts import StragglerKnown, StragglerPlanReady, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan
@@ -224,7 +224,7 @@ def _moved(before: SwitchDecided | None, decided: SwitchDecided) -> list[int]:
     return [dp_rank for dp_rank, order in decided.directives.items() if orders.get(dp_rank) != order]
 
 
-def own_tables(members: Membership, own: OwnTableMade) -> list[Effect]:
+def own_tables(members: Membership, own: StragglerPlanReady) -> list[Effect]:
     """A pipeline's own table, for each of its ranks that is attached."""
     return [
         SendTable(stream=stream, encoded=own.tables[members.places[rank].pp_rank])

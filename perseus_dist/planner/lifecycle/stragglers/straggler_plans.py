@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from perseus_dist.planner.job.facts import OwnTableMade
+from perseus_dist.planner.job.facts import StragglerPlanReady
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_transfers import of_pipeline
 from perseus_dist.planner.job.state.detection import Detection, OwnRequest
@@ -17,7 +17,7 @@ from perseus_dist.straggler.verdicts.causes import Cause
 from perseus_dist.straggler.verdicts.verdict import Verdict
 from perseus_dist.units import PS_PER_S
 
-_Made = TypeVar("_Made", OwnRequest, OwnTableMade)
+_Made = TypeVar("_Made", OwnRequest, StragglerPlanReady)
 
 _BESIDES = 1.05  # times the clock that is lost: no computation takes longer by more than that, but for noise
 _LEAST_SLOW = 0.02  # over the profile, beside a straggler in the same pipeline; less may be the profile's error
@@ -35,13 +35,13 @@ def request_straggler_plans(job: Job, now_s: float) -> list[Effect]:
     effects: list[Effect] = []
     for dp_rank in straggling_pipelines(job):
         wanted = _slow_ranks(job, dp_rank)
-        asked = _of_this_base(job, job.detection.own_requests.get(dp_rank))
-        own = _of_this_base(job, job.detection.own_plans.get(dp_rank))
+        asked = _of_this_base(job, job.detection.straggler_requests.get(dp_rank))
+        own = _of_this_base(job, job.detection.straggler_plans.get(dp_rank))
         if asked is not None and not _has_moved(job, asked.slow_ranks, wanted):
             continue
         if own is not None and not _has_moved(job, own.slow_ranks, wanted):
             effects += _give_up(job.detection, dp_rank)
-            job.detection.own_requests[dp_rank] = OwnRequest(
+            job.detection.straggler_requests[dp_rank] = OwnRequest(
                 request_id=None, base_revision=own.base_revision, slow_ranks=own.slow_ranks, asked_at_s=now_s
             )
         elif asked is None or now_s >= asked.asked_at_s + job.policy.own_plan_interval_s:
@@ -51,7 +51,7 @@ def request_straggler_plans(job: Job, now_s: float) -> list[Effect]:
 
 def is_own_request(detection: Detection, request_id: int) -> bool:
     """Whether an answer of the planning worker is about a pipeline's own plan."""
-    return any(asked.request_id == request_id for asked in detection.own_requests.values())
+    return any(asked.request_id == request_id for asked in detection.straggler_requests.values())
 
 
 def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Effect]:
@@ -60,9 +60,9 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
     if _of_this_base(job, asked) is None:  # there is another table of all pipelines by now
         return []
     if _has_recovered_partly(job, asked.slow_ranks, _slow_ranks(job, dp_rank)):
-        del job.detection.own_requests[dp_rank]
+        del job.detection.straggler_requests[dp_rank]
         return [Log(sentence=f"pipeline {dp_rank} is not as slow any more as its plan was asked for")]
-    made = OwnTableMade(
+    made = StragglerPlanReady(
         dp_rank=dp_rank,
         revision=result.revision,
         base_revision=asked.base_revision,
@@ -70,7 +70,7 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
         summary=result.summary,
         tables=result.tables,
     )
-    job.detection.own_plans[dp_rank] = made
+    job.detection.straggler_plans[dp_rank] = made
     job.num_changes += 1
     why = (
         f"own table {made.revision} of pipeline {dp_rank} takes {made.summary.baseline_time_ps / PS_PER_S:.6f} s at "
@@ -100,7 +100,7 @@ def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float)
         slowdowns=(),
     )
     job.revisions.given_table = request.revision
-    job.detection.own_requests[dp_rank] = OwnRequest(
+    job.detection.straggler_requests[dp_rank] = OwnRequest(
         request_id=request.request_id, base_revision=job.plan.revision, slow_ranks=slow_ranks, asked_at_s=now_s
     )
     sentence = f"planning for pipeline {dp_rank} alone, with {_slow_text(slow_ranks)}"
@@ -108,7 +108,7 @@ def _ask(job: Job, dp_rank: int, slow_ranks: tuple[SlowRank, ...], now_s: float)
 
 
 def _give_up(detection: Detection, dp_rank: int) -> list[Effect]:
-    asked = detection.own_requests.pop(dp_rank, None)
+    asked = detection.straggler_requests.pop(dp_rank, None)
     if asked is None or asked.request_id is None:
         return []
     return [CancelPlanning(request_id=asked.request_id)]
@@ -116,8 +116,8 @@ def _give_up(detection: Detection, dp_rank: int) -> list[Effect]:
 
 def _answered(detection: Detection, request_id: int) -> tuple[int, OwnRequest]:
     """Whose request it was; it is none any more, but what it was for stays known."""
-    dp_rank, asked = next(item for item in detection.own_requests.items() if item[1].request_id == request_id)
-    detection.own_requests[dp_rank] = replace(asked, request_id=None)
+    dp_rank, asked = next(item for item in detection.straggler_requests.items() if item[1].request_id == request_id)
+    detection.straggler_requests[dp_rank] = replace(asked, request_id=None)
     return dp_rank, asked
 
 
@@ -141,7 +141,7 @@ def _slow_ranks(job: Job, dp_rank: int) -> tuple[SlowRank, ...]:
         if verdict.dp_rank == dp_rank and verdict.is_acted_upon and not verdict.is_whole_pipeline
     }
     is_capped = any(one.cap_mhz for one in slow.values())
-    asked = job.detection.own_requests.get(dp_rank)
+    asked = job.detection.straggler_requests.get(dp_rank)
     known = {one.pp_rank for one in asked.slow_ranks} if asked is not None else set()
     ratios = {} if is_capped else _time_ratios(job, dp_rank)
     for pp_rank, (least, usual, most) in ratios.items():
@@ -176,7 +176,7 @@ def _is_slow_besides(job: Job, verdict: Verdict) -> bool:
 
     Beside a plan for another clock, times may be those of the clock before for a while.
     """
-    asked = job.detection.own_requests.get(verdict.dp_rank)
+    asked = job.detection.straggler_requests.get(verdict.dp_rank)
     is_for_clock = asked is not None and any(
         slow.cap_mhz for slow in asked.slow_ranks if slow.pp_rank == verdict.pp_rank
     )

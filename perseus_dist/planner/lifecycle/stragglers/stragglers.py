@@ -11,7 +11,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import (
-    is_seen_under_own_plans,
+    is_seen_under_straggler_plans,
     own_target_point,
     target_point,
 )
@@ -75,7 +75,7 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
     # Plans that the guard is about to judge stay until then, or plans that are late in turns are never judged.
-    if not why and not job.enforcement.guard.guard.is_probing and is_seen_under_own_plans(job):
+    if not why and not job.enforcement.guard.guard.is_probing and is_seen_under_straggler_plans(job):
         why = "pipelines with slow ranks have been seen under plans of their own"
     if was_kept or why:
         effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
@@ -173,7 +173,7 @@ def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | 
         is_there = report.point < len(summary.time_ps)
         return summary.time_ps[report.point] / PS_PER_S if is_there else None
     target_s = summary.time_ps[target_point(job, summary)] / PS_PER_S
-    own = job.detection.own_plans.get(dp_rank)
+    own = job.detection.straggler_plans.get(dp_rank)
     is_known = own is not None and own.revision == report.table_revision and report.point < len(own.summary.time_ps)
     is_slow = any(verdict.dp_rank == dp_rank for verdict in job.detection.verdicts)
     if own is None or not is_known:

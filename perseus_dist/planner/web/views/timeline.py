@@ -114,7 +114,7 @@ def timeline_source(job: Job) -> TimelineSource | None:
     tables: dict[int, tuple[bytes, ...]] = {}
     if job.plan is not None:
         plans = [(job.plan.revision, job.plan.tables)]
-        plans += [(own.revision, own.tables) for own in job.detection.own_plans.values()]
+        plans += [(own.revision, own.tables) for own in job.detection.straggler_plans.values()]
         tables = dict(plans)
     return TimelineSource(
         schedule_text=text,

@@ -80,7 +80,7 @@ def _presets_of_stages(simulated: SimulatedJob, gpu: str) -> list[GpuPreset]:
 
 def _asked_for(job: Job, dp_rank: int) -> OwnRequest | None:
     """The plan of a pipeline alone that is being made beside the newest table of all."""
-    asked = job.detection.own_requests.get(dp_rank)
+    asked = job.detection.straggler_requests.get(dp_rank)
     if asked is None or asked.request_id is None or job.plan is None:
         return None
     return asked if asked.base_revision == job.plan.revision else None
