@@ -3,7 +3,8 @@
 Either the sum of weighted slowdowns is least, or the largest of them is. The first is water-filling over the convex
 hulls of slowdown by power, whose cost no choice of plans can beat; jobs take whole plans, so that the one job between
 two of them takes the slower, and what is left over goes to whichever jobs it helps most; then pairs of jobs exchange
-watts as long as that helps. The second is exact.
+watts as long as that helps. Where the bound does not show that few jobs are near the optimum, since a cap that hardly
+binds leaves them few plans, a search finds such a choice. The second is exact.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,12 @@ from enum import StrEnum
 from itertools import combinations
 
 from perseus_dist.errors import PlanningError
+from perseus_dist.policies.least_cost import least_cost
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.water_filling import divide, lower_hull
+
+_NEAR = 0.004  # of the optimum, with the least sum of weighted slowdowns
+_MAX_SEARCHED = 32  # jobs
 
 
 class Objective(StrEnum):
@@ -120,6 +125,7 @@ def share_power(
         chosen = _spend(allowed, costs, chosen, usable_w)
         if objective is Objective.TOTAL and len(members) <= (exchanges_up_to or len(members)):
             chosen = _exchange(allowed, costs, chosen, usable_w)
+            chosen = _searched(allowed, costs, chosen, usable_w, total_bound)
     at = [cost[k] for cost, k in zip(costs, chosen, strict=True)]
     cost = max(at) if objective is Objective.MAX_MIN else sum(at)
     return Shares(
@@ -214,6 +220,21 @@ def _exchange(
                 left_w += before_w - allowed[one].powers_w[best[one]] - allowed[other].powers_w[best[other]]
                 has_gained = True
     return best
+
+
+def _searched(
+    allowed: Sequence[OperatingPoints],
+    costs: Sequence[Sequence[float]],
+    chosen: Sequence[int],
+    cap_w: float,
+    bound: float,
+) -> list[int]:
+    """A choice near the optimum; the one that is known, where the bound shows that it is, or where jobs are many."""
+    known = sum(cost[k] for cost, k in zip(costs, chosen, strict=True))
+    if not known or known - bound <= _NEAR * known or len(allowed) > _MAX_SEARCHED:
+        return list(chosen)
+    found = least_cost(costs, [points.powers_w for points in allowed], cap_w, known, _NEAR)
+    return list(chosen) if found is None else found
 
 
 def _best_pair(

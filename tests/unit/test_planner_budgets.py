@@ -460,7 +460,7 @@ def test_what_a_straggler_leaves_goes_to_the_others(fleet: VirtualFleet) -> None
 
 def test_a_load_target_begins_and_ends_by_itself(fleet: VirtualFleet) -> None:
     before_w = drawn_w(fleet)
-    fleet.governor.apply(BudgetSet(name="hall", watts=0.0))
+    fleet.governor.apply(BudgetSet(name="hall", watts=0.0, guard_band=0.01))
     begin_s = fleet.now_s + 5
     fleet.governor.apply(replace(PEAK, start_s=begin_s, end_s=begin_s + 20, watts=0.8 * before_w))
     fleet.run_until(begin_s + 15)

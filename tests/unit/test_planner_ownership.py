@@ -15,7 +15,7 @@ from perseus_dist.planner.access.refusal import RefusalError
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet, StragglerKnown
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import BEAT_S, Ownership
-from perseus_dist.planner.store.lease_table import Claimed
+from perseus_dist.planner.store.lease_table import Claimed, LeaseError
 
 JOBS = tuple(f"job-{number}" for number in range(6))
 
@@ -307,6 +307,34 @@ def test_jobs_that_another_replica_takes_before_they_are_taken_up_are_left_to_it
         await taking
         assert not set(survivor.jobs) & set(JOBS)
         assert set(fleet.owners().values()) == {"other"}
+
+    played(play)
+
+
+def test_jobs_whose_claim_was_made_and_not_answered_are_taken_up() -> None:
+    """Their leases are this replica's by then, so they are no orphans that any replica would look at."""
+
+    async def play() -> None:
+        fleet = Fleet(1)
+        (dead,) = fleet.replicas
+        for number, job_id in enumerate(JOBS):
+            await dead.attach(job_id)
+            assert dead.write(job_id, fact(number))
+        fleet.database.now_s += 2 * LEASE_S
+        survivor = Replica(fleet.database.register("survivor"))
+        claim = survivor.leases.claim
+
+        def claim_unanswered(*arguments: Any, **options: Any) -> Any:
+            claim(*arguments, **options)
+            raise LeaseError("the connection broke behind the commit")
+
+        survivor.leases.claim = claim_unanswered  # type: ignore[method-assign]
+        await survivor.ownership.beat()
+        assert not survivor.jobs
+        assert fleet.owners()["job-0"] == "survivor"
+        survivor.leases.claim = claim  # type: ignore[method-assign]
+        await survivor.ownership.beat()
+        assert sorted(job_id for job_id in survivor.jobs if job_id) == list(JOBS)
 
     played(play)
 

@@ -313,6 +313,7 @@ class Ownership:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
             found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
             if found is None:
+                self._suspended |= frozenset(jobs)  # they may have been taken, and are no orphans then
                 return False
             self._suspended -= frozenset(orphans)
             self._arriving = {job_id: one for job_id, one in found.items() if isinstance(one, Claimed)}
