@@ -251,6 +251,29 @@ def test_what_was_learnt_is_kept_over_runs_and_unlearnt_where_it_is_over() -> No
         assert is_as_predicted(job)
 
 
+def test_a_slow_link_that_plans_know_is_no_time_between_iterations() -> None:
+    """A plan is on time with the link slow and well, and iterations may take what either predicts.
+
+    They were said to take 11 % longer than predicted, and in another job that became time between iterations, which
+    stayed when the link was well again: 10 % late.
+    """
+    simulated = SimulatedJob(
+        schedule=one_f_one_b(pp=3, microbatches=12), num_pipelines=2, num_iterations=80, imbalance=0.0, time_scale=0.21
+    )
+    with virtual_job(simulated, "a100", quick_plans=True, noise_percent=0.5, seed=0) as job:
+        for number in range(80):
+            if number == 26:  # the first plan is being made
+                job.set_transfer_s(3, 0.0047)
+            job.run_iteration()
+        known = job.planner.job
+        assert known.plan is not None
+        assert known.plan.summary.case_factor > 1.1
+        assert known.planning.extra_s == 0
+        assert known.measured.self_check.latest.plan is not None
+        said = [event.sentence for event in job.status.events if event.kind == "self_check"]
+        assert len(said) == 1, "of the first plan, which does not know the link"
+
+
 def test_a_deadline_that_cannot_be_kept_with_what_was_learnt_is_said() -> None:
     job = trained(replace(SIMULATED, optimizer_s=0.1, num_iterations=60, target="deadline=1.75"))
     assert any("a deadline of 1.75 s cannot be met" in trouble for trouble in job.status.troubles)
