@@ -278,16 +278,22 @@ def test_jobs_that_are_claimed_and_not_taken_up_are_taken_up_later(strike: Calla
     played(play)
 
 
+async def of_a_dead_replica() -> Fleet:
+    """All jobs are those of a replica whose leases are over; each has a fact."""
+    fleet = Fleet(1)
+    (dead,) = fleet.replicas
+    for number, job_id in enumerate(JOBS):
+        await dead.attach(job_id)
+        assert dead.write(job_id, fact(number))
+    fleet.database.now_s += 2 * LEASE_S
+    return fleet
+
+
 def test_jobs_that_another_replica_takes_before_they_are_taken_up_are_left_to_it() -> None:
     """The leases lapse while the first of them is taken up; a renewal that comes just then finds them gone."""
 
     async def play() -> None:
-        fleet = Fleet(1)
-        (dead,) = fleet.replicas
-        for number, job_id in enumerate(JOBS):
-            await dead.attach(job_id)
-            assert dead.write(job_id, fact(number))
-        fleet.database.now_s += 2 * LEASE_S
+        fleet = await of_a_dead_replica()
         other = Replica(fleet.database.register("other"))
         arrived: list[str] = []
 
@@ -315,12 +321,7 @@ def test_jobs_whose_claim_was_made_and_not_answered_are_taken_up() -> None:
     """Their leases are this replica's by then, so they are no orphans that any replica would look at."""
 
     async def play() -> None:
-        fleet = Fleet(1)
-        (dead,) = fleet.replicas
-        for number, job_id in enumerate(JOBS):
-            await dead.attach(job_id)
-            assert dead.write(job_id, fact(number))
-        fleet.database.now_s += 2 * LEASE_S
+        fleet = await of_a_dead_replica()
         survivor = Replica(fleet.database.register("survivor"))
         claim = survivor.leases.claim
 
