@@ -28,9 +28,9 @@ from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
 from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueuedRequest, QueueError
 from perseus_dist.planner.worker.plan_request import PlanResult
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
-from perseus_dist.planner.worker.queue_process import shared_queue
-from perseus_dist.planner.worker.queued_request import queued, request_of, result_of, text_of_answer
-from perseus_dist.planner.worker.shared_planning import SharedPlanning
+from perseus_dist.planner.worker.shared.queue_process import shared_queue
+from perseus_dist.planner.worker.shared.queued_request import queued, request_of, result_of, text_of_answer
+from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
 PATIENCE_S = 60.0
 LAPSE = "UPDATE perseus_dist.planning_requests SET taken_until = now() - interval '1 s' WHERE done_at = 'infinity'"
@@ -341,6 +341,32 @@ def test_without_its_database_a_planner_plans_by_itself(address: PostgresAddress
             assert (await waiting).request_id == 3
         finally:
             postgres.resume()
+
+    with_planners(address, 1, test)
+
+
+def test_a_job_that_is_given_up_and_comes_back_goes_on_with_its_planning(
+    address: PostgresAddress, postgres: PostgresServer
+) -> None:
+    """In this planner's own process, and in the queue."""
+
+    async def test(planner: SharedPlanning) -> None:
+        long = await busy(planner)
+        process = planner._own._patient._process
+        waiting = asyncio.create_task(planner.plan(replace(request(request_id=3), job_id="waits")))
+        await until(lambda: num_rows(postgres) == 1)
+        for job_id in ("job", "waits"):
+            planner.keep(job_id)
+        await given_up(long, waiting)
+        long = asyncio.create_task(planner.plan(replace(LONG, request_id=10, revision=7)))
+        waiting = asyncio.create_task(planner.plan(replace(request(request_id=4), job_id="waits", revision=7)))
+        with planning_worker(address.url):
+            result = await waiting
+        assert (result.request_id, result.revision) == (4, 7)
+        assert planner.num_from_others == 1
+        assert process is planner._own._patient._process
+        await given_up(long)
+        assert planner._own._patient._process is None
 
     with_planners(address, 1, test)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perseus_dist.planner.store.postgres.audit_table import PostgresAuditTable
     from perseus_dist.planner.store.postgres.grant_table import PostgresGrantTable
     from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
-    from perseus_dist.planner.worker.shared_planning import SharedPlanning
+    from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
 _log = logging.getLogger(__name__)
 
@@ -358,8 +358,8 @@ def _shared_rights(args: argparse.Namespace, facts: "PostgresFacts") -> "tuple[P
 
 
 def _shared_planning(args: argparse.Namespace) -> "Callable[[], SharedPlanning]":
-    from perseus_dist.planner.worker.queue_process import shared_queue
-    from perseus_dist.planner.worker.shared_planning import SharedPlanning
+    from perseus_dist.planner.worker.shared.queue_process import shared_queue
+    from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
     return lambda: SharedPlanning(shared_queue(store_address(args)))
 

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.alive_file is not None:
         check_writable(args.alive_file)
     from perseus_dist.cli.settings.defaults import log_sources
-    from perseus_dist.planner.worker.queue_process import serve_queue
+    from perseus_dist.planner.worker.shared.queue_process import serve_queue
 
     begin_log(args.log_format, text="%(asctime)s %(levelname)s %(message)s")
     log_sources(args, _log)

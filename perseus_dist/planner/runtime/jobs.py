@@ -39,7 +39,7 @@ from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.store.lease_table import Claimed
 from perseus_dist.planner.store.store import NO_JOB, Store
-from perseus_dist.planner.worker.shared_planning import SharedPlanning
+from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 from perseus_dist.rpc.codec import encode_planner_message
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -126,6 +126,8 @@ class Jobs:
         actor = self._actors.pop(job_id, None)
         if actor is None:
             return
+        if self.shared_planning is not None and not ending.owner:
+            self.shared_planning.keep(job_id)
         actor.abandon(ending.reason)
         for number in list(actor.job.members.rank_of_stream):
             if outbox := self._outboxes.get(number):

@@ -44,7 +44,7 @@ from perseus_dist.planner.store.shared_rights import AuditTable, GrantTable, Sha
 from perseus_dist.planner.store.state_dir import SIGNAL_ANSWERS
 from perseus_dist.planner.store.store import Store
 from perseus_dist.planner.worker.planning_worker import PlanningWorkers
-from perseus_dist.planner.worker.shared_planning import SharedPlanning
+from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.rpc.connection import SERVICE
 from perseus_dist.rpc.limits import MAX_AGENT_MESSAGE_BYTES, MAX_PLANNER_MESSAGE_BYTES

@@ -5,7 +5,7 @@ from typing import Any
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.phase_progress import phase_progress
-from perseus_dist.planner.worker.shared_planning import SharedPlanning
+from perseus_dist.planner.worker.shared.shared_planning import SharedPlanning
 
 MAX_ROWS = 500
 

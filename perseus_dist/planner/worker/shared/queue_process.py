@@ -16,8 +16,8 @@ from perseus_dist.planner.store.postgres.notifications import hear
 from perseus_dist.planner.store.postgres.planning_requests import CHANNEL, SEEN_S, PlanningRequests
 from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueueError
 from perseus_dist.planner.worker.planning_worker import PlanningWorker
-from perseus_dist.planner.worker.queue_worker import QueueWorker
-from perseus_dist.planner.worker.shared_queue import SharedQueue
+from perseus_dist.planner.worker.shared.queue_worker import QueueWorker
+from perseus_dist.planner.worker.shared.shared_queue import SharedQueue
 from perseus_dist.planning.output_file import write_output
 
 _ALIVE_PERIOD_S = 2.0

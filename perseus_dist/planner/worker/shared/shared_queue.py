@@ -5,11 +5,11 @@ A worker that has a request renews that once a second, whatever else it does, un
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.planning_queue import PlanningQueue
@@ -23,7 +23,7 @@ from perseus_dist.planner.store.request_queue import (
 )
 from perseus_dist.planner.worker.plan_request import PlanResult
 from perseus_dist.planner.worker.planning_worker import WorkerDiedError
-from perseus_dist.planner.worker.queued_request import text_of_answer
+from perseus_dist.planner.worker.shared.queued_request import text_of_answer
 
 BEAT_S = 1.0
 _LAST_CALLS_S = 3.0
@@ -70,8 +70,13 @@ class SharedQueue:
         return await self._run(partial(self._queue.read, digest))
 
     async def take(self, *, least_urgency: int = PATIENT, digest: str = "") -> TakenRequest | None:
-        """Take a request."""
-        return await self._run(partial(self._queue.take, least_urgency=least_urgency, digest=digest))
+        """Take a request. Cancelled, it gives back what the database grants all the same."""
+        taking = asyncio.create_task(self._run(partial(self._queue.take, least_urgency=least_urgency, digest=digest)))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._finish(self._give_back(taking))
+            raise
 
     async def state(self) -> PlanningQueue:
         """Requests that wait, and workers that are seen."""
@@ -101,11 +106,8 @@ class SharedQueue:
 
     def settle(self, taken: TakenRequest, outcome: PlanResult | PerseusError | None) -> None:
         """Answer a request that was taken, or give it back where it was not planned; without waiting for that."""
-        if self._is_closed:
-            return  # the lease lapses
-        task = asyncio.create_task(self._settle(taken, outcome))
-        self._last.add(task)
-        task.add_done_callback(self._last.discard)
+        if not self._is_closed:  # else the lease lapses
+            self._finish(self._settle(taken, outcome))
 
     async def close(self) -> None:
         """Say what is to be said still, for a few seconds, and disconnect."""
@@ -116,6 +118,16 @@ class SharedQueue:
         await asyncio.gather(self._hearing, return_exceptions=True)
         self._thread.submit(self._queue.close)
         self._thread.shutdown(wait=False)
+
+    def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._last.add(task)
+        task.add_done_callback(self._last.discard)
+
+    async def _give_back(self, taking: "asyncio.Task[TakenRequest | None]") -> None:
+        with suppress(QueueError):
+            if (taken := await taking) is not None:
+                await self._settle(taken, None)
 
     async def _settle(self, taken: TakenRequest, outcome: PlanResult | PerseusError | None) -> None:
         call: Callable[[], None]

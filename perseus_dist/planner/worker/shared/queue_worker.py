@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from perseus_dist.errors import PerseusError, PlanningError
 from perseus_dist.planner.store.request_queue import PATIENT, QueueError, TakenRequest
-from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planner.worker.plan_request import PlanResult
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, WorkerDiedError
-from perseus_dist.planner.worker.queued_request import request_of
-from perseus_dist.planner.worker.shared_queue import SharedQueue
+from perseus_dist.planner.worker.shared.queued_request import request_of
+from perseus_dist.planner.worker.shared.shared_queue import SharedQueue
 
 IDLE_PERIOD_S = 1.0
 
@@ -61,13 +61,8 @@ class QueueWorker:
                 await self._queue.wait_free(IDLE_PERIOD_S)
 
     async def _answer(self, taken: TakenRequest) -> None:
-        try:
-            request = await asyncio.to_thread(request_of, taken)
-        except ValueError as error:
-            self._queue.settle(taken, PlanningError(str(error)))
-            return
         self._left_s = None
-        planning = asyncio.create_task(self._plan(request))
+        planning = asyncio.create_task(self._plan(taken))
         holding = asyncio.create_task(self._queue.hold(taken, lambda: self._left_s))
         outcome: PlanResult | PerseusError | None = None
         try:
@@ -81,7 +76,11 @@ class QueueWorker:
             await asyncio.wait({planning, holding})
             self._queue.settle(taken, outcome)
 
-    async def _plan(self, request: PlanningRequest) -> PlanResult | PerseusError:
+    async def _plan(self, taken: TakenRequest) -> PlanResult | PerseusError:
+        try:
+            request = await asyncio.to_thread(request_of, taken)
+        except ValueError as error:
+            return PlanningError(str(error))
         try:
             return await self._worker.plan(request, self._expect)
         except PerseusError as error:

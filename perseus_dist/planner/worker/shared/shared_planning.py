@@ -13,7 +13,7 @@ jobs find theirs free.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,9 +27,10 @@ from perseus_dist.planner.worker.planning_worker import (
     PlanningWorkers,
     WorkerDiedError,
 )
-from perseus_dist.planner.worker.queue_worker import QueueWorker
-from perseus_dist.planner.worker.queued_request import queued, result_of
-from perseus_dist.planner.worker.shared_queue import SharedQueue
+from perseus_dist.planner.worker.shared.kept_planning import Expect, KeptPlanning
+from perseus_dist.planner.worker.shared.queue_worker import QueueWorker
+from perseus_dist.planner.worker.shared.queued_request import queued, result_of
+from perseus_dist.planner.worker.shared.shared_queue import SharedQueue
 
 if TYPE_CHECKING:
     from perseus_dist.messages.planning_queue import PlanningQueue
@@ -42,7 +43,6 @@ MAX_QUEUED = 32
 
 _log = logging.getLogger(__name__)
 
-Expect = Callable[[float], None]
 _States = Mapping[str, RequestState]
 
 
@@ -60,6 +60,7 @@ class SharedPlanning:
     def __init__(self, queue: SharedQueue) -> None:
         self._own = PlanningWorkers()
         self._guest = PlanningWorker()
+        self._kept = KeptPlanning(self._plan)
         self._queue = queue
         self._room = asyncio.Semaphore(MAX_QUEUED)
         self._wishes: Counter[str] = Counter()  # by digest
@@ -86,6 +87,23 @@ class SharedPlanning:
             PerseusError: The request cannot be planned, whatever is tried.
             WorkerDiedError: Processes have ended over this request, here or elsewhere.
         """
+        return await self._kept.plan(request, expect)
+
+    def keep(self, job_id: str) -> None:
+        """The job is given up, and may come back: what is planned for it goes on for a while."""
+        self._kept.keep(job_id)
+
+    async def close(self) -> None:
+        """End the processes, and give back what was being planned for others. Requests are cancelled before."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._kept.close()
+        await self._queue.close()
+        await self._guest.close()
+        await self._own.close()
+
+    async def _plan(self, request: PlanningRequest, expect: Expect) -> PlanResult:
         if request.is_ahead or not self._own.is_busy_for(request):
             return await self._own.plan(request, expect)
         attempt = _Attempt()
@@ -104,24 +122,14 @@ class SharedPlanning:
             await asyncio.gather(here, others, return_exceptions=True)
         return await self._own.plan(request, expect)
 
-    async def close(self) -> None:
-        """End the processes, and give back what was being planned for others. Requests are cancelled before."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._queue.close()
-        await self._guest.close()
-        await self._own.close()
-
     # ---- here --------------------------------------------------------------------------------------------------------
 
-    async def _plan_here(self, request: PlanningRequest, attempt: "_Attempt", expect: Expect | None) -> PlanResult:
+    async def _plan_here(self, request: PlanningRequest, attempt: "_Attempt", expect: Expect) -> PlanResult:
         """Plan when the request has its turn in this planner's line, unless another worker has it then."""
 
         def expect_here(left_s: float) -> None:
             attempt.left_s = left_s
-            if expect is not None:
-                expect(left_s)
+            expect(left_s)
 
         outcome: PlanResult | PerseusError | None = None
         try:
@@ -161,7 +169,7 @@ class SharedPlanning:
     # ---- elsewhere ---------------------------------------------------------------------------------------------------
 
     async def _wait_for_others(
-        self, request: PlanningRequest, attempt: "_Attempt", expect: Expect | None
+        self, request: PlanningRequest, attempt: "_Attempt", expect: Expect
     ) -> PlanResult | None:
         """The answer of another worker; None if it is of no use."""
         async with self._room:
@@ -173,7 +181,7 @@ class SharedPlanning:
         return await never
 
     async def _ask_others(
-        self, request: PlanningRequest, asked: QueuedRequest, attempt: "_Attempt", expect: Expect | None
+        self, request: PlanningRequest, asked: QueuedRequest, attempt: "_Attempt", expect: Expect
     ) -> PlanResult | None:
         self._wishes[asked.digest] += 1
         try:
@@ -183,7 +191,7 @@ class SharedPlanning:
                     with suppress(QueueError):
                         await self._queue.ask(asked)
                     self._wished.set()
-                elif state.left_s is not None and expect is not None and not attempt.has_begun:
+                elif state.left_s is not None and not attempt.has_begun:
                     expect(state.left_s)
                 if (states := await asyncio.shield(self._looked)) is not None:
                     state = states.get(asked.digest)
