@@ -111,6 +111,10 @@ class Trainer:
 
     def do_train(self) -> None:
         self.run(is_training=True)
+        if self.dp_group is not None:  # what keeps pipelines of a job together
+            for stage in self.stages:
+                for parameter in stage.submod.parameters():
+                    dist.all_reduce(parameter.grad, group=self.dp_group)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
