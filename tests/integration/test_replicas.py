@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -73,6 +74,13 @@ async def until(condition: Callable[[], bool]) -> float:
         assert time.monotonic() < began_s + PATIENCE_S
         await asyncio.sleep(0.02)
     return time.monotonic() - began_s
+
+
+def planning_processes(running: Planner) -> list[int]:
+    """Process ids."""
+    pid = running.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if "planning_worker" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
 def started(job_id: str, addresses: str) -> list[LoadAgent]:
@@ -430,6 +438,43 @@ def test_options_that_cannot_be_used_are_refused_before_anything_is_made(
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_planning_goes_on_while_its_replica_cannot_reach_its_database(postgres: PostgresServer, tmp_path: Path) -> None:
+    """The job is given up, comes back, and has the plan that was begun for it."""
+    url = postgres.url(postgres.fresh_database())
+    address = f"127.0.0.1:{free_port()}"
+    agents = started("job", address)
+
+    async def play(running: Planner) -> None:
+        tasks = [asyncio.create_task(agent.run()) for agent in agents]
+        try:
+            while not planning_processes(running):
+                for agent in agents:
+                    if agent.attached.is_set():
+                        await agent.report(4)
+                await asyncio.sleep(0.1)
+            (process,) = planning_processes(running)
+            os.kill(process, signal.SIGSTOP)  # it plans for as long as the database is away
+            postgres.pause()
+            await until(lambda: not any(agent.attached.is_set() for agent in agents))
+            postgres.resume()
+            await until(lambda: all(agent.attached.is_set() for agent in agents))
+            assert planning_processes(running) == [process]
+            os.kill(process, signal.SIGCONT)
+            await until(lambda: all(agent.switches for agent in agents))
+        finally:
+            postgres.resume()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=10)
+
+    with replica(tmp_path / "only", url, address) as running:
+        asyncio.run(play(running))
+        running.end()
+        assert running.process.stderr is not None
+        log = running.process.stderr.read()
+        assert "planning, which was kept, goes on" in log, log
 
 
 def test_two_replicas_and_a_worker_plan_all_jobs(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ answers. Without this, planning that takes longer than its database stays quick 
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from perseus_dist.planner.worker.made_ahead import answer_made_ahead, made_ahead
@@ -12,6 +13,8 @@ from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 
 KEPT_S = 30.0
 """How long planning goes on for a job that does not come back."""
+
+_log = logging.getLogger(__name__)
 
 Expect = Callable[[float], None]
 
@@ -70,6 +73,7 @@ class KeptPlanning:
             if one.dropping is not None and one.request.content == request.content:
                 one.dropping.cancel()
                 one.dropping = None
+                _log.info("job %s: has come back; its planning, which was kept, goes on", request.job_id)
                 return one
         for one in kept:
             if one.request.is_urgent == request.is_urgent:
