@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_type, sample
+from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_type, sample, summary
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
@@ -106,6 +106,31 @@ def test_the_same_work_is_under_its_plan_at_once_and_probes_measure_its_baseline
     assert (baseline.num_iterations, baseline.energy_j) == (2, 120.0), "and not the first run's"
     fleet.iterate(12)
     assert job_status(fleet.job).saved_j == pytest.approx((num_planned + 12) * 20.0, rel=0.005)
+
+
+@pytest.mark.parametrize(("iteration_s", "num_ahead"), [(1.0, 1), (0.1, 3)])
+def test_a_trainer_whose_first_iteration_was_over_when_agents_came_is_under_its_plan_at_once(
+    iteration_s: float, num_ahead: int
+) -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    while fleet.job.phase is not Phase.PLANNING:
+        fleet.iterate()
+    fleet.plan_ready(summary(fastest_s=iteration_s))
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.iteration = 12
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD)
+    assert fleet.phase() is Phase.REGISTERING
+    fleet.iteration = 13
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD)
+    assert fleet.phase() is Phase.ENFORCING
+    for rank in range(2):
+        switch = fleet.switch(rank)
+        assert switch is not None
+        assert switch.effective_iteration == 13 + num_ahead, "as soon as a message is there, by the plan's own time"
+    fleet.iterate(12)
+    assert fleet.phase() is Phase.ENFORCING
 
 
 @pytest.mark.parametrize("is_planner_restarted", [False, True])

@@ -115,7 +115,8 @@ def _can_do_without_baseline(job: Job, now_s: float) -> bool:
     assert job.spec is not None
     is_warm = job.measured.num_warm >= job.policy.num_warmup_with_plan
     if job.plan is not None:
-        return is_warm or _is_overdue(job, now_s)
+        are_there = job.num_attached == job.num_ranks and job.progress.iteration >= job.policy.num_warmup_with_plan
+        return is_warm or are_there or _is_overdue(job, now_s)
     is_whole = has_profile(job) and (
         not job.sees_instructions or (job.profiling.sweep is None and has_blocking_power(job))
     )
