@@ -273,6 +273,42 @@ def test_another_number_of_microbatches_keeps_the_profile_alone(*, is_planner_re
     assert job_status(fleet.job).baseline.num_iterations == 5
 
 
+@pytest.mark.parametrize(
+    ("framework", "free_s", "is_overlapping"),
+    [
+        ("torch.distributed.pipelining", 0.98, True),
+        ("torch.distributed.pipelining", 1.0, False),
+        ("deepspeed", 0.98, False),
+    ],
+)
+def test_a_plan_of_before_the_baseline_is_made_again_where_iterations_overlap(
+    framework: str, free_s: float, *, is_overlapping: bool
+) -> None:
+    workload = replace(WORKLOAD, framework=framework)
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=workload)
+    while fleet.job.phase is not Phase.PLANNING:
+        fleet.iterate()
+    is_torch = framework == "torch.distributed.pipelining"
+    assert fleet.requests[-1].full_s == (1.0 if is_torch else 0.0), "what the baseline has measured"
+    fleet.plan_ready()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.free_s = fleet.planned_s = free_s
+    fleet.attach_with(LONGER, workload=workload)
+    fleet.iterate(1)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.requests[-1].full_s == 0.0, "no baseline yet"
+    fleet.plan_ready()
+    for _ in range(30):
+        fleet.iterate()
+        if fleet.phase() is Phase.PLANNING:
+            fleet.plan_ready(replace(summary(), gained_ps=round(1e12 * (1.0 - fleet.free_s))))
+    sentences = [line for line in fleet.log if "iterations that overlap" in line]
+    assert len(sentences) == is_overlapping
+    assert not is_overlapping or [request.full_s for request in fleet.requests] == [1.0, 0.0, free_s], "no sweep"
+
+
 def test_a_kept_profile_that_cannot_be_planned_with_is_measured_again() -> None:
     fleet = Runs().first()
     fleet.end_trainers()

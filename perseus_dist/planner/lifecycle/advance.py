@@ -6,6 +6,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.baseline import baseline_length, record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
 from perseus_dist.planner.lifecycle.drift import answer_drift, listed
+from perseus_dist.planner.lifecycle.enforcement.overlap import overlap_is_new
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
@@ -232,7 +233,7 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         if not are_of_long_ago(job):
             return [*effects, *start_planning(job, why)]
         job.enforcement.guard.guard.suspect("transfers that the plan does not know may be over")
-    elif why := learn(job, now_s):
+    elif why := learn(job, now_s) or overlap_is_new(job):
         return [*effects, *start_planning(job, why)]
     elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")
