@@ -4,7 +4,9 @@
 
 Real Megatron-LM and DeepSpeed on simulated A100s, two stages and two pipelines, ``torchrun --nnodes 1:2``, one launch
 line for all starts and a cache that both nodes share. A trainer dies; a node is lost, and torchrun goes on with the
-other, once plans have been made ahead, or two minutes have passed without idle processors; the node comes back.
+other, once plans have been made ahead, or two minutes have passed without idle processors; the node comes back; the
+job is started anew with half as many microbatches more. Bars: under the plan within 3 iterations of attaching, and
+within 5 of the larger batch.
 Iterations are counted from where training begins in each attempt, and from where the agents of all ranks are there,
 which takes them some seconds. Needs root, for the namespaces. ``--record`` writes benchmarks/results/elastic_jobs.json.
 """

@@ -21,5 +21,5 @@ def test_only_the_first_start_is_swept(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with elastic_job(make(tmp_path)) as job:
         attempts = history(job).values()
-    assert [attempt.dp_size for attempt in attempts] == [2, 2, 1, 2]
-    assert [attempt.is_swept for attempt in attempts] == [True, False, False, False]
+    assert [attempt.dp_size for attempt in attempts] == [2, 2, 1, 2, 2]
+    assert [attempt.is_swept for attempt in attempts] == [True, False, False, False, False]

@@ -107,6 +107,20 @@ class ElasticJob:
         if launcher is not None:
             launcher.wait()
 
+    def start_anew(self, run: MegatronRun | DeepSpeedRun) -> None:
+        """Start another job in the place of this one, which ends as a whole."""
+        for number in [*self._launchers]:
+            self.kill(number)
+        wait_until(lambda: all(node.are_unlocked() for node in self._nodes))
+        self._run = run
+        for number in range(len(self._nodes)):
+            self.start(number)
+
+    @property
+    def run(self) -> MegatronRun | DeepSpeedRun:
+        """The job that runs."""
+        return self._run
+
     def kill_rank(self, number: int, local_rank: int) -> None:
         """One trainer of a node."""
         is_killed = [
@@ -213,7 +227,21 @@ def history(job: ElasticJob) -> dict[str, Attempt]:
     attempts["a node is lost"] = replace(job.planned_attempt(1), num_ahead=num_ahead)
     job.start(1)
     attempts["the node is back"] = job.planned_attempt(2)
+    job.start_anew(with_larger_batch(job.run))
+    attempts["a larger batch"] = job.planned_attempt(2)
     return attempts
+
+
+def with_larger_batch(run: MegatronRun | DeepSpeedRun) -> MegatronRun | DeepSpeedRun:
+    """The same script with half as many microbatches more."""
+    if isinstance(run, MegatronRun):
+        layout = run.layout
+        return replace(run, layout=replace(layout, num_microbatches=layout.num_microbatches * 3 // 2))
+    config = json.loads(run.config.read_text())
+    config["gradient_accumulation_steps"] = config["gradient_accumulation_steps"] * 3 // 2
+    path = run.folder / "larger.json"
+    path.write_text(json.dumps(config))
+    return replace(run, config=path)
 
 
 def _program(run: MegatronRun | DeepSpeedRun) -> list[str]:

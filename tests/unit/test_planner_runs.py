@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_type, sample
+from test_planner_lifecycle import CLOCKS_MHZ, DRIFT, Fleet, _gpu, _rank, of_type, sample, summary
 
 from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
@@ -106,6 +106,31 @@ def test_the_same_work_is_under_its_plan_at_once_and_probes_measure_its_baseline
     assert (baseline.num_iterations, baseline.energy_j) == (2, 120.0), "and not the first run's"
     fleet.iterate(12)
     assert job_status(fleet.job).saved_j == pytest.approx((num_planned + 12) * 20.0, rel=0.005)
+
+
+@pytest.mark.parametrize(("iteration_s", "num_ahead"), [(1.0, 1), (0.1, 3)])
+def test_a_trainer_whose_first_iteration_was_over_when_agents_came_is_under_its_plan_at_once(
+    iteration_s: float, num_ahead: int
+) -> None:
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=WORKLOAD)
+    while fleet.job.phase is not Phase.PLANNING:
+        fleet.iterate()
+    fleet.plan_ready(summary(fastest_s=iteration_s))
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.iteration = 12
+    fleet.attach(0, gpu=GPU, workload=WORKLOAD)
+    assert fleet.phase() is Phase.REGISTERING
+    fleet.iteration = 13
+    fleet.attach(1, gpu=GPU, workload=WORKLOAD)
+    assert fleet.phase() is Phase.ENFORCING
+    for rank in range(2):
+        switch = fleet.switch(rank)
+        assert switch is not None
+        assert switch.effective_iteration == 13 + num_ahead, "as soon as a message is there, by the plan's own time"
+    fleet.iterate(12)
+    assert fleet.phase() is Phase.ENFORCING
 
 
 @pytest.mark.parametrize("is_planner_restarted", [False, True])
@@ -246,6 +271,42 @@ def test_another_number_of_microbatches_keeps_the_profile_alone(*, is_planner_re
     fleet.iterate(2)
     assert fleet.phase() is Phase.ENFORCING
     assert job_status(fleet.job).baseline.num_iterations == 5
+
+
+@pytest.mark.parametrize(
+    ("framework", "free_s", "is_overlapping"),
+    [
+        ("torch.distributed.pipelining", 0.98, True),
+        ("torch.distributed.pipelining", 1.0, False),
+        ("deepspeed", 0.98, False),
+    ],
+)
+def test_a_plan_of_before_the_baseline_is_made_again_where_iterations_overlap(
+    framework: str, free_s: float, *, is_overlapping: bool
+) -> None:
+    workload = replace(WORKLOAD, framework=framework)
+    fleet = Runs()
+    fleet.attach_all(gpu=GPU, workload=workload)
+    while fleet.job.phase is not Phase.PLANNING:
+        fleet.iterate()
+    is_torch = framework == "torch.distributed.pipelining"
+    assert fleet.requests[-1].full_s == (1.0 if is_torch else 0.0), "what the baseline has measured"
+    fleet.plan_ready()
+    fleet.end_trainers()
+    fleet.begin_next_run()
+    fleet.free_s = fleet.planned_s = free_s
+    fleet.attach_with(LONGER, workload=workload)
+    fleet.iterate(1)
+    assert fleet.phase() is Phase.PLANNING
+    assert fleet.requests[-1].full_s == 0.0, "no baseline yet"
+    fleet.plan_ready()
+    for _ in range(30):
+        fleet.iterate()
+        if fleet.phase() is Phase.PLANNING:
+            fleet.plan_ready(replace(summary(), gained_ps=round(1e12 * (1.0 - fleet.free_s))))
+    sentences = [line for line in fleet.log if "iterations that overlap" in line]
+    assert len(sentences) == is_overlapping
+    assert not is_overlapping or [request.full_s for request in fleet.requests] == [1.0, 0.0, free_s], "no sweep"
 
 
 def test_a_kept_profile_that_cannot_be_planned_with_is_measured_again() -> None:

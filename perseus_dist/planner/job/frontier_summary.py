@@ -31,6 +31,7 @@ class FrontierSummary:
             slow link; 0 where there is one case, and where a planner of before did not write it.
         saving_low, saving_high: (num_points) where each plan's saving is likely to lie, by the profile's errors; empty
             where the profile does not show them, of a first plan, and where a planner of before did not write them.
+        gained_ps: [ps] less than ``baseline_time_ps`` from one iteration's begin to the next one's, where they overlap.
         is_by_phase: Whether clocks change by time within an iteration whose instructions cannot be seen.
     """
 
@@ -49,11 +50,17 @@ class FrontierSummary:
     saving_low: tuple[float, ...] = ()
     saving_high: tuple[float, ...] = ()
     is_by_phase: bool = False
+    gained_ps: int = 0
 
     @property
     def fastest_ps(self) -> int:
         """[ps] iteration time of the fastest plan."""
         return self.time_ps[0]
+
+    @property
+    def of_many(self) -> float:
+        """Share of an iteration's time alone that lies between the begins of two, at all-maximum clocks."""
+        return 1.0 - self.gained_ps / self.baseline_time_ps
 
     @property
     def t_star_ps(self) -> int:

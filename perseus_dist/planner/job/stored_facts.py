@@ -158,6 +158,7 @@ def _is_summary(summary: FrontierSummary, pp_size: int) -> bool:
         and all(low < high for low, high in zip(summary.time_ps, summary.time_ps[1:], strict=False))
         and min(summary.total_uj) > 0
         and 0 <= summary.tail_ps < summary.baseline_time_ps
+        and 0 <= summary.gained_ps < summary.baseline_time_ps
         and min(summary.baseline_uj, summary.total_blocking_uw, summary.slowest_case_ps) >= 0
         and (not of_ranks or len(of_ranks) == pp_size)
     )

@@ -6,6 +6,7 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.baseline import baseline_length, record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again
 from perseus_dist.planner.lifecycle.drift import answer_drift, listed
+from perseus_dist.planner.lifecycle.enforcement.overlap import overlap_is_new
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
@@ -115,7 +116,8 @@ def _can_do_without_baseline(job: Job, now_s: float) -> bool:
     assert job.spec is not None
     is_warm = job.measured.num_warm >= job.policy.num_warmup_with_plan
     if job.plan is not None:
-        return is_warm or _is_overdue(job, now_s)
+        are_there = job.num_attached == job.num_ranks and job.progress.iteration >= job.policy.num_warmup_with_plan
+        return is_warm or are_there or _is_overdue(job, now_s)
     is_whole = has_profile(job) and (
         not job.sees_instructions or (job.profiling.sweep is None and has_blocking_power(job))
     )
@@ -231,7 +233,7 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         if not are_of_long_ago(job):
             return [*effects, *start_planning(job, why)]
         job.enforcement.guard.guard.suspect("transfers that the plan does not know may be over")
-    elif why := learn(job, now_s):
+    elif why := learn(job, now_s) or overlap_is_new(job):
         return [*effects, *start_planning(job, why)]
     elif doubts and are_unconfirmed(job):
         job.enforcement.guard.guard.suspect("transfers that the plan knows may be over")

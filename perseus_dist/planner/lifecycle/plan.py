@@ -13,6 +13,7 @@ from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.job.state.planning import JobPlan
 from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planner.lifecycle.blocking_power import blocking_power_w, is_blocking_power_known
+from perseus_dist.planner.lifecycle.enforcement.overlap import full_s_to_plan
 from perseus_dist.planner.lifecycle.enforcement.switching import put_in_force
 from perseus_dist.planner.lifecycle.events import (
     Effect,
@@ -51,6 +52,7 @@ def start_planning(job: Job, why: str) -> list[Effect]:
     job.planning.snapshots, job.planning.transfers_at_s = snapshots_to_plan(job), job.now_s
     request = first_request(job) if _is_first_wanted(job) else planning_request(job)
     job.revisions.given_table = request.revision
+    job.planning.full_s = request.full_s
     made = _made_ahead(job, request)
     if made is not None:
         effects.append(Log(sentence="the plan was made ahead, while the job had another shape"))
@@ -115,6 +117,7 @@ def planning_request(job: Job) -> PlanningRequest:
         slightly_slow=job.planning.slightly_slow,
         snapshots=job.planning.snapshots,
         extra_s=job.planning.extra_s,
+        full_s=full_s_to_plan(job),
         menu_mhz=_clocks_to_plan_with(job),
         granularity=_granularity(job),
     )

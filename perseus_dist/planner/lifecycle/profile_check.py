@@ -119,4 +119,4 @@ def is_too_slow(job: Job) -> bool:
 
 def _modelled_s(plan: JobPlan) -> float:
     """[s] an iteration at full clocks by the profile alone, without what was learnt beside it, which may be over."""
-    return plan.summary.baseline_time_ps / PS_PER_S - plan.extra_s
+    return (plan.summary.baseline_time_ps - plan.summary.gained_ps) / PS_PER_S - plan.extra_s

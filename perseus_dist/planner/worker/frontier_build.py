@@ -23,6 +23,7 @@ from perseus_dist.planner.worker.plan_table import plan_tables
 from perseus_dist.planner.worker.planning_time_left import Expect, PlanningTimeLeft
 from perseus_dist.planning.coarse.coarse_frontier import plan_coarse_frontier
 from perseus_dist.planning.frontier.bounding_case import BoundingCase
+from perseus_dist.planning.frontier.following_on import following_on
 from perseus_dist.planning.frontier.frontier import (
     NUM_POINTS_TO_T_STAR,
     NUM_QUICK_POINTS,
@@ -44,6 +45,8 @@ from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.units import PS_PER_S, deadline_ps_from_s, ps_from_s, uw_from_w
 
 _MATTERING = 1.001  # of the time of an iteration
+_LEAST_GAIN = 0.002  # of it, by iterations that overlap; less is not worth a frontier of its own
+_GAINED = 1 / 3  # of what iterations that overlap can gain: a host that is late takes some of it
 _NUM_PLAYED, _NUM_DRAWS = 7, 32  # of intervals of savings
 _NUM_LIKELY, _NUM_THOROUGH = 8, 4  # pipelines of a snapshot that get a frontier of their own; those not roughly
 _NUM_COARSE = 4  # likewise where instructions share clocks, whose frontiers take as long in any case
@@ -103,20 +106,21 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         most=_NUM_LIKELY if request.granularity == Granularity.INSTRUCTION else _NUM_COARSE,
     )
     is_first = request.is_first and problem_with(groups[0].planned[0]).num_instructions > request.whole_up_to
-    num_frontiers = sum(len(group.planned) for group in groups) + len(request.slightly_slow)
+    between, overlap_ps, gained_ps = _between_others(request, problem_with(groups[0].planned[0]))
+    num_frontiers = sum(len(group.planned) for group in groups) + len(request.slightly_slow) + bool(overlap_ps)
     time_left = None if expect is None else PlanningTimeLeft(num_frontiers, expect)
 
     extra_ps = int(ps_from_s(request.extra_s))
 
-    def frontier_of(problem: PlanningProblem, *, roughly: bool = quick) -> Frontier:
+    def frontier_of(problem: PlanningProblem, *, roughly: bool = quick, overlap_ps: int = 0) -> Frontier:
         if time_left is not None:
             time_left.begin_frontier()
-        all_max_ps = replay_all_max(problem).time_ps
+        all_max_ps = replay_all_max(problem).time_ps - overlap_ps
         wanted_ps = [
             *(deadline_ps_from_s(deadline_s) for deadline_s in request.deadlines_s),
             *(round(slowdown * (all_max_ps + extra_ps)) for slowdown in request.slowdowns),
         ]
-        deadlines_ps = [max(one - extra_ps, 1) for one in wanted_ps]
+        deadlines_ps = [max(one - extra_ps + overlap_ps, 1) for one in wanted_ps]
         latency_ps = int(ps_from_s(request.switch_latency_s))
         if request.granularity != Granularity.INSTRUCTION:
             return plan_coarse_frontier(
@@ -153,13 +157,16 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     for slow in request.slightly_slow:
         one = frontier_of(with_slow_ranks(problem_with(groups[0].planned[0]), [slow]))
         cases.append(Case(one, one.baseline.time_ps))
+    if overlap_ps:
+        one = frontier_of(between, overlap_ps=overlap_ps)
+        cases.append(Case(one, one.baseline.time_ps, overlap_ps))
     frontier = on_time_in_all(cases[0], cases[1:], bounding)
     summary = summarize(frontier, knows_slow_ranks=not (request.slow_ranks or is_first), knows_intervals=not is_first)
     if len(cases) > 1:
-        summary = replace(summary, slowest_case_ps=max(case.reference_ps for case in cases))
+        summary = replace(summary, slowest_case_ps=max(case.reference_ps - case.overlap_ps for case in cases))
     return PlannedRequest(
         frontier=frontier,
-        summary=summary.with_extra(extra_ps),
+        summary=replace(summary, gained_ps=gained_ps).with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if frontier is cases[0].frontier else as_played(frontier)),
         profile_csv=profile_csv(
             with_transfers(bare, groups[0].planned[0] | {(0, BETWEEN_ITERATIONS): request.extra_s})
@@ -176,6 +183,18 @@ def _problem(schedule: Schedule, request: PlanningRequest, profile: Profile) -> 
         tensor_parallel=request.tp_size,
     )
     return with_slow_ranks(problem, request.slow_ranks) if request.slow_ranks else problem
+
+
+def _between_others(request: PlanningRequest, alone: PlanningProblem) -> tuple[PlanningProblem, int, int]:
+    """As ``following_on``, and [ps] that iterations gain; 0 where full clocks show that ranks wait for one another."""
+    if not request.full_s or request.slow_ranks or request.granularity != Granularity.INSTRUCTION:
+        return alone, 0, 0
+    between, overlap_ps = following_on(alone)
+    alone_ps = replay_all_max(alone).time_ps
+    gained_ps = alone_ps + overlap_ps - replay_all_max(between).time_ps
+    seen_ps = int(ps_from_s(request.full_s - request.extra_s))
+    is_between = gained_ps > _LEAST_GAIN * alone_ps and seen_ps < alone_ps - _GAINED * gained_ps
+    return (between, overlap_ps, gained_ps) if is_between else (alone, 0, 0)
 
 
 def _links(snapshots: Sequence[Snapshot]) -> TransferTimes:

@@ -47,6 +47,8 @@ class PlanningRequest:
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
         snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
         extra_s: [s] that an iteration takes beside instructions and transfers, as the self-check has learnt.
+        full_s: [s] of an iteration at full clocks, as measured, where the next one may begin before all ranks have
+            ended it; 0 where that is not known, or ranks wait for one another.
         menu_mhz: [MHz] descending, clocks that plans may ask for although they lie between those that were measured.
         granularity: What has a clock of its own.
         is_ahead: Whether no job waits for it: the job has another shape yet, and may never have this one.
@@ -69,6 +71,7 @@ class PlanningRequest:
     whole_up_to: int = 0
     snapshots: tuple[Snapshot, ...] = ()
     extra_s: float = 0.0
+    full_s: float = 0.0
     menu_mhz: tuple[int, ...] = ()
     granularity: Granularity = Granularity.INSTRUCTION
     is_ahead: bool = False

@@ -31,10 +31,12 @@ class Case(NamedTuple):
     Attributes:
         frontier: Of the case alone.
         reference_ps: [ps] at all-maximum clocks: its own iteration, or that of a pipeline beside it that it waits for.
+        overlap_ps: [ps] of all its times in which the next iteration is under way, and which do not count.
     """
 
     frontier: Frontier
     reference_ps: int
+    overlap_ps: int = 0
 
 
 def on_time_in_all(first: Case, others: Sequence[Case], bounding: Sequence[BoundingCase] = ()) -> Frontier:
@@ -151,13 +153,14 @@ class _Merged:
 
 
 def _share(case: Case, plan: Plan) -> float:
-    return _played(case.frontier, plan).time_ps / case.reference_ps
+    return (_played(case.frontier, plan).time_ps - case.overlap_ps) / (case.reference_ps - case.overlap_ps)
 
 
 def _plan_within(case: Case, share: float) -> Plan:
     """The case's own plan that takes at most this share of its reference, or its fastest one."""
     frontier = case.frontier
-    deadline_ps = max(frontier.fastest_ps, round(share * case.reference_ps))
+    allowed_ps = case.overlap_ps + round(share * (case.reference_ps - case.overlap_ps))
+    deadline_ps = max(frontier.fastest_ps, allowed_ps)
     row: Plan = frontier.clock_indices[frontier.point_for_deadline(deadline_ps)]
     return row
 

@@ -63,6 +63,7 @@ class Planning:
         transfers_at_s: [s] when that was made.
         moved_at_s: [s] when one knew transfers that the plan in force did not.
         extra_s: [s] that iterations take beside what the profile says, as learnt so far.
+        full_s: [s] of an iteration at full clocks, of the newest request; 0 where it did not say.
         learnt_at_s: [s] when that was last changed.
         num_lessons: How often it was.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
@@ -80,6 +81,7 @@ class Planning:
     transfers_at_s: float = -math.inf
     moved_at_s: float = -math.inf
     extra_s: float = 0.0
+    full_s: float = 0.0
     learnt_at_s: float = -math.inf
     num_lessons: int = 0
     slightly_slow: tuple[SlowRank, ...] = ()
@@ -92,7 +94,7 @@ class Planning:
         self.expected_at_s = None
         self.snapshots, self.slightly_slow = (), ()
         self.transfers_at_s = self.moved_at_s = self.learnt_at_s = -math.inf
-        self.extra_s, self.num_lessons = 0.0, 0
+        self.extra_s, self.full_s, self.num_lessons = 0.0, 0.0, 0
         self.keeps_to_ranks = False
 
 

@@ -108,7 +108,7 @@ def _at_full_clocks(job: Job) -> Comparison | None:
     if measured is None:
         return None
     summary = job.plan.summary
-    predicted_s = summary.baseline_time_ps / PS_PER_S
+    predicted_s = summary.of_many * summary.baseline_time_ps / PS_PER_S
     return Comparison(
         predicted_s=_in_nearest_case(predicted_s, measured.time_s, summary.case_factor),
         measured_s=measured.time_s,
@@ -131,7 +131,8 @@ def _under_plan(job: Job) -> Comparison | None:
         followed_frontiers(job, job.plan, job.switch),
     )
     planned_uj, _ = energies_uj(job)
-    predicted_s = max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S
+    alone_ps = max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True))
+    predicted_s = job.plan.summary.of_many * alone_ps / PS_PER_S
     return Comparison(
         predicted_s=_in_nearest_case(predicted_s, measured.time_s, job.plan.summary.case_factor),
         measured_s=measured.time_s,

@@ -23,6 +23,7 @@ from perseus_dist.planner.lifecycle.events import (
     StragglerReported,
     TargetSet,
 )
+from perseus_dist.units import PS_PER_S
 
 MAX_DEGREE = 100
 _TIME_STEP = 0.005  # of an iteration; less is not worth a switch
@@ -56,6 +57,8 @@ def is_of_earlier_run(job: Job, iteration: int) -> bool:
 
 def _num_ahead(job: Job, unreported_s: float) -> int:
     time_s = iteration_time_s(job)
+    if time_s is None and job.plan is not None:  # of an earlier run
+        time_s = job.plan.summary.fastest_ps / PS_PER_S
     return max(1, math.ceil((unreported_s + job.policy.message_s) / max(time_s, 1e-6))) if time_s else 2
 
 
