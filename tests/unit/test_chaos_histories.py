@@ -98,6 +98,12 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="four of six pipelines become slow beside a straggler",
             marks=pytest.mark.stress,
         ),
+        pytest.param(
+            27126,
+            "settled_time",
+            id="a plan for a slow link and a capped GPU comes when both are over",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(6112, "settled_plan", id="a link is well as its plan forgets it", marks=pytest.mark.stress),
         pytest.param(
             6143,

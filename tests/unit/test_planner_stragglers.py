@@ -681,6 +681,19 @@ def test_nothing_is_detected_while_targets_and_reports_change_allclocks() -> Non
     assert world.status.refused_reports == 0
 
 
+def test_a_slower_target_is_of_what_full_clocks_take_now() -> None:
+    """A slow link is over that the plan counts with: full clocks take less than by the profile."""
+    world = World()
+    world.iterate(20)
+    world.job.enforcement.guard.guard.reference_s = 0.9 * world.status.fastest_s
+    world.tell(TargetSet(target=Target(slowdown=1.2)))
+    planned_s = world.status.pipelines[0].planned_time_s
+    assert 1.15 * 0.9 <= planned_s / world.status.fastest_s <= 1.2 * 0.9
+    world.job.enforcement.guard.guard.reference_s = 1.1 * world.status.fastest_s
+    world.tell(TargetSet(target=Target(slowdown=1.21)))
+    assert world.status.pipelines[0].planned_time_s > 1.18 * world.status.fastest_s, "a straggler makes no plan slower"
+
+
 # ---- reports of operators --------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from perseus_dist.straggler.selection import PipelineChoice, ReportedStraggler, 
 from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 from perseus_dist.units import PS_PER_S, deadline_ps_from_s
 
+_CLEARLY_LESS = 0.01
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -117,8 +119,22 @@ def target_point(job: Job, summary: FrontierSummary) -> int:
 
 
 def own_wish_point(job: Job, summary: FrontierSummary) -> int:
-    """The plan that the job's target alone asks for, as far as plans are known to take what they promise."""
-    return summary.point_for_deadline(round(deadline_ps(job.target, summary) / (1 + job.enforcement.overrun)))
+    """The plan that the job's target alone asks for, as far as plans are known to take what they promise.
+
+    A slowdown is of what full clocks take now, where the guard has seen that to be clearly less than by the profile, as
+    when a slow link is over that the plan is for.
+    """
+    within_ps = deadline_ps(job.target, summary) * _full_clocks_share(job)
+    return summary.point_for_deadline(round(within_ps / (1 + job.enforcement.overrun)))
+
+
+def _full_clocks_share(job: Job) -> float:
+    """Share of an iteration at full clocks by the profile that one takes now; 1 where that is not clearly less."""
+    guard = job.enforcement.guard.guard
+    if job.plan is None or job.target.deadline_s is not None or not guard.reference_s:
+        return 1.0
+    share = guard.reference_s * PS_PER_S / job.plan.summary.baseline_time_ps
+    return share if share < 1 - max(_CLEARLY_LESS, 3 * guard.noise) else 1.0
 
 
 def pace_ps(job: Job, summary: FrontierSummary) -> int:
@@ -166,7 +182,8 @@ def policy_text(pace: PaceChosen) -> str:
 def own_target_point(job: Job, own: StragglerPlanReady) -> int:
     """The point for a pipeline with slow ranks where none is slower: as fast as it can be, or as the target asks."""
     assert job.plan is not None
-    within_ps = max(deadline_ps(job.target, job.plan.summary), own.summary.baseline_time_ps)
+    wished_ps = round(deadline_ps(job.target, job.plan.summary) * _full_clocks_share(job))
+    within_ps = max(wished_ps, own.summary.baseline_time_ps)
     return max(
         own.summary.point_for_deadline(within_ps), own.summary.point_for_straggler(pace_ps(job, job.plan.summary))
     )
