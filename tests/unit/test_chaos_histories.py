@@ -99,6 +99,18 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             marks=pytest.mark.stress,
         ),
         pytest.param(
+            25217,
+            "settled_time",
+            id="a straggler whose own plan takes a minute, beside a link that is well again",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
+            26047,
+            "settled_time",
+            id="a plan for a pipeline with a slow link takes ten seconds",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
             27126,
             "settled_time",
             id="a plan for a slow link and a capped GPU comes when both are over",

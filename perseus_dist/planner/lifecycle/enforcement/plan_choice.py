@@ -6,7 +6,7 @@ from statistics import median
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.facts import PaceChosen, StragglerPlanReady
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE
 from perseus_dist.straggler.selection import PipelineChoice, ReportedStraggler, Selection, select
 from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
@@ -36,7 +36,8 @@ def choose(job: Job) -> Choice:
     """Choose for every pipeline of a job with a plan.
 
     A pipeline that waits for a straggler until T' anyway takes the plan of least energy within T', which may be slower
-    than T*. A pipeline with slow ranks takes the best of its own plan, if it has one; else the target's, as does
+    than T*. A pipeline with slow ranks takes the best of its own plan, and all-maximum clocks until it has one, since a
+    plan that gives time of its other ranks away is late; the target's where a policy asks for a slower pace, as does
     everybody if the target is as slow as T'.
     """
     assert job.plan is not None
@@ -44,6 +45,7 @@ def choose(job: Job) -> Choice:
     summary = job.plan.summary
     at_target = target_point(job, summary)
     owns = {dp_rank: own for dp_rank in straggling_pipelines(job) if (own := _usable_own_plan(job, dp_rank))}
+    at_full = _pipelines_at_full_clocks(job) - owns.keys()
     judged = judged_slow(job)
     has_peer = len({verdict.dp_rank for verdict in judged}) < job.spec.dp_size
     selection = select(
@@ -62,6 +64,8 @@ def choose(job: Job) -> Choice:
     for choice in selection.pipelines:
         if own := owns.get(choice.dp_rank):
             points.append(_own_point(job, own, choice))
+        elif choice.dp_rank in at_full:
+            points.append(summary.full_point)
         elif choice.is_waiting:
             # T' is the straggler's, whatever link another pipeline meets; what operators report is a factor.
             factor = 1.0 if job.stragglers else summary.case_factor
@@ -75,6 +79,9 @@ def choose(job: Job) -> Choice:
         sentence += f"; {unmet}"
     if job.stragglers or job.detection.verdicts:
         sentence += f", {selection.sentence}"
+    if at_full:
+        named = ", ".join(map(str, sorted(at_full)))
+        sentence += f"; pipeline {named} runs at full clocks until there is a plan for it"
     if owns:
         sentence += f"; pipeline {', '.join(map(str, owns))} follows a plan of its own"
     return Choice(
@@ -96,6 +103,23 @@ def judged_slow(job: Job) -> tuple[Verdict, ...]:
 def reported_pipelines(job: Job) -> frozenset[int]:
     """Those of which operators have said how slow they are, whatever the detector says."""
     return frozenset(known.dp_rank for known in job.stragglers.values())
+
+
+def _pipelines_at_full_clocks(job: Job) -> set[int]:
+    """Those that are slower than they were planned for, until there are plans for that.
+
+    The target's plan would be late, since it gives time of their other ranks away; it stays where a policy leaves no
+    power for full clocks. A pipeline that is slow as a whole, as by its links, has its plan with all others'.
+    """
+    if job.holds_probes or is_paced(job) or job.plan is None:
+        return set()
+    is_planned_for = job.phase is not Phase.PLANNING or job.planning.snapshots == job.plan.snapshots
+    whole = {
+        verdict.dp_rank
+        for verdict in judged_slow(job)
+        if verdict.is_acted_upon and verdict.is_whole_pipeline and not is_planned_for
+    }
+    return {*straggling_pipelines(job)} | whole - reported_pipelines(job)
 
 
 def straggling_pipelines(job: Job) -> list[int]:

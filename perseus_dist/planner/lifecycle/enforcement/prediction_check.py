@@ -131,7 +131,7 @@ def _under_plan(job: Job) -> Comparison | None:
         followed_frontiers(job, job.plan, job.switch),
     )
     planned_uj, _ = energies_uj(job)
-    predicted_s = max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S
+    predicted_s = max(one.planned_ps(at) for one, at in zip(followed, job.switch.points, strict=True)) / PS_PER_S
     return Comparison(
         predicted_s=_in_nearest_case(predicted_s, measured.time_s, job.plan.summary.case_factor),
         measured_s=measured.time_s,
