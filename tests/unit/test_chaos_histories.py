@@ -98,6 +98,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="four of six pipelines become slow beside a straggler",
             marks=pytest.mark.stress,
         ),
+        pytest.param(30010, "waiting", id="heat of all GPUs of a stage, from before the first plan on, is over"),
         pytest.param(
             25217,
             "settled_time",
