@@ -94,6 +94,8 @@ class PlanTable:
 class Switch:
     """Follow row ``point`` from ``effective_iteration`` on; ``NO_POINT`` releases the clocks.
 
+    A point one past the table's last asks for the highest clock all the time.
+
     Attributes:
         max_slowdown: Times an iteration at full clocks that one may take, for agents whose planner is away; 0 if it is
             not known.

@@ -59,6 +59,23 @@ def test_the_newest_of_ones_own_replaces_the_one_before() -> None:
     assert holds(table(3), table(4, 3), table(3), table(4, 3)) == [3, 4, 3, 4]  # told again after a break
 
 
+def test_one_past_the_last_point_is_the_highest_clock_all_the_time() -> None:
+    plan = PlanView(num_instructions=2, schedule_digest=DIGEST, clocks_mhz=(1410, 1003))
+    plan.apply_table(table(3), 0)
+    plan.apply_switch(Switch(table_revision=3, point=1, effective_iteration=0, switch_revision=1), 5)
+    row = plan.row(6)
+    assert (row.table_revision, row.point, row.clocks_mhz) == (3, 1, (1410, 1410))
+    plan.apply_switch(Switch(table_revision=3, point=2, effective_iteration=0, switch_revision=2), 6)
+    assert plan.row(7).clocks_mhz is None
+    assert "which has 1 points" in plan.trouble
+
+
+def test_a_rank_that_may_set_no_clock_is_released_at_full_clocks() -> None:
+    plan = view(table(3))
+    plan.apply_switch(Switch(table_revision=3, point=1, effective_iteration=0, switch_revision=1), 5)
+    assert plan.row(6).clocks_mhz is None
+
+
 def test_a_newer_shared_table_ends_those_that_went_with_an_older_one() -> None:
     assert holds(table(3), table(4, 3), table(5)) == [5]
     assert holds(table(3), table(4, 3), table(5), table(6, 5)) == [5, 6]

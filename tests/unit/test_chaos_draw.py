@@ -3,10 +3,17 @@ from statistics import fmean
 
 import pytest
 
-from perseus_dist.simulation.chaos.drawing.draw import FIRST_MIXED, DrawnHistory, draw_history, draw_scenario
+from perseus_dist.simulation.chaos.drawing.draw import (
+    FIRST_DUALPIPEV,
+    FIRST_MIXED,
+    DrawnHistory,
+    draw_history,
+    draw_scenario,
+)
 from perseus_dist.simulation.chaos.drawing.fault_kinds import FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import estimated_phases
 from perseus_dist.simulation.chaos.scenario.events import SlowDown
+from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
 from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, parse_scenario
 from perseus_dist.simulator.presets import PRESETS
 
@@ -50,6 +57,23 @@ def test_some_jobs_are_on_gpus_of_two_models(histories: list[DrawnHistory]) -> N
     assert len(mixed) >= 0.05 * NUM
     assert not any("," in draw_scenario(seed).job.gpu for seed in range(200))
     assert all(len(set(job.gpu.split(","))) == 2 and job.gpu.count(",") == job.pp - 1 for job in mixed)
+
+
+def test_some_jobs_run_dualpipev() -> None:
+    jobs = [draw_scenario(seed).job for seed in range(FIRST_DUALPIPEV, FIRST_DUALPIPEV + 500)]
+    drawn = [job for job in jobs if job.schedule == "dualpipev"]
+    assert len(drawn) >= 0.05 * len(jobs)
+    assert all(job.chunks == 1 and job.microbatches >= 2 * job.pp >= 4 for job in drawn)
+    assert not any(draw_scenario(seed).job.schedule == "dualpipev" for seed in range(FIRST_MIXED, FIRST_MIXED + 200))
+
+
+def test_a_dualpipev_history_is_a_file_and_shrinks_to_ones_that_can_be_played() -> None:
+    seeds = range(FIRST_DUALPIPEV, FIRST_DUALPIPEV + 500)
+    drawn = [one for seed in seeds if (one := draw_scenario(seed)).job.schedule == "dualpipev"]
+    for scenario in drawn:
+        assert parse_scenario(format_scenario(scenario)) == scenario
+        for smaller in (*with_fewer_pipelines(scenario), *with_shorter_pipelines(scenario)):
+            assert parse_scenario(format_scenario(smaller)) == smaller
 
 
 def test_lengths(histories: list[DrawnHistory]) -> None:

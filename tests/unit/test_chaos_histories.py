@@ -98,6 +98,25 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             id="four of six pipelines become slow beside a straggler",
             marks=pytest.mark.stress,
         ),
+        pytest.param(30010, "waiting", id="heat of all GPUs of a stage, from before the first plan on, is over"),
+        pytest.param(
+            25217,
+            "settled_time",
+            id="a straggler whose own plan takes a minute, beside a link that is well again",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
+            26047,
+            "settled_time",
+            id="a plan for a pipeline with a slow link takes ten seconds",
+            marks=pytest.mark.stress,
+        ),
+        pytest.param(
+            27126,
+            "settled_time",
+            id="a plan for a slow link and a capped GPU comes when both are over",
+            marks=pytest.mark.stress,
+        ),
         pytest.param(6112, "settled_plan", id="a link is well as its plan forgets it", marks=pytest.mark.stress),
         pytest.param(
             6143,

@@ -127,6 +127,21 @@ def test_a_profile_that_is_wrong_for_both_of_two_makes_neither_slow() -> None:
     assert np.isnan(compared([[0.0, -0.2]] * 4)).all()
 
 
+def test_stragglers_that_are_all_there_is_are_over_where_the_profile_says_so() -> None:
+    """Heat of all GPUs of a stage has been there from the beginning, and each was held to be slow."""
+    three = PeerBaseline(np.zeros(3, dtype=np.intp), np.ones(1), POLICY)
+    everyone, none = np.ones(3, dtype=bool), np.zeros(3, dtype=bool)
+    clocks = np.full((3, 1), 1410.0)
+    agreed, _ = three.deviations(np.full((3, 1), 0.2), clocks, everyone, everyone, usual(3), everyone)
+    assert np.all(agreed > 0.1)
+    for _ in range(3):
+        agreed, _ = three.deviations(np.full((3, 1), 0.2), clocks, everyone, everyone, usual(3), none)
+        assert np.isnan(agreed).all()
+    agreed, _ = three.deviations(np.array([[0.001], [0.2], [-0.002]]), clocks, everyone, everyone, usual(3), none)
+    assert agreed[[0, 2]] == pytest.approx([0.001, -0.002])
+    assert np.isnan(agreed[1])
+
+
 def test_a_straggler_without_a_history_is_over_where_its_only_peer_and_the_profile_say_so() -> None:
     two = PeerBaseline(np.zeros(2, dtype=np.intp), np.ones(1), POLICY)
     flagged, throttled, none = np.array([True, False]), np.array([True, False]), np.zeros(2, dtype=bool)

@@ -125,6 +125,9 @@ class PlanView:
         if switch.point == NO_POINT:
             return RELEASED
         table = self._tables[switch.table_revision]
+        if switch.point == table.num_points and self._allowed_mhz:
+            full_mhz = (max(self._allowed_mhz),) * self._num_instructions
+            return self._row(switch, table, full_mhz, ())
         if switch.point >= table.num_points:
             self.trouble = (
                 f"switch to point {switch.point} of table {table.revision}, which has {table.num_points} points"
@@ -133,11 +136,15 @@ class PlanView:
         clocks = array("H", table.clocks_mhz[2 * switch.point * table.num_instructions :][: 2 * table.num_instructions])
         if sys.byteorder == "big":
             clocks.byteswap()
+        return self._row(switch, table, tuple(clocks[: self._num_instructions]), _changes(table, switch.point, clocks))
+
+    @staticmethod
+    def _row(switch: Switch, table: PlanTable, clocks_mhz: tuple[int, ...], changes: tuple[Change, ...]) -> Row:
         return Row(
             table_revision=table.revision,
             point=switch.point,
-            clocks_mhz=tuple(clocks[: self._num_instructions]),
-            changes=_changes(table, switch.point, clocks),
+            clocks_mhz=clocks_mhz,
+            changes=changes,
             latency_ns=round(table.switch_latency_s * 1e9),
             latencies_ns={
                 clock_mhz: round(latency_s * 1e9)

@@ -63,6 +63,19 @@ class FrontierSummary:
         return 1.0 - self.gained_ps / self.baseline_time_ps
 
     @property
+    def full_point(self) -> int:
+        """The point that stands for all-maximum clocks: one past the last plan."""
+        return len(self.time_ps)
+
+    def planned_ps(self, point: int) -> int:
+        """[ps] iteration time of a plan, or at all-maximum clocks."""
+        return self.baseline_time_ps if point == self.full_point else self.time_ps[point]
+
+    def planned_uj(self, point: int) -> int:
+        """[uJ] that a plan draws until the pipeline's own iteration ends, or all-maximum clocks do."""
+        return self.baseline_uj if point == self.full_point else self.total_uj[point]
+
+    @property
     def t_star_ps(self) -> int:
         """[ps] iteration time of the plan with the least total energy."""
         return self.time_ps[self._least(len(self.time_ps))]

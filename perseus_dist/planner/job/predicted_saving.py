@@ -35,6 +35,8 @@ def saving_interval(job: Job) -> tuple[float, float] | None:
     saving = 1 - planned_uj / baseline_uj
     below = above = 0.0
     for one, point in zip(followed, job.switch.points, strict=True):
+        if point == one.full_point:
+            continue
         own, share = 1 - one.total_uj[point] / one.baseline_uj, one.baseline_uj / baseline_uj
         below += share * (one.saving_low[point] - own)
         above += share * (one.saving_high[point] - own)
@@ -71,9 +73,9 @@ def energies_uj(job: Job) -> tuple[int, int]:
         round(job.switch.t_prime_s * PS_PER_S),
         *(one.baseline_time_ps for one in followed),
     )
-    times_ps = [one.time_ps[point] for one, point in zip(followed, job.switch.points, strict=True)]
+    times_ps = [one.planned_ps(point) for one, point in zip(followed, job.switch.points, strict=True)]
     until_ps = max(baseline_until_ps, *times_ps)
-    planned_uj = sum(one.total_uj[point] for one, point in zip(followed, job.switch.points, strict=True))
+    planned_uj = sum(one.planned_uj(point) for one, point in zip(followed, job.switch.points, strict=True))
     planned_uj += _waiting_uj(summary, num * until_ps - sum(times_ps))
     baseline_uj = sum(one.baseline_uj for one in followed)
     baseline_uj += _waiting_uj(summary, num * baseline_until_ps - sum(one.baseline_time_ps for one in followed))

@@ -231,7 +231,7 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
     doubts = doubt(job)
     if why := transfers_have_moved(job, now_s, is_urgent=bool(doubts)):
         if not are_of_long_ago(job):
-            return [*effects, *start_planning(job, why)]
+            return [*effects, *start_planning(job, why), *decide(job, now_s, why, is_routine=True)]
         job.enforcement.guard.guard.suspect("transfers that the plan does not know may be over")
     elif why := learn(job, now_s) or overlap_is_new(job):
         return [*effects, *start_planning(job, why)]

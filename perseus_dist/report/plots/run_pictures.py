@@ -113,8 +113,9 @@ def _target_time_s(report: RunReport) -> float:
     """[s] that the frontier promises for the plan that all pipelines followed while none straggled; 0 if unknown."""
     frontier, figures = report.run.frontier, report.stragglers
     usual = [one.event.points for one in figures.switches if not one.event.t_prime_s] if figures else []
-    points = [point for point in usual[-1] if point >= 0] if usual else []
-    if frontier is None or not points or max(points) >= len(frontier.times_s):
+    num = len(frontier.times_s) if frontier is not None else 0
+    points = [point for point in usual[-1] if 0 <= point < num] if usual else []
+    if frontier is None or not points:
         return 0.0
     return float(frontier.times_s[min(points)])
 

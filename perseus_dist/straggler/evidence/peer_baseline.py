@@ -86,19 +86,22 @@ class PeerBaseline:
         # Few iterations do not tell a job that has become slower from a straggler, where its peers do not, either.
         rise = np.where(has_many | ~self._has_replicas, np.inf, unusual)
         history = self._above_history(values @ self._shares, clocks, is_straggler, is_frozen, learns, rise, is_profiled)
-        known = history
+        known, is_well_alone = history, np.zeros(len(history), dtype=bool)
         if is_profiled is not None:
             above = self._above_profile(values @ self._shares, is_frozen)
             # Noise is what history shows: the profile speaks only where it says clearly that a place is slow.
             is_slow = np.minimum(above, 2 * peers) > math.log(self._policy.min_degree) + _PROFILE_DOUBT
-            # Or that a known straggler is slow no more, if its only peer agrees.
-            is_well = is_straggler & (np.maximum(above, 2 * peers) < _PROFILE_DOUBT)
+            # Or that a known straggler is slow no more, if its only peer agrees, or no peer is left to compare with.
+            is_left = self._are_all(is_straggler)
+            witness = np.where(is_left, above, 2 * peers)
+            is_well = is_straggler & (np.maximum(above, witness) < _PROFILE_DOUBT)
             is_new = np.isnan(history) & (is_slow | is_well) & ~has_many  # NaN compares false
             known = np.where(is_new, above, history)
+            is_well_alone = is_new & is_well & is_left
             self.doubts = np.where(is_new, _PROFILE_DOUBT, 0.0)
         # One's own history is less noisy than the only peer: the peer need agree by half, and only about being slow.
         agreed = np.where(known > 0, np.minimum(known, np.maximum(2 * peers, 0.0)), known)
-        both = np.where(np.isnan(peers), history, agreed)
+        both = np.where(np.isnan(peers), np.where(is_well_alone, known, history), agreed)
         compared, alone = np.where(has_many, peers, both), np.where(has_many, peers, history)
         if is_profiled is None:
             return compared, alone
@@ -109,6 +112,12 @@ class PeerBaseline:
         shrunk = np.where(shrunk > 0, np.fmin(shrunk, np.maximum(2 * peers, 0.0)), shrunk)  # NaN without a peer
         beside = np.where(is_followed, own, np.where(is_alone, shrunk, np.nan))
         return np.fmax(compared, beside), np.fmax(alone, beside)
+
+    def _are_all(self, is_so: BoolArray) -> BoolArray:
+        """(num_places) whether something is so of a place and all others of its stage, of which there are some."""
+        has_others = np.bincount(self._stages)[self._stages] > 1
+        are_all: BoolArray = has_others & ~np.isin(self._stages, self._stages[~is_so])
+        return are_all
 
     def _above_profile(self, times: FloatArray, is_frozen: BoolArray) -> FloatArray:
         """Excess of places over the profile, the third witness beside a place without a history and its only peer.

@@ -16,7 +16,8 @@ def followed_plan(job: Job) -> Followed | None:
     switch = job.switch
     followed = list(zip(followed_frontiers(job, job.plan, switch), switch.points, strict=True))
     if all(
-        (one.time_ps[point], one.total_uj[point]) == (one.baseline_time_ps, one.baseline_uj) for one, point in followed
+        (one.planned_ps(point), one.planned_uj(point)) == (one.baseline_time_ps, one.baseline_uj)
+        for one, point in followed
     ):
         return None
     planned_uj, baseline_uj = energies_uj(job)
@@ -24,7 +25,7 @@ def followed_plan(job: Job) -> Followed | None:
     # full clocks.
     is_set = job.target.deadline_s is not None or (bool(job.stragglers) and switch.t_prime_s > 0)
     t_prime_ps = round(switch.t_prime_s * PS_PER_S)  # a straggler takes as long at full clocks
-    planned_ps = max(t_prime_ps, *(one.time_ps[point] for one, point in followed))
+    planned_ps = max(t_prime_ps, *(one.planned_ps(point) for one, point in followed))
     full_ps = max(t_prime_ps, *(one.baseline_time_ps for one, _ in followed))
     directives = (switch.table_revision, switch.points, switch.own_revisions, is_set)
     return Followed(
@@ -35,5 +36,5 @@ def followed_plan(job: Job) -> Followed | None:
         energy_j=planned_uj / UJ_PER_J,
         waiting_w=len(switch.points) * job.plan.summary.total_blocking_uw / UW_PER_W,
         is_waiting=switch.t_prime_s > 0 and not is_set,
-        is_around_slow=any(switch.own_revisions),
+        is_around_slow=any(switch.own_revisions) or any(point == one.full_point for one, point in followed),
     )

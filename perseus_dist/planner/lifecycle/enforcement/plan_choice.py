@@ -6,11 +6,13 @@ from statistics import median
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.job.facts import PaceChosen, StragglerPlanReady
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.job import Job
+from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE
 from perseus_dist.straggler.selection import PipelineChoice, ReportedStraggler, Selection, select
 from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 from perseus_dist.units import PS_PER_S, deadline_ps_from_s
+
+_CLEARLY_LESS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,8 @@ def choose(job: Job) -> Choice:
     """Choose for every pipeline of a job with a plan.
 
     A pipeline that waits for a straggler until T' anyway takes the plan of least energy within T', which may be slower
-    than T*. A pipeline with slow ranks takes the best of its own plan, if it has one; else the target's, as does
+    than T*. A pipeline with slow ranks takes the best of its own plan, and all-maximum clocks until it has one, since a
+    plan that gives time of its other ranks away is late; the target's where a policy asks for a slower pace, as does
     everybody if the target is as slow as T'.
     """
     assert job.plan is not None
@@ -42,6 +45,7 @@ def choose(job: Job) -> Choice:
     summary = job.plan.summary
     at_target = target_point(job, summary)
     owns = {dp_rank: own for dp_rank in straggling_pipelines(job) if (own := _usable_own_plan(job, dp_rank))}
+    at_full = _pipelines_at_full_clocks(job) - owns.keys()
     judged = judged_slow(job)
     has_peer = len({verdict.dp_rank for verdict in judged}) < job.spec.dp_size
     selection = select(
@@ -60,6 +64,8 @@ def choose(job: Job) -> Choice:
     for choice in selection.pipelines:
         if own := owns.get(choice.dp_rank):
             points.append(_own_point(job, own, choice))
+        elif choice.dp_rank in at_full:
+            points.append(summary.full_point)
         elif choice.is_waiting:
             # T' is the straggler's, whatever link another pipeline meets; what operators report is a factor.
             factor = 1.0 if job.stragglers else summary.case_factor
@@ -73,6 +79,9 @@ def choose(job: Job) -> Choice:
         sentence += f"; {unmet}"
     if job.stragglers or job.detection.verdicts:
         sentence += f", {selection.sentence}"
+    if at_full:
+        named = ", ".join(map(str, sorted(at_full)))
+        sentence += f"; pipeline {named} runs at full clocks until there is a plan for it"
     if owns:
         sentence += f"; pipeline {', '.join(map(str, owns))} follows a plan of its own"
     return Choice(
@@ -96,6 +105,23 @@ def reported_pipelines(job: Job) -> frozenset[int]:
     return frozenset(known.dp_rank for known in job.stragglers.values())
 
 
+def _pipelines_at_full_clocks(job: Job) -> set[int]:
+    """Those that are slower than they were planned for, until there are plans for that.
+
+    The target's plan would be late, since it gives time of their other ranks away; it stays where a policy leaves no
+    power for full clocks. A pipeline that is slow as a whole, as by its links, has its plan with all others'.
+    """
+    if job.holds_probes or is_paced(job) or job.plan is None:
+        return set()
+    is_planned_for = job.phase is not Phase.PLANNING or job.planning.snapshots == job.plan.snapshots
+    whole = {
+        verdict.dp_rank
+        for verdict in judged_slow(job)
+        if verdict.is_acted_upon and verdict.is_whole_pipeline and not is_planned_for
+    }
+    return {*straggling_pipelines(job)} | whole - reported_pipelines(job)
+
+
 def straggling_pipelines(job: Job) -> list[int]:
     """Those with a slow rank that the others wait for by the detector's word, ascending."""
     reported = reported_pipelines(job)
@@ -117,8 +143,22 @@ def target_point(job: Job, summary: FrontierSummary) -> int:
 
 
 def own_wish_point(job: Job, summary: FrontierSummary) -> int:
-    """The plan that the job's target alone asks for, as far as plans are known to take what they promise."""
-    return summary.point_for_deadline(round(deadline_ps(job.target, summary) / (1 + job.enforcement.overrun)))
+    """The plan that the job's target alone asks for, as far as plans are known to take what they promise.
+
+    A slowdown is of what full clocks take now, where the guard has seen that to be clearly less than by the profile, as
+    when a slow link is over that the plan is for.
+    """
+    within_ps = deadline_ps(job.target, summary) * _full_clocks_share(job)
+    return summary.point_for_deadline(round(within_ps / (1 + job.enforcement.overrun)))
+
+
+def _full_clocks_share(job: Job) -> float:
+    """Share of an iteration at full clocks by the profile that one takes now; 1 where that is not clearly less."""
+    guard = job.enforcement.guard.guard
+    if job.plan is None or job.target.deadline_s is not None or not guard.reference_s:
+        return 1.0
+    share = guard.reference_s * PS_PER_S / job.plan.summary.baseline_time_ps
+    return share if share < 1 - max(_CLEARLY_LESS, 3 * guard.noise) else 1.0
 
 
 def pace_ps(job: Job, summary: FrontierSummary) -> int:
@@ -166,7 +206,8 @@ def policy_text(pace: PaceChosen) -> str:
 def own_target_point(job: Job, own: StragglerPlanReady) -> int:
     """The point for a pipeline with slow ranks where none is slower: as fast as it can be, or as the target asks."""
     assert job.plan is not None
-    within_ps = max(deadline_ps(job.target, job.plan.summary), own.summary.baseline_time_ps)
+    wished_ps = round(deadline_ps(job.target, job.plan.summary) * _full_clocks_share(job))
+    within_ps = max(wished_ps, own.summary.baseline_time_ps)
     return max(
         own.summary.point_for_deadline(within_ps), own.summary.point_for_straggler(pace_ps(job, job.plan.summary))
     )

@@ -131,7 +131,7 @@ def _under_plan(job: Job) -> Comparison | None:
         followed_frontiers(job, job.plan, job.switch),
     )
     planned_uj, _ = energies_uj(job)
-    alone_ps = max(one.time_ps[at] for one, at in zip(followed, job.switch.points, strict=True))
+    alone_ps = max(one.planned_ps(at) for one, at in zip(followed, job.switch.points, strict=True))
     predicted_s = job.plan.summary.of_many * alone_ps / PS_PER_S
     return Comparison(
         predicted_s=_in_nearest_case(predicted_s, measured.time_s, job.plan.summary.case_factor),

@@ -174,9 +174,10 @@ def _barely_differs(job: Job, wanted: SwitchDecided) -> bool:
     if bool(before.t_prime_s) != bool(wanted.t_prime_s):
         return False
     for dp_rank, (old, new) in enumerate(zip(before.points, wanted.points, strict=True)):
-        own = job.straggler_plan_in_force(dp_rank)
-        time_ps = (own or job.plan).summary.time_ps
-        if abs(time_ps[new] - time_ps[old]) > _TIME_STEP * time_ps[old]:
+        summary = (job.straggler_plan_in_force(dp_rank) or job.plan).summary
+        old_ps = summary.planned_ps(old)
+        is_full_in_one = (old == summary.full_point) != (new == summary.full_point)
+        if is_full_in_one or abs(summary.planned_ps(new) - old_ps) > _TIME_STEP * old_ps:
             return False
     return True
 
@@ -188,7 +189,8 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
     effective = effective_iteration(job, now_s)
     decided = replace(wanted, switch_revision=revision, effective_iteration=effective, reason=reason)
     job.enforcement.switch = decided
-    job.enforcement.guard.begin_plan(effective, _moved(before, decided))
+    moved = _moved(before, decided)
+    job.enforcement.guard.begin_plan(effective, moved)
     job.measured.saving.plans.begin(effective, decided.directives, followed_plan(job))
     job.measured.enforced.clear()
     job.num_changes += 1
@@ -203,12 +205,14 @@ def _switch(job: Job, wanted: SwitchDecided, now_s: float, reason: str) -> list[
         points=decided.points,
     )
     tables: list[Effect] = []
-    for dp_rank in range(len(decided.points)):
+    for dp_rank in moved:
         own = job.straggler_plan_in_force(dp_rank)
         if own is not None and (before is None or before.revision_of(dp_rank) != own.revision):
             tables += own_tables(job.members, own)
-            if job.detection.watch is not None:
-                job.detection.watch.change_plan(dp_rank, effective)
+        elif own is not None or job.plan is None or decided.points[dp_rank] != job.plan.summary.full_point:
+            continue
+        if job.detection.watch is not None:
+            job.detection.watch.change_plan(dp_rank, effective)
     messages = _switches_for(job, decided, range(len(decided.points)))
     return [
         Log(sentence=f"switch {revision} from iteration {effective} on: {reason}"),

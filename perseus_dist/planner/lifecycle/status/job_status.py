@@ -128,8 +128,8 @@ def _pipeline_status(job: Job, dp_rank: int) -> PipelineStatus:
         energy_j=(pipeline.latest.energy_j or 0.0) if pipeline.latest else 0.0,
         table_revision=job.switch.revision_of(dp_rank) if job.switch else 0,
         point=point,
-        planned_time_s=planned.time_ps[point] / PS_PER_S if planned else 0.0,
-        planned_energy_j=planned.total_uj[point] / UJ_PER_J if planned else 0.0,
+        planned_time_s=planned.planned_ps(point) / PS_PER_S if planned else 0.0,
+        planned_energy_j=planned.planned_uj(point) / UJ_PER_J if planned else 0.0,
         pipeline_time_s=pipeline.latest.pipeline_time_s if pipeline.latest else 0.0,
         is_waiting=_is_waiting(job, dp_rank, point),
     )
@@ -141,4 +141,4 @@ def _is_waiting(job: Job, dp_rank: int, point: int) -> bool:
     own, summary = job.straggler_plan_in_force(dp_rank), job.plan.summary
     if own is not None:
         return own.summary.time_ps[point] > own.summary.time_ps[own_target_point(job, own)]
-    return summary.time_ps[point] > summary.time_ps[target_point(job, summary)]
+    return summary.planned_ps(point) > summary.time_ps[target_point(job, summary)]

@@ -80,7 +80,7 @@ def apply_straggler_plan(job: Job, result: PlanResult, now_s: float) -> list[Eff
 
 
 def handle_straggler_plan_failure(job: Job, event: PlanFailed) -> list[Effect]:
-    """The pipeline stays on the plan that it follows."""
+    """The pipeline stays on the plan of its own that it follows, or at full clocks."""
     dp_rank, _ = _answered(job.detection, event.request_id)
     return [Log(sentence=f"no plan of its own can be made for pipeline {dp_rank}: {event.reason}")]
 

@@ -160,8 +160,9 @@ def _times_by_profile(plan: JobPlan) -> frozenset[tuple[str, ...]]:
 def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | None:
     """[s] that an iteration was to take; None where the plan that it followed is not known any more.
 
-    A straggling pipeline on its own plan is held against the target's, so that its recovery is seen; what its own plan
-    lets it wait beyond what it needs is no slowness. Once it has recovered, it is as slow as that plan makes it.
+    A straggling pipeline on its own plan, or at full clocks until it has one, is held against the target's, so that its
+    recovery is seen; what its own plan lets it wait beyond what it needs is no slowness. Once it has recovered, it is
+    as slow as that plan makes it.
     """
     assert job.plan is not None
     summary = job.plan.summary
@@ -169,13 +170,14 @@ def _planned_time_s(job: Job, dp_rank: int, report: IterationReport) -> float | 
         return summary.baseline_time_ps / PS_PER_S
     if report.point == NO_POINT or report.table_revision < job.plan.revision:
         return None
-    if report.table_revision == job.plan.revision:
-        is_there = report.point < len(summary.time_ps)
-        return summary.time_ps[report.point] / PS_PER_S if is_there else None
     target_s = summary.time_ps[target_point(job, summary)] / PS_PER_S
+    is_slow = any(verdict.dp_rank == dp_rank for verdict in job.detection.verdicts)
+    if report.table_revision == job.plan.revision:
+        if report.point == summary.full_point and is_slow:
+            return target_s
+        return summary.planned_ps(report.point) / PS_PER_S if report.point <= summary.full_point else None
     own = job.detection.straggler_plans.get(dp_rank)
     is_known = own is not None and own.revision == report.table_revision and report.point < len(own.summary.time_ps)
-    is_slow = any(verdict.dp_rank == dp_rank for verdict in job.detection.verdicts)
     if own is None or not is_known:
         return target_s if is_slow else None
     own_ps = own.summary.time_ps[report.point]

@@ -200,12 +200,14 @@ def _planned(
     """The plan as the profile has it run; None where its table is gone."""
     indices = np.zeros(problem.num_instructions, dtype=np.int32)
     latency_s = 0.0
-    if followed.point != NO_POINT:
-        tables = source.tables.get(followed.revision)
-        if tables is None:
+    tables = source.tables.get(followed.revision, ())
+    first = pb.PlannerMessage.FromString(tables[0]).table if tables else None
+    is_at_full = followed.point == NO_POINT or (first is not None and followed.point == first.num_points)
+    if not is_at_full:
+        if first is None:
             return None
         rows = [clocks_of_row(table, followed.point) for table in tables]
-        latency_s = pb.PlannerMessage.FromString(tables[0]).table.switch_latency_s
+        latency_s = first.switch_latency_s
         if [len(row) for row in rows] != [len(order) for order in schedule.ranks]:
             return None
         clocks_mhz = np.zeros(problem.num_instructions, dtype=np.int64)

@@ -58,8 +58,10 @@ def draw_events(rng: random.Random, fault: Fault, job: ScenarioJob) -> list[Even
         case FaultKind.NODE:
             return _node(rng, fault, job)
         case FaultKind.SLOW_LINK:
-            # A transfer between two stages of up to a fifth of a microbatch's time.
-            transfer_s = round(rng.uniform(0.02, 0.2) * estimated_time_s(job) / (job.microbatches + job.pp), 5)
+            # A transfer between two stages of up to a fifth of a microbatch's time, or, where a rank sends several
+            # forwards in a row, no longer than one: simulated links carry any number at once, plans count with one.
+            usual_s = rng.uniform(0.02, 0.2) * estimated_time_s(job) / (job.microbatches + job.pp)
+            transfer_s = round(usual_s / 2 if job.schedule == "dualpipev" else usual_s, 5)
             return [
                 SlowLink(iteration=fault.begin, rank=rank, transfer_s=transfer_s),
                 *([] if fault.end is None else [SlowLink(iteration=fault.end, rank=rank, transfer_s=None)]),

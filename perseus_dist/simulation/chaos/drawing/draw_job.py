@@ -16,6 +16,7 @@ _LARGE = 16
 _VERY_LARGE, _SHARE_VERY_LARGE = 33, 0.15  # of those, with 33 ranks or more
 _GPUS, _GPU_WEIGHTS = ("a100", "a40", "h100", "h200"), (4, 2, 2, 1)
 _SHARE_MIXED = 0.1  # of jobs with several stages
+_SHARE_DUALPIPEV = 0.12  # of jobs that can have it
 _NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
 
 
@@ -52,6 +53,14 @@ def on_mixed_gpus(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
         return job
     num_first = rng.randrange(1, job.pp)
     return _with_short_sweep(replace(job, gpu=",".join([first] * num_first + [second] * (job.pp - num_first))))
+
+
+def with_dualpipev(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
+    """Some jobs with several pp_ranks run DualPipeV, two chunks of the model on each and two microbatches for each."""
+    microbatches = max(job.microbatches, 2 * job.pp)
+    if job.pp == 1 or 2 * microbatches * job.pp * job.dp > _MAX_WORK or rng.random() >= _SHARE_DUALPIPEV:
+        return job
+    return _with_short_sweep(replace(job, schedule="dualpipev", microbatches=microbatches, chunks=1))
 
 
 def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
