@@ -17,12 +17,14 @@ from perseus_dist.simulation.frameworks.pipelining_run import PipeliningRun
 from perseus_dist.simulation.frameworks.training_run import TrainingRun, free_port
 from perseus_dist.simulation.simulated_profile import simulated_profile
 from perseus_dist.simulator.presets import PRESETS
+from perseus_dist.simulator.work import WorkTimes
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NUM_STEPS = 40
+QUICK = WorkTimes(forward_s=0.015, backward_s=0.03, imbalance=0.3)
 CONSTANTS_S = {"LOAD": 0.0005, "TIED": 0.00002, "REDUCE": 0.004, "STEP": 0.008}
 
 
@@ -48,7 +50,7 @@ def deepspeed_run(folder: Path, model: str) -> TrainingRun:
     config = json.loads((EXAMPLES / "deepspeed_gpt.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"gradient_accumulation_steps": NUM_MICROBATCHES}))
     profile = folder / "saved.csv"
-    profile.write_text(simulated_profile(PRESETS["a100"], TIMES, pp_size=PP_SIZE, constants_s=CONSTANTS_S))
+    profile.write_text(simulated_profile(PRESETS["a100"], QUICK, pp_size=PP_SIZE, constants_s=CONSTANTS_S))
     return DeepSpeedRun(
         script=EXAMPLES / "transformers_deepspeed.py",
         config=folder / "config.json",
@@ -58,9 +60,9 @@ def deepspeed_run(folder: Path, model: str) -> TrainingRun:
         num_steps=NUM_STEPS,
         folder=folder,
         preset="a100",
-        forward_s=TIMES.forward_s,
-        backward_s=TIMES.backward_s,
-        imbalance=TIMES.imbalance,
+        forward_s=QUICK.forward_s,
+        backward_s=QUICK.backward_s,
+        imbalance=QUICK.imbalance,
         options=("--model", model),
         perseus_options=("--perseus-profile", str(profile)),
     )
