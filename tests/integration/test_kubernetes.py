@@ -97,7 +97,7 @@ def test_the_planner_of_the_manifest_serves_and_its_probes_say_so(tmp_path: Path
     program, command, *options = words_of("perseus-planner", "planner")
     assert (program, command) == ("perseus-dist", "planner")
     here = {"/etc/perseus-dist/tls": str(tmp_path), "/var/lib/perseus-dist": str(tmp_path)}
-    free = {"0.0.0.0": "127.0.0.1", ":50151": ":0", ":9464": ":0"}
+    free = {"0.0.0.0": "127.0.0.1", ":50151": ":0", ":50152": ":0", ":9464": ":0"}
     options = replaced(options, {**here, **free})
     with planner(tmp_path, *options) as running:
         port = running.address.rpartition(":")[2]
@@ -111,6 +111,8 @@ def test_the_planner_of_the_manifest_serves_and_its_probes_say_so(tmp_path: Path
         trusted.check_hostname = False  # of the service, as the ServiceMonitor has it
         with urllib.request.urlopen(f"https://127.0.0.1:{metrics_port}/metrics", context=trusted) as answer:
             metrics = answer.read().decode()
+        with urllib.request.urlopen(running.told["web_url"], context=trusted) as answer:
+            assert "Log in" in answer.read().decode()
         (rules,) = written("overlays/production")[:1]
         for rule in rules["spec"]["groups"][0]["rules"]:
             for name in (word for word in rule["expr"].split("(") if word.startswith("perseus_")):
@@ -199,7 +201,8 @@ def test_services_budgets_and_monitors_find_their_pods() -> None:
     ports = {port["name"]: port["containerPort"] for port in WORKLOADS["perseus-planner"].containers[0]["ports"]}
     assert {port["name"]: port["port"] for port in service["spec"]["ports"]} == ports
     words = words_of("perseus-planner", "planner")
-    assert {f"--bind=0.0.0.0:{ports['grpc']}", f"--metrics=0.0.0.0:{ports['metrics']}"} <= {*words}
+    options = {"grpc": "bind", "metrics": "metrics", "web": "web"}
+    assert {f"--{option}=0.0.0.0:{ports[name]}" for name, option in options.items()} <= {*words}
 
 
 def test_network_policies_let_in_trainers_and_prometheus_and_no_others() -> None:
@@ -400,7 +403,7 @@ class TestDockerfile:
     def test_the_extras_are_there(self) -> None:
         known = {*metadata("perseus-dist").get_all("Provides-Extra", [])}
         named = {extra for extras in re.findall(r"\.whl\)\[([a-z,]+)", str(self.STEPS)) for extra in extras.split(",")}
-        assert {"planner", "postgres", "agent"} <= named
+        assert {"planner", "postgres", "web", "agent"} <= named
         assert named | {"deepspeed", "megatron", "pipelining", "report"} <= known
 
     def test_a_linter_finds_nothing(self) -> None:

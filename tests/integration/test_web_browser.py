@@ -36,6 +36,11 @@ document.addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
 });
 """
+# Font sizes of charts' visible text as drawn: charts are scaled to the width of the page.
+CHART_TEXT_PX = """
+[...document.querySelectorAll("svg.chart text")].filter((text) => text.getClientRects().length).map(
+  (text) => parseFloat(getComputedStyle(text).fontSize) * text.ownerSVGElement.getScreenCTM().a)
+"""
 
 pytestmark = [
     pytest.mark.stress,
@@ -279,6 +284,7 @@ def test_axe_finds_no_violation_and_a_phone_scrolls_one_way(
         assert found.violations_count == 0, found.generate_report()
         page.set_viewport_size(PHONE)  # type: ignore[arg-type]
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert min(page.evaluate(CHART_TEXT_PX), default=8) >= 8
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
 

@@ -72,6 +72,23 @@ def test_a_backup_replaces_backups_alone(state_dir: Path, tmp_path: Path, capsys
     assert inspect(tmp_path / "backup.sqlite").jobs == JOBS
 
 
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["backup", "file/b.sqlite"], "cannot be looked at (Not a directory); name a file in a folder of yours"),
+        (["check", "none.sqlite"], "cannot be read (No such file or directory); name a backup that you may read"),
+        (["restore", "none.sqlite"], "cannot be read (No such file or directory); name a backup that you may read"),
+    ],
+)
+def test_a_file_that_cannot_be_reached_is_told_with_a_remedy(
+    words: list[str], remedy: str, state_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["state", words[0], str(tmp_path / words[1]), "--state-dir", str(state_dir)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert remedy in line
+
+
 def test_what_killed_backups_have_left_goes_with_the_next_one(state_dir: Path, tmp_path: Path) -> None:
     left = [tmp_path / f".backup{suffix}.4194999.tmp{more}" for suffix in ("", ".access") for more in ("", "-journal")]
     others = [tmp_path / name for name in (f".backup.{os.getppid()}.tmp", ".backup.x.tmp", ".other.4194999.tmp")]

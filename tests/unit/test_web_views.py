@@ -10,6 +10,7 @@ from test_planner_budgets import HALL, PEAK, demand
 
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import GpuSample
+from perseus_dist.messages.job_status import Straggler
 from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Grant, Role
@@ -23,10 +24,12 @@ from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
+from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.nodes import ConnectedNode, ConnectedNodes
 from perseus_dist.planner.web.fragments import make_templates
 from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.budgets import budget_document, price_document
+from perseus_dist.planner.web.views.fleet import fleet_row
 from perseus_dist.planner.web.views.frontier_chart import target_choices
 from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
 from perseus_dist.planner.web.views.nodes import node_document, nodes_document
@@ -232,3 +235,14 @@ def test_a_budget_is_drawn_where_its_power_is_known() -> None:
     history.add([], 1e9 + 5)
     assert history.of("hall") == []
     assert budget_document(state, history.of("hall"), {"a"})["chart"] is None
+
+
+def test_a_job_with_a_straggler_shows_its_troubles_too() -> None:
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    reported = Straggler(straggler_id="r7", dp_rank=1, degree=1.2)
+    status = replace(job_status(job), stragglers=(reported,), troubles=("the plan is late",))
+    row = make_templates().get_template("row.html").render(fleet_row(job, status))
+    assert "1, up to\u00a0\u00d7\u00a01.200" in row
+    assert "trouble" in row
+    row = make_templates().get_template("row.html").render(fleet_row(job, replace(status, troubles=())))
+    assert "trouble" not in row

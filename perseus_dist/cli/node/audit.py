@@ -128,7 +128,8 @@ def _address(peer: str) -> str:
 
 def _sentence(record: "pb.AuditRecord") -> str:
     """The change and its outcome, as ``slowdown=1.05, before: t_min; done``."""
-    change = f"{record.after}, before: {record.before}" if record.before else record.after
+    before = f"before: {record.before}" if record.before else ""
+    change = ", ".join(filter(None, (record.after, before)))
     return "; ".join(filter(None, (change, record.outcome)))
 
 

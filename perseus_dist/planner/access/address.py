@@ -1,6 +1,7 @@
 """Where the planner listens."""
 
 import re
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
@@ -61,3 +62,24 @@ def parse_host(text: str) -> Address:
         return parse_address(text if has_port else f"{text}:0")
     except AddressError:
         raise AddressError(f"{text!r} is no host: expected HOST or HOST:PORT such as node-0 or [fd00::1]:0") from None
+
+
+def check_bindable(address: Address) -> None:
+    """Bind a socket to the address, or to one of those that its host's name has, and close it again.
+
+    Raises:
+        OSError: None of them can be bound, and the first one's reason.
+    """
+    reasons = []
+    for family, kind, number, _, found in socket.getaddrinfo(
+        address.host.strip("[]"), address.port, type=socket.SOCK_STREAM
+    ):
+        try:
+            with socket.socket(family, kind, number) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(found)
+        except OSError as error:
+            reasons.append(error)
+        else:
+            return
+    raise reasons[0]

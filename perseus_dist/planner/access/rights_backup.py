@@ -64,7 +64,9 @@ def check_rights_place(backup: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise RightsDatabaseError(f"{copy}: cannot be looked at ({error.strerror})") from error
+        raise RightsDatabaseError(
+            f"{copy}: cannot be looked at ({error.strerror}); name a file in a folder of yours"
+        ) from error
     if not is_ours:
         raise RightsDatabaseError(f"{copy}: is there and is no backup of rights; name another file for the backup")
 

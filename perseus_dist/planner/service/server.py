@@ -1,6 +1,7 @@
 """The planner's process from start to end: what it listens on, what bounds hostile peers, and how it leaves."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from perseus_dist import systemd
 from perseus_dist.errors import PerseusError, TransientError
 from perseus_dist.planner.access.access import Access
-from perseus_dist.planner.access.address import Address
+from perseus_dist.planner.access.address import Address, check_bindable
 from perseus_dist.planner.access.own_address import own_address
 from perseus_dist.planner.access.shared_port import SharedPort, keep_shared_port, load_shared_port
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
@@ -252,14 +253,22 @@ def _raise_file_limit() -> None:
 
 
 def _listen(server: grpc.aio.Server, config: ServerConfig) -> int:
+    credentials = None if config.tls is None else server_credentials(config.tls)
+    address = str(config.bind)
     try:
-        if config.tls is None:
-            return server.add_insecure_port(str(config.bind))
-        return server.add_secure_port(str(config.bind), server_credentials(config.tls))
+        check_bindable(config.bind)  # gRPC tells no reason, but writes lines of its own
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        holder = "another planner may hold it: " if getattr(error, "errno", 0) == errno.EADDRINUSE else ""
+        raise ListenError(
+            f"{address}: cannot be listened on ({reason}); {holder}name another with --bind HOST:PORT"
+        ) from error
     except RuntimeError as error:
         raise ListenError(
-            f"{config.bind}: cannot be listened on; another planner may hold it, or the host is not this machine's: "
-            "name another with --bind HOST:PORT"
+            f"{address}: cannot be listened on; another planner may hold it: name another with --bind HOST:PORT"
         ) from error
 
 

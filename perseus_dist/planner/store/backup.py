@@ -109,7 +109,9 @@ def inspect(path: Path) -> Contents:
         with tempfile.TemporaryDirectory(prefix="perseus-") as folder:
             return _copy_whole(path, Path(folder) / path.name)
     except OSError as error:
-        raise BackupError(f"{error.filename or path}: cannot be read ({error.strerror})") from error
+        raise BackupError(
+            f"{error.filename or path}: cannot be read ({error.strerror}); name a backup that you may read"
+        ) from error
 
 
 def restore_backup(backup: Path, state_dir: Path) -> tuple[Contents, Path | None]:
@@ -146,7 +148,7 @@ def taken_over(state_dir: Path, backup: Path) -> Iterator[None]:
         with backup.open("rb"):
             pass
     except OSError as error:
-        raise BackupError(f"{backup}: cannot be read ({error.strerror})") from error
+        raise BackupError(f"{backup}: cannot be read ({error.strerror}); name a backup that you may read") from error
     is_new = not state_dir.exists()
     make_state_dir(state_dir)
     try:
@@ -279,7 +281,9 @@ def _check_target(source: Path, target: Path) -> None:
         with target.open("rb") as file:
             header = file.read(_APPLICATION_ID_AT + 4)
     except OSError as error:
-        raise BackupError(f"{error.filename or target}: cannot be looked at ({error.strerror})") from error
+        raise BackupError(
+            f"{error.filename or target}: cannot be looked at ({error.strerror}); name a file in a folder of yours"
+        ) from error
     is_database = header.startswith(_MAGIC) and header[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
     if not is_database or target.samefile(source):
         raise BackupError(f"{target}: is there and is no backup; name another file")
