@@ -261,6 +261,24 @@ def test_a_revocation_that_cannot_be_stored_counts_at_once(tmp_path: Path) -> No
             access.caller(authorization(token))
 
 
+def test_a_database_that_was_moved_away_takes_nothing_until_it_is_back(tmp_path: Path) -> None:
+    path, aside = tmp_path / "access.sqlite", tmp_path / "aside"
+    with opened(path) as access:
+        create(access, "before", Role.VIEW)
+        num_records = len(records(access))
+        path.rename(aside)
+        with pytest.raises(sqlite3.Error, match="was replaced or deleted"):
+            create(access, "lost", Role.VIEW)
+        with pytest.raises(RefusalError, match=r"counts no more until the planner restarts.*was replaced or deleted"):
+            access.revoke(OPERATOR, "before")
+        with pytest.raises(sqlite3.Error, match="was replaced or deleted"):
+            access.audit.done("somebody", "", "SetTarget", job="llama")
+        assert len(records(access)) == num_records
+        aside.rename(path)
+        create(access, "lost", Role.VIEW)
+        assert len(records(access)) == num_records + 1
+
+
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0", b"\0" * 5000])
 def test_a_damaged_database_is_copied_and_its_rows_go_on(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture

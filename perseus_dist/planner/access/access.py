@@ -13,6 +13,7 @@ from perseus_dist.planner.access.auth import Caller, hash_token, new_token, toke
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.refusal import already_exists, not_found, not_now, unauthenticated
 from perseus_dist.planner.access.rights_rows import REVOKE, read_grants, write_grant
+from perseus_dist.planner.sqlite_files.placed_file import PlacedFile
 
 MAX_GRANTS = 10_000
 
@@ -37,12 +38,14 @@ class Access:
         """
         self._operator_sha256 = hash_token(operator_token) if operator_token else ""
         self._database = open_access_database(path)
+        (_, _, opened) = self._database.execute("PRAGMA database_list").fetchone()
+        self._file = PlacedFile(Path(opened) if opened else None)
         self._clock = clock
         self._grants = {grant.name: grant for grant in read_grants(self._database)}
         self._by_token: dict[str, Grant] = {}
         self.num_changes = 0
         self._index()
-        self.audit = Audit(self._database, clock)
+        self.audit = Audit(self._database, clock, self._check_place)
 
     def close(self) -> None:
         """Close the database of grants and audit records."""
@@ -171,6 +174,7 @@ class Access:
         if fresh:
             self._grants.update((grant.name, grant) for grant in fresh)
             self._index()
+            self._check_place()
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 for grant in fresh:
@@ -185,6 +189,10 @@ class Access:
     def grants(self) -> list[Grant]:
         """All that were ever given, in the order of their names."""
         return sorted(self._grants.values(), key=lambda grant: grant.name)
+
+    def _check_place(self) -> None:
+        if trouble := self._file.trouble():
+            raise sqlite3.OperationalError(trouble)
 
     def _store(self, caller: Caller, grant: Grant, action: str, *, before: str = "", after: str = "") -> None:
         """A grant and its record, both or neither."""

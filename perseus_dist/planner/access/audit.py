@@ -44,15 +44,19 @@ class AuditRecord:
 class Audit:
     """Writes the record, and reads it. A caller who is refused again and again cannot fill the disk."""
 
-    def __init__(self, database: sqlite3.Connection, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, database: sqlite3.Connection, clock: Callable[[], float], check_place: Callable[[], None]
+    ) -> None:
         """Go on with what a database holds.
 
         Args:
             database: Of :mod:`perseus_dist.planner.access.access_database`.
             clock: Unix time in seconds.
+            check_place: Raises a ``sqlite3.Error`` if what is stored now would be lost.
         """
         self._database = database
         self._clock = clock
+        self._check_place = check_place
         self._allowance = RefusalAllowance(clock)
         database.create_function("concerns", 2, concerns, deterministic=True)
 
@@ -93,6 +97,7 @@ class Audit:
         return [AuditRecord(**dict(zip(AuditRecord.__slots__, row, strict=False))) for row in rows]
 
     def _append(self, texts: tuple[str, ...]) -> None:
+        self._check_place()
         self._database.execute(
             "INSERT INTO audit (time_s, identity, peer, action, job, before, after, outcome) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -1,11 +1,11 @@
 """Facts in a SQLite database that this process alone has."""
 
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.sqlite_files.placed_file import PlacedFile
 from perseus_dist.planner.store.database import (
     DamagedError,
     StoreError,
@@ -47,7 +47,7 @@ class SqliteFacts:
         except BaseException:
             self._release()
             raise
-        self._opened = None if path is None else path.stat()
+        self._file = PlacedFile(path)
 
     @property
     def name(self) -> str:
@@ -62,8 +62,7 @@ class SqliteFacts:
         """Make changes durable, all or none.
 
         Raises:
-            WriteError: The disk is full or broken, or the file was replaced or deleted: what is written to the one that
-                is open would be lost with this process.
+            WriteError: The disk is full or broken, or the file was replaced or deleted.
         """
         try:
             with self.connection:
@@ -74,11 +73,8 @@ class SqliteFacts:
             raise WriteError(
                 f"{self._path}: cannot be written ({error}); make room or mend the disk, nothing is lost meanwhile"
             ) from error
-        if not self._is_in_place():
-            raise WriteError(
-                f"{self._path}: was replaced or deleted while the planner used it, so nothing is stored; "
-                "move it back, or start the planner again"
-            )
+        if trouble := self._file.trouble():
+            raise WriteError(trouble)
 
     def keep_alive(self) -> None:
         """Do nothing: the lock on the folder lasts as long as the process."""
@@ -92,16 +88,6 @@ class SqliteFacts:
         """Close the file, and let others have its folder."""
         self.connection.close()
         self._release()
-
-    def _is_in_place(self) -> bool:
-        if self._path is None or self._opened is None:
-            return True
-        try:
-            return os.path.samestat(self._path.stat(), self._opened)
-        except FileNotFoundError:
-            return False
-        except OSError:  # SQLite tells what is wrong
-            return True
 
     def _release(self) -> None:
         if self._lock is not None:
