@@ -70,7 +70,7 @@ class SharedQueue:
         return await self._run(partial(self._queue.read, digest))
 
     async def take(self, *, least_urgency: int = PATIENT, digest: str = "") -> TakenRequest | None:
-        """Take a request."""
+        """Take a waiting request as ``RequestQueue.take`` does, off the event loop; None if none waits."""
         return await self._run(partial(self._queue.take, least_urgency=least_urgency, digest=digest))
 
     async def state(self) -> PlanningQueue:
