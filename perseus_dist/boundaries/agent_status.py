@@ -63,7 +63,7 @@ class AgentStatus:
 
 
 def encode_status(status: AgentStatus) -> bytes:
-    """The block's bytes."""
+    """Bytes of the agent's status block in the shared memory."""
     body = _BODY.pack(
         status.phase.encode("ascii"),
         status.iteration,

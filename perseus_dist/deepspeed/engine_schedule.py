@@ -46,7 +46,7 @@ class InstructionCounter:
         self._counts: Counter[tuple[str, int]] = Counter()
 
     def begin_iteration(self) -> None:
-        """Count from 0."""
+        """Begin each class of instructions at microbatch 0 again."""
         self._counts.clear()
 
     def name(self, command: str, phase: int = 0) -> Instruction | None:

@@ -76,7 +76,7 @@ def target_to_wire(target: Target) -> pb.Target:
 
 
 def target_from_wire(check: Checker, field: str, wire: pb.Target) -> Target:
-    """A checked target."""
+    """A target from the wire; what is out of its range is reported to the check under the field's name."""
     match wire.WhichOneof("target"):
         case "slowdown":
             return Target(slowdown=check.number(f"{field}.slowdown", wire.slowdown, limits.MAX_SLOWDOWN, low=1.0))

@@ -14,5 +14,5 @@ def note_framework() -> None:
 
 
 def is_framework_seen() -> bool:
-    """Whether one does."""
+    """Whether a framework with an adapter of its own trains in this process, under Perseus."""
     return _is_seen

@@ -9,6 +9,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,15 +26,22 @@ def pytest_configure() -> None:
     os.posix_spawn(sys.executable, command, {}, file_actions=null, setsid=True)
 
 
-def kill_marked(mark: str) -> int:
-    """Kill every process of ours that was started with the mark; how many those are."""
-    entry = f"{MARK}={mark}".encode()
-    killed = 0
+def processes_with(name: str, value: str) -> Iterator[int]:
+    """Process ids of those of ours that were started with an environment variable at a value."""
+    entry = f"{name}={value}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if entry in (folder / "environ").read_bytes().split(b"\0"):
-                os.kill(int(folder.name), signal.SIGKILL)
-                killed += 1
+                yield int(folder.name)
+
+
+def kill_marked(mark: str) -> int:
+    """Kill every process of ours that was started with the mark; how many those are."""
+    killed = 0
+    for pid in processes_with(MARK, mark):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
     return killed
 
 

@@ -30,12 +30,6 @@ AT_THE_BEGIN = {
 }
 MIN_WORDS = 3
 THERE = re.compile(r"(See|As) ``[\w.]+``\.")
-TOO_SHORT = {
-    "simulation/chaos/campaign.py": ["Campaign.document: For ``--json``."],
-    "simulation/chaos/record.py": ["JobSpan.iterations: Its iterations."],
-    "simulation/chaos/world/world.py": ["World.run_iteration: Train one.", "OpenWorld: Makes worlds."],
-}
-"""Those that are left, by module; none is added."""
 
 
 def documentation(source: str) -> Iterator[tuple[int, str]]:
@@ -78,7 +72,7 @@ def short_docstrings(source: str, body: Sequence[ast.stmt] | None = None, path: 
 def test_public_docstrings_say_something() -> None:
     paths = [path for path in sorted(PACKAGE.rglob("*.py")) if GENERATED not in path.parents]
     found = {str(path.relative_to(PACKAGE)): [*short_docstrings(path.read_text())] for path in paths}
-    assert {name: texts for name, texts in found.items() if texts} == TOO_SHORT
+    assert {name: texts for name, texts in found.items() if texts} == {}
 
 
 @pytest.mark.parametrize(

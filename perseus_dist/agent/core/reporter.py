@@ -135,7 +135,7 @@ class Reporter:
 
 
 def drift_sentence(drift: Drift) -> str:
-    """For the log."""
+    """The log's sentence on a computation whose time has left its profile."""
     return (
         f"drift: {drift.kind} of chunk {drift.chunk} takes {drift.measured_time_s:.4f} s at {drift.clock_mhz} MHz, "
         f"profiled {drift.profile_time_s:.4f} s"

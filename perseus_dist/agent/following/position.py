@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
     @property
     def idle_ns(self) -> int:
-        """Before it began."""
+        """Time between the boundary before the instruction and its begin, in nanoseconds."""
         return self.begin.time_ns - self.before.time_ns
 
     @property

@@ -16,7 +16,7 @@ class Inbox(Generic[T]):
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def fileno(self) -> int:
-        """For a selector."""
+        """Descriptor that a selector finds readable while items wait."""
         return self._bell
 
     def put(self, item: T) -> None:
@@ -26,7 +26,7 @@ class Inbox(Generic[T]):
             os.eventfd_write(self._bell, 1)
 
     def take(self) -> list[T]:
-        """All that waits."""
+        """Remove and return all items that wait, oldest first, without blocking."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         items = []

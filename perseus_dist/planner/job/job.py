@@ -140,7 +140,7 @@ class Job:
 
     @property
     def target(self) -> Target:
-        """The job's target."""
+        """Iteration time that the job is to keep: the one chosen for it, or else the fastest."""
         return self.chosen_target.target if self.chosen_target else T_MIN
 
     @property

@@ -24,7 +24,7 @@ _PATTERN = re.compile(rf"[A-Za-z0-9._*?-]{{1,{limits.MAX_JOB_ID_LENGTH}}}")
 
 
 def budget_from_wire(check: Checker, wire: pb.Budget) -> BudgetSet:
-    """A checked budget."""
+    """A power budget from the wire; what is out of its range is reported to the check."""
     _check_patterns(check, "budget.jobs", wire.jobs)
     for name, values, low in (("weights", wire.weights, 1 / _MAX_WEIGHT), ("max_slowdowns", wire.max_slowdowns, 1.0)):
         _check_patterns(check, f"budget.{name}", [one.pattern for one in values])

@@ -169,7 +169,7 @@ class Page:
         return self._html("budgets.html", visitor, section=self._budgets_section(visitor))
 
     async def choices(self, request: Request) -> Response:
-        """The slider's positions."""
+        """Answer with the targets that the slider of a job's page offers, as JSON."""
         return JSONResponse(choices_document(self._viewed(self._known(request), request).job))
 
     async def fleet_events(self, request: Request) -> Response:

@@ -36,7 +36,7 @@ Render = Callable[[], str | None]
 
 
 class Streams:
-    """All streams, bounded."""
+    """Event streams to all browsers, of which only so many are open at once."""
 
     def __init__(self, jobs: Jobs, fragments: Fragments) -> None:
         self._jobs = jobs

@@ -75,7 +75,7 @@ class Schedule:
 
     @property
     def num_ranks(self) -> int:
-        """Number of pp_ranks."""
+        """Number of pipeline ranks of the schedule."""
         return len(self.ranks)
 
     @property

@@ -198,7 +198,7 @@ class _Open:
         )
 
     def end(self, event: JobEvent, unanswered: _Injections) -> None:
-        """Record the end."""
+        """Record the iteration in which the straggler was over, and the injection whose end explains it."""
         lifted = unanswered.answer(event)
         self.lifted_iteration = lifted.iteration if lifted is not None and lifted.thermal_cap_mhz is None else None
         self.over_iteration = event.iteration

@@ -54,7 +54,7 @@ class Campaign:
         return _S_PER_HOUR * len(self.trials) / max(1e-9, sum(trial.cpu_s for trial in self.trials))
 
     def document(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Values that ``--json`` prints of the campaign, in types that JSON has."""
         return {
             "simulated_gpus": True,
             "seeds": len(self.trials),

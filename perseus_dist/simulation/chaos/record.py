@@ -28,7 +28,7 @@ class JobSpan:
 
     @property
     def iterations(self) -> range:
-        """Its iterations."""
+        """Numbers of the iterations from first to last, both included."""
         return range(self.first, self.last + 1)
 
 

@@ -38,7 +38,7 @@ class IterationWindow:
 
     @property
     def name(self) -> str:
-        """For a table."""
+        """Name of the period in a table's row."""
         if self.injection is None:
             return "before"
         cap_mhz = self.injection.thermal_cap_mhz

@@ -56,7 +56,7 @@ class TrainingJob:
         return sorted(pid for pid, parent in parent_of.items() if not words or parent not in parent_of)
 
     def pid_of_planner(self) -> int:
-        """The embedded planner's."""
+        """Process id of the embedded planner."""
         return self._only(self.pids("planner", "--embedded"), "planner")
 
     def pid_of_rank(self, rank: int) -> int:
@@ -64,7 +64,7 @@ class TrainingJob:
         return self._only(self.pids(str(self.run.script), environment=[f"RANK={rank}"]), f"rank {rank}")
 
     def pid_of_agent(self, rank: int) -> int:
-        """A rank's agent's."""
+        """Process id of a rank's agent."""
         trainer = self.pid_of_rank(rank)
         children = Path(f"/proc/{trainer}/task/{trainer}/children").read_text().split()
         return self._only(sorted(set(map(int, children)) & set(self.pids("perseus_dist.agent"))), f"agent {rank}")

@@ -37,7 +37,7 @@ class BoundaryHook(Protocol):
         """The instruction ends."""
 
     def mark(self, phase: str) -> None:
-        """Something else begins."""
+        """Mark the begin of a phase that is no instruction."""
 
 
 class LaunchEvent(Protocol):

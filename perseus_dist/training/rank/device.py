@@ -36,7 +36,7 @@ class Device(Protocol):
         """Instructions, and those whose real work took longer than their simulated kernel; None on other devices."""
 
     def close(self) -> None:
-        """No instruction follows."""
+        """Release the device; no instruction follows."""
 
 
 @dataclass(frozen=True, slots=True)

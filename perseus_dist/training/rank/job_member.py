@@ -198,7 +198,7 @@ class JobMember:
         self._host_pace.keep(self._device)
 
     def abandon_iteration(self) -> None:
-        """The iteration failed."""
+        """Stop following the plan in the iteration that failed: no plan was made for what comes next."""
         if self._device is not None:
             self._device.end()
         if self._boundaries is not None:

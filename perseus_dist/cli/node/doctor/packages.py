@@ -7,7 +7,7 @@ from perseus_dist.messages.finding import Finding, Level
 
 
 def inspect_packages() -> Iterator[Finding]:
-    """Look for them."""
+    """Find the installed versions of the packages that Perseus needs, and name those that are missing."""
     needed_for = {"nvidia-ml-py": "reading and setting GPUs", "grpcio": "reaching a planner", "protobuf": "the same"}
     found = [f"perseus-dist {version('perseus-dist')}"]
     for name, purpose in needed_for.items():

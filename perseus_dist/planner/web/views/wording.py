@@ -30,7 +30,7 @@ def joules(energy_j: float, doubt_j: float = 0.0) -> str:
 
 
 def percent(share: float) -> str:
-    """A difference, signed."""
+    """A difference in percent with its sign, of a share of 1: ``+1.5 %`` for 0.015."""
     text = f"{100 * share:+.1f}"
     return f"{'0.0' if text in ('+0.0', '-0.0') else text.replace('-', _MINUS)} %"
 

@@ -70,7 +70,10 @@ class SharedQueue:
         return await self._run(partial(self._queue.read, digest))
 
     async def take(self, *, least_urgency: int = PATIENT, digest: str = "") -> TakenRequest | None:
-        """Take a request. Cancelled, it gives back what the database grants all the same."""
+        """Take a waiting request as ``RequestQueue.take`` does, off the event loop; None if none waits.
+
+        Cancelled, it gives back what the database grants all the same.
+        """
         taking = asyncio.create_task(self._run(partial(self._queue.take, least_urgency=least_urgency, digest=digest)))
         try:
             return await asyncio.shield(taking)

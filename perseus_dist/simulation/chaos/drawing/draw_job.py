@@ -21,7 +21,7 @@ _NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
 
 
 def draw_job(rng: random.Random) -> ScenarioJob:
-    """Draw a job."""
+    """Draw a job: its sizes, schedule, GPU, imbalance, noise, profile, target and times."""
     pp, dp = _draw_sizes(rng)
     microbatches = rng.choice([m for m in (2, 3, 4, 6, 8, 12, 16) if m * pp * dp <= _MAX_WORK])
     chunks = 1

@@ -71,7 +71,7 @@ class JsonFields:
         raise self._refusal(name, value, ", ".join(map(json.dumps, known)) or "a text", default)
 
     def any(self, name: str, default: Any = REQUIRED) -> Any:
-        """Whatever stands there."""
+        """Value of the field, of any type."""
         return self._take(name, default)
 
     def end(self) -> None:

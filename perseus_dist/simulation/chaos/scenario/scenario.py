@@ -73,7 +73,7 @@ class ScenarioJob:
 
     @property
     def num_stages(self) -> int:
-        """Of a pipeline."""
+        """Number of model stages of a pipeline: ranks times the model chunks of each."""
         return self.pp * (2 if self.schedule == "dualpipev" else self.chunks)
 
     @property

@@ -128,14 +128,14 @@ class World(Protocol):
         """
 
     def run_iteration(self) -> Iteration:
-        """Train one."""
+        """Train one iteration on all ranks, and return what was measured of it."""
 
     def end(self) -> JobEnd:
         """The trainers end; what is still on its way arrives."""
 
 
 class OpenWorld(Protocol):
-    """Makes worlds."""
+    """Opens the world in which a scenario is played, with Perseus or without."""
 
     def __call__(self, scenario: Scenario, *, with_perseus: bool) -> AbstractContextManager[World]:
         """A world in which the scenario's first job has not begun yet."""
