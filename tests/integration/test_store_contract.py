@@ -391,6 +391,15 @@ def test_a_lapsed_lease_is_taken_over_with_all_that_was_stored(replicas: Replica
     assert second.claim(["b"]) == {"b": "first"}, "it lives again"
 
 
+def test_policies_are_the_first_of_the_orphans_however_many_jobs_there_are(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    first.claim([NO_JOB, *(f"job-{number}" for number in range(1000))])
+    replicas.lapse()
+    orphans = second.survey({}).orphans
+    assert orphans[0] == NO_JOB
+    assert len(orphans) < 1000, "a survey is short"
+
+
 @pytest.mark.parametrize("server_name", ["postgres", "pooled"])
 @pytest.mark.parametrize("holds", ["claims", "job"])
 def test_locks_of_a_replica_that_is_stopped_within_a_transaction_hold_up_no_takeover(

@@ -9,6 +9,7 @@ from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere
 
 LEASE_S = 2.0
+MAX_ORPHANS = 256
 
 
 @dataclass
@@ -81,7 +82,7 @@ class MemoryLeases:
         keeper, _ = database.leases.get("", (0, 0))
         return Survey(
             lost=frozenset(lost),
-            orphans=sorted(orphans, key=lambda job: crc32(f"{job}{self.number}".encode())),
+            orphans=sorted(orphans, key=lambda job: (job != "", crc32(f"{job}{self.number}".encode())))[:MAX_ORPHANS],
             replicas=sorted(one.address for number, one in database.replicas.items() if database.lives(number)),
             policies=database.replicas[keeper].address if database.lives(keeper) else "",
             patterns=[

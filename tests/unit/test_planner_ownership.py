@@ -396,6 +396,25 @@ def test_jobs_of_a_policy_go_to_the_replica_that_keeps_the_policies(policy: Budg
     played(play)
 
 
+def test_a_thousand_jobs_of_a_policy_are_taken_over_from_its_keeper() -> None:
+    """A survey lists some of them, and the policies have to be taken before any is."""
+
+    async def play() -> None:
+        fleet = Fleet(3)
+        first, keeper, third = fleet.replicas
+        await keeper.ownership.ensure("")
+        assert keeper.write("", BudgetSet(name="all", watts=1e6))
+        for number in range(1000):
+            assert await keeper.attach(f"job-{number}") == "replica-1"
+            keeper.write(f"job-{number}", fact(1))
+        keeper.is_running = False
+        await fleet.pass_time(LEASE_S + 10 * BEAT_S)
+        (owner,) = [one for one in (first, third) if one.jobs]
+        assert len(owner.jobs) == 1001
+
+    played(play)
+
+
 def test_leases_without_a_job_are_dropped() -> None:
     async def play() -> None:
         fleet = Fleet(2)

@@ -74,7 +74,8 @@ class Survey:
 
     Attributes:
         lost: Jobs that other replicas have taken over, because this one was silent for too long.
-        orphans: Some of the jobs that no living replica owns.
+        orphans: Some of the jobs that no living replica owns, the planner's own facts first: jobs that a policy covers
+            follow them.
         replicas: Addresses of those that live, this one's included, in order.
         policies: Address of the replica that owns the planner's own facts; empty if none does.
         patterns: Of the jobs of each power budget and price policy; an empty one means all jobs.

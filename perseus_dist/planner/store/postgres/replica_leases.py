@@ -43,7 +43,7 @@ RETURNING before.alive_until <= now()
 """
 _ORPHANS = f"""
 SELECT job FROM {POSTGRES_SCHEMA}.leases WHERE NOT EXISTS ({_LIVING.format("owner.alive_until > now()")})
-ORDER BY md5(job || %(number)s::text) LIMIT {_MAX_ORPHANS}
+ORDER BY job <> '{_NO_JOB}', md5(job || %(number)s::text) LIMIT {_MAX_ORPHANS}
 """
 _CLAIM = f"""
 INSERT INTO {POSTGRES_SCHEMA}.leases (job, planner, epoch)
