@@ -307,6 +307,10 @@ def test_a_plan_of_before_the_baseline_is_made_again_where_iterations_overlap(
     sentences = [line for line in fleet.log if "iterations that overlap" in line]
     assert len(sentences) == is_overlapping
     assert not is_overlapping or [request.full_s for request in fleet.requests] == [1.0, 0.0, free_s], "no sweep"
+    fleet.restart()
+    fleet.attach_with(LONGER, workload=workload)
+    fleet.iterate(30)
+    assert len([line for line in fleet.log if "iterations that overlap" in line]) == is_overlapping, "planned already"
 
 
 def test_a_kept_profile_that_cannot_be_planned_with_is_measured_again() -> None:

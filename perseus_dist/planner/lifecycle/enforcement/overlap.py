@@ -24,7 +24,7 @@ def overlap_is_new(job: Job) -> str:
 
     Plans for one iteration alone spend the time by which ranks are ahead of one another.
     """
-    if job.plan is None or job.planning.full_s or job.planning.pending is not None:
+    if job.plan is None or job.plan.summary.gained_ps or job.planning.full_s or job.planning.pending is not None:
         return ""
     full_s, alone_s = full_s_to_plan(job), job.plan.summary.baseline_time_ps / PS_PER_S
     if not full_s or full_s >= (1 - _LEAST_SHARE) * alone_s:
