@@ -158,6 +158,7 @@ def test_a_replica_that_wakes_up_changes_nothing_and_gives_up_what_it_has_lost()
         await fleet.pass_time(BEAT_S)
         assert not stopped.has("job")
         assert "another replica" in stopped.endings["job"].reason
+        assert not stopped.endings["job"].may_return
         assert await stopped.attach("job") == "replica-1"
         assert fleet.database.facts["job"] == [fact(1)]
 
@@ -197,6 +198,7 @@ def test_a_replica_that_is_cut_off_serves_no_job_beyond_its_lease() -> None:
         await replica.ownership.beat()
         assert replica.jobs == {}
         assert "cut off" in replica.endings["job-0"].reason
+        assert replica.endings["job-0"].may_return
         await other.ownership.beat()
         assert await other.attach("job-0") == "replica-0", "the lease lasts by the database's clock"
         replica.leases.lease_s = 60.0

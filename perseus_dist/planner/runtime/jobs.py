@@ -126,7 +126,7 @@ class Jobs:
         actor = self._actors.pop(job_id, None)
         if actor is None:
             return
-        if self.shared_planning is not None and not ending.owner:
+        if self.shared_planning is not None and ending.may_return:
             self.shared_planning.keep(job_id)
         actor.abandon(ending.reason)
         for number in list(actor.job.members.rank_of_stream):

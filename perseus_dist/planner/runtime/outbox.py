@@ -23,11 +23,13 @@ class Ending:
         reason: A sentence.
         orderly: Whether what waits is still sent; its last message says all, and the status is OK.
         owner: Address of the replica that has the job from now on; empty where that is not known.
+        may_return: Whether this planner may have the job again within seconds.
     """
 
     reason: str
     orderly: bool = False
     owner: str = ""
+    may_return: bool = False
 
 
 class AgentOutbox(Protocol):

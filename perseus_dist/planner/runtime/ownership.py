@@ -174,7 +174,7 @@ class Ownership:
             self._suspended |= {job_id}
         _log.warning("%s given up until it can be stored: %s", _named(job_id), trouble)
         reason = f"{_named(job_id)} given up until it can be stored; attach again ({trouble})"
-        self._holder.give_up(job_id, Ending(reason=reason))
+        self._holder.give_up(job_id, Ending(reason=reason, may_return=True))
 
     def suspend(self) -> None:
         """Give up everything for now: the leases are over by this replica's clock, and others may have the jobs."""
@@ -183,7 +183,8 @@ class Ownership:
         _log.warning("leases could not be renewed in time: %d jobs are given up until they can be", self.num_owned)
         self._suspended |= self.epochs.keys() | self._arriving.keys()
         self._arriving.clear()
-        self._give_up_all(Ending(reason="this replica is cut off from its database; attach again, to another one"))
+        reason = "this replica is cut off from its database; attach again, to another one"
+        self._give_up_all(Ending(reason=reason, may_return=True))
 
     async def leave(self) -> None:
         """Give up everything, so that other replicas go on at once; nothing is taken any more."""

@@ -8,23 +8,6 @@ from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
 
 
-def made_ahead(digest: str, result: PlanResult) -> TableAhead:
-    """A result for other requests of the same digest.
-
-    Args:
-        digest: Of the request that it answers.
-        result: Its plans, under the numbers of that request.
-    """
-    return TableAhead(
-        digest=digest,
-        summary=result.summary,
-        tables=result.tables,
-        frontier_npz=result.frontier_npz,
-        profile_csv=result.profile_csv,
-        is_first=result.is_first,
-    )
-
-
 def answer_made_ahead(request: PlanningRequest, made: TableAhead) -> PlanResult:
     """The same plans under the request's own revisions. Takes 20 ms a megabyte of clocks, away from an event loop.
 

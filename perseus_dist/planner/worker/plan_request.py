@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from perseus_dist.messages.from_agent import Sample
+from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planning.frontier.slow_rank import SlowRank
@@ -113,6 +114,17 @@ class PlanResult:
     frontier_npz: bytes
     profile_csv: bytes
     is_first: bool = False
+
+    def made_ahead(self, digest: str) -> TableAhead:
+        """The same plans without numbers, for any request of the digest that this answers."""
+        return TableAhead(
+            digest=digest,
+            summary=self.summary,
+            tables=self.tables,
+            frontier_npz=self.frontier_npz,
+            profile_csv=self.profile_csv,
+            is_first=self.is_first,
+        )
 
 
 @dataclass(frozen=True, slots=True)

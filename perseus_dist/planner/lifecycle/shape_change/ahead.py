@@ -10,7 +10,7 @@ idle time of a processor, and is never in force.
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from perseus_dist.planner.job.facts import FingerprintKnown, TableAhead
+from perseus_dist.planner.job.facts import FingerprintKnown
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.planning import PlansAhead
 from perseus_dist.planner.job.state.profiling import Profiling
@@ -57,14 +57,7 @@ def keep_ahead(job: Job, result: PlanResult) -> list[Effect]:
     ahead = job.planning.ahead
     assert ahead.pending is not None
     (_, digest), ahead.pending = ahead.pending, None
-    made = TableAhead(
-        digest=digest,
-        summary=result.summary,
-        tables=result.tables,
-        frontier_npz=result.frontier_npz,
-        profile_csv=result.profile_csv,
-        is_first=result.is_first,
-    )
+    made = result.made_ahead(digest)
     ahead.made[digest] = made
     gone = [ahead.made.pop(oldest) for oldest in list(ahead.made)[:-_MAX_MADE]]
     return [Persist(facts=(made,), drop=tuple(one.key for one in gone))]

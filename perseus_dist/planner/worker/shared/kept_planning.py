@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from perseus_dist.planner.worker.made_ahead import answer_made_ahead, made_ahead
+from perseus_dist.planner.worker.made_ahead import answer_made_ahead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 
 KEPT_S = 30.0
@@ -35,6 +35,10 @@ class KeptPlanning:
         for one in self._under_way:
             if one.request.job_id == job_id and one.dropping is None and not one.request.is_ahead:
                 one.dropping = asyncio.get_running_loop().call_later(KEPT_S, self._drop, one)
+
+    def has(self, job_id: str) -> bool:
+        """Whether planning is kept for a job."""
+        return bool(self._kept_for(job_id))
 
     async def plan(self, request: PlanningRequest, expect: Expect | None = None) -> PlanResult:
         """Plan a request, or go on with the same one, which was kept."""
@@ -112,4 +116,4 @@ class _UnderWay:
 
 
 def _renumbered(request: PlanningRequest, result: PlanResult) -> PlanResult:
-    return answer_made_ahead(request, made_ahead(request.digest, result))
+    return answer_made_ahead(request, result.made_ahead(request.digest))

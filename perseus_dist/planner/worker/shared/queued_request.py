@@ -3,7 +3,7 @@
 from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.store.fact_rows import text_of_value, value_of_text
 from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueuedRequest, TakenRequest
-from perseus_dist.planner.worker.made_ahead import answer_made_ahead, made_ahead
+from perseus_dist.planner.worker.made_ahead import answer_made_ahead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 
 
@@ -24,7 +24,7 @@ def request_of(taken: TakenRequest) -> PlanningRequest:
 
 def text_of_answer(digest: str, result: PlanResult) -> tuple[str, bytes]:
     """An answer for the queue, the same for all requests of the digest."""
-    return text_of_value(made_ahead(digest, result))
+    return text_of_value(result.made_ahead(digest))
 
 
 def result_of(request: PlanningRequest, body: str, blob: bytes) -> PlanResult:

@@ -77,8 +77,8 @@ class SharedPlanning:
         return self._for_others.num_answered
 
     def expected_s(self, request: PlanningRequest) -> float | None:
-        """As ``PlanningWorkers``: by what is in line here, and less where others help."""
-        return self._own.expected_s(request)
+        """As ``PlanningWorkers``: by what is in line here, and less where others help; None where planning goes on."""
+        return None if self._kept.has(request.job_id) else self._own.expected_s(request)
 
     async def plan(self, request: PlanningRequest, expect: Expect | None = None) -> PlanResult:
         """As ``PlanningWorkers``.
