@@ -267,7 +267,7 @@ def test_a_database_that_was_moved_away_takes_nothing_until_it_is_back(tmp_path:
         create(access, "before", Role.VIEW)
         num_records = len(records(access))
         path.rename(aside)
-        with pytest.raises(sqlite3.Error, match="was replaced or deleted"):
+        with pytest.raises(RefusalError, match=r"lost is not made.*was replaced or deleted"):
             create(access, "lost", Role.VIEW)
         with pytest.raises(RefusalError, match=r"counts no more until the planner restarts.*was replaced or deleted"):
             access.revoke(OPERATOR, "before")
@@ -277,6 +277,24 @@ def test_a_database_that_was_moved_away_takes_nothing_until_it_is_back(tmp_path:
         aside.rename(path)
         create(access, "lost", Role.VIEW)
         assert len(records(access)) == num_records + 1
+
+
+def test_a_revocation_that_could_not_be_stored_is_stored_by_the_next_call(tmp_path: Path) -> None:
+    path, aside = tmp_path / "access.sqlite", tmp_path / "aside"
+    with opened(path) as access:
+        token = create(access, "t", Role.ADMIN)
+        path.rename(aside)
+        for _ in range(2):
+            with pytest.raises(RefusalError, match="counts no more until the planner restarts"):
+                access.revoke(OPERATOR, "t")
+        aside.rename(path)
+        access.revoke(OPERATOR, "t")
+        (_, revoked) = records(access)
+        assert revoked.before
+        access.revoke(OPERATOR, "t")
+        assert len(records(access)) == 2
+    with opened(path) as access, pytest.raises(RefusalError, match="was revoked"):
+        access.caller(authorization(token))
 
 
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0", b"\0" * 5000])
@@ -408,7 +426,7 @@ def test_a_grant_without_its_record_is_none(tmp_path: Path) -> None:
     with opened(path) as access:
         with closing(sqlite3.connect(path)) as other:
             other.execute("DROP TABLE audit")
-        with pytest.raises(sqlite3.Error):
+        with pytest.raises(RefusalError, match="t is not made"):
             create(access, "t", Role.ADMIN)
         assert access.grants() == []
 

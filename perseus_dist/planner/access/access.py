@@ -43,6 +43,7 @@ class Access:
         self._clock = clock
         self._grants = {grant.name: grant for grant in read_grants(self._database)}
         self._by_token: dict[str, Grant] = {}
+        self._unstored: dict[str, Grant] = {}  # as they were before they were revoked, which could not be stored
         self.num_changes = 0
         self._index()
         self.audit = Audit(self._database, clock, self._check_place)
@@ -110,8 +111,7 @@ class Access:
             The grant, and the token that only the caller gets to know; empty for a certificate.
 
         Raises:
-            RefusalError: There was such a name, or there are too many grants.
-            sqlite3.Error: It cannot be stored.
+            RefusalError: There was such a name, there are too many grants, or it cannot be stored.
         """
         if (there := self._grants.get(name)) is not None:
             state = there.why_not(self._clock()) or "is in use"
@@ -130,24 +130,30 @@ class Access:
             created_by=caller.identity,
             expires_s=None if valid_for_s is None else now_s + valid_for_s,
         )
-        self._store(caller, grant, "CreateToken", after=grant.text)
+        try:
+            self._store(caller, grant, "CreateToken", after=grant.text)
+        except sqlite3.Error as error:
+            raise not_now(f"{name} is not made, since it cannot be stored: {error}") from error
         return grant, token
 
     def revoke(self, caller: Caller, name: str) -> Grant:
         """Take a right back; at once, and for ever.
 
         Raises:
-            RefusalError: There is no such name, or it cannot be stored: then it counts no more until a restart.
+            RefusalError: There is no such name, or it cannot be stored: then it counts no more until a restart, and
+                a later call stores it.
         """
         grant = self._grants.get(name)
         if grant is None:
             raise not_found(f"there is no token {name}; 'perseus-dist token list' lists those there are")
-        if grant.revoked_s is not None:
+        if grant.revoked_s is not None and name not in self._unstored:
             return grant
-        revoked = replace(grant, revoked_s=self._clock(), revoked_by=caller.identity)
+        before = self._unstored.pop(name, grant)
+        revoked = replace(before, revoked_s=self._clock(), revoked_by=caller.identity)
         try:
-            self._store(caller, revoked, REVOKE, before=grant.text)
+            self._store(caller, revoked, REVOKE, before=before.text)
         except sqlite3.Error as error:
+            self._unstored[name] = before
             self._grants[name] = revoked
             self._index()
             raise not_now(
