@@ -54,14 +54,16 @@ class _Seen:
         self.sequences: dict[tuple[Event, _Instruction], int] = {}
 
     def look(self) -> None:
-        for boundary, time_ns in self.reader.read(time.monotonic_ns()):
+        passed = self.reader.read(time.monotonic_ns())
+        seen_ns = time.monotonic_ns()  # after the look, which a busy machine may hold up
+        for boundary, _ in passed:
             instruction = (boundary.iteration, boundary.microbatch)
             if boundary.event is Event.TIMING:
                 self.device_ns[boundary.timed_sequence] = boundary.device_ns
             elif boundary.event in (Event.BEGIN, Event.END):
                 self.sequences[boundary.event, instruction] = boundary.sequence
                 if boundary.event is Event.END:
-                    self.end_seen_ns[instruction] = time_ns
+                    self.end_seen_ns[instruction] = seen_ns
 
     def duration_ns(self, instruction: _Instruction) -> int | None:
         """By the boundaries' exact times."""
