@@ -834,7 +834,7 @@ def test_a_clock_is_requested_only_where_a_change_was_due() -> None:
             for event in (Event.BEGIN, Event.END):
                 if event is Event.END:
                     world.advance(world.now + duration_ns(token[1], world.clock), BLOCKING_W)
-                is_due, num_requests = world.core.is_change_due(), len(world.requests)
+                is_due, num_requests = world.core.is_change_due(is_device_ordered=False), len(world.requests)
                 world.pass_boundary(event, token[1], int(token[2]))
                 assert is_due or len(world.requests) == num_requests
             dues.append(is_due)
@@ -843,6 +843,21 @@ def test_a_clock_is_requested_only_where_a_change_was_due() -> None:
     assert all(dues[:12]), "before the plan every time counts"
     assert dues[6 * 8 : 6 * 12] == [False, True, False, False, True, True] * 4
     assert dues[6 * 16 :] == [False, False, False, False, False, True] * 8, "the end of an iteration is always due"
+
+
+def test_where_no_clock_can_be_set_only_ends_of_iterations_are_looked_for_closely() -> None:
+    world = make_world(clocks_mhz=())
+    connect(world)
+    dues = []
+    for iteration in range(4):
+        world.pass_boundary(Event.ITERATION_BEGIN, iteration=iteration)
+        for token in SCHEDULE.split():
+            world.pass_boundary(Event.BEGIN, token[1], int(token[2]))
+            dues.append(tuple(world.core.is_change_due(is_device_ordered=ordered) for ordered in (False, True)))
+            world.advance(world.now + duration_ns(token[1], 1410), BLOCKING_W)
+            world.pass_boundary(Event.END, token[1], int(token[2]))
+        world.pass_boundary(Event.ITERATION_END, iteration=iteration)
+    assert dues == [*[(False, True)] * 5, (True, True)] * 4
 
 
 def test_throttling_is_no_drift() -> None:

@@ -55,16 +55,22 @@ class ClockRequests:
         self._directives.sweeper.unsettle(now_ns)
         return RequestClock(wanted_mhz)
 
-    @property
-    def is_change_due(self) -> bool:
+    def is_change_due(self, *, is_device_ordered: bool) -> bool:
         """Whether another clock may be requested at the end of the instruction that runs or comes next.
 
         Also where the times of its boundaries count although they are only those of looks: without a plan, in an
         iteration whose times the planner wants, at an iteration's end, and until the clock requested last is there.
+
+        Args:
+            is_device_ordered: Whether boundaries have the time at which they are seen, instead of the trainer's own.
         """
         position, clock = self._position, self._clock
         iteration, next_index = position.iteration, position.index + 1
-        if not position.in_iteration or next_index >= self._directives.num_instructions or clock.settled_ns is None:
+        if not position.in_iteration or next_index >= self._directives.num_instructions:
+            return True
+        if not (self._may_set_clocks or is_device_ordered):
+            return False
+        if clock.settled_ns is None:
             return True
         if self._directives.row(iteration).point == NO_POINT or self._directives.is_timed(iteration):
             return True
@@ -77,12 +83,16 @@ class ClockRequests:
 
     def followed_mhz(self, iteration: int) -> tuple[int, ...] | None:
         """The clocks that an iteration follows, of its plan or of a probe; None where it follows none."""
-        if not self._has_clocks or self.refusal:
+        if not self._may_set_clocks:
             return None
         if self._directives.is_at_full_clocks(iteration):
             return self._full_mhz
         row = self._directives.row(iteration)
         return row.clocks_mhz if row.point != NO_POINT else None
+
+    @property
+    def _may_set_clocks(self) -> bool:
+        return self._has_clocks and not self.refusal
 
     def _wanted_mhz(self, position: Position | ProgramPoint, now_ns: int) -> int | None:
         """None for released. A rank that cannot set clocks requests none, and holds none either."""

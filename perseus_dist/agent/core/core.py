@@ -280,9 +280,9 @@ class AgentCore:
         """The instruction, or the iteration's end, that the rank waits for; None if its times are not known."""
         return self._tracker.durations.awaited(self._position)
 
-    def is_change_due(self) -> bool:
+    def is_change_due(self, *, is_device_ordered: bool) -> bool:
         """Whether boundaries must be seen at once, as in ``ClockRequests``."""
-        return self._requests.is_change_due
+        return self._requests.is_change_due(is_device_ordered=is_device_ordered)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 

@@ -130,10 +130,10 @@ class AgentProcess:
         is_watching = self._core is not None and self._watch(now_ns)
         due_ns = self._due_ns(now_ns, is_watching=is_watching)
         running, awaited, is_change_due = None, None, True
+        is_device_ordered = self._reader.device_ordered
         if is_watching and self._core is not None:
             running, awaited = self._core.running(), self._core.awaited()
-            is_change_due = self._core.is_change_due()
-        is_device_ordered = self._reader.device_ordered
+            is_change_due = self._core.is_change_due(is_device_ordered=is_device_ordered)
         while True:
             timeout_ns = max(due_ns - now_ns, 0)
             if running is not None:
