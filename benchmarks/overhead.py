@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -22,7 +23,7 @@ MEGATRON = Path(__file__).resolve().parents[1] / "build" / "megatron" / "0.16.1"
 OVERHEAD_LIMIT_PERCENT = 0.5
 IMPORT_LIMIT_MS = 20
 _NUM_STARTS = 15
-_COLUMNS = ("iterations", "number", "median [ms]", "mean [ms]")
+_COLUMNS = ("iterations", "number", "median [ms]", "mean [ms]", "longer, of blocks side by side [%]")
 
 Times = dict[str, list[float]]
 """Seconds of each iteration, ``without`` the adapter and ``with`` it."""
@@ -48,8 +49,8 @@ def measure(
         activation: Statement whose import time is measured, too; empty for none.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=4, help="blocks of iterations of each sort")
-    parser.add_argument("--iterations", type=int, default=15, help="iterations in a block")
+    parser.add_argument("--blocks", type=int, default=12, help="blocks of iterations of each sort")
+    parser.add_argument("--iterations", type=int, default=10, help="iterations in a block")
     parser.add_argument("--record", action="store_true", help="write the table that the documentation shows")
     parser.add_argument("--figures", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)
@@ -71,9 +72,12 @@ def measure(
             env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
         )
         times_s = json.loads(figures.read_text())
-    print_overhead(times_s)
+    rows, percent = _rows(times_s, args.blocks)
+    print_table(_COLUMNS, rows)
+    print(f"\nIterations are {percent:.2f} % longer, {_verdict(percent, OVERHEAD_LIMIT_PERCENT)} %.")
     if args.record:
-        record_overhead(Path(file).stem, times_s)
+        name = Path(file).stem
+        record_result(name, command=f"python benchmarks/{name}.py --record", columns=_COLUMNS, rows=rows)
     if activation:
         print()
         print_import(activation)
@@ -120,23 +124,30 @@ def time_in_turn(
     return times_s
 
 
-def print_overhead(times_s: Times) -> None:
-    """Print both sorts of iterations and by how much they differ."""
-    print_table(_COLUMNS, _rows(times_s))
-    percent = 100 * (statistics.median(times_s["with"]) / statistics.median(times_s["without"]) - 1)
-    print(f"\nThe median iteration is {percent:.2f} % longer, {_verdict(percent, OVERHEAD_LIMIT_PERCENT)} %.")
+def _rows(times_s: Times, num_blocks: int) -> tuple[list[list[str]], float]:
+    """The table, and [%] by how much iterations are longer with the adapter, of which the table has the standard error.
 
-
-def record_overhead(name: str, times_s: Times) -> None:
-    """Write the same table for the documentation, under this name."""
-    record_result(name, command=f"python benchmarks/{name}.py --record", columns=_COLUMNS, rows=_rows(times_s))
-
-
-def _rows(times_s: Times) -> list[list[str]]:
-    return [
-        [name, str(len(times)), f"{1e3 * statistics.median(times):.2f}", f"{1e3 * statistics.mean(times):.2f}"]
-        for name, times in (("without the adapter", times_s["without"]), ("with it", times_s["with"]))
+    A machine is not as fast in one minute as in the next: each block is compared with the one beside it.
+    """
+    without_s, with_s = (
+        [statistics.median(block) for block in _blocks(times_s[name], num_blocks)] for name in ("without", "with")
+    )
+    percents = [100 * (with_it / without - 1) for without, with_it in zip(without_s, with_s, strict=True)]
+    percent = statistics.mean(percents)
+    error = statistics.stdev(percents) / num_blocks**0.5 if num_blocks > 1 else math.nan
+    rows = [
+        [name, str(len(times)), f"{1e3 * statistics.median(times):.2f}", f"{1e3 * statistics.mean(times):.2f}", longer]
+        for name, times, longer in (
+            ("without the adapter", times_s["without"], ""),
+            ("with it", times_s["with"], f"{percent:.2f} ± {error:.2f}"),
+        )
     ]
+    return rows, percent
+
+
+def _blocks(times_s: Sequence[float], num_blocks: int) -> list[Sequence[float]]:
+    size = len(times_s) // num_blocks
+    return [times_s[begin : begin + size] for begin in range(0, len(times_s), size)]
 
 
 def print_import(activation: str) -> None:
