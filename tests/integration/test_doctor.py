@@ -364,6 +364,17 @@ def test_a_token_file_that_is_missing(tmp_path: Path) -> None:
     assert line == f"fail token: {tmp_path / 'nofile.tok'}: cannot be read (No such file or directory)"
 
 
+def test_a_token_that_other_users_may_read(tmp_path: Path) -> None:
+    with planner(tmp_path) as running:
+        own = tmp_path / "own.token"
+        own.write_bytes((running.folder / "state" / "operator-token").read_bytes())
+        options = ("--planner", running.address, "--token-file", str(own))
+        for mode, is_open in ((0o604, True), (0o640, False)):
+            own.chmod(mode)
+            _, lines = doctor(None, tmp_path, *options)
+            assert has(lines, f"warn token: {own}: every user") == is_open
+
+
 SLURM = """\
 Epilog                  = /etc/slurm/perseus/epilog
 ProctrackType           = proctrack/cgroup

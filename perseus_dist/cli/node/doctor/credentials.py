@@ -1,6 +1,7 @@
 """Credentials for calls to planners, files of TLS and a token, as every command that calls one would use them."""
 
 import argparse
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,9 +16,13 @@ class CredentialsError(PerseusError):
 
 
 def inspect_credentials(args: argparse.Namespace) -> Iterator[Finding]:
-    """A failure of each that cannot be used; planners cannot be called then."""
+    """A failure of each that cannot be used, planners cannot be called then; a warning of each that others may read."""
     yield from _refused("certificates", "name PEM files that fit", lambda: _check_tls(args))
     yield from _refused("token", "name a readable file with --token-file", lambda: _check_token(args))
+    for subject, path in (("certificates", args.tls_key), ("token", token_path(args))):
+        if path is not None and _may_others_read(path):
+            what = f"{path}: every user of this node may read it, and act as its owner"
+            yield Finding(level=Level.WARN, subject=subject, what=what, remedy=f"chmod o= {path}")
 
 
 def check_named_files(args: argparse.Namespace) -> None:
@@ -51,6 +56,14 @@ def _check_tls(args: argparse.Namespace) -> None:
 def _check_token(args: argparse.Namespace) -> None:
     if (path := token_path(args)) is not None:
         read_token(path)
+
+
+def _may_others_read(path: Path) -> bool:
+    """Whether the file's mode lets them; folders on the way there may not."""
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:  # of which there is a failure already
+        return False
 
 
 def _refused(subject: str, remedy: str, check: Callable[[], None]) -> Iterator[Finding]:
