@@ -1,6 +1,6 @@
 """A planning problem: a schedule's DAG with a cost curve for every instruction, as the arrays that the solver reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -69,10 +69,6 @@ class PlanningProblem:
                 for curve in self.curves
             ]
         )
-
-    def menu_of(self, durations_ps: IntArray, effective_uj: IntArray) -> _solver.Menu:
-        """The menu, for replay alone, with other times [ps] and energies [uJ] of all curves' clocks end to end."""
-        return _menu(self.curves, self.curve_of, self.dag, durations_ps, effective_uj)
 
     def clocks_mhz(self, clock_indices: NDArray[np.integer]) -> IntArray:
         """(num_instructions) [MHz] of a plan given as indices into each instruction's ``clocks_mhz``."""
@@ -159,30 +155,41 @@ def problem_of(
         hull_begin=concatenated_begin(curve.hull_ps for curve in distinct),
         hull_ps=np.concatenate([curve.hull_ps for curve in distinct]),
         slope_uw=np.concatenate([curve.slope_uw for curve in distinct]),
-        menu=_menu(
-            distinct,
-            curve_of,
-            dag,
+        menu=menu_maker(distinct, curve_of, dag)(
             np.concatenate([curve.durations_ps for curve in distinct]),
             np.concatenate([curve.effective_uj for curve in distinct]),
         ),
     )
 
 
-def _menu(
-    curves: Sequence[CostCurve], curve_of: Int32Array, dag: Dag, durations_ps: IntArray, effective_uj: IntArray
-) -> _solver.Menu:
-    """The clocks of all curves end to end, with these times [ps] and energies [uJ]."""
-    return _solver.Menu(
-        curve_begin=concatenated_begin(curve.clocks_mhz for curve in curves),
-        clock_mhz=np.concatenate([curve.clocks_mhz for curve in curves]).astype(np.int32),
-        duration_ps=durations_ps,
-        effective_uj=effective_uj,
-        choice_begin=concatenated_begin(curve.choices for curve in curves),
-        choice=np.concatenate([curve.choices for curve in curves]),
-        curve_of=curve_of,
-        previous_on_rank=dag.previous_on_rank,
-    )
+def menu_maker(
+    curves: Sequence[CostCurve], curve_of: Int32Array, dag: Dag
+) -> Callable[[IntArray, IntArray], _solver.Menu]:
+    """Makes menus of the clocks of all curves end to end, with times [ps] and energies [uJ] of each.
+
+    Args:
+        curves: Of the problem, or more of them.
+        curve_of: (num_instructions) int32 index into ``curves``.
+        dag: The instructions.
+    """
+    curve_begin = concatenated_begin(curve.clocks_mhz for curve in curves)
+    clock_mhz = np.concatenate([curve.clocks_mhz for curve in curves]).astype(np.int32)
+    choice_begin = concatenated_begin(curve.choices for curve in curves)
+    choice = np.concatenate([curve.choices for curve in curves])
+
+    def make(durations_ps: IntArray, effective_uj: IntArray) -> _solver.Menu:
+        return _solver.Menu(
+            curve_begin=curve_begin,
+            clock_mhz=clock_mhz,
+            duration_ps=durations_ps,
+            effective_uj=effective_uj,
+            choice_begin=choice_begin,
+            choice=choice,
+            curve_of=curve_of,
+            previous_on_rank=dag.previous_on_rank,
+        )
+
+    return make
 
 
 def _check_range(curves: Sequence[CostCurve], curve_of: Int32Array) -> None:

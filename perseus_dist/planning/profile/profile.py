@@ -1,5 +1,6 @@
 """A time and energy profile: what each instruction takes at each clock, from repeated and noisy measurements."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ class Measurements(ValueEquality):
         time_std_s: (num_gpus, num_clocks) [s] standard deviation over the runs, NaN where unknown.
         energy_std_j: (num_gpus, num_clocks) [J] the same.
         line: Where in the file the instruction first stands.
+        time_p90_s: (num_gpus, num_clocks) [s] of a transfer, what nine in ten take no longer than, NaN where unknown;
+            None where no row says.
     """
 
     clocks_mhz: IntArray
@@ -41,6 +44,7 @@ class Measurements(ValueEquality):
     time_std_s: FloatArray
     energy_std_j: FloatArray
     line: int = 0
+    time_p90_s: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,6 +130,7 @@ def write_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
                     time_std_s=float(found.time_std_s[g, c]),
                     energy_std_j=float(found.energy_std_j[g, c]),
                     gpu=gpu,
+                    time_p90_s=math.nan if found.time_p90_s is None else float(found.time_p90_s[g, c]),
                 )
                 rows.append(row)
     for stage, changes in profile.clock_changes.items():
@@ -187,6 +192,7 @@ def _measurements(by_gpu: Mapping[str, _RowsOfClock], rejected: list[RejectedRow
             estimates[:, g, c], outliers = estimate(by_clock[clock_mhz])
             rejected += outliers
     times_s, energies_j, num_samples, time_std_s, energy_std_j = estimates
+    p90_s = np.array([[_mean_p90_s(by_clock[clock_mhz]) for clock_mhz in clocks] for by_clock in by_gpu.values()])
     return Measurements(
         clocks_mhz=np.array(clocks, dtype=np.int64),
         gpus=tuple(by_gpu),
@@ -196,4 +202,12 @@ def _measurements(by_gpu: Mapping[str, _RowsOfClock], rejected: list[RejectedRow
         time_std_s=time_std_s,
         energy_std_j=energy_std_j,
         line=min(_all_lines(by_gpu)),
+        time_p90_s=None if np.isnan(p90_s).all() else np.fmax(p90_s, np.where(np.isnan(p90_s), np.nan, times_s)),
     )
+
+
+def _mean_p90_s(rows: list[Row]) -> float:
+    """[s] by the rows that say one, weighted by their samples; NaN where none does."""
+    known = [row for row in rows if not math.isnan(row.time_p90_s)]
+    total = sum(row.samples for row in known)
+    return math.fsum(row.samples * row.time_p90_s for row in known) / total if known else math.nan
