@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.profile.cost_curve import CostCurve, cost_curves
-from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MAX_TENSOR_PARALLEL, MIN_GPU_POWER_W
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.dag import Dag, Int32Array, build_dag
 from perseus_dist.planning.schedule.instruction import TIMED_APART
@@ -99,12 +99,14 @@ def make_problem(
 
     Raises:
         ProfileError: The profile does not fit the schedule.
-        PlanningError: There is not one blocking power for each pp_rank, it is none of a GPU, or the group has no GPU.
+        PlanningError: There is not one blocking power for each pp_rank, it is none of a GPU, or the group has no GPU or
+            more than 4,096.
     """
     _check_blocking(blocking_uw_of_rank, schedule.num_ranks)
-    if not (isinstance(tensor_parallel, int) and tensor_parallel >= 1):
+    if not (isinstance(tensor_parallel, int) and 1 <= tensor_parallel <= MAX_TENSOR_PARALLEL):
         raise PlanningError(
-            f"tensor_parallel: saw {tensor_parallel!r}, expected a whole number from 1; give 1 for none"
+            f"tensor_parallel: saw {tensor_parallel!r}, expected a whole number from 1 to {MAX_TENSOR_PARALLEL}; give "
+            "1 for none"
         )
     dag = build_dag(schedule, {(stage, kind) for stage, kind in profile.measurements if kind in TIMED_APART})
     curves = cost_curves(

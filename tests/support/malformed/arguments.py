@@ -73,7 +73,7 @@ ARGUMENTS = (
     Argument(commands=_SCHEDULES, name="--microbatch-group-size", wrong=whole(1, 999_999_999, "2")),
     Argument(commands=_PROBLEMS, name="--blocking-power-w", wrong=powers),
     Argument(commands=("profile show",), name="--blocking-power-w", wrong=powers),
-    Argument(commands=_PROBLEMS, name="--tensor-parallel", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=_PROBLEMS, name="--tensor-parallel", wrong=whole(1, 4_096, "2")),
     Argument(commands=_PROBLEMS, name="--switch-latency-ms", wrong=real(0, 10_000, takes_low=True, good="12")),
     Argument(commands=("profile show",), name="--stage", wrong=whole(0, 1, "1")),
     Argument(
