@@ -1,18 +1,21 @@
 """Intervals of savings: what widens them, what moves them, and what is refused."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+from malformed.frontiers import sealed
 
-from perseus_dist.errors import PlanningError
+from perseus_dist.errors import FrontierFileError, PlanningError
 from perseus_dist.planning.frontier.choice_bias import choice_bias
 from perseus_dist.planning.frontier.frontier import plan_frontier
-from perseus_dist.planning.frontier.frontier_file import load_frontier, save_frontier
+from perseus_dist.planning.frontier.frontier_file import frontier_npz, load_frontier, save_frontier
 from perseus_dist.planning.frontier.plan import all_max, plan_figures, plan_for_deadline, plan_for_straggler
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay, replay_all_max
@@ -324,3 +327,18 @@ def test_a_spread_of_transfers_survives_file_and_frontier(tmp_path: Path) -> Non
         2 * PS_PER_S // 1000
     ] * 3
     assert saving_intervals(loaded.problem, plans) == saving_intervals(planned.problem, plans)
+
+
+@pytest.mark.parametrize("spread", [-1, 10**19, 1.5, True, "1", 2 * PS_PER_S])
+def test_a_spread_of_something_else_or_that_is_none_is_damage(spread: object, tmp_path: Path) -> None:
+    planned = plan_frontier(problem(with_transfers(0.01, time_s=0.004, p90_s=0.006)), num_points=2)
+    with np.load(BytesIO(frontier_npz(planned))) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays["header"].tobytes())
+    is_transfer = [kind.startswith("SEND") for _, kind in header["curves"]]
+    at = is_transfer.index(spread != 2 * PS_PER_S)  # a good one of a computation
+    header["doubts"][at]["p90_excess_ps"] = spread
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "spoilt.npz", **sealed(arrays))  # type: ignore[arg-type]
+    with pytest.raises(FrontierFileError, match="do not fit together"):
+        load_frontier(tmp_path / "spoilt.npz")

@@ -317,10 +317,15 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
             latencies_ps=_latencies(latencies_ps[index], num_clocks),
             latencies_p90_ps=_latencies(doubts[index].get("latencies_p90_ps"), num_clocks),
             doubt=_doubt(doubts[index], num_clocks),
-            p90_excess_ps=_whole({"p90_excess_ps": 0, **doubts[index]}, "p90_excess_ps", 0, _MAX_EXCESS_PS),
+            p90_excess_ps=_excess_ps(doubts[index], kind),
         )
     dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in TIMED_APART})
     return problem_of(dag, curves, blocking_uw=blocking_uw, tensor_parallel=tensor_parallel)
+
+
+def _excess_ps(document: Mapping[str, Any], kind: str) -> int:
+    """Of a transfer; nothing else has a spread."""
+    return _whole({"p90_excess_ps": 0, **document}, "p90_excess_ps", 0, _MAX_EXCESS_PS if kind in SENDS else 0)
 
 
 def _latencies(values: list[Any] | None, num_clocks: int) -> IntArray | None:
