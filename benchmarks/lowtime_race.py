@@ -1,10 +1,12 @@
 """Side by side with lowtime 0.3.0: the time to trace a frontier, and the energy of its plans against ours.
 
-    python benchmarks/lowtime_race.py [--microbatches 96 --lowtime-limit-s 120]
+    python benchmarks/lowtime_race.py [--only GPT-3] [--microbatches 96 --lowtime-limit-s 120] [--record]
 
-Both get the same DAG and the same measured profile, in memory: reading, fitting and building the DAG count for neither.
-lowtime's time is what its constructor and its iterator take until the last plan; ours is ``plan_frontier``, the exact
-frontier and the realised plans apart. Cold is the first plan of a fresh process, warm a repeated one; medians of both.
+Raced are the published profiles, GPT-3 A100 and Bloom A40, and ``realised_gaps``' exchanged ones in place of the two
+that are not shared. Both get the same DAG and the same measured profile, in memory: reading, fitting and building the
+DAG count for neither. Times are of the processor, on all threads, so that a busy machine changes little. lowtime's is
+what its constructor and its iterator take until the last plan; ours is ``plan_frontier``, the exact frontier and the
+realised plans. Cold is the first plan of a fresh process, warm a repeated one; medians of both.
 
 lowtime plans on rounded times, so that its plans are realised first: the clocks it assigns, replayed on the measured
 times. At the iteration time that comes out our plan is looked up, and its energy counts until then, waiting included.
@@ -14,6 +16,7 @@ import argparse
 import json
 import logging
 import statistics
+import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -25,22 +28,26 @@ from lowtime.graph_utils import add_sink_node, add_source_node
 from lowtime.operation import CandidateExecutionOptions, ExecutionOption, OperationSpec
 from lowtime.perseus.instruction import Backward, Forward
 from lowtime.solver import PhillipsDessouky
-from measuring import add_profile_arguments, conditions, in_fresh_process, print_table
+from measuring import conditions, in_fresh_process, print_table, record_result
 from numpy.typing import NDArray
+from realised_gaps import profiles
 
 from perseus_dist.planning.frontier.frontier import Frontier, plan_frontier
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay
 from perseus_dist.planning.profile.cost_curve import CostCurve
-from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import energy_uj, s_from_ps, uw_from_w, w_from_uw
 
 PP = 8
-UNIT_S = 0.001  # lowtime's time step in the Perseus artifact, for this profile
+UNIT_S = 0.001  # lowtime's time step in the Perseus artifact, for GPT-3 on A100
 COLD_RUNS, WARM_RUNS = 5, 21
-BAR_RATIO = 1000
+RACED = ("GPT-3 A100", "Bloom A40", "exchanged, clocks of A100", "exchanged, clocks of A40")
+COLUMNS = (
+    *("profile", "lowtime's plans", "lowtime [CPU-s]", "our plans", "frontier and plans, cold [CPU-s]", "ratio"),
+    *("warm [CPU-s]", "ratio", "energy against lowtime's [%]"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,7 @@ class LowtimeFrontier:
     """What lowtime found.
 
     Attributes:
-        seconds: [s] that it worked.
+        seconds: [s] of the processor that it took.
         finished: Whether that was within the limit.
         plans: One array per plan: (num_instructions) indices into the clocks of each instruction's curve.
     """
@@ -61,33 +68,54 @@ class LowtimeFrontier:
 def main() -> None:
     """Run the race, or with ``--cold`` only our part of it once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_profile_arguments(parser)
+    parser.add_argument("--only", default="", metavar="TEXT", help="profiles with this text in their names")
     parser.add_argument("--microbatches", type=int, default=12)
     parser.add_argument("--lowtime-limit-s", type=float, default=float("inf"), help="stop lowtime after so long")
-    parser.add_argument("--cold", action="store_true", help="print our own times in this process as JSON, and stop")
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/lowtime_race.json")
+    parser.add_argument("--cold", metavar="PROFILE", help="print our own time in this process as JSON, and stop")
     args = parser.parse_args()
-    problem = make_problem(
-        one_f_one_b(pp=PP, microbatches=args.microbatches),
-        read_profile(args.profile),
-        blocking_uw_of_rank=[int(uw_from_w(args.blocking_power_w))] * PP,
-    )
     if args.cold:
-        frontier = plan_frontier(problem)
-        print(json.dumps({"solve": frontier.solve_seconds, "realise": frontier.realise_seconds}))
+        print(json.dumps({"seconds": planned(problem_of(args.cold, args.microbatches))[1]}))
         return
-    print(f"{args.profile.name}, 1F1B, PP{PP} M{args.microbatches}: {problem.num_instructions} instructions.")
-    print(f"{conditions()}.\n", flush=True)
-    own = ["--profile", args.profile, "--blocking-power-w", args.blocking_power_w]
-    cold = [in_fresh_process(__file__, *own, "--microbatches", args.microbatches, "--cold") for _ in range(COLD_RUNS)]
-    warm = [plan_frontier(problem) for _ in range(WARM_RUNS)]
-    lowtime = lowtime_frontier(problem, limit_s=args.lowtime_limit_s)
-    print_times(
-        lowtime,
-        num_plans=len(warm[0].time_ps),
-        cold=[(run["solve"], run["realise"]) for run in cold],
-        warm=[(run.solve_seconds, run.realise_seconds) for run in warm],
-    )
-    print_energies(warm[0], lowtime)
+    print(f"1F1B, PP{PP} M{args.microbatches}. {conditions()}.\n", flush=True)
+    rows = []
+    for name in RACED:
+        if args.only in name:
+            rows.append(raced(name, args.microbatches, args.lowtime_limit_s))
+            print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
+    print_table(COLUMNS, rows)
+    if args.record:
+        command = " ".join(["python benchmarks/lowtime_race.py", *sys.argv[1:]])
+        record_result("lowtime_race", command=command, columns=COLUMNS, rows=rows)
+
+
+def problem_of(name: str, microbatches: int) -> PlanningProblem:
+    """1F1B with a profile of ``realised_gaps``."""
+    profile, blocking_w = profiles()[name]
+    schedule = one_f_one_b(pp=PP, microbatches=microbatches)
+    return make_problem(schedule, profile, blocking_uw_of_rank=[int(uw_from_w(blocking_w))] * PP)
+
+
+def raced(name: str, microbatches: int, limit_s: float) -> tuple[str, ...]:
+    """A row of the table: both on one profile, one after the other."""
+    problem = problem_of(name, microbatches)
+    own = ("--cold", name, "--microbatches", microbatches)
+    cold_s = statistics.median(in_fresh_process(__file__, *own)["seconds"] for _ in range(COLD_RUNS))
+    warm = [planned(problem) for _ in range(WARM_RUNS)]
+    frontier, warm_s = warm[0][0], statistics.median(seconds for _, seconds in warm)
+    lowtime = lowtime_frontier(problem, limit_s=limit_s)
+    at_least = "" if lowtime.finished else "> "
+    ratios = [f"{at_least}{lowtime.seconds / one_s:,.0f}" for one_s in (cold_s, warm_s)]
+    times = (f"{cold_s:.4f}", ratios[0], f"{warm_s:.4f}", ratios[1])
+    counts = (f"{len(lowtime.plans)}", f"{at_least}{lowtime.seconds:.2f}", f"{len(frontier.time_ps)}")
+    return (name, *counts, *times, energies(frontier, lowtime))
+
+
+def planned(problem: PlanningProblem) -> tuple[Frontier, float]:
+    """Our frontier, and the processor time [s] that it took."""
+    began_s = time.process_time()
+    frontier = plan_frontier(problem)
+    return frontier, time.process_time() - began_s
 
 
 def lowtime_frontier(problem: PlanningProblem, *, limit_s: float) -> LowtimeFrontier:
@@ -96,13 +124,13 @@ def lowtime_frontier(problem: PlanningProblem, *, limit_s: float) -> LowtimeFron
     graph = lowtime_graph(problem)
     nodes = sorted(node for node in graph if node >= 0)
     plans: list[NDArray[np.int32]] = []
-    began = time.perf_counter()
+    began = time.process_time()
     steps = iter(PhillipsDessouky(graph).run())
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     while seconds < limit_s:
-        began = time.perf_counter()
+        began = time.process_time()
         step = next(steps, None)
-        seconds += time.perf_counter() - began
+        seconds += time.process_time() - began
         if step is None:
             return LowtimeFrontier(seconds=seconds, finished=True, plans=plans)
         plans.append(np.array([graph.nodes[node]["op"].assigned_knob for node in nodes], dtype=np.int32))
@@ -141,38 +169,16 @@ def lowtime_spec(curve: CostCurve, blocking_w: float) -> OperationSpec[int]:
     return OperationSpec[int](options=candidates, cost_model=model)
 
 
-def print_times(
-    lowtime: LowtimeFrontier, *, num_plans: int, cold: list[tuple[float, float]], warm: list[tuple[float, float]]
-) -> None:
-    """The times [s] of lowtime and of ours, (exact frontier, realised plans) of each run, and how they compare."""
-    at_least = "" if lowtime.finished else "> "
-    rows = [[f"lowtime 0.3.0, {len(lowtime.plans)} plans", f"{at_least}{lowtime.seconds:.2f}", "", ""]]
-    for name, runs in (("cold", cold), ("warm", warm)):
-        exact = [solve for solve, _ in runs]
-        both = [solve + realise for solve, realise in runs]
-        for what, seconds in (("exact frontier", exact), (f"exact frontier and {num_plans} plans", both)):
-            median = statistics.median(seconds)
-            spread = f"{min(seconds):.4f} .. {max(seconds):.4f}"
-            rows.append([f"{what}, {name}", f"{median:.4f}", spread, f"{at_least}{lowtime.seconds / median:,.0f}"])
-    print_table([f"{COLD_RUNS} cold and {WARM_RUNS} warm runs", "s, median", "s, spread", "ratio"], rows)
-    print(f"\nThe bar: exact frontier and plans {BAR_RATIO:,} times faster than lowtime.")
-
-
-def print_energies(frontier: Frontier, lowtime: LowtimeFrontier) -> None:
-    """How much more or less energy our plans take at the realised time of each of lowtime's plans."""
+def energies(frontier: Frontier, lowtime: LowtimeFrontier) -> str:
+    """How much more or less energy our plans take at the realised time of each of lowtime's plans [%], as a range."""
     problem = frontier.problem
-    executions = [replay(problem, plan) for plan in lowtime.plans]
     excess_percent = []
-    for theirs in executions:
+    for plan in lowtime.plans:
+        theirs = replay(problem, plan)
         point = frontier.point_for_straggler(theirs.time_ps)
         ours_uj = int(frontier.effective_uj[point]) + energy_uj(problem.total_blocking_uw, theirs.time_ps)
         excess_percent.append(100 * (ours_uj / theirs.total_uj - 1))
-    times_s = s_from_ps([execution.time_ps for execution in executions])
-    print(
-        f"\nEnergy of ours against lowtime's at its {len(executions)} realised iteration times, {times_s.min():.4f} .. "
-        f"{times_s.max():.4f} s: from {min(excess_percent):+.3f} % to {max(excess_percent):+.3f} %, median "
-        f"{statistics.median(excess_percent):+.3f} %; more than lowtime's at {sum(x > 0 for x in excess_percent)}."
-    )
+    return f"{min(excess_percent):+.2f} to {max(excess_percent):+.2f}"
 
 
 if __name__ == "__main__":

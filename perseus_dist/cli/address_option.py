@@ -12,3 +12,14 @@ def address(text: str) -> str:
     except AddressError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def host(text: str) -> str:
+    """``HOST`` or ``HOST:PORT``, as it was written."""
+    from perseus_dist.planner.access.address import AddressError, parse_host
+
+    try:
+        parse_host(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -41,7 +41,8 @@ class Schedule(core.Schedule):
 
     Attributes:
         ranks: ``ranks[pp_rank]`` is a tuple of instructions, each with ``stage``, ``kind`` and ``microbatch``.
-        joint: Instructions that exchange tensors jointly with the next one on their pp_rank.
+        joint: Instructions that exchange tensors jointly with the next one on their pp_rank, or with ``"posted"`` whose
+            results leave with its own.
         exchange: How pp_ranks exchange tensors where that takes time: ``"batched"`` (Megatron-LM), ``"serial"``
             (DeepSpeed), ``"overlapped"`` or ``"overlapped-backwards"`` (Megatron-LM's interleaved schedule with
             ``overlap_p2p_comm``, before and from 0.18), ``"deferred"`` (torch's GPipe and 1F1B), ``"posted"``

@@ -4,12 +4,13 @@
 they send they wait for later (``Exchange.DEFERRED``). The others run ``pipeline_order_with_comms``: sends leave at
 once, and receives come some actions ahead (``Exchange.POSTED``), where torch itself has put them. Shards are no
 instructions but waiting. An ``OVERLAP_F_B`` runs its forward and its backward one after the other, and both results
-leave behind the second. There the send is an instruction, so that plans know that others wait for it:
-``0F4 7B1 0SEND_F4 7SEND_B1``; and receives are not known.
+leave behind the second: ``0F4+ 7B1``. Where receives are elsewhere, as in an order from a file, they are not known, and
+sends behind an ``OVERLAP_F_B`` are instructions, so that plans know that others wait for them:
+``0F4 7B1 0SEND_F4 7SEND_B1``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from perseus_dist.errors import ScheduleError
@@ -51,23 +52,33 @@ def read_schedule(schedule: Any, *, has_step: bool) -> Schedule:
         ScheduleError: No plan is made for what it runs.
     """
     of_loop = _single_stage_order(schedule)
-    read = Schedule(
-        ranks=tuple(
-            (*order, *([Instruction(_lowest_stage(order), STEP, NO_MICROBATCH)] if has_step else []))
-            for order in of_loop or _order_of_actions(schedule)
-        )
-    )
     if of_loop:
-        return replace(read, exchange=Exchange.DEFERRED)
-    is_known = _asks_as_known(read, schedule.pipeline_order_with_comms)
-    return replace(read, exchange=Exchange.POSTED) if is_known else read
+        return Schedule(ranks=_with_steps(of_loop, has_step=has_step), exchange=Exchange.DEFERRED)
+    by_rank = _actions_of(schedule)
+    read = Schedule(
+        ranks=_with_steps(_order_of_actions(by_rank, names_sends=False), has_step=has_step),
+        joint=frozenset(_joint(by_rank)),
+        exchange=Exchange.POSTED,
+    )
+    if _asks_as_known(read, by_rank):
+        return read
+    return Schedule(ranks=_with_steps(_order_of_actions(by_rank, names_sends=True), has_step=has_step))
 
 
-def _asks_as_known(schedule: Schedule, by_rank: Mapping[int, Iterable[Any]]) -> bool:
+def _with_steps(orders: Iterable[tuple[Instruction, ...]], *, has_step: bool) -> tuple[tuple[Instruction, ...], ...]:
+    return tuple(
+        (*order, *([Instruction(_lowest_stage(order), STEP, NO_MICROBATCH)] if has_step else [])) for order in orders
+    )
+
+
+def _asks_as_known(schedule: Schedule, by_rank: Sequence[Iterable[Any]]) -> bool:
     """Whether receives are where ``Exchange.POSTED`` has them; a file, or torch on demand, may put them elsewhere."""
     stages = {one.stage for order in schedule.ranks for one in order}
     if stages != set(range(len(stages))):
         return False  # the caller refuses it
+    following = (pair for order in schedule.ranks for pair in pairwise(order) if pair[0] in schedule.joint)
+    if any((one.kind == Kind.FORWARD) == (other.kind == Kind.FORWARD) for one, other in following):
+        return False  # an order from a file, with an action that is no forward and backward
     programs = posted_programs(schedule, needs_of(schedule))
     return programs is not None and all(
         list(_steps(program)) == list(_steps_of_actions(by_rank[pp_rank])) for pp_rank, program in enumerate(programs)
@@ -87,7 +98,9 @@ def _steps_of_actions(actions: Iterable[Any]) -> Iterator[tuple[bool, int, bool,
     """Likewise of torch's actions."""
     for action in actions:
         name = str(action.computation_type.value)
-        if name in _SENDS or name in _RECEIVES:
+        if name == OVERLAP:
+            yield from _steps_of_actions(action.sub_actions or ())
+        elif name in _SENDS or name in _RECEIVES:
             made_by = action.stage_index + _RECEIVES.get(name, 0)
             yield True, made_by, name.endswith("_F"), action.microbatch_index
         elif name in frozenset(Kind):
@@ -115,17 +128,31 @@ def _single_stage_order(schedule: Any) -> list[tuple[Instruction, ...]] | None:
     ]
 
 
-def _order_of_actions(schedule: Any) -> list[tuple[Instruction, ...]]:
+def _actions_of(schedule: Any) -> list[Sequence[Any]]:
+    """Of each rank."""
     by_rank = getattr(schedule, "pipeline_order_with_comms", None)
     if not by_rank:
         raise ScheduleError(
             f"{type(schedule).__name__} has no order of actions that could be read (pipeline_order_with_comms); plans "
             "are made for Schedule1F1B, ScheduleGPipe, and schedules that run such an order"
         )
-    return [_with_one_reduction(list(_instructions(by_rank[pp_rank]))) for pp_rank in sorted(by_rank)]
+    return [by_rank[pp_rank] for pp_rank in sorted(by_rank)]
 
 
-def _instructions(actions: Iterable[Any]) -> Iterator[Instruction]:
+def _order_of_actions(by_rank: Iterable[Iterable[Any]], *, names_sends: bool) -> list[tuple[Instruction, ...]]:
+    return [_with_one_reduction(list(_instructions(actions, names_sends=names_sends))) for actions in by_rank]
+
+
+def _joint(by_rank: Iterable[Iterable[Any]]) -> Iterator[Instruction]:
+    """All but the last of each ``OVERLAP_F_B``."""
+    for action in chain.from_iterable(by_rank):
+        if str(action.computation_type.value) == OVERLAP:
+            for part in (action.sub_actions or ())[:-1]:
+                yield _instruction(part, str(part.computation_type.value))
+
+
+def _instructions(actions: Iterable[Any], *, names_sends: bool) -> Iterator[Instruction]:
+    """The instructions of a rank; sends behind an ``OVERLAP_F_B`` are among them if ``names_sends``."""
     overlapped: set[Instruction] = set()
     for action in actions:
         name = str(action.computation_type.value)
@@ -135,7 +162,7 @@ def _instructions(actions: Iterable[Any]) -> Iterator[Instruction]:
             yield from pair
         elif name in _SENDS:
             stage, microbatch = action.stage_index, action.microbatch_index
-            if any(Instruction(stage, kind, microbatch) in overlapped for kind in _SENT_AS[name]):
+            if names_sends and any(Instruction(stage, kind, microbatch) in overlapped for kind in _SENT_AS[name]):
                 yield Instruction(stage, name, microbatch)
         elif name not in _WAITING:
             yield _instruction(action, name)

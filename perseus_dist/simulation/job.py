@@ -8,7 +8,7 @@ from perseus_dist.boundaries.rank_spec import RankSpec
 from perseus_dist.errors import ScheduleError
 from perseus_dist.fingerprint import Workload
 from perseus_dist.planning.schedule.granularity import Granularity
-from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.instruction import Instruction, Kind
 from perseus_dist.planning.schedule.schedule import Exchange, Schedule, format_schedule
 from perseus_dist.simulation.trainers.trainer_config import InstructionTime, TrainerConfig
 
@@ -41,7 +41,8 @@ def as_simulated(schedule: Schedule, *, is_named: bool = False) -> Schedule:
             f"# exchange: {schedule.exchange}: stand-in trainers make none of DeepSpeed's calls; leave that line out "
             "to have them exchange while they compute, or train DeepSpeed's own under 'perseus-dist sim'"
         )
-    played = replace(schedule, exchange=Exchange.BATCHED) if schedule.exchange.holds_up else schedule
+    joint = frozenset[Instruction]() if schedule.exchange == Exchange.POSTED else schedule.joint
+    played = replace(schedule, exchange=Exchange.BATCHED, joint=joint) if schedule.exchange.holds_up else schedule
     return replace(played, exchange=Exchange.SENDER) if played.sends_block else played
 
 

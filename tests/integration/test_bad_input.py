@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +93,7 @@ PLAN_OPTIONS: dict[str, tuple[dict[str, str | None], tuple[str, ...]]] = {
         ("--slowdown: not allowed with argument --deadline-s",),
     ),
     "negative latency": ({"--switch-latency-ms": "-1"}, ("--switch-latency-ms", "expected milliseconds from 0")),
-    "no tensor parallelism": ({"--tensor-parallel": "0"}, ("--tensor-parallel", "'0' is not a positive integer")),
+    "no tensor parallelism": ({"--tensor-parallel": "0"}, ("--tensor-parallel", "saw '0', expected 1 to 4096")),
     "abbreviated option": ({"--slow": "1.1"}, ("unrecognized arguments: --slow",)),
     "folder below a file": ({"--out": "taken/plans"}, ("--out taken/plans: cannot be written to (Not a directory)",)),
     "file for a folder": ({"--out": "taken"}, ("--out taken: cannot be written to", "name a folder that can be made")),
@@ -251,6 +252,26 @@ def test_commands(workplace: Path, arguments: list[str], expected: str) -> None:
         ("doctor --token-file none", "--token-file none: cannot be read (No such file or directory)"),
         ("doctor --tls-ca none", "--tls-ca none: cannot be read (No such file or directory)"),
         ("doctor --tls-cert none --tls-key profile.csv", "--tls-cert none: cannot be read"),
+        (
+            "compare profile.csv --schedule 1f1b --pp 2 --microbatches 2 --blocking-power-w 80 --tensor-parallel 4097",
+            "saw '4097', expected 1 to 4096 GPUs",
+        ),
+        ("accounting --line none", "none: no folder that can be read"),
+        ("measure --seconds 1_00", "saw '1_00', expected seconds from 5 to 3600"),
+        ("planner --embedded --address-file x.json --state-dir . --share a,b", "'a,b' is no host"),
+        ("planner --store postgresql://u@127.0.0.1:1/d --advertise [0::0]:50151", "nothing can be reached there"),
+        (
+            "policy price a --job b --signal ../c --deadline 2126-11-24T17:00+01:00 --iterations 9",
+            "saw '../c', expected",
+        ),
+        ("policy price a --job b --signal \udcff --deadline 2126-11-24T17:00+01:00 --iterations 9", "saw '\\udcff'"),
+        ("token create ci --role view --certificate \udcff", "saw '\\udcff', expected 1 to 128 characters"),
+        ("jobs --planner node-0:50151,", "'node-0:50151,': '' is no address"),
+        ("simulate --planner 127.0.0.1:1 --jobs 999999999", "expected 1 to 64 jobs"),
+        ("simulate --planner 127.0.0.1:1 --granularity phase", "--granularity does not go with --planner"),
+        ("simulate --planner 127.0.0.1:1 --known-failures profile.csv", "--known-failures does not go with --planner"),
+        ("simulate --virtual-time --chaos 3 --granularity rank", "--granularity beside --chaos"),
+        ("simulate --virtual-time --scenario profile.csv --dp 4", "--dp beside --scenario"),
     ],
 )
 def test_what_can_never_work_is_refused_before_anything_is_done(
@@ -259,8 +280,17 @@ def test_what_can_never_work_is_refused_before_anything_is_done(
     (tmp_path / "profile.csv").write_text(GOOD)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PERSEUS_CONFIG", "off")
-    assert main(words.split()) == 2
+    began_s = time.monotonic()
+    assert exit_code(words.split()) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
     assert [path.name for path in tmp_path.iterdir()] == ["profile.csv"]
+    assert "--line" not in words or time.monotonic() - began_s < 3.0, "nobody's last word was to be waited for"
+
+
+def exit_code(words: list[str]) -> int:
+    try:
+        return main(words)
+    except SystemExit as stop:
+        return int(stop.code or 0)

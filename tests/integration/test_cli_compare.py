@@ -148,7 +148,7 @@ def test_a_split_backward_with_constants_from_a_file(capsys: pytest.CaptureFixtu
         (["--blocking-power-w", "80", "--deadline-s", "1", "--slowdown", "2"], "not allowed with argument"),
         (["--blocking-power-w", "80", "--switch-latency-ms", "-1"], "expected milliseconds from 0 to"),
         (["--blocking-power-w", "80", "--switch-latency-ms", "soon"], "expected milliseconds from 0 to"),
-        (["--blocking-power-w", "80", "--tensor-parallel", "0"], "'0' is not a positive integer"),
+        (["--blocking-power-w", "80", "--tensor-parallel", "0"], "saw '0', expected 1 to 4096 GPUs"),
         (["--blocking-power-w", "80", "--pp", "8"], "saw 4 stages, expected the schedule's 8"),
     ],
 )

@@ -6,7 +6,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
+from malformed.arguments import pairs, with_wrong
 from malformed.case import Case, Expected
 from malformed.judge import Tally, cases, judge, workplace
 
@@ -25,6 +27,14 @@ def test_all_are_refused_in_one_line_and_nothing_is_written(tmp_path: Path) -> N
         assert len(tally.refused) > 39, "every command and every kind of file"
         for case in [one for one in drawn if one.files and one.expected is Expected.REFUSED][::100][:IN_PROCESSES]:
             check_in_a_process(case, tmp_path)
+
+
+def test_each_argument_of_each_command_is_refused_a_wrong_value(tmp_path: Path) -> None:
+    tally, rng = Tally(), Random(11)
+    with workplace(tmp_path):
+        for command, argument in pairs():
+            judge(with_wrong(rng, command, argument), tmp_path, tally)
+    assert not tally.faults, "\n".join(tally.faults)
 
 
 def check_in_a_process(case: Case, folder: Path) -> None:

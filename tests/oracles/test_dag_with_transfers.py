@@ -253,6 +253,7 @@ def test_dualpipev(tmp_path: Path) -> None:
 
 
 TORCH_SINGLE, TORCH_CHUNKS = ("GPipe", "1F1B"), ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble")
+TORCH_V_SHAPED = ("ZBVZeroBubble", "DualPipeV")
 
 
 def check_torch(name: str, sizes: Sequence[Case], folder: Path) -> None:
@@ -262,7 +263,7 @@ def check_torch(name: str, sizes: Sequence[Case], folder: Path) -> None:
         for case in drawn_cases(sizes, of_torch=True)
     ]
     for case in cases:
-        if name == "ZBVZeroBubble":  # the last pp_rank's two stages follow each other
+        if name in TORCH_V_SHAPED:  # the last pp_rank's two stages follow each other
             case["transfers"]["F"][case["pp"] - 1] = case["transfers"]["B"][case["pp"]] = 0
     for case, (text, found) in zip(cases, run_torch(cases), strict=True):
         schedule = parse_schedule(text)
@@ -271,7 +272,7 @@ def check_torch(name: str, sizes: Sequence[Case], folder: Path) -> None:
         check_measured(schedule, case, found, folder, at_most=1.002 if name in TORCH_SINGLE else 1.004)
 
 
-@pytest.mark.parametrize("name", [*TORCH_SINGLE, *TORCH_CHUNKS, "ZBVZeroBubble"])
+@pytest.mark.parametrize("name", [*TORCH_SINGLE, *TORCH_CHUNKS, *TORCH_V_SHAPED])
 def test_a_sample_of_torch(name: str, tmp_path: Path) -> None:
     check_torch(name, [a_size(3, 1, 5) if name in TORCH_SINGLE else a_size(3, 2, 6)], tmp_path)
 
@@ -285,9 +286,9 @@ def test_torch(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize("name", [*TORCH_CHUNKS, "ZBVZeroBubble"])
+@pytest.mark.parametrize("name", [*TORCH_CHUNKS, *TORCH_V_SHAPED])
 def test_torch_with_several_stages_on_a_rank(name: str, tmp_path: Path) -> None:
     sizes = [a_size(2, 2, 4), a_size(4, 2, 8), a_size(4, 2, 13), a_size(8, 2, 16)]
-    if name != "ZBVZeroBubble":
+    if name not in TORCH_V_SHAPED:
         sizes = [a_size(4, 1, 8), a_size(3, 3, 6), a_size(4, 5, 8), *sizes[:2], a_size(8, 2, 16)]
     check_torch(name, sizes, tmp_path)

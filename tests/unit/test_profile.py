@@ -119,7 +119,7 @@ def test_shared_profiles_are_read_plainly(shared_data: Path) -> None:
         ("backward", "load", [":2:", "stage 0 has forward, load and no backward"]),
         ("forward", "forwrd", [":2:", "stage 0 has backward, forwrd and no forward"]),
         ("backward", "backward_input", [":2:", "and no backward_weight"]),
-        ("0,forward,1200", "0,backward_input,1200", [":2:", "backward (line 4), backward_input (line 3)"]),
+        ("0,forward,1200", "0,backward_input,1200", [":2:", "backward_input, forward and no backward_weight"]),
         ("0,", "1,", [":2:", "stage 1 and no stage 0"]),
     ],
 )
@@ -133,6 +133,13 @@ def test_refused_in_one_line(tmp_path: Path, seen: str, instead: str, parts: lis
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+def test_a_stage_may_have_both_forms_of_the_backward(tmp_path: Path) -> None:
+    """As under torch's DualPipeV, which runs some backwards whole and others in two."""
+    halves = [row.replace("backward", f"backward_{half}") for half in ("input", "weight") for row in GOOD.split()[3:]]
+    profile = read_profile(write(tmp_path, GOOD + "\n".join(halves)))
+    assert {kind for _, kind in profile.measurements} == {"F", "B", "I", "W"}
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -1,22 +1,28 @@
 """Intervals of savings: what widens them, what moves them, and what is refused."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
+from malformed.frontiers import sealed
 
-from perseus_dist.errors import PlanningError
+from perseus_dist.errors import FrontierFileError, PlanningError
 from perseus_dist.planning.frontier.choice_bias import choice_bias
 from perseus_dist.planning.frontier.frontier import plan_frontier
+from perseus_dist.planning.frontier.frontier_file import frontier_npz, load_frontier, save_frontier
 from perseus_dist.planning.frontier.plan import all_max, plan_figures, plan_for_deadline, plan_for_straggler
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay, replay_all_max
 from perseus_dist.planning.frontier.saving_interval import ErrorsKnownBy, errors_known_by, saving_intervals
 from perseus_dist.planning.profile.clock_changes import ClockChanges
 from perseus_dist.planning.profile.curve_doubt import curve_doubt
-from perseus_dist.planning.profile.profile import Measurements, Profile
+from perseus_dist.planning.profile.profile import Measurements, Profile, read_profile, write_profile
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.units import PS_PER_S, ps_from_s
 
@@ -249,3 +255,90 @@ def test_nothing_is_known_of_errors_beside_nothing_or_far_beyond_a_value() -> No
     assert not beyond.is_from_samples
     one_without[0, 2] = 1e-320
     assert curve_doubt(replace(known, energies_j=one_without)) is not None
+
+
+def with_transfers(noise: float, *, time_s: float, p90_s: float) -> Profile:
+    """The profile, and transfers of every link that take at least ``time_s``, nine in ten at most ``p90_s``."""
+    shape, unknown = (1, 1), np.full((1, 1), np.nan)
+    transfer = Measurements(
+        clocks_mhz=np.zeros(1, dtype=np.int64),
+        gpus=("",),
+        times_s=np.full(shape, time_s),
+        energies_j=np.zeros(shape),
+        num_samples=np.ones(shape),
+        time_std_s=unknown,
+        energy_std_j=unknown,
+        time_p90_s=np.full(shape, p90_s),
+    )
+    of = profile(noise)
+    links = [(s, "SEND_F") for s in range(PP - 1)] + [(s, "SEND_B") for s in range(1, PP)]
+    return replace(of, measurements={**of.measurements, **dict.fromkeys(links, transfer)})
+
+
+def played_saving(of: PlanningProblem, plan: np.ndarray, scale_s: float, seed: int) -> float:
+    """Mean saving of iterations in which each transfer is later by an exponential time of this mean [s], by hand."""
+    random, saved = np.random.default_rng(seed), []
+    is_transfer = np.arange(of.num_instructions) >= of.dag.num_scheduled
+    order = list(nx.topological_sort(nx.DiGraph(of.dag.edges.tolist())))
+    before: dict[int, list[int]] = {node: [] for node in order}
+    for first, second in of.dag.edges.tolist():
+        before[second].append(first)
+    for _ in range(200):
+        late_ps = np.where(is_transfer, random.exponential(scale_s, of.num_instructions) * PS_PER_S, 0)
+        energies = []
+        for indices in (np.zeros_like(plan), plan):
+            curves = [of.curves[k] for k in of.curve_of]
+            lasts_ps = late_ps + [curve.durations_ps[i] for curve, i in zip(curves, indices, strict=True)]
+            end_ps: dict[int, float] = {}
+            for node in order:
+                end_ps[node] = max([end_ps[one] for one in before[node]], default=0.0) + lasts_ps[node]
+            effective_uj = sum(int(curve.effective_uj[i]) for curve, i in zip(curves, indices, strict=True))
+            energies.append(effective_uj + of.total_blocking_uw * max(end_ps.values()) / PS_PER_S)
+        saved.append(1 - energies[1] / energies[0])
+    return float(np.mean(saved))
+
+
+def test_transfers_that_spread_move_and_widen_it_to_what_iterations_save() -> None:
+    """Each transfer is late by itself: hardly any iteration has all of them late, and hardly any has none."""
+    steady = problem(with_transfers(1e-5, time_s=0.004, p90_s=0.004))
+    plan = chosen(steady)
+    (known,) = saving_intervals(steady, plan) or ()
+    spread = problem(with_transfers(1e-5, time_s=0.004, p90_s=0.024))
+    (found,) = saving_intervals(spread, plan) or ()
+    predicted = 1 - replay(spread, plan[0]).total_uj / replay_all_max(spread).total_uj
+    saving = played_saving(spread, plan[0], 0.020 / np.log(10), seed=3)
+    assert abs(predicted - saving) > 5e-4
+    assert not known.low <= saving <= known.high
+    assert found.low <= saving <= found.high
+    assert 4 * (known.high - known.low) < found.high - found.low < 0.02
+
+
+def test_a_spread_of_transfers_survives_file_and_frontier(tmp_path: Path) -> None:
+    of = with_transfers(0.01, time_s=0.004, p90_s=0.006)
+    write_profile(of, tmp_path / "profile.csv")
+    assert "1,send_b,0,0.004,0.0,1,,,,0.006" in (tmp_path / "profile.csv").read_text()
+    assert read_profile(tmp_path / "profile.csv").measurements.keys() == of.measurements.keys()
+    assert read_profile(tmp_path / "profile.csv").measurements[1, "SEND_B"].time_p90_s == 0.006
+    planned = plan_frontier(problem(read_profile(tmp_path / "profile.csv")), num_points=4)
+    save_frontier(planned, tmp_path / "frontier.npz")
+    loaded = load_frontier(tmp_path / "frontier.npz")
+    plans = loaded.clock_indices[:1]
+    assert [curve.p90_excess_ps for curve in loaded.problem.curves if curve.kind == "SEND_F"] == [
+        2 * PS_PER_S // 1000
+    ] * 3
+    assert saving_intervals(loaded.problem, plans) == saving_intervals(planned.problem, plans)
+
+
+@pytest.mark.parametrize("spread", [-1, 10**19, 1.5, True, "1", 2 * PS_PER_S])
+def test_a_spread_of_something_else_or_that_is_none_is_damage(spread: object, tmp_path: Path) -> None:
+    planned = plan_frontier(problem(with_transfers(0.01, time_s=0.004, p90_s=0.006)), num_points=2)
+    with np.load(BytesIO(frontier_npz(planned))) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays["header"].tobytes())
+    is_transfer = [kind.startswith("SEND") for _, kind in header["curves"]]
+    at = is_transfer.index(spread != 2 * PS_PER_S)  # a good one of a computation
+    header["doubts"][at]["p90_excess_ps"] = spread
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(tmp_path / "spoilt.npz", **sealed(arrays))  # type: ignore[arg-type]
+    with pytest.raises(FrontierFileError, match="do not fit together"):
+        load_frontier(tmp_path / "spoilt.npz")

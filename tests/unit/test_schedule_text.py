@@ -180,8 +180,10 @@ def test_how_ranks_exchange_is_a_comment_that_counts() -> None:
         parse_schedule(format_schedule(overlapped).replace("overlapped", "deferred"))
     posted = replace(usual, exchange=Exchange.POSTED)
     assert parse_schedule(format_schedule(posted)) == posted
+    in_pairs = replace(joint_exchanges(overlapped), exchange=Exchange.POSTED)
+    assert parse_schedule(format_schedule(in_pairs)) == in_pairs
     with pytest.raises(ScheduleError, match=r"exchange: posted: torch\.distributed\.pipelining alone"):
-        parse_schedule(format_schedule(replace(joint_exchanges(overlapped), exchange=Exchange.POSTED)))
+        parse_schedule("0F0 0SEND_F0 0B0\n1F0 1B0\n# exchange: posted\n")
     with pytest.raises(
         ScheduleError, match="line 3: exchange: parallel: expected one of batched, serial, overlapped, "
     ):

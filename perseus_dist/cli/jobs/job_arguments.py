@@ -5,7 +5,7 @@ import re
 import sys
 
 from perseus_dist.cli.number_options import real, whole
-from perseus_dist.rpc.limits import MAX_JOB_ID_LENGTH, MAX_SIZE
+from perseus_dist.rpc.limits import MAX_JOB_ID_LENGTH, MAX_NAME_LENGTH, MAX_SIZE
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -19,6 +19,26 @@ finite_number = real(-sys.float_info.max, sys.float_info.max, "a number such as 
 def add_job_argument(parser: argparse.ArgumentParser) -> None:
     """Add the job's name."""
     parser.add_argument("job", type=name, metavar="JOB")
+
+
+def printable(text: str) -> str:
+    """An argparse type: one line of a few words, as the service takes it."""
+    if len(text) > MAX_NAME_LENGTH or not text.isprintable():
+        raise argparse.ArgumentTypeError(
+            f"saw {text[:80]!r}, expected 1 to {MAX_NAME_LENGTH} characters, all printable"
+        )
+    return text
+
+
+def signal_file(text: str) -> str:
+    """An argparse type: the name of a file in the planner's folder of signals."""
+    from perseus_dist.planner.runtime.signals.signal_files import NAME
+
+    if NAME.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"saw {text[:80]!r}, expected the name of a file, such as day_ahead.csv, and no path"
+        )
+    return text
 
 
 def name(text: str) -> str:

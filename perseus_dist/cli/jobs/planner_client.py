@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from perseus_dist.cli.jobs.call_troubles import connection_trouble
 from perseus_dist.cli.jobs.replica_calls import ReplicaCalls
 from perseus_dist.errors import PerseusError
-from perseus_dist.planner.access.address import parse_address
+from perseus_dist.planner.access.address import AddressError, parse_address
 from perseus_dist.planner.store.state_dir import OPERATOR_TOKEN
 from perseus_dist.rpc.connection import CHANNEL_OPTIONS, ClientTls, authorization, channel_credentials, read_token
 from perseus_dist.rpc.node_jobs import running_jobs
@@ -204,7 +204,12 @@ def parse_addresses(text: str) -> str:
     Raises:
         AddressError: One of them is none.
     """
-    return ",".join(str(parse_address(one.strip())) for one in text.split(","))
+    try:
+        return ",".join(str(parse_address(one.strip())) for one in text.split(","))
+    except AddressError as error:
+        if "," not in text:
+            raise
+        raise AddressError(f"{text!r}: {error}, or several with commas between") from None
 
 
 def token_path(args: argparse.Namespace) -> Path | None:

@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.output import staged_output
 from perseus_dist.cli.planning.schedule_options import positive_int
 from perseus_dist.library.tables import format_table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perseus_dist.measure.saving import Noise, PipelineSaving
     from perseus_dist.planning.frontier.frontier import Frontier
 
-_MIN_SECONDS, _MAX_SECONDS = 5.0, 3600.0
+_SECONDS = real(5, 3600, "seconds from 5 to 3600")
 
 _EPILOG = """\
 example:
@@ -58,7 +58,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="who sets clocks (default: auto, clockd or zeusd, whichever runs; direct needs root)",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, default=150.0, metavar="S", help="for clocks and their changes (default: 150)"
+        "--seconds", type=_SECONDS, default=150.0, metavar="S", help="for clocks and their changes (default: 150)"
     )
     stage = parser.add_argument_group("stage")
     for option, default, text in (
@@ -167,19 +167,6 @@ def _stage_size(args: argparse.Namespace) -> "StageSize":
 
 def _say(what: str) -> None:
     print(f"perseus-dist: {what}", file=sys.stderr, flush=True)
-
-
-def _seconds(text: str) -> float:
-    """An argparse type."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (text.isascii() and _MIN_SECONDS <= value <= _MAX_SECONDS):
-        raise argparse.ArgumentTypeError(
-            f"saw {text[:40]!r}, expected seconds from {_MIN_SECONDS:g} to {_MAX_SECONDS:g}"
-        )
-    return value
 
 
 def _pp_size(text: str) -> int:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perseus_dist.cli.address_option import address
+from perseus_dist.cli.address_option import address, host
 from perseus_dist.cli.node.log_format import add_json_option, add_log_option, begin_log, print_served
 from perseus_dist.cli.node.metrics_options import add_metrics_options, check_metrics_options, metrics_endpoint
 from perseus_dist.errors import PerseusError
@@ -124,6 +124,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--job", default="", metavar="NAME", help="the job of --cache")
     parser.add_argument(
         "--share",
+        type=host,
         metavar="HOST[:PORT]",
         help="with --embedded and --state-dir: listen for the job's other nodes too, on this node's address at HOST or "
         "on the way there, with TLS and a certificate that is made for it",
@@ -334,7 +335,7 @@ def _check_advertised(args: argparse.Namespace) -> None:
     if args.store is None:
         raise PlannerOptionsError("--advertise needs --store: replicas share a PostgreSQL database")
     advertised = parse_address(args.advertise)
-    if advertised.port == 0 or advertised.host in ("0.0.0.0", "[::]"):
+    if advertised.port == 0 or advertised.is_unspecified:
         raise PlannerOptionsError(
             f"--advertise {advertised}: nothing can be reached there; name this planner's own address"
         )

@@ -7,7 +7,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from perseus_dist.cli.jobs.job_arguments import name
+from perseus_dist.cli.jobs.job_arguments import name, printable
 from perseus_dist.cli.jobs.planner_client import (
     NODE_PLANNER,
     TIMEOUT_S,
@@ -91,7 +91,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="only for jobs of this name, with * and ? as wildcards; may be repeated; default: all jobs",
     )
     create.add_argument("--expires", type=duration_s, metavar="TIME", help="from now, as in 12h or 30d; default: never")
-    create.add_argument("--certificate", metavar="NAME", help="common name or subject alternative name of clients")
+    create.add_argument(
+        "--certificate", type=printable, metavar="NAME", help="common name or subject alternative name of clients"
+    )
     create.add_argument(
         "--out", action=Output, metavar="FILE", help="write the token into a new file, for its owner alone"
     )

@@ -3,16 +3,16 @@
 import argparse
 from dataclasses import replace
 
-from perseus_dist.cli.number_options import real
+from perseus_dist.cli.number_options import real, whole
 from perseus_dist.cli.planning.blocking_option import add_blocking_argument, blocking_uw_from_args
 from perseus_dist.cli.planning.schedule_options import (
     add_schedule_arguments,
     naming_options,
-    positive_int,
     schedule_from_args,
 )
 from perseus_dist.library.plan_table import latency_text
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
+from perseus_dist.planning.profile.power_bounds import MAX_TENSOR_PARALLEL
 from perseus_dist.planning.profile.profile import read_profile
 from perseus_dist.units import PS_PER_MS
 
@@ -26,7 +26,7 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     add_blocking_argument(parser)
     parser.add_argument(
         "--tensor-parallel",
-        type=positive_int,
+        type=whole(1, MAX_TENSOR_PARALLEL, f"1 to {MAX_TENSOR_PARALLEL} GPUs"),
         default=1,
         metavar="K",
         help="GPUs that share each instruction; the profile is that of one of them (default: 1)",

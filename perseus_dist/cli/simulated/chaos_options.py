@@ -19,7 +19,12 @@ _JOB_OPTIONS = {  # what a scenario says itself: its parsed value where it was n
     "--chunks": None,
     "--microbatch-group-size": None,
     "--no-overlap-p2p": True,
+    "--dp": 1,
+    "--iterations": 80,
+    "--gpu": "a100",
+    "--imbalance": 0.1,
     "--target": None,
+    "--granularity": "instruction",
     "--profile": None,
     "--log-dir": None,
 }

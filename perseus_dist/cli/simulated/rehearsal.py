@@ -15,9 +15,11 @@ from perseus_dist.cli.jobs.planner_client import (
     planner_calls,
     token_path,
 )
-from perseus_dist.cli.planning.schedule_options import positive_int, schedule_from_args
+from perseus_dist.cli.number_options import whole
+from perseus_dist.cli.planning.schedule_options import schedule_from_args
 from perseus_dist.cli.simulated.log_folder import log_folder
 from perseus_dist.errors import PerseusError
+from perseus_dist.simulator.machine import MAX_GPUS
 
 if TYPE_CHECKING:
     from perseus_dist.library.tables import Column
@@ -26,6 +28,15 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PP, _MICROBATCHES = 4, 8
+_WITHOUT_PLANNER = {  # what a rehearsal has not: its parsed value where it was not given
+    "scenario": None,
+    "chaos": None,
+    "virtual_time": False,
+    "profile": None,
+    "granularity": "instruction",
+    "processes": 1,
+    "known_failures": None,
+}
 _COLUMNS: "tuple[Column, ...]" = (  # header, key of a record, format
     ("job", "job_id", "s"),
     ("ranks", "ranks", "d"),
@@ -48,9 +59,17 @@ def add_rehearsal_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     add_planner_arguments(parser, "rehearse against this planner, which runs already, instead of a planner of our own")
     rehearsal = parser.add_argument_group("rehearsal, with --planner")
-    rehearsal.add_argument("--jobs", type=positive_int, metavar="J", help="jobs that train at once (default: 1)")
     rehearsal.add_argument(
-        "--nodes", type=positive_int, metavar="N", help="simulated nodes, each with a clock daemon (default: 1)"
+        "--jobs",
+        type=whole(1, MAX_GPUS, f"1 to {MAX_GPUS} jobs, a simulated GPU for each rank"),
+        metavar="J",
+        help="jobs that train at once (default: 1)",
+    )
+    rehearsal.add_argument(
+        "--nodes",
+        type=whole(1, MAX_GPUS, f"1 to {MAX_GPUS} nodes, a simulated GPU or more on each"),
+        metavar="N",
+        help="simulated nodes, each with a clock daemon (default: 1)",
     )
     rehearsal.add_argument(
         "--job", metavar="NAME", help="jobs are NAME-1, NAME-2, ... (default: rehearsal and a random number)"
@@ -81,8 +100,8 @@ def run_rehearsal_command(args: argparse.Namespace) -> int:
     from perseus_dist.simulation.job import SimulatedJob, as_simulated
     from perseus_dist.simulation.rehearsal import Rehearsal, rehearsal_passed, run_rehearsal
 
-    for name in ("scenario", "chaos", "virtual_time", "profile"):
-        if getattr(args, name):
+    for name, usual in _WITHOUT_PLANNER.items():
+        if getattr(args, name) != usual:
             raise RehearsalOptionsError(
                 f"--{name.replace('_', '-')} does not go with --planner: leave one of the two out"
             )

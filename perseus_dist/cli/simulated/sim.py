@@ -170,8 +170,9 @@ def _run_command(
     """Spawn, and wait, passing signals on and looking a few times a second. The watched signals must be blocked."""
     try:
         pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=(), setsigdef=_PYTHON_IGNORES)
-    except OSError as error:
-        raise SimulatorError(f"{command[0]}: cannot be run ({error.strerror}); name a command after --") from None
+    except (OSError, ValueError) as error:  # the latter of an empty text
+        reason = getattr(error, "strerror", None) or error
+        raise SimulatorError(f"COMMAND {command[0]!r}: cannot be run ({reason}); name a command after --") from None
     while True:
         look()
         info = signal.sigtimedwait(_WATCHED, _LOOK_S)

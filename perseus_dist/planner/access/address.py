@@ -36,6 +36,14 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def is_unspecified(self) -> bool:
+        """Whether it means all addresses of this machine, and none to be called at."""
+        try:
+            return ip_address(self.host.strip("[]")).is_unspecified
+        except ValueError:
+            return False
+
 
 def parse_address(text: str) -> Address:
     """``HOST:PORT``; port 0 is any free one.

@@ -58,6 +58,7 @@ _READ_VERSIONS = (
 _FORMAT = "perseus-dist frontier"
 _ZIP_MAGIC = b"PK\x03\x04"
 _MAX_LATENCY_PS = 10 * PS_PER_S
+_MAX_EXCESS_PS = int(MAX_TIME_S) * PS_PER_S
 _MAX_BYTES = 1 << 30  # unpacked; that of 32,768 instructions has 25 MiB
 # Attributes of cost curves, saved end to end, by what they have an entry for.
 _CURVE_ARRAYS: dict[str, dict[str, DTypeLike]] = {
@@ -127,7 +128,7 @@ def frontier_npz(frontier: Frontier) -> bytes:
     if any(curve.latencies_ps is not None for curve in problem.curves):
         latencies_ps = [None if one.latencies_ps is None else one.latencies_ps.tolist() for one in problem.curves]
         header |= {"schema_version": LATENCY_VERSION, "latencies_ps": latencies_ps}
-    if any(curve.doubt is not None or curve.latencies_p90_ps is not None for curve in problem.curves):
+    if any(one.doubt is not None or one.latencies_p90_ps is not None or one.p90_excess_ps for one in problem.curves):
         header["doubts"] = [_doubt_document(curve) for curve in problem.curves]
     if _exchanges(problem.dag.schedule, header["curves"]):
         header["schema_version"] = EXCHANGE_VERSION
@@ -316,9 +317,15 @@ def _problem(header: Mapping[str, Any], arrays: _Arrays) -> PlanningProblem:
             latencies_ps=_latencies(latencies_ps[index], num_clocks),
             latencies_p90_ps=_latencies(doubts[index].get("latencies_p90_ps"), num_clocks),
             doubt=_doubt(doubts[index], num_clocks),
+            p90_excess_ps=_excess_ps(doubts[index], kind),
         )
     dag = build_dag(schedule, {(stage, kind) for stage, kind in curves if kind in TIMED_APART})
     return problem_of(dag, curves, blocking_uw=blocking_uw, tensor_parallel=tensor_parallel)
+
+
+def _excess_ps(document: Mapping[str, Any], kind: str) -> int:
+    """Of a transfer; nothing else has a spread."""
+    return _whole({"p90_excess_ps": 0, **document}, "p90_excess_ps", 0, _MAX_EXCESS_PS if kind in SENDS else 0)
 
 
 def _latencies(values: list[Any] | None, num_clocks: int) -> IntArray | None:
@@ -337,6 +344,8 @@ def _doubt_document(curve: CostCurve) -> dict[str, Any]:
         document["is_from_samples"] = curve.doubt.is_from_samples
     if curve.latencies_p90_ps is not None:
         document["latencies_p90_ps"] = curve.latencies_p90_ps.tolist()
+    if curve.p90_excess_ps:
+        document["p90_excess_ps"] = curve.p90_excess_ps
     return document
 
 

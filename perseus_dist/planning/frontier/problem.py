@@ -1,6 +1,6 @@
 """A planning problem: a schedule's DAG with a cost curve for every instruction, as the arrays that the solver reads."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.profile.cost_curve import CostCurve, cost_curves
-from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MIN_GPU_POWER_W
+from perseus_dist.planning.profile.power_bounds import MAX_GPU_POWER_W, MAX_TENSOR_PARALLEL, MIN_GPU_POWER_W
 from perseus_dist.planning.profile.profile import Profile
 from perseus_dist.planning.schedule.dag import Dag, Int32Array, build_dag
 from perseus_dist.planning.schedule.instruction import TIMED_APART
@@ -70,10 +70,6 @@ class PlanningProblem:
             ]
         )
 
-    def menu_of(self, durations_ps: IntArray, effective_uj: IntArray) -> _solver.Menu:
-        """The menu, for replay alone, with other times [ps] and energies [uJ] of all curves' clocks end to end."""
-        return _menu(self.curves, self.curve_of, self.dag, durations_ps, effective_uj)
-
     def clocks_mhz(self, clock_indices: NDArray[np.integer]) -> IntArray:
         """(num_instructions) [MHz] of a plan given as indices into each instruction's ``clocks_mhz``."""
         begin = concatenated_begin(curve.clocks_mhz for curve in self.curves)
@@ -103,12 +99,14 @@ def make_problem(
 
     Raises:
         ProfileError: The profile does not fit the schedule.
-        PlanningError: There is not one blocking power for each pp_rank, it is none of a GPU, or the group has no GPU.
+        PlanningError: There is not one blocking power for each pp_rank, it is none of a GPU, or the group has no GPU or
+            more than 4,096.
     """
     _check_blocking(blocking_uw_of_rank, schedule.num_ranks)
-    if not (isinstance(tensor_parallel, int) and tensor_parallel >= 1):
+    if not (isinstance(tensor_parallel, int) and 1 <= tensor_parallel <= MAX_TENSOR_PARALLEL):
         raise PlanningError(
-            f"tensor_parallel: saw {tensor_parallel!r}, expected a whole number from 1; give 1 for none"
+            f"tensor_parallel: saw {tensor_parallel!r}, expected a whole number from 1 to {MAX_TENSOR_PARALLEL}; give "
+            "1 for none"
         )
     dag = build_dag(schedule, {(stage, kind) for stage, kind in profile.measurements if kind in TIMED_APART})
     curves = cost_curves(
@@ -159,30 +157,41 @@ def problem_of(
         hull_begin=concatenated_begin(curve.hull_ps for curve in distinct),
         hull_ps=np.concatenate([curve.hull_ps for curve in distinct]),
         slope_uw=np.concatenate([curve.slope_uw for curve in distinct]),
-        menu=_menu(
-            distinct,
-            curve_of,
-            dag,
+        menu=menu_maker(distinct, curve_of, dag)(
             np.concatenate([curve.durations_ps for curve in distinct]),
             np.concatenate([curve.effective_uj for curve in distinct]),
         ),
     )
 
 
-def _menu(
-    curves: Sequence[CostCurve], curve_of: Int32Array, dag: Dag, durations_ps: IntArray, effective_uj: IntArray
-) -> _solver.Menu:
-    """The clocks of all curves end to end, with these times [ps] and energies [uJ]."""
-    return _solver.Menu(
-        curve_begin=concatenated_begin(curve.clocks_mhz for curve in curves),
-        clock_mhz=np.concatenate([curve.clocks_mhz for curve in curves]).astype(np.int32),
-        duration_ps=durations_ps,
-        effective_uj=effective_uj,
-        choice_begin=concatenated_begin(curve.choices for curve in curves),
-        choice=np.concatenate([curve.choices for curve in curves]),
-        curve_of=curve_of,
-        previous_on_rank=dag.previous_on_rank,
-    )
+def menu_maker(
+    curves: Sequence[CostCurve], curve_of: Int32Array, dag: Dag
+) -> Callable[[IntArray, IntArray], _solver.Menu]:
+    """Makes menus of the clocks of all curves end to end, with times [ps] and energies [uJ] of each.
+
+    Args:
+        curves: Of the problem, or more of them.
+        curve_of: (num_instructions) int32 index into ``curves``.
+        dag: The instructions.
+    """
+    curve_begin = concatenated_begin(curve.clocks_mhz for curve in curves)
+    clock_mhz = np.concatenate([curve.clocks_mhz for curve in curves]).astype(np.int32)
+    choice_begin = concatenated_begin(curve.choices for curve in curves)
+    choice = np.concatenate([curve.choices for curve in curves])
+
+    def make(durations_ps: IntArray, effective_uj: IntArray) -> _solver.Menu:
+        return _solver.Menu(
+            curve_begin=curve_begin,
+            clock_mhz=clock_mhz,
+            duration_ps=durations_ps,
+            effective_uj=effective_uj,
+            choice_begin=choice_begin,
+            choice=choice,
+            curve_of=curve_of,
+            previous_on_rank=dag.previous_on_rank,
+        )
+
+    return make
 
 
 def _check_range(curves: Sequence[CostCurve], curve_of: Int32Array) -> None:

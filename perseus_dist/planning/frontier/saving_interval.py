@@ -1,12 +1,13 @@
 """The interval that a plan's saving lies in, by what is known of its profile's errors.
 
 A parametric bootstrap: times, energies and latencies of clock changes are drawn around the profile with the errors that
-it shows, and the plan and the iteration at all-maximum clocks are played again under each drawing. Nothing is planned
-anew. Two effects lie on one side alone: an iteration waits for the latest of its paths, which errors make later, and a
-plan chooses clocks that errors made look cheap (``choice_bias``). Both move the interval below the predicted saving,
-which may so lie outside of it.
+it shows, and each transfer by itself where it says how they spread. The plan and the iteration at all-maximum clocks
+are played again under each drawing. Nothing is planned anew. Two effects lie on one side alone: an iteration waits for
+the latest of its paths, which errors make later, and a plan chooses clocks that errors made look cheap
+(``choice_bias``). Both move the interval below the predicted saving, which may so lie outside of it.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from perseus_dist import _solver
 from perseus_dist.errors import PlanningError
 from perseus_dist.planning.frontier.choice_bias import choice_bias
-from perseus_dist.planning.frontier.problem import PlanningProblem
+from perseus_dist.planning.frontier.problem import PlanningProblem, concatenated_begin, menu_maker
 from perseus_dist.planning.profile.cost_curve import CostCurve
 from perseus_dist.units import PS_PER_S, FloatArray, IntArray
 
@@ -26,6 +27,7 @@ NUM_DRAWS = 64
 SIGMAS = 2.0
 
 _Z_P90 = NormalDist().inv_cdf(0.9)
+_SCALES_P90 = math.log(10)  # of an exponential distribution, to its 90th percentile
 _BIAS_DOUBT = 0.5  # share of the bias by which it may be larger: it is found around measured curves, not true ones
 _SEED = 0
 
@@ -72,7 +74,7 @@ def saving_intervals(
 ) -> tuple[SavingInterval, ...] | None:
     """Intervals of the savings of some plans of one problem, under the same drawings.
 
-    Constants and transfers, which no plan changes, are taken to be right.
+    Constants, which no plan changes, are taken to be right, and so are transfers whose spread is not known.
 
     Args:
         problem: The schedule and its cost curves.
@@ -147,6 +149,8 @@ class _Drawings:
         self._bias_ps, self._bias_uj = np.concatenate([choice_bias(curve) for curve in curves], axis=1)
         group_uw = problem.blocking_uw[[problem.dag.schedule.rank_of_stage[curve.stage] for curve in curves]]
         self._waiting_uw = np.repeat(group_uw / PS_PER_S, [len(curve.clocks_mhz) for curve in curves])
+        self._spread = _SpreadTransfers(problem)
+        self._make_menu = menu_maker(self._spread.curves, self._spread.curve_of, problem.dag)
         self._latency_ps = problem.latencies_ps(switch_latency_ps)
         p90_ps = np.concatenate([_p90_ps(curve) for curve in curves])
         self._latency_std_ps = np.maximum(p90_ps - self._latency_ps, 0) / _Z_P90
@@ -159,7 +163,7 @@ class _Drawings:
     def measured(self) -> _Drawn:
         """The measured profile itself."""
         nothing = np.zeros(len(self._durations_ps))
-        return self._drawn(nothing, nothing, nothing, 0.0)
+        return self._drawn(nothing, nothing, nothing, 0.0, self._spread.nothing)
 
     def draw(self, num_draws: int) -> Iterator[_Drawn]:
         """In pairs of opposite errors, so that few are enough for a mean."""
@@ -168,8 +172,10 @@ class _Drawings:
             of_times, of_energies = random.standard_normal((2, len(self._durations_ps)))
             of_latencies = random.standard_normal(int(self._target.max()) + 1)[self._target]
             common = random.standard_normal()
+            shares = random.random(len(self._spread.nothing))
             for sign in (1, -1):
-                yield self._drawn(sign * of_times, sign * of_energies, sign * of_latencies, sign * common)
+                late = -np.log1p(-shares if sign > 0 else shares - 1)  # of an exponential distribution of mean 1
+                yield self._drawn(sign * of_times, sign * of_energies, sign * of_latencies, sign * common, late)
 
     def _in_proportion(self, errors: FloatArray) -> FloatArray:
         """(2, num_clocks of all curves) with errors of clocks between those that were measured in proportion."""
@@ -180,7 +186,14 @@ class _Drawings:
             [part if curve.doubt is None else curve.doubt.in_proportion(part) for curve, part in pairs], axis=1
         )
 
-    def _drawn(self, of_times: FloatArray, of_energies: FloatArray, of_latencies: FloatArray, common: float) -> _Drawn:
+    def _drawn(
+        self,
+        of_times: FloatArray,
+        of_energies: FloatArray,
+        of_latencies: FloatArray,
+        common: float,
+        late: FloatArray,
+    ) -> _Drawn:
         of_each = np.stack([self._time_shares * of_times, self._energy_shares * of_energies])
         time_errors, energy_errors = self._in_proportion(of_each)
         time_factors = np.exp(time_errors)  # positive under any error
@@ -190,10 +203,45 @@ class _Drawings:
             durations_ps = np.rint(np.maximum((self._durations_ps + bias_ps) * time_factors, 1)).astype(np.int64)
             energies_uj = (self._energies_uj + bias_uj) * energy_factors
             effective_uj = np.rint(energies_uj - self._waiting_uw * durations_ps).astype(np.int64)
-            return self._problem.menu_of(durations_ps, effective_uj)
+            return self._make_menu(*self._spread.with_each(durations_ps, effective_uj, late))
 
         latency_ps = np.rint(np.maximum(self._latency_ps + self._latency_std_ps * of_latencies, 0)).astype(np.int64)
+        latency_ps = np.append(latency_ps, np.zeros(len(late), dtype=np.int64))
         return _Drawn(menu(0.0, 0.0), menu(self._bias_ps, self._bias_uj), latency_ps)
+
+
+class _SpreadTransfers:
+    """Transfers whose spread is known, each with a curve of its own, so that one may be late and another not.
+
+    Attributes:
+        curves: Of the problem, and of each such transfer.
+        curve_of: (num_instructions) int32 index into them.
+        nothing: (num_transfers) how late each is where all take what the profile says.
+    """
+
+    def __init__(self, problem: PlanningProblem) -> None:
+        of_curve_ps = np.array([curve.p90_excess_ps for curve in problem.curves])
+        nodes = np.flatnonzero(of_curve_ps[problem.curve_of])
+        self._kinds = problem.curve_of[nodes]
+        self._scale_ps = of_curve_ps[self._kinds] / _SCALES_P90
+        self._place = concatenated_begin(curve.clocks_mhz for curve in problem.curves)[self._kinds]
+        self.curves = (*problem.curves, *(problem.curves[kind] for kind in self._kinds.tolist()))
+        self.curve_of = problem.curve_of.copy()
+        self.curve_of[nodes] = len(problem.curves) + np.arange(len(nodes), dtype=np.int32)
+        self.nothing = np.zeros(len(nodes))
+
+    def with_each(self, durations_ps: IntArray, effective_uj: IntArray, late: FloatArray) -> tuple[IntArray, IntArray]:
+        """Times and energies of the problem's clocks, and behind them those of each transfer.
+
+        Args:
+            durations_ps: (num_clocks) [ps] of the problem's curves end to end.
+            effective_uj: (num_clocks) [uJ] likewise.
+            late: (num_transfers) how late each is, in means of its link.
+        """
+        usual_ps = durations_ps[self._place]
+        lasts_ps = np.rint(usual_ps + self._scale_ps * late).astype(np.int64)
+        drawn_uj = np.rint(effective_uj[self._place] * (lasts_ps / usual_ps)).astype(np.int64)
+        return np.append(durations_ps, lasts_ps), np.append(effective_uj, drawn_uj)
 
 
 def _error_shares(curve: CostCurve) -> FloatArray:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perseus_dist.errors import ProfileError
-from perseus_dist.planning.profile.curve_doubt import CurveDoubt, curve_doubt, latencies_p90_ps
+from perseus_dist.planning.profile.curve_doubt import CurveDoubt, curve_doubt, latencies_p90_ps, p90_excess_ps
 from perseus_dist.planning.profile.profile import Measurements, Profile
-from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, TIMED_APART, Kind, profile_name
+from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, SENDS, TIMED_APART, Kind, profile_name
 from perseus_dist.units import PS_PER_S, FloatArray, IntArray, ps_from_s, s_from_ps, uj_from_j, w_from_uw
 
 # Two clocks that take the same time to the last digits would make a slope that overflows the solver's 64-bit sums.
@@ -41,6 +41,8 @@ class CostCurve:
         latencies_ps: (num_clocks) [ps] from asking for each clock to having it; None where the profile does not say.
         latencies_p90_ps: (num_clocks) [ps] that nine in ten changes to each clock take at most; None likewise.
         doubt: By how much times and energies may be wrong; None where the profile does not show it.
+        p90_excess_ps: [ps] by which nine in ten transfers take at most longer than the duration; 0 where the profile
+            does not say.
     """
 
     stage: int
@@ -56,6 +58,7 @@ class CostCurve:
     latencies_ps: IntArray | None = None
     latencies_p90_ps: IntArray | None = None
     doubt: CurveDoubt | None = None
+    p90_excess_ps: int = 0
 
     @property
     def at_max(self) -> int:
@@ -128,6 +131,7 @@ def cost_curves(
                 latencies_ps=None if changes is None else changes.latencies_ps(curve.clocks_mhz),
                 latencies_p90_ps=None if changes is None else latencies_p90_ps(changes, curve.clocks_mhz),
                 doubt=curve_doubt(measurements) if kind in set(Kind) else None,
+                p90_excess_ps=p90_excess_ps(measurements) if kind in SENDS else 0,
             )
         except ProfileError as error:
             raise ProfileError(f"{profile.source}:{measurements.line}: {error}") from None

@@ -108,6 +108,14 @@ def latencies_p90_ps(changes: ClockChanges, clocks_mhz: IntArray) -> IntArray:
     return ps_from_s(np.fmax(changes.p90_s, changes.times_s)[nearest])
 
 
+def p90_excess_ps(transfer: Measurements) -> int:
+    """[ps] by which nine in ten transfers take at most longer than what they take at least; 0 where not known."""
+    if transfer.time_p90_s is None:
+        return 0
+    excess_s = np.maximum(transfer.time_p90_s - transfer.times_s, 0.0)
+    return int(ps_from_s(float(np.nanmean(excess_s))))
+
+
 def _standard_errors(values: FloatArray, stds: FloatArray, num_samples: FloatArray) -> FloatArray:
     """(num_gpus, num_clocks) as shares, NaN where the spread of the runs is not known."""
     with np.errstate(over="ignore"):  # an error far beyond its value is as good as none that is known

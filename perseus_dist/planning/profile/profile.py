@@ -1,5 +1,6 @@
 """A time and energy profile: what each instruction takes at each clock, from repeated and noisy measurements."""
 
+import math
 import os
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,6 +32,8 @@ class Measurements(ValueEquality):
         time_std_s: (num_gpus, num_clocks) [s] standard deviation over the runs, NaN where unknown.
         energy_std_j: (num_gpus, num_clocks) [J] the same.
         line: Where in the file the instruction first stands.
+        time_p90_s: (num_gpus, num_clocks) [s] of a transfer, what nine in ten take no longer than, NaN where unknown;
+            None where no row says.
     """
 
     clocks_mhz: IntArray
@@ -41,6 +44,7 @@ class Measurements(ValueEquality):
     time_std_s: FloatArray
     energy_std_j: FloatArray
     line: int = 0
+    time_p90_s: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -126,6 +130,7 @@ def write_profile(profile: Profile, path: str | os.PathLike[str]) -> None:
                     time_std_s=float(found.time_std_s[g, c]),
                     energy_std_j=float(found.energy_std_j[g, c]),
                     gpu=gpu,
+                    time_p90_s=math.nan if found.time_p90_s is None else float(found.time_p90_s[g, c]),
                 )
                 rows.append(row)
     for stage, changes in profile.clock_changes.items():
@@ -138,7 +143,7 @@ def _all_lines(by_gpu: Mapping[str, _RowsOfClock]) -> list[int]:
 
 
 def _check_stages(source: str, line_of: Mapping[tuple[int, str], int]) -> None:
-    """Every stage from 0 up has a forward and one whole backward."""
+    """Every stage from 0 up has a forward, and a backward whole or in two; both where a schedule runs both."""
     kinds_of_stage: dict[int, set[str]] = defaultdict(set)
     for stage, kind in line_of:
         kinds_of_stage[stage].add(kind)
@@ -150,9 +155,6 @@ def _check_stages(source: str, line_of: Mapping[tuple[int, str], int]) -> None:
                 f"{at}: saw stage {stage} and no stage {expected}, expected 0, 1, 2, ...; profile the missing stage"
             )
         halves = {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT} & kinds
-        if Kind.BACKWARD in kinds and halves:
-            both = ", ".join(f"{profile_name(k)} (line {line_of[stage, k]})" for k in sorted(halves | {Kind.BACKWARD}))
-            raise ProfileError(f"{at}: stage {stage} has {both}; expected backward whole or in two, take one form out")
         wanted = {Kind.FORWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT} if halves else {Kind.FORWARD, Kind.BACKWARD}
         missing = sorted(wanted - kinds)
         if missing:
@@ -190,6 +192,7 @@ def _measurements(by_gpu: Mapping[str, _RowsOfClock], rejected: list[RejectedRow
             estimates[:, g, c], outliers = estimate(by_clock[clock_mhz])
             rejected += outliers
     times_s, energies_j, num_samples, time_std_s, energy_std_j = estimates
+    p90_s = np.array([[_mean_p90_s(by_clock[clock_mhz]) for clock_mhz in clocks] for by_clock in by_gpu.values()])
     return Measurements(
         clocks_mhz=np.array(clocks, dtype=np.int64),
         gpus=tuple(by_gpu),
@@ -199,4 +202,12 @@ def _measurements(by_gpu: Mapping[str, _RowsOfClock], rejected: list[RejectedRow
         time_std_s=time_std_s,
         energy_std_j=energy_std_j,
         line=min(_all_lines(by_gpu)),
+        time_p90_s=None if np.isnan(p90_s).all() else np.fmax(p90_s, np.where(np.isnan(p90_s), np.nan, times_s)),
     )
+
+
+def _mean_p90_s(rows: list[Row]) -> float:
+    """[s] by the rows that say one, weighted by their samples; NaN where none does."""
+    known = [row for row in rows if not math.isnan(row.time_p90_s)]
+    total = sum(row.samples for row in known)
+    return math.fsum(row.samples * row.time_p90_s for row in known) / total if known else math.nan

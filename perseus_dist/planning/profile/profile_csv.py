@@ -6,7 +6,8 @@ columns is free, and columns with other names are left alone. What rows mean tog
 
 A row ``send_f`` or ``send_b`` is the transfer of one microbatch's activation to the next stage, or gradient to the
 previous one, from the stage that sends. No clock changes it: ``frequency`` is 0 or empty. An ``energy`` of 0, or none,
-says that the sender draws blocking power meanwhile.
+says that the sender draws blocking power meanwhile. ``time_p90``, if it is there, is what nine in ten of an iteration's
+transfers take no longer than, where ``time`` is what they take at least.
 
 A row ``between_iterations`` of stage 0 is what an iteration takes behind all that the schedule runs, in which all GPUs
 draw blocking power. It has neither frequency nor energy.
@@ -14,8 +15,8 @@ draw blocking power. It has neither frequency nor energy.
 A row ``overlap_f`` of 0 s, or none, says that the instruction which names a pair's forward takes no time of its own.
 
 A row ``clock_change`` says how long it takes from asking for the clock ``frequency`` to having it, on the GPUs of a
-stage: ``time`` is the median and ``time_p90`` the 90th percentile, which other rows leave empty. ``energy`` is 0 or
-empty.
+stage: ``time`` is the median and ``time_p90`` the 90th percentile, which rows of computations and of other constants
+leave empty. ``energy`` is 0 or empty.
 """
 
 import csv
@@ -66,7 +67,8 @@ class Row(NamedTuple):
         time_std_s: Standard deviation over those runs; NaN where the file does not say.
         energy_std_j: The same of the energy.
         gpu: Label of the GPU within its tensor-parallel group; empty where the file does not say.
-        time_p90_s: Of changes of clocks, what nine in ten take no longer than; NaN where the file does not say.
+        time_p90_s: Of changes of clocks and of transfers, what nine in ten take no longer than; NaN where the file does
+            not say.
     """
 
     line: int
@@ -223,10 +225,15 @@ def _known(value: float) -> str:
 
 
 def _check_change(path: str | os.PathLike[str], row: Row) -> None:
-    """Refuse a latency that is none: in ms, with energy, or with a percentile below its median or of something else."""
+    """Refuse a latency that is none, in ms or with energy, and a percentile that is too low or of something else."""
     p90_s = row.time_p90_s
-    if row.kind != CLOCK_CHANGE:
-        seen, expected = f"time_p90 of {profile_name(row.kind)!r}", "none but of clock_change"
+    if row.kind in SENDS:
+        seen = f"a transfer of {row.time_s:g} s, 90th percentile {p90_s:g} s"
+        expected = "a percentile not below the time"
+        is_right = not p90_s < row.time_s
+    elif row.kind != CLOCK_CHANGE:
+        seen = f"time_p90 of {profile_name(row.kind)!r}"
+        expected = "none but of clock_change, send_f and send_b"
         is_right = math.isnan(p90_s)
     else:
         seen = f"a change of clocks of {row.time_s:g} s, 90th percentile {p90_s:g} s, {row.energy_j:g} J"

@@ -54,12 +54,12 @@ def inputs_of(schedule: Schedule, timed: Timed = frozenset()) -> dict[Instructio
     """For each instruction, those that end before it begins, rank order aside, by pp_rank in execution order.
 
     They are those of ``needs_of``, and in place of an ``OVERLAP_F`` the ``FB`` that runs its forward. Where a schedule
-    has joint instructions, pp_ranks exchange by calls that block, one between each run of joint instructions, which may
-    be a single one, and the next: results leave after the run, what is asked for has arrived before the next run, and
-    what was sent is asked for before the sender goes on. Where ``Schedule.sends_block`` and transfers take time, or
-    exchanges hold pp_ranks up without, ``calls.blocking``, ``calls.overlapped``, ``calls.deferred``,
-    ``calls.posted`` or ``calls.dualpipev`` says how they exchange. Transfers that take time come last, as in
-    ``transfers_of``, and behind them time between iterations.
+    has joint instructions, not of ``Exchange.POSTED``, pp_ranks exchange by calls that block, one between each run of
+    joint instructions, which may be a single one, and the next: results leave after the run, what is asked for has
+    arrived before the next run, and what was sent is asked for before the sender goes on. Where
+    ``Schedule.sends_block`` and transfers take time, or exchanges hold pp_ranks up without, ``calls.blocking``,
+    ``calls.overlapped``, ``calls.deferred``, ``calls.posted`` or ``calls.dualpipev`` says how they exchange. Transfers
+    that take time come last, as in ``transfers_of``, and behind them time between iterations.
     """
     transfers = transfers_of(schedule, timed)
     inputs = _inputs_of(schedule, transfers)
@@ -74,7 +74,7 @@ def _inputs_of(
     schedule: Schedule, transfers: Mapping[Instruction, Instruction]
 ) -> dict[Instruction, list[Instruction]]:
     needs = needs_of(schedule)
-    if schedule.joint:
+    if schedule.joint and schedule.exchange != Exchange.POSTED:
         inputs: dict[Instruction, list[Instruction]] = {instruction: [] for instruction in needs}
         _add_exchanges(inputs, schedule, transfers)
         return inputs

@@ -46,12 +46,10 @@ def check_schedule(schedule: Schedule, *, places: Sequence[str] | None = None) -
             "joint exchanges, and the order is another: leave the exchange out"
         )
     dry_run(schedule, places=places)
-    if schedule.exchange == Exchange.POSTED and (
-        schedule.joint or posted_programs(schedule, needs_of(schedule)) is None
-    ):
+    if schedule.exchange == Exchange.POSTED and posted_programs(schedule, needs_of(schedule)) is None:
         raise ScheduleError(
-            f"exchange: {schedule.exchange}: torch.distributed.pipelining alone exchanges so, without joint exchanges "
-            "and without sends that the schedule names: leave the exchange out"
+            f"exchange: {schedule.exchange}: torch.distributed.pipelining alone exchanges so, without sends that the "
+            "schedule names: leave the exchange out"
         )
 
 

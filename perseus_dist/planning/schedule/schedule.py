@@ -65,7 +65,8 @@ class Schedule:
     Attributes:
         ranks: ``ranks[pp_rank]`` holds its instructions in execution order. A stage belongs to one pp_rank.
         joint: Instructions that exchange jointly with the next one on their pp_rank: what either needs from other
-            pp_ranks has arrived before the first begins, and the results of both leave after the second.
+            pp_ranks has arrived before the first begins, and the results of both leave after the second. With
+            ``Exchange.POSTED`` those that torch runs in one action: what the second needs may come later.
         exchange: How pp_ranks exchange tensors where that takes time.
     """
 

@@ -1,253 +1,39 @@
 """Every argument of every command, given something that it is not."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from malformed.base_lines import BASE, PLANNER
 from malformed.case import Case
-from malformed.hostile import fraction, no_number, outside, word
+from malformed.hostile import no_number, outside, word
 from malformed.rows import OPTIONS
-
-Wrong = Callable[[Random], str]
-_PROBLEM = ("profile.csv", *OPTIONS)
-_PLANNER = ("--planner", "127.0.0.1:1")
-_MOMENT, _LATER = "2026-11-24T17:00:00-05:00", "2126-11-24T17:00:00-05:00"
-BASE: Mapping[str, tuple[str, ...]] = {
-    "schedule": OPTIONS[:6],
-    "profile show": ("profile.csv",),
-    "plan": (*_PROBLEM, "--out", "plans"),
-    "lookup": ("good.npz", "--slowdown", "1.05"),
-    "compare": _PROBLEM,
-    "emulate": (*_PROBLEM, "--pipelines", "4"),
-    "policy share": ("good.npz", "--watts", "5000"),
-    "policy pace": ("good.npz", "--signal", "profile.csv", "--iterations", "10", "--hours", "1"),
-    "policy simulate": ("good.npz", "--watts", "5000", "--iterations", "10", "--hours", "1"),
-    "policy set": ("hall", *_PLANNER),
-    "policy load-target": ("hall", "--name", "a", "--watts", "5000", "--start", _MOMENT, "--end", _LATER, *_PLANNER),
-    "policy show": _PLANNER,
-    "policy clear": ("hall", *_PLANNER),
-    "policy price": (
-        *("cheap", "--job", "gpt", "--signal", "day.csv", "--deadline", _MOMENT, "--iterations", "10"),
-        *_PLANNER,
-    ),
-    "planner": ("--state-dir", "new"),
-    "state backup": ("backup.sqlite", "--state-dir", "state"),
-    "state restore": ("backup.sqlite", "--state-dir", "new"),
-    "state check": ("backup.sqlite",),
-    "jobs": _PLANNER,
-    "watch": ("gpt", *_PLANNER),
-    "target": ("gpt", "--slowdown", "1.05", *_PLANNER),
-    "straggler report": ("gpt", "--id", "a", "--pipeline", "1", "--degree", "1.2", *_PLANNER),
-    "straggler clear": ("gpt", "--id", "a", *_PLANNER),
-    "fetch": ("gpt", "--profile", "fetched.csv", *_PLANNER),
-    "clockd": ("--socket", "clockd.sock", "--lease-dir", "leases"),
-    "node-relay": ("--planner", "127.0.0.1:1", "--socket", "relay/relay.sock"),
-    "planning-worker": ("--store", "postgresql://u@127.0.0.1:1/d"),
-    "release": ("--lease-dir", "leases"),
-    "doctor": _PLANNER,
-    "token create": ("ci", "--role", "view", *_PLANNER),
-    "token list": _PLANNER,
-    "token revoke": ("ci", *_PLANNER),
-    "audit": _PLANNER,
-    "health": (),
-    "enable": ("deepspeed",),
-    "disable": ("deepspeed",),
-    "report": ("run",),
-    "accounting": ("--records", "run"),
-    "quickstart": ("--examples", "examples", "--gpu", "a100"),
-    "sim": ("--", "true"),
-    "simulate": ("--virtual-time", *OPTIONS[:6], "--iterations", "2"),
-    "config": (),
-    "completion": ("bash",),
-}
-
-
-def whole(low: int, high: int, good: str = "12") -> Wrong:
-    """No whole number from ``low`` to ``high``."""
-    return lambda rng: rng.choice(
-        (no_number(rng, good), outside(rng, low, high, whole=True), fraction(rng), f"{good}e0", f"+{good}", f" {good}")
-    )
-
-
-def real(low: float, high: float, *, takes_low: bool = False, good: str = "1.05") -> Wrong:
-    """No number from ``low`` to ``high``."""
-    return lambda rng: rng.choice((no_number(rng, good), outside(rng, low, high, takes_low=takes_low), f" {good}"))
-
-
-def among(*words: str) -> Wrong:
-    """None of these words."""
-    return lambda rng: rng.choice(
-        ("", word(rng), rng.choice(words).upper(), f" {words[0]}", f"{words[-1]},", words[0][:-1])
-    )
-
-
-def source(rng: Random) -> str:
-    """No file that can be read: missing, a folder, endless, too long, or no name."""
-    names = ("", f"missing-{word(rng)}", "folder", "x" * 300, "folder/" * 900 + "x", "profile.csv/x", "\udcff\udcfe")
-    return rng.choice(
-        (*names, f"{word(rng)}/{word(rng)}", f"dangling-{word(rng)}\nx", f"{word(rng)}.csv", "loop", "secret")
-    )
-
-
-def no_folder(rng: Random) -> str:
-    """No folder that can be read."""
-    while (found := source(rng)) == "folder":
-        pass
-    return found
-
-
-def place(rng: Random) -> str:
-    """No place that can be written to."""
-    return rng.choice(
-        ("", "profile.csv/x", "x" * 300, f"profile.csv/{word(rng)}/x", "/proc/new/x", f"/proc/{word(rng)}")
-    )
-
-
-def below_file(rng: Random) -> str:
-    """No folder, and none can be made there."""
-    return rng.choice(("profile.csv", "profile.csv/x", f"profile.csv/{word(rng)}/x"))
-
-
-def pattern(rng: Random) -> str:
-    """No pattern of jobs' names."""
-    return rng.choice(("", " ", "a b", "g/t", "x" * 129, "\u00e4", "[ab]", "a,b", "{}", "%s"))
-
-
-def duration(rng: Random) -> str:
-    """No length of time."""
-    return rng.choice(
-        ("", "0d", "-1d", "1", "1.5h", "d", "1y", "1 d", "99999999d", "1e3s", "\u0661d", "40000d", word(rng))
-    )
-
-
-def job(rng: Random) -> str:
-    """No name of a job."""
-    return rng.choice(
-        (
-            "",
-            " ",
-            "a b",
-            "g/t",
-            "x" * 129,
-            "\u00e4",
-            "a\nb",
-            "a:b",
-            "%s",
-            "{}",
-            "*",
-            f"{word(rng)}\u6f22",
-            f"{word(rng)}/",
-            "\udcff",
-        )
-    )
-
-
-def powers(rng: Random) -> str:
-    """No blocking powers of a pipeline of two."""
-    one = real(0, 10_000, takes_low=True, good="83.64")
-    return rng.choice(
-        (
-            one(rng),
-            f"80,{one(rng)}",
-            "80,80,80",
-            "80,",
-            ",80",
-            "80;80",
-            "80 80",
-            "0.00008",
-            "8e-05",
-            "83640000",
-            "0.08,0.08",
-        )
-    )
-
-
-def throttle(rng: Random) -> str:
-    """No throttle of a single GPU."""
-    wrong = (
-        "",
-        "0:1005",
-        "0@3",
-        ":1005@3",
-        "0:none",
-        "0:none@",
-        "0:none@-1",
-        "0:1005@nan",
-        "0:1005@1e400",
-        "0:x@3",
-        "1:1005@3",
-    )
-    number = no_number(rng, "75").replace(" ", "_")
-    return rng.choice(
-        (
-            *wrong,
-            f"{number}:1005@3",
-            f"0:{number}@3",
-            f"0:1005@{number}",
-            f"0:{rng.randrange(1, 100)}@3",
-            "0:1005@3 ",
-            word(rng),
-        )
-    )
-
-
-def target(rng: Random) -> str:
-    """No target of a job."""
-    number = real(0, 1e5)(rng)
-    return rng.choice(
-        (
-            "",
-            "T_MIN",
-            "slowdown",
-            "slowdown=",
-            "slowdown=0.5",
-            "slowdown=nan",
-            "deadline_s=0",
-            "deadline_s=-1",
-            word(rng),
-        )
-        + ((f"slowdown={number}", f"deadline_s={number}") if not number.startswith("0.") else ())
-    )
-
-
-def address(rng: Random) -> str:
-    """No HOST:PORT that a planner could listen on."""
-    port = whole(0, 65_535, good="50151")(rng)
-    return rng.choice(
-        (
-            "",
-            ":",
-            "127.0.0.1",
-            "127.0.0.1:",
-            ":1:2:3",
-            "[::1",
-            f"127.0.0.1:{port}",
-            f"[::1]:{port}",
-            "a b:1",
-            "\u0663:1",
-        )
-    )
-
-
-def store_url(rng: Random) -> str:
-    """No URL of a PostgreSQL database without a password."""
-    port = whole(0, 65_535, good="5432")(rng)
-    return rng.choice(
-        (
-            "",
-            "postgresql:",
-            "postgresql",
-            "sqlite:///planner.sqlite",
-            "postgresql://user:secret@127.0.0.1/d",
-            "postgresql://127.0.0.1/d?password=secret",
-            "postgresql://127.0.0.1/d?nosuch=1",
-            "postgresql://[::1/d",
-            "postgresql://%zz@127.0.0.1/d",
-            f"postgresql://127.0.0.1:{port}x/d",
-            f"{word(rng)}://127.0.0.1/d",
-            word(rng),
-        )
-    )
+from malformed.wrong_values import (
+    Wrong,
+    address,
+    advertised,
+    among,
+    below_file,
+    common_name,
+    duration,
+    file_name,
+    host,
+    job,
+    no_folder,
+    no_program,
+    pattern,
+    place,
+    planner_address,
+    powers,
+    real,
+    rehearsal,
+    report,
+    source,
+    store_url,
+    target,
+    throttle,
+    whole,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +46,7 @@ class Argument:
         wrong: Draws what it is not.
         beside: Further words that it needs.
         instead_of: Position of a positional argument among the command's; -1 for an option.
+        base: Words of the command, instead of those of ``BASE``.
     """
 
     commands: tuple[str, ...]
@@ -267,6 +54,7 @@ class Argument:
     wrong: Wrong
     beside: tuple[str, ...] = ()
     instead_of: int = -1
+    base: tuple[str, ...] | None = None
 
 
 _PROBLEMS = ("plan", "compare", "emulate")
@@ -285,7 +73,7 @@ ARGUMENTS = (
     Argument(commands=_SCHEDULES, name="--microbatch-group-size", wrong=whole(1, 999_999_999, "2")),
     Argument(commands=_PROBLEMS, name="--blocking-power-w", wrong=powers),
     Argument(commands=("profile show",), name="--blocking-power-w", wrong=powers),
-    Argument(commands=_PROBLEMS, name="--tensor-parallel", wrong=whole(1, 999_999_999, "2")),
+    Argument(commands=_PROBLEMS, name="--tensor-parallel", wrong=whole(1, 4_096, "2")),
     Argument(commands=_PROBLEMS, name="--switch-latency-ms", wrong=real(0, 10_000, takes_low=True, good="12")),
     Argument(commands=("profile show",), name="--stage", wrong=whole(0, 1, "1")),
     Argument(
@@ -481,15 +269,86 @@ ARGUMENTS = (
     Argument(commands=("simulate",), name="--log-dir", wrong=lambda _: ""),
     Argument(commands=("config",), name="--check", wrong=source),
     Argument(commands=("completion",), name="shell", wrong=among("bash", "zsh", "fish"), instead_of=0),
+    Argument(commands=("plan", "simulate"), name="--granularity", wrong=among("instruction", "phase", "rank")),
+    Argument(commands=_CALLERS, name="--planner", wrong=planner_address),
+    Argument(commands=("policy price",), name="--signal", wrong=file_name),
+    Argument(
+        commands=("planner",),
+        name="--advertise",
+        wrong=advertised,
+        beside=("--store", "postgresql://u@127.0.0.1:1/d"),
+    ),
+    Argument(
+        commands=("planner",),
+        name="--cache",
+        wrong=lambda _: "",
+        beside=("--embedded", "--job", "gpt", "--address-file", "address.json"),
+    ),
+    Argument(
+        commands=("planner",),
+        name="--share",
+        wrong=host,
+        beside=("--embedded", "--address-file", "address.json", "--state-dir", "folder"),
+        base=(),
+    ),
+    Argument(commands=("state backup",), name="--state-dir", wrong=source),
+    Argument(commands=("state check",), name="--state-dir", wrong=source, base=()),
+    Argument(commands=("state restore",), name="--state-dir", wrong=place, base=("good.sqlite",)),
+    Argument(commands=("token create",), name="--certificate", wrong=common_name),
+    Argument(commands=("doctor",), name="--token-file", wrong=source, base=()),
+    Argument(commands=("doctor",), name="--tls-ca", wrong=source, base=()),
+    Argument(commands=("doctor",), name="--tls-cert", wrong=source, beside=("--tls-key", "profile.csv"), base=()),
+    Argument(commands=("doctor",), name="--tls-key", wrong=source, beside=("--tls-cert", "profile.csv"), base=()),
+    Argument(commands=("accounting",), name="--line", wrong=report, base=()),
+    Argument(commands=("measure",), name="--control", wrong=among("auto", "clockd", "zeusd", "direct")),
+    Argument(commands=("measure",), name="--seconds", wrong=real(5, 3600, takes_low=True, good="150")),
+    Argument(commands=("measure",), name="--layers", wrong=whole(1, 1024, "4")),
+    Argument(commands=("measure",), name="--hidden", wrong=whole(1, 131_072, "4096")),
+    Argument(
+        commands=("measure",), name="--heads", wrong=lambda rng: rng.choice((whole(1, 1024, "32")(rng), "31", "1000"))
+    ),
+    Argument(commands=("measure",), name="--sequence-length", wrong=whole(1, 1 << 20, "2048")),
+    Argument(commands=("measure",), name="--microbatch-size", wrong=whole(1, 4096, "2")),
+    Argument(commands=("measure",), name="--pp", wrong=whole(2, 64, "8")),
+    Argument(commands=("measure",), name="--microbatches", wrong=whole(1, 256, "32")),
+    Argument(
+        commands=("measure",),
+        name="--out",
+        wrong=lambda rng: rng.choice((below_file(rng), "", "x" * 300, "/proc/new/x")),
+    ),
+    Argument(commands=("sim",), name="COMMAND", wrong=no_program, instead_of=1),
+    Argument(commands=("simulate",), name="--planner", wrong=planner_address, base=()),
+    Argument(commands=("simulate",), name="--token-file", wrong=source, base=PLANNER),
+    Argument(commands=("simulate",), name="--tls-ca", wrong=source, base=PLANNER),
+    Argument(
+        commands=("simulate",), name="--tls-cert", wrong=source, beside=("--tls-key", "profile.csv"), base=PLANNER
+    ),
+    Argument(
+        commands=("simulate",), name="--tls-key", wrong=source, beside=("--tls-cert", "profile.csv"), base=PLANNER
+    ),
+    Argument(commands=("simulate",), name="--jobs", wrong=whole(1, 64, "3"), base=PLANNER),
+    Argument(commands=("simulate",), name="--nodes", wrong=whole(1, 64, "4"), base=PLANNER),
+    Argument(commands=("simulate",), name="--job", wrong=rehearsal, base=PLANNER),
 )
 _SOURCES = {"--schedule-file", "--scenario", "--chaos"}
+
+
+def pairs() -> Iterator[tuple[str, Argument]]:
+    """Every argument of every command."""
+    for argument in ARGUMENTS:
+        for command in argument.commands:
+            yield command, argument
 
 
 def bad_argument(rng: Random) -> Case:
     """One command line with one wrong argument."""
     argument = rng.choice(ARGUMENTS)
-    command = rng.choice(argument.commands)
-    wrong, words = argument.wrong(rng), list(BASE[command])
+    return with_wrong(rng, rng.choice(argument.commands), argument)
+
+
+def with_wrong(rng: Random, command: str, argument: Argument) -> Case:
+    """A command line with this argument wrong."""
+    wrong, words = argument.wrong(rng), list(BASE[command] if argument.base is None else argument.base)
     named = [argument.name, *([wrong] if len(wrong) > 1 else [])]
     if argument.instead_of >= 0:
         words[argument.instead_of : argument.instead_of + 1] = ["--", wrong] if wrong.startswith("-") else [wrong]

@@ -102,8 +102,12 @@ def bad_change(rng: Random) -> Case:
         for mhz in (1410, 1200, 900)
     ]
     rows = [[*row.split(","), ""] for row in ROWS]
+    transfers = [["0", "send_f", "0", "0.004", "", "0.005"], ["1", "send_b", "", "0.004", "0", ""]]
     row = rng.choice(changes)
-    match rng.randrange(8):
+    match rng.randrange(9):
+        case 8:  # of a transfer: a percentile below its time, or none
+            low = f"{rng.uniform(0, 0.0039):.6f}"
+            rng.choice(transfers)[5] = rng.choice((low, no_number(rng, "0.014").strip(" ") or "nan", "1e5"))
         case 0:  # a clock that is none
             row[2] = rng.choice((no_number(rng, "1200"), outside(rng, 1, 1e5), fraction(rng), "", "0"))
         case 1:
@@ -120,7 +124,7 @@ def bad_change(rng: Random) -> Case:
             row[0] = rng.choice(("2", str(rng.randrange(3, 90_000)), no_number(rng, "1"), "-1", fraction(rng)))
         case _:  # a percentile of a computation
             rng.choice(rows)[5] = f"{rng.uniform(0.01, 0.2):.5f}"
-    cells = [[f'"{cell}"' if "," in cell else cell for cell in one] for one in (*rows, *changes)]
+    cells = [[f'"{cell}"' if "," in cell else cell for cell in one] for one in (*rows, *changes, *transfers)]
     text = "\n".join([f"{HEADER},time_p90", *map(",".join, rng.sample(cells, len(cells)))])
     return profile_case(rng, "profile: a change of clocks", text)
 

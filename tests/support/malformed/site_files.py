@@ -167,7 +167,7 @@ def bad_state(folder: Path) -> Generator:
         connection.execute("CREATE TABLE facts (x INTEGER)")
     connection.close()
     foreign_state = other.read_bytes()
-    for made in folder.glob("*.sqlite*"):
+    for made in {*folder.glob("*.sqlite*")} - {good}:
         made.unlink()
 
     def draw(rng: Random) -> Case:

@@ -51,10 +51,7 @@ def find(root: Path, since: datetime | None, until: datetime | None, *, remedy: 
     Raises:
         AccountingError: There is no such folder, or it cannot be read.
     """
-    try:
-        os.scandir(root).close()
-    except OSError as error:
-        raise AccountingError(f"{root}: no folder that can be read ({error.strerror}); {remedy}") from None
+    _check_folder(root, remedy)
     found: dict[tuple[str, str], EnergyRecord] = {}
     skipped: list[str] = []
     for folder in run_folders(root, skipped):
@@ -65,6 +62,13 @@ def find(root: Path, since: datetime | None, until: datetime | None, *, remedy: 
     chosen = (record for record in found.values() if is_within(record, since, until))
     records = sorted(chosen, key=lambda record: (record.ended_at, record.job_id))
     return FoundRecords(records=records, skipped=skipped)
+
+
+def _check_folder(root: Path, remedy: str) -> None:
+    try:
+        os.scandir(root).close()
+    except OSError as error:
+        raise AccountingError(f"{root}: no folder that can be read ({error.strerror}); {remedy}") from None
 
 
 def finish(folder: Path, *, has_ended: bool = False) -> str:
@@ -103,8 +107,10 @@ def of_report(folder: Path) -> FoundRecords:
     Raises:
         AccountingError: There is no such folder, or no run in it.
     """
+    remedy = "name a report's folder"
+    _check_folder(folder, remedy)  # no last word is waited for where there is no folder
     finish_if_possible(folder, is_final=False, patience_s=_LAST_WORD_S)
-    found = find(folder, None, None, remedy="name a report's folder")
+    found = find(folder, None, None, remedy=remedy)
     if not found.records:
         why = f" ({found.skipped[0]})" if found.skipped else ""
         raise AccountingError(f"{folder}: no run has left anything here that may be read{why}; name a report's folder")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perseus_dist.cli.jobs.job_arguments import name
+from perseus_dist.cli.jobs.job_arguments import name, signal_file
 from perseus_dist.cli.jobs.planner_client import (
     NODE_PLANNER,
     TIMEOUT_S,
@@ -144,6 +144,7 @@ def add_budget_actions(actions: "argparse._SubParsersAction[argparse.ArgumentPar
     price.add_argument(
         "--signal",
         required=True,
+        type=signal_file,
         metavar="FILE",
         help="name of a file in the folder of 'planner --signals'",
     )
