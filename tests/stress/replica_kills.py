@@ -37,32 +37,39 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # its handlers break a database that is started beside it
 
 import grpc
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-from forwarder import Forwarder  # noqa: E402
-from planner_kills import KILLS_PER_JOB, History, LivingJob, check, operate, policy_history  # noqa: E402
-from policy_history import COVERED, PRICED, prepare  # noqa: E402
-from postgres_server import PORT, PostgresServer, running_server  # noqa: E402
+from forwarder import Forwarder
+from planner_history import (
+    KILLS_PER_JOB,
+    History,
+    LivingJob,
+    ReplicaStub,
+    audit_records,
+    check,
+    operate,
+    policy_history,
+)
+from policy_history import prepare
+from postgres_server import PORT, PostgresServer, running_server
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from measuring import conditions, print_table  # noqa: E402
-from planner_load import PlannerProcess  # noqa: E402
+from measuring import conditions, print_table
+from planner_load import PlannerProcess
 
-from perseus_dist.planner.store.state_dir import RIGHTS  # noqa: E402
-from perseus_dist.rpc.connection import CHANNEL_OPTIONS, OWNER_KEY  # noqa: E402
-from perseus_dist.rpc.v1 import planner_pb2 as pb  # noqa: E402
-from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub  # noqa: E402
+from perseus_dist.planner.store.state_dir import RIGHTS
+from perseus_dist.rpc.connection import CHANNEL_OPTIONS
+from perseus_dist.rpc.v1.planner_pb2_grpc import PlannerStub
 
 NUM_REPLICAS = 3
 NUM_JOBS = 4
@@ -92,63 +99,20 @@ COUNTED = {
 }
 MOVED_CLOCK = {"PYTHONPATH": str(Path(__file__).parents[1] / "support" / "moved_clock")}
 _POLL_S = 0.02
-_MAX_REDIRECTS = 4
 
-Metadata = Sequence[tuple[str, str]]
 Leases = dict[str, tuple[int, int, str]]
 """By job: its owner's number, the epoch, and the address of an owner that lives, or an empty one."""
 
 
-class ReplicaStub:
-    """Has the methods of ``PlannerStub``: asks one replica after the other, and follows them to the owner."""
+def grpc_stub(cleanup: AsyncExitStack) -> Callable[[str], Awaitable[PlannerStub]]:
+    """Stubs of replicas by their addresses."""
 
-    def __init__(self, addresses: Sequence[str], cleanup: AsyncExitStack) -> None:
-        self._addresses = addresses
-        self._cleanup = cleanup
-        self._stubs: dict[str, PlannerStub] = {}
-        self.repeated: Counter[tuple[str, ...]] = Counter()  # calls that may have been heeded before, by action and job
+    async def make(address: str) -> PlannerStub:
+        options = (*CHANNEL_OPTIONS, ("grpc.max_reconnect_backoff_ms", 500))
+        channel = await cleanup.enter_async_context(grpc.aio.insecure_channel(address, options=options))
+        return PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
 
-    def __getattr__(self, method: str) -> Any:
-        return lambda request, timeout, metadata=(): self._call(method, request, timeout, metadata)
-
-    async def ListJobs(self, request: pb.ListJobsRequest, timeout: float) -> pb.ListJobsResponse:  # noqa: N802
-        """Of all replicas."""
-        merged = pb.ListJobsResponse()
-        for address in self._addresses:
-            stub = await self._stub(address)
-            merged.jobs.extend((await stub.ListJobs(request, timeout=timeout, wait_for_ready=True)).jobs)
-        return merged
-
-    async def _call(self, method: str, request: object, timeout: float, metadata: Metadata) -> object:
-        address, *others = self._addresses
-        num_redirects = 0
-        while True:
-            stub = await self._stub(address)
-            try:
-                return await getattr(stub, method)(request, timeout=timeout, metadata=metadata)
-            except grpc.aio.AioRpcError as error:
-                owner = next((str(value) for key, value in error.trailing_metadata() or () if key == OWNER_KEY), "")
-                if owner and num_redirects < _MAX_REDIRECTS:
-                    address, num_redirects = owner, num_redirects + 1
-                elif error.code() is grpc.StatusCode.UNAVAILABLE and others:
-                    address = others.pop(0)
-                    self.repeated[method, _subject(method, request)] += 1
-                else:
-                    raise
-
-    async def _stub(self, address: str) -> PlannerStub:
-        if address not in self._stubs:
-            options = (*CHANNEL_OPTIONS, ("grpc.max_reconnect_backoff_ms", 500))
-            channel = await self._cleanup.enter_async_context(grpc.aio.insecure_channel(address, options=options))
-            self._stubs[address] = PlannerStub(channel)  # type: ignore[no-untyped-call]  # generated
-        return self._stubs[address]
-
-
-def _subject(method: str, request: object) -> str:
-    """What an audit record of a call is about."""
-    if "Price" in method:
-        return PRICED
-    return COVERED if "Budget" in method or "LoadTarget" in method else str(getattr(request, "job_id", ""))
+    return make
 
 
 class Replicas:
@@ -291,7 +255,7 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
             addresses = list(replicas.processes)
             for process in replicas.processes.values():
                 await process.start()
-            calls = ReplicaStub(addresses, cleanup)
+            calls = ReplicaStub(addresses, grpc_stub(cleanup))
             stub = cast("PlannerStub", calls)
             for strike in range(num_strikes):
                 while len(jobs) < NUM_JOBS or (strike % KILLS_PER_JOB == 0 and len(jobs) == NUM_JOBS):
@@ -340,7 +304,8 @@ async def campaign(num_strikes: int, seed: int, kinds: Sequence[str], *, move_cl
                 await process.end(signal.SIGTERM)
                 if "Traceback" in (log := process.log()):
                     history.breaches.append("a log has a traceback: " + log[log.index("Traceback") :][:2000])
-            history.check_audit((process.folder / RIGHTS for process in replicas.processes.values()), calls.repeated)
+            databases = [process.folder / RIGHTS for process in replicas.processes.values()]
+            history.check_audit(audit_records(databases), calls.repeated)
     print(told)
     rows = [["jobs", str(num_started)], *([name, f"{number:,}"] for name, number in sorted(history.counts.items()))]
     if takeovers_s:

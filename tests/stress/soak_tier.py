@@ -30,6 +30,7 @@ CAMPAIGNS = {
     "kills": "unshare --mount python tests/stress/kill_matrix.py --jobs 2",
     "planner kills": "python tests/stress/planner_kills.py --kills 500",
     "replica kills": "python tests/stress/replica_kills.py --strikes 200",
+    "replica histories": "python tests/stress/replica_histories.py --seeds 0-1999",
     "inputs": "python tests/stress/malformed_input.py --count 10000",
     "clockd frames": "env PERSEUS_NUM_FRAMES=100000 pytest tests/integration/test_clockd_fuzz.py",
     "planner messages": "env PERSEUS_NUM_RPCS=100000 pytest tests/integration/test_planner_fuzz.py",

@@ -1,11 +1,12 @@
-"""A table of leases in memory, on a clock that the test moves: the same contract as PostgreSQL's, by the same tests."""
+"""Leases and facts of replicas in memory, on a clock that the test moves: PostgreSQL's contract, by the same tests."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
-from perseus_dist.planner.store.fact_database import FencedError
+from perseus_dist.planner.store.fact_database import Change, FencedError, WriteError
+from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere
 
 LEASE_S = 2.0
@@ -40,9 +41,11 @@ class Database:
         self.newest += 1
         return self.newest
 
-    def register(self, address: str) -> "MemoryLeases":
+    def register(self, address: str, lease_s: float = LEASE_S) -> "MemoryLeases":
+        """A replica that starts; an earlier start of the same address has ended."""
         number = self.next()
-        self.replicas[number] = Registration(address, self.now_s + LEASE_S)
+        self.replicas = {key: one for key, one in self.replicas.items() if one.address != address}
+        self.replicas[number] = Registration(address, self.now_s + lease_s)
         return MemoryLeases(self, number, address)
 
     def lives(self, number: int) -> bool:
@@ -56,12 +59,23 @@ class Database:
         self.history.append((job, epoch, fact.key))
         return True
 
+    def change(self, job: str, change: Change) -> bool:
+        """Store a change under its epoch; False where the epoch does not count."""
+        if not change.epoch or self.leases.get(job, (0, 0))[1] != change.epoch:
+            return False
+        begins = tuple(change.drop)
+        self.facts[job] = [one for one in self.facts.get(job, ()) if not (begins and one.key.startswith(begins))]
+        for row in change.rows.values():
+            self.write(job, change.epoch, fact_of_row(row))
+        return True
+
 
 class MemoryLeases:
     """A ``LeaseTable``.
 
     Attributes:
         is_away: Whether the database cannot be reached from here.
+        loses_answer: Called at each change that has been made: whether the connection breaks before it is confirmed.
     """
 
     lease_s = 60.0  # by the clock of the loop: tests suspend by themselves
@@ -71,6 +85,7 @@ class MemoryLeases:
         self.number = number
         self.address = address
         self.is_away = False
+        self.loses_answer: Callable[[], bool] = lambda: False
 
     def survey(self, held: Mapping[str, int]) -> Survey:
         database, me = self.database, self._registration()
@@ -104,6 +119,8 @@ class MemoryLeases:
                 database.leases[job] = (self.number, database.next())
                 facts = tuple(database.facts.get(job, ()))
                 found[job] = Claimed(epoch=database.leases[job][1], facts=facts, has_predecessor=is_known and job != "")
+        if self.loses_answer():
+            raise LeaseError("the connection broke behind the claim")
         return found
 
     def elsewhere(self) -> list[JobElsewhere]:
@@ -138,3 +155,39 @@ class MemoryLeases:
     def _check_reachable(self) -> None:
         if self.is_away:
             raise LeaseError("the database cannot be reached")
+
+
+class MemoryFacts:
+    """A ``FactDatabase`` of a replica.
+
+    Args:
+        leases: Of the replica: both reach the database, or neither does.
+    """
+
+    name = "the database"
+    period_s: float | None = None
+
+    def __init__(self, leases: MemoryLeases) -> None:
+        self._leases = leases
+
+    def load(self) -> dict[str, list[Fact]]:
+        """A replica has facts from its leases."""
+        return {}
+
+    def write(self, changes: Mapping[str, Change]) -> None:
+        if self._leases.is_away:
+            raise WriteError("the database cannot be reached", of_all=True)
+        fenced = [job for job, change in changes.items() if not self._leases.database.change(job, change)]
+        if self._leases.loses_answer():
+            raise WriteError("the connection broke behind the commit", of_all=True)
+        if fenced:
+            raise FencedError(f"another replica has {fenced[0]} now", fenced, is_over=False)
+
+    def keep_alive(self) -> None:
+        raise AssertionError("a replica renews its leases")
+
+    def set_aside(self, jobs: Mapping[str, Sequence[FactRow]]) -> None:
+        raise AssertionError(f"no job can be made of what is stored of {', '.join(jobs)}")
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,13 +1,20 @@
-"""Drawn histories of replicas with their real actors, in virtual time: agents hear of nothing that is not stored."""
+"""Drawn histories of replicas in virtual time: agents hear of nothing that is not stored, and what they hear holds.
+
+The first test plays actors alone, with many steps; the others all of a replica (``replica_history.py``).
+"""
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from memory_leases import LEASE_S, Database, MemoryLeases
+from replica_history import play as play_history
 
 from perseus_dist.messages.from_planner import Release
 from perseus_dist.planner.access.refusal import RefusalError
@@ -217,3 +224,26 @@ def test_agents_hear_of_nothing_that_the_next_owner_would_contradict(
         return heard.num
 
     assert asyncio.run(play()) > 2 * len(JOBS)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_to_replicas_what_they_acknowledged_holds(seed: int) -> None:
+    played = play_history(seed)
+    assert not played.breaches, f"python tests/stress/replica_histories.py --seeds {seed}-{seed}"
+    assert played.counts["targets"] > 0
+    assert played.counts["switches"] > 0
+
+
+def test_the_same_seed_plays_the_same_history() -> None:
+    first, second = play_history(3), play_history(3)
+    assert first.lines
+    assert first == second
+
+
+@pytest.mark.stress
+def test_a_hundred_histories_of_replicas_hold() -> None:
+    script = Path(__file__).parents[1] / "stress" / "replica_histories.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--seeds", "1000-1099"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

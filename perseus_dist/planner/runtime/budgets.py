@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.governor import Governor
@@ -27,17 +27,23 @@ class Budgets:
     Attributes:
         history: Power over time.
         prices: Price policies, whose paces budgets may make slower.
+        wall: Unix time [s], which may jump.
     """
 
-    def __init__(self, store: Store, actors: Mapping[str, JobActor], prices: Prices) -> None:
+    def __init__(
+        self, store: Store, actors: Mapping[str, JobActor], prices: Prices, wall: Callable[[], float] = time.time
+    ) -> None:
         """Take up what the store holds.
 
         Args:
             store: Where budgets and load targets become durable.
             actors: Of all jobs, by name; read at each evaluation.
             prices: Price policies, of the same jobs.
+            wall: Unix time [s], which may jump.
         """
         self.prices = prices
+        self.wall = wall
+        self._loop = asyncio.get_running_loop()
         self._store = store
         self._actors = actors
         self._governor = Governor(store.load_own())
@@ -82,7 +88,7 @@ class Budgets:
 
     def coming_load_targets(self, budget: str) -> list[LoadTargetSet]:
         """Likewise those that are in force or to come; others are kept for an hour, lest the wall clock is wrong."""
-        now_s = time.time()
+        now_s = self.wall()
         return [target for target in self.load_targets(budget) if target.end_s > now_s]
 
     def least_w(self, target: LoadTargetSet) -> float:
@@ -141,13 +147,13 @@ class Budgets:
         """Look again soon: something of a job has changed."""
         if not self._is_scheduled and (self._governor.budgets or self.prices.are_set):
             self._is_scheduled = True
-            asyncio.get_running_loop().call_later(max(_LEAST_PAUSE_S, _PAUSES * self._took_s), self.evaluate)
+            self._loop.call_later(max(_LEAST_PAUSE_S, _PAUSES * self._took_s), self.evaluate)
 
     def tick(self) -> None:
         """Look again because time has passed, unless that would take more than its share of it."""
         self.prices.refresh()
-        was_set_back = time.time() < self._looked_s
-        if was_set_back or time.monotonic() >= self._ended_s + _PAUSES * self._took_s:
+        was_set_back = self.wall() < self._looked_s
+        if was_set_back or self._loop.time() >= self._ended_s + _PAUSES * self._took_s:
             self.evaluate()
         else:
             self._await_edge()
@@ -155,11 +161,11 @@ class Budgets:
     def evaluate(self) -> None:
         """Look at all budgets, and tell jobs what follows."""
         self._is_scheduled = False
-        began_s, self._looked_s = time.monotonic(), time.time()
+        began_s, self._looked_s = self._loop.time(), self.wall()
         try:
             self._evaluate(self._looked_s, began_s)
         finally:
-            self._ended_s = time.monotonic()
+            self._ended_s = self._loop.time()
             self._took_s = self._ended_s - began_s
             self._await_edge()
 
@@ -179,8 +185,8 @@ class Budgets:
             self._edge = None
         edge_s = self._governor.next_edge_s(self._looked_s)
         if edge_s is not None:
-            pause_s = self._ended_s + self._took_s - time.monotonic()  # others get half of the time at least
-            self._edge = asyncio.get_running_loop().call_later(max(edge_s - time.time(), pause_s, 0.0), self.evaluate)
+            pause_s = self._ended_s + self._took_s - self._loop.time()  # others get half of the time at least
+            self._edge = self._loop.call_later(max(edge_s - self.wall(), pause_s, 0.0), self.evaluate)
 
     def _evaluate(self, now_s: float, steady_s: float) -> None:
         try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
@@ -133,7 +132,7 @@ class JobActor:
                 answer.set_result(Answer(accepted=False, reason="another replica has the job now; call again"))
             return
         num_changes = self.job.num_changes
-        effects = step(self.job, event, time.monotonic())
+        effects = step(self.job, event, self._loop.time())
         if self.job.num_changes != num_changes:
             self._changed()
         if not effects:
@@ -246,7 +245,7 @@ class JobActor:
 
     async def _plan(self, request: PlanningRequest, made: TableAhead | None) -> None:
         event: PlanReady | PlanFailed
-        began_s = time.monotonic()
+        began_s = self._loop.time()
 
         def expect(expected_s: float) -> None:
             self.tell(PlanExpected(request_id=request.request_id, expected_s=expected_s))
@@ -269,7 +268,7 @@ class JobActor:
         finally:
             self._plans.pop(request.request_id, None)
         if not request.is_ahead:
-            self._counters.planning.observe(time.monotonic() - began_s)
+            self._counters.planning.observe(self._loop.time() - began_s)
             self._counters.plans["failed" if isinstance(event, PlanFailed) else "ready"] += 1
         self.tell(event)
 

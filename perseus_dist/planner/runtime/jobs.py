@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 
@@ -67,15 +67,30 @@ class Jobs:
     shared_planning: SharedPlanning | None = None
 
     def __init__(
-        self, store: Store, worker: Worker, policy: Policy, counters: Counters, signals: SignalFiles | None = None
+        self,
+        store: Store,
+        worker: Worker,
+        policy: Policy,
+        counters: Counters,
+        signals: SignalFiles | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """Take up what the store holds: ranks are detached until they come back."""
+        """Take up what the store holds: ranks are detached until they come back.
+
+        Args:
+            store: Where facts become durable.
+            worker: Who plans.
+            policy: Of new jobs.
+            counters: The planner's.
+            signals: That price policies may name.
+            wall: Unix time [s], which may jump.
+        """
         self.counters = counters
         self._store = store
         self._worker = worker
         self._policy = policy
         self._actors: dict[str, JobActor] = {}
-        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, signals or SignalFiles(None)))
+        self.budgets = Budgets(store, self._actors, Prices(store, self._actors, signals or SignalFiles(None)), wall)
         self.nodes = ConnectedNodes()
         self._outboxes: dict[int, AgentOutbox] = {}
         self._stream_numbers = count(1)
@@ -221,11 +236,12 @@ class Jobs:
 
     async def tick(self) -> None:
         """Tell every job about once a second that time passes, for ever."""
-        due = time.monotonic()
+        loop = asyncio.get_running_loop()
+        due = loop.time()
         while True:
-            due = max(due + TICK_S, time.monotonic())
-            await asyncio.sleep(due - time.monotonic())
-            self.counters.loop_lag_s = time.monotonic() - due
+            due = max(due + TICK_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+            self.counters.loop_lag_s = loop.time() - due
             self._tell_all(list(self._actors.values()), Tick())
             self.budgets.tick()
             self.num_ticks += 1

@@ -17,7 +17,6 @@ a thousand jobs at once loses none because it takes them.
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -144,13 +143,14 @@ class Ownership:
 
     async def keep(self) -> None:
         """Renew leases and look for orphans at each beat, until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            began_s = time.monotonic()
+            began_s = loop.time()
             try:
                 await self.beat()
             except Exception:  # a defect must not cost the other jobs
                 _log.exception("leases: a look at them failed")
-            await asyncio.sleep(max(BEAT_S - (time.monotonic() - began_s), BEAT_S / 4))
+            await asyncio.sleep(max(BEAT_S - (loop.time() - began_s), BEAT_S / 4))
 
     def lose(self, job_id: str, epoch: int) -> None:
         """Another replica has taken a job over from the lease of an epoch."""
@@ -227,7 +227,7 @@ class Ownership:
         self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
         self._survey = survey
         self.replicas = tuple(address for address in survey.replicas if address != self.address)
-        for job_id in survey.lost:
+        for job_id in sorted(survey.lost):
             self.lose(job_id, held[job_id])
         if (took_s := loop.time() - began_s) > _SLOW_S:
             _log.info("leases: it took %.1f s to renew them and to look at others'", took_s)

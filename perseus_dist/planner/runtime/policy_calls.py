@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sqlite3
-import time
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from typing import Any
@@ -64,7 +63,7 @@ class PolicyCalls:
         before = next((one for one in budgets.load_targets(target.budget) if one.name == target.name), None)
         if before is None and len(budgets.coming_load_targets(target.budget)) >= MAX_LOAD_TARGETS:
             raise too_many(f"{MAX_LOAD_TARGETS} load targets of budget {budget.name} are set, no more can be")
-        if target.end_s <= time.time():
+        if target.end_s <= budgets.wall():
             raise not_now(f"load target {target.name} is over already")
         usable_w = target.watts * (1 - budget.guard_band)
         if not target.best_effort and (least_w := budgets.least_w(target)) > usable_w:

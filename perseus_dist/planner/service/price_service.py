@@ -1,6 +1,5 @@
 """Calls on price policies: rights, the change itself, and its record."""
 
-import time
 from datetime import UTC, datetime
 
 from perseus_dist.planner.access.audit import patterns_text
@@ -66,7 +65,7 @@ class PriceService:
         return self._changes.status(caller)
 
     def _check(self, policy: PricePolicySet) -> None:
-        now_s = time.time()
+        now_s = self._budgets.wall()
         if policy.deadline_s <= now_s:
             raise not_now("the deadline has passed already")
         if policy.deadline_s > now_s + MAX_AHEAD_S:

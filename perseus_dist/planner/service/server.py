@@ -164,7 +164,7 @@ async def serve(
         if isinstance(worker, SharedPlanning):
             jobs.shared_planning = worker
         if leases is not None:
-            await _share_jobs(jobs, store, leases)
+            await share_jobs(jobs, store, Ownership(leases, jobs))
         access = Access(config.operator_token, config.rights)
         cleanup.callback(access.close)
         guard = RpcGuard(access=access, needs_token=config.needs_token, counters=jobs.counters)
@@ -325,10 +325,10 @@ def _tell_address(
         write_output(config.address_file, json.dumps(told).encode() + b"\n", mode=0o600)
 
 
-async def _share_jobs(jobs: Jobs, store: Store, leases: LeaseTable) -> None:
-    """Own what has no owner, and from then on what comes."""
+async def share_jobs(jobs: Jobs, store: Store, ownership: Ownership) -> None:
+    """Be one of several replicas: own what has no owner, and from then on what comes."""
     loop = asyncio.get_running_loop()
-    ownership = jobs.ownership = Ownership(leases, jobs)
+    jobs.ownership = ownership
 
     def end(over: "asyncio.Future[str]") -> None:
         if not over.cancelled() and not store.lost.done():

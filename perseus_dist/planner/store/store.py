@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Commit:
+class Commit:
+    """Facts that wait to be stored."""
+
     job_id: str
     rows: Sequence[FactRow]
     drop: Sequence[str]
@@ -45,6 +48,8 @@ class _Commit:
 class Store:
     """A database and its thread. Any thread may call; only opening and closing wait for the database.
 
+    A store that is given ``wake`` has no thread: its owner calls ``take`` and ``store`` in turn, as the thread does.
+
     Attributes:
         lost: Done once another planner has taken jobs over: its result is a sentence, and this planner must end.
         epochs: Of a replica: by job, that of the lease that it holds, which a commit keeps from the moment that it is
@@ -53,13 +58,20 @@ class Store:
             another replica has taken the job over.
     """
 
-    def __init__(self, database: FactDatabase | Path | None, cache: JobCache | None = None) -> None:
+    def __init__(
+        self,
+        database: FactDatabase | Path | None,
+        cache: JobCache | None = None,
+        *,
+        wake: Callable[[], object] | None = None,
+    ) -> None:
         """Begin with what is in a database.
 
         Args:
             database: Open; the store closes it. A path is that of a SQLite database, made if it is missing, and
                 ``None`` is one in memory.
             cache: Told of each commit, and what a database begins with that holds no job.
+            wake: Called whenever a commit waits; None for a thread.
 
         Raises:
             StoreError: The SQLite database cannot be used.
@@ -71,11 +83,13 @@ class Store:
         self._loaded = self._database.load()
         self._trouble = ""
         self._failed: dict[str, Change] = {}  # by job
-        self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Commit | None] = queue.SimpleQueue()
         self._alive_s = time.monotonic()
         self._cache = cache
-        self._thread = threading.Thread(target=self._run, name="store", daemon=True)
-        self._thread.start()
+        self._wake = wake
+        self._thread = None if wake else threading.Thread(target=self._run, name="store", daemon=True)
+        if self._thread is not None:
+            self._thread.start()
         if cache is not None:
             self._restore_from_cache(cache)
 
@@ -119,8 +133,40 @@ class Store:
 
     def close(self) -> None:
         """Commit what is waiting, then close. Nothing may be committed afterwards."""
+        if self._thread is None:
+            self.store(self.take())
+            self._database.close()
+            return
         self._queue.put(None)
         self._thread.join()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether commits wait that were not taken yet."""
+        return not self._queue.empty()
+
+    def take(self) -> "list[Commit]":
+        """The commits that wait, in order: of a store without a thread."""
+        waiting: list[Commit] = []
+        with suppress(queue.Empty):
+            while len(waiting) < MAX_COMMITS_PER_TRANSACTION:
+                commit = self._queue.get_nowait()
+                assert commit is not None, "only a thread is asked to end"
+                waiting.append(commit)
+        return waiting
+
+    def store(self, waiting: "Sequence[Commit]") -> None:
+        """Write commits as one transaction, and what has failed before of their jobs; without any, all that has failed.
+
+        Of a store without a thread: called every ``RETRY_PERIOD_S`` as well while there is ``trouble``.
+        """
+        commits = self._without_stale(waiting)
+        if not commits:
+            self._make_up()
+        # Where they cannot be stored together, one job's may still fit, and those before a large one.
+        elif not self._try(commits):
+            for commit in commits:
+                self._try([commit])
 
     def set_aside(self, jobs: Mapping[str, Sequence[Fact]]) -> None:
         """Forget jobs whose facts are of no use, but keep those beside the database, and the cache's beside that.
@@ -145,10 +191,12 @@ class Store:
 
     def _put(self, job_id: str, rows: Sequence[FactRow], drop: Sequence[str]) -> "Future[None]":
         epoch = 0 if self.epochs is None else self.epochs.get(job_id, 0)
-        commit = _Commit(job_id=job_id, rows=rows, drop=drop, epoch=epoch)
+        commit = Commit(job_id=job_id, rows=rows, drop=drop, epoch=epoch)
         if self._cache is not None:
             self._cache.note(job_id, rows, drop)
         self._queue.put(commit)
+        if self._wake is not None:
+            self._wake()
         return commit.done
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -158,17 +206,17 @@ class Store:
         while not closing:
             waiting = self._wait()
             closing = None in waiting
-            self._store([commit for commit in waiting if commit is not None])
+            self.store([commit for commit in waiting if commit is not None])
             self._keep_alive()
         self._database.close()
 
-    def _wait(self) -> list[_Commit | None]:
+    def _wait(self) -> list[Commit | None]:
         """The commits that wait, at least one unless something else is due; None asks to close."""
         due_s = RETRY_PERIOD_S if self._failed else None
         if (period_s := self._database.period_s) is not None:
             alive_in_s = max(self._alive_s + period_s - time.monotonic(), 0.0)
             due_s = alive_in_s if due_s is None else min(due_s, alive_in_s)
-        waiting: list[_Commit | None] = []
+        waiting: list[Commit | None] = []
         try:
             waiting.append(self._queue.get(timeout=due_s))
             while len(waiting) < MAX_COMMITS_PER_TRANSACTION:
@@ -177,16 +225,7 @@ class Store:
             pass
         return waiting
 
-    def _store(self, waiting: Sequence[_Commit]) -> None:
-        commits = self._without_stale(waiting)
-        if not commits:
-            self._make_up()
-        # Where they cannot be stored together, one job's may still fit, and those before a large one.
-        elif not self._try(commits):
-            for commit in commits:
-                self._try([commit])
-
-    def _without_stale(self, commits: Sequence[_Commit]) -> list[_Commit]:
+    def _without_stale(self, commits: Sequence[Commit]) -> list[Commit]:
         """Fail commits of an earlier lease of a job that is held anew: others may have changed the job in between."""
         newest: dict[str, int] = {}
         for commit in commits:
@@ -198,7 +237,7 @@ class Store:
         _fail(stale, StoreError("another replica had the job since then"))
         return [commit for commit in commits if commit.epoch == newest[commit.job_id]]
 
-    def _try(self, commits: Sequence[_Commit]) -> bool:
+    def _try(self, commits: Sequence[Commit]) -> bool:
         """Commit together, behind what has failed before of these jobs; False if each is to be tried alone."""
         changes = {commit.job_id: Change(commit.epoch) for commit in commits}
         for job_id, change in changes.items():
@@ -277,7 +316,7 @@ class Store:
             self.lost.set_result(str(error))
 
 
-def _fail(commits: Sequence[_Commit], error: Exception) -> None:
+def _fail(commits: Sequence[Commit], error: Exception) -> None:
     for commit in commits:
         if not commit.done.done():
             commit.done.set_exception(StoreError(str(error)))

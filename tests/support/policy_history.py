@@ -22,10 +22,11 @@ from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
 if TYPE_CHECKING:
-    from planner_kills import History, Register
+    from planner_history import History, Register
 
 COVERED = "absent-*"
 PRICED = "absent-1"
+MOVING, MOVED = "moving", "job-1"  # a budget that takes a job to the replica that keeps the policies
 SIGNAL = "prices.csv"
 TOKEN = "the-operators-of-a-campaign"
 LATER_S = 30 * 86_400.0
@@ -44,9 +45,14 @@ def prepare(folder: Path) -> tuple[str, ...]:
     write_private(folder / "operator-token", f"{TOKEN}\n")
     signals = folder / "signals"
     signals.mkdir()
-    begin = datetime.fromtimestamp(time.time() - LATER_S, UTC).isoformat()
-    (signals / SIGNAL).write_text(f"timestamp,duration,value\n{begin},{200 * _DAY_MINUTES},0.1\n")
+    write_signal(signals, time.time())
     return ("--signals", str(signals))
+
+
+def write_signal(folder: Path, unix_s: float) -> None:
+    """Write the campaign's signal, which is known from before a moment on."""
+    begin = datetime.fromtimestamp(unix_s - LATER_S, UTC).isoformat()
+    (folder / SIGNAL).write_text(f"timestamp,duration,value\n{begin},{200 * _DAY_MINUTES},0.1\n")
 
 
 def metadata(token: str = TOKEN) -> tuple[tuple[str, str], ...]:
@@ -91,19 +97,23 @@ class PolicyHistory:
     history: "History"
     make_register: Callable[[], "Register"]
     timeout_s: float
+    with_tokens: bool = True
+    every_s: float = EVERY_S
+    begin_s: float = field(default_factory=time.time)
     tokens: dict[str, Token] = field(default_factory=dict)
     registers: dict[str, "Register"] = field(default_factory=dict)
-    _later_s: float = field(default_factory=lambda: float(round(time.time() + LATER_S)))
+    _later_s: float = 0.0
 
     def __post_init__(self) -> None:
+        self._later_s = float(round(self.begin_s + LATER_S))
         self.registers = {name: self.make_register() for name in ("group", "budget", "load target", "price policy")}
 
     async def operate(self, stub: Any, chance: random.Random) -> None:
         """Change policies and tokens, one call after the other, for ever."""
         call = partial(self._call, stub)
         while True:
-            await asyncio.sleep(EVERY_S * chance.uniform(0.2, 2.0))
-            watts, number = float(chance.randint(1000, 900_000)), chance.randrange(8)
+            await asyncio.sleep(self.every_s * chance.uniform(0.2, 2.0))
+            watts, number = float(chance.randint(1000, 900_000)), chance.randrange(8 if self.with_tokens else 7)
             if self.registers["group"].possible != {1.0}:  # until it is known to be there, load targets have no place
                 budget = pb.Budget(name="group", watts=1.0, jobs=[COVERED], objective="total")
                 await self._change("group", 1.0, "SetBudget", budget_text("group", 1.0), call, budget=budget)
@@ -164,12 +174,12 @@ class PolicyHistory:
 
     async def _token_states(self, stub: Any) -> dict[str, float]:
         """The states of all tokens; those of replicas that were away take a moment to come to the others."""
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             listed = (await self._until_answered(stub, "ListTokens", pb.ListTokensRequest())).grants
             states = {grant.name: 2.0 if grant.revoked_s else 1.0 for grant in listed}
             is_settled = all(states.get(name, 0.0) in token.possible for name, token in self.tokens.items())
-            if is_settled or time.monotonic() > until_s:
+            if is_settled or asyncio.get_running_loop().time() > until_s:
                 return states
             await asyncio.sleep(0.1)
 
@@ -223,12 +233,12 @@ class PolicyHistory:
 
     async def _until_answered(self, stub: Any, method: str, request: object, token: str = TOKEN) -> Any:
         """The answer, however long replicas are on their way."""
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             try:
                 return await getattr(stub, method)(request, timeout=self.timeout_s, metadata=metadata(token))
             except grpc.aio.AioRpcError as error:
-                if error.code() in (_NO_SUCH, *_CLOSED) or time.monotonic() > until_s:
+                if error.code() in (_NO_SUCH, *_CLOSED) or asyncio.get_running_loop().time() > until_s:
                     raise
             await asyncio.sleep(0.1)
 
@@ -241,6 +251,6 @@ class PolicyHistory:
         return f"price policy kills: {iterations:.0f} iterations of {PRICED} by {deadline}, signal {SIGNAL}"
 
 
-def budget_text(name: str, watts: float) -> str:
+def budget_text(name: str, watts: float, covered: str = COVERED) -> str:
     """As the audit record has a budget."""
-    return f"budget {name}: {watts:g} W for {COVERED}, total, guard band 0"
+    return f"budget {name}: {watts:g} W for {covered}, total, guard band 0"
