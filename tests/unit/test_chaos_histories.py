@@ -272,6 +272,7 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(
             18820, "settled_plan", id="a power cap of all shows at one stage after the other", marks=pytest.mark.stress
         ),
+        pytest.param(31072, "profile_truth", id="a power cap of a rank under DualPipeV", marks=pytest.mark.stress),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )
