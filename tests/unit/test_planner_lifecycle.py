@@ -1231,6 +1231,28 @@ def test_a_baseline_of_short_iterations_is_longer(time_s: float, length: int) ->
     assert fleet.job.measured.baseline.num_iterations == length
 
 
+@pytest.mark.parametrize(("num_before", "length"), [(4, 9), (0, 5)])
+def test_a_baseline_waits_for_iterations_whose_energy_is_known(num_before: int, length: int) -> None:
+    """Where one of five was not metered, the other four were too few for a counter that ticks."""
+    fleet = Fleet()
+    fleet.attach_all()
+    fleet.iterate(3 + num_before)
+    fleet.iterate(energy_j=None)
+    while fleet.job.measured.baseline is None and fleet.iteration < 100:
+        fleet.iterate()
+    assert fleet.job.measured.baseline is not None
+    assert len(fleet.job.measured.baseline_iterations) == length + 1
+    assert fleet.job.measured.baseline.num_iterations == 5
+
+
+def test_a_baseline_does_not_wait_for_a_counter_that_comes_and_goes() -> None:
+    fleet = Fleet()
+    fleet.attach_all()
+    while fleet.job.measured.baseline is None and fleet.iteration < 100:
+        fleet.iterate(energy_j=50.0 if fleet.iteration % 2 else None)
+    assert fleet.iteration == 3 + 2 * 5
+
+
 def test_a_deadline_that_a_job_begins_with_and_no_plan_meets_is_a_trouble_of_the_job() -> None:
     fleet = Fleet().to_enforcing()
     assert job_status(fleet.job).troubles == ()
