@@ -88,7 +88,7 @@ def test_least_squares_finds_unknowns_across_groups_and_says_how_well() -> None:
     for offset in (5.0, -100.0, 1e6):
         x = [(rng.uniform(0, 10), rng.uniform(0, 10)) for _ in range(50)]
         squares.add_group([Observation(row, offset + 3 * row[0] - 2 * row[1] + rng.gauss(0, 0.1), 0.1) for row in x])
-    first, second = squares.solve(Unknown(0.0, 100.0))
+    first, second = squares.solve([Unknown(0.0, 100.0)] * 2)
     assert first.value == pytest.approx(3, abs=4 * first.error)
     assert second.value == pytest.approx(-2, abs=4 * second.error)
     assert 0.001 < first.error < 0.01
@@ -97,10 +97,21 @@ def test_least_squares_finds_unknowns_across_groups_and_says_how_well() -> None:
 def test_what_cannot_be_told_apart_is_believed_alike_and_known_to_be_doubtful() -> None:
     squares = LeastSquares(2)
     squares.add_group([Observation((k, k), 500.0 * k, 0.1) for k in range(10)])
-    first, second = squares.solve(Unknown(300.0, 300.0))
+    first, second = squares.solve([Unknown(300.0, 300.0)] * 2)
     assert first.value == pytest.approx(second.value)
     assert first.value + second.value == pytest.approx(500, rel=0.01)
     assert first.error > 100
+
+
+def test_what_varies_by_no_more_than_its_error_tells_nothing_apart() -> None:
+    """An unknown whose factor is the other's but for errors was believed to be near 0, and the other one to be both."""
+    rng = random.Random(5)
+    squares = LeastSquares(2)
+    blurred = [Observation((k + rng.gauss(0, 0.2), k), 500.0 * k, 0.1, blurred=0, blur=0.2) for k in range(50)]
+    squares.add_group(blurred)
+    first, second = squares.solve([Unknown(250.0, 250.0)] * 2)
+    assert first.value == pytest.approx(250, rel=0.1)
+    assert second.value == pytest.approx(250, rel=0.1)
 
 
 def test_the_ledger_interpolates_energy_and_waits_for_it() -> None:

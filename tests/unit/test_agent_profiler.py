@@ -152,6 +152,32 @@ def test_errors_stay_below_two_percent_in_time_and_three_in_energy(
         assert errors[1] < 0.03
 
 
+@pytest.mark.parametrize(
+    ("period_ms", "forward_ms", "backward_ms"), [(20, 7, 13), (20, 3.5, 6.5), (20, 7, 13.02), (100, 35, 65)]
+)
+def test_computations_in_step_with_the_counter_are_not_told_apart_by_its_edges_errors(
+    period_ms: int, forward_ms: float, backward_ms: float
+) -> None:
+    """Each edge comes at the same computation: one of them was said to draw 2 to 3 times as much as it does."""
+    for seed in range(6):
+        activities, edges, span = synthesise(
+            random.Random(seed),
+            period_ns=period_ms * MS,
+            forward_ms=forward_ms,
+            backward_ms=backward_ms,
+            warm_ups=0,
+            seconds=50 * period_ms / 1e3,
+            read_late=0.0,
+            host_late_ms=0.0,
+            microbatches=16,
+            wait_ms=0.02,
+            outside_ms=0.01,
+        )
+        result = estimate(clock_mhz=1410, period_ns=period_ms * MS, spans=[span], activities=activities, edges=edges)
+        _, energy_error = check(result, {"F": (forward_ms / 1e3, 310.0), "B": (backward_ms / 1e3, 345.0)})
+        assert energy_error < 0.15
+
+
 @pytest.mark.parametrize("constants_w", [BLOCKING_W, 200.0], ids=["waiting", "working"])
 @pytest.mark.parametrize("load_ms", [0.1, 1.0, 5.0])
 def test_constants_however_short_have_a_time_and_a_sane_energy(load_ms: float, constants_w: float) -> None:

@@ -28,6 +28,7 @@ from perseus_dist.simulation.chaos.scenario.events import (
     Event,
     HeatCap,
     NextJob,
+    PowerCap,
     Process,
     ProcessAction,
     ProcessEvent,
@@ -350,6 +351,15 @@ def test_the_best_replica_is_the_truth() -> None:
     assert sentences(profile_truth, played(*both, profile=(ROW,)))
     hot = tuple(HeatCap(iteration=20, rank=rank, thermal_cap_mhz=900) for rank in (1, 3))
     assert sentences(profile_truth, played(*hot, profile=slower)) == []
+
+
+def test_a_stage_runs_where_its_schedule_puts_it() -> None:
+    """Under DualPipeV the last stage is the first rank's; a power cap of that rank leaves the stage out."""
+    job = ScenarioJob(schedule="dualpipev", pp=4, microbatches=16)
+    capped = PowerCap(iteration=20, rank=1, power_limit_w=300.0)
+    for stage, is_off in ((1, False), (2, True), (5, True), (6, False)):
+        found = sentences(profile_truth, played(capped, job=job, profile=(replace(ROW, stage=stage, time_s=0.12),)))
+        assert bool(found) == is_off, stage
 
 
 def test_a_profile_of_other_gpus_is_found() -> None:

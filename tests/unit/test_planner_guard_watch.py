@@ -13,10 +13,12 @@ from perseus_dist.planner.job.guard_watch import GuardWatch
 NUM_RANKS = 2
 
 
-def report(watch: GuardWatch, iteration: int, time_s: float, *points: int, kind_ratio: float = 0.0) -> None:
+def report(
+    watch: GuardWatch, iteration: int, time_s: float, *points: int, kind_ratio: float = 0.0, backward_ratio: float = 0.0
+) -> None:
     """An iteration of the job, each rank at its point, and rank 1 with times over the profile's."""
     for rank, point in enumerate(points):
-        ratio = kind_ratio if rank == 1 else 1.0
+        ratios = {"F": kind_ratio, "B": backward_ratio or kind_ratio} if rank == 1 else {"F": 1.0, "B": 1.0}
         one = IterationReport(
             iteration=iteration,
             time_s=time_s,
@@ -24,7 +26,11 @@ def report(watch: GuardWatch, iteration: int, time_s: float, *points: int, kind_
             energy_j=1.0,
             table_revision=1,
             point=point,
-            kind_times=(KindTime(kind="F", time_ratio=ratio, requested_mhz=1000),) if kind_ratio else (),
+            kind_times=tuple(
+                KindTime(kind=kind, time_ratio=ratio, requested_mhz=1000) for kind, ratio in ratios.items()
+            )
+            if kind_ratio
+            else (),
         )
         watch.observe(
             rank, rank, one, is_planned=point != NO_POINT, num_attached=NUM_RANKS, allowed=lambda free_s: free_s
@@ -254,6 +260,16 @@ def test_one_probe_shows_that_a_rank_takes_less_than_profiled_and_two_that_it_ta
     assert watch.misstated == ({1: pytest.approx(ratio - 1)} if is_misstated else {})
     watch.begin_plan(40, [0])
     assert watch.misstated == {}
+
+
+def test_a_kind_of_computation_that_alone_was_slow_as_it_was_profiled_is_found() -> None:
+    """A power cap held backwards at the highest clock and no forwards: 2.3 % of one kind, and 1.2 % of both."""
+    watch = begun()
+    first_of_probe, *later = watch.guard.order_probe(18)
+    report(watch, first_of_probe, 1.0, NO_POINT, NO_POINT)
+    for iteration in later:
+        report(watch, iteration, 1.0, NO_POINT, NO_POINT, kind_ratio=1.0, backward_ratio=0.975)
+    assert watch.misstated == {1: pytest.approx(-0.025)}
 
 
 def test_a_probe_is_told_of_when_all_ranks_have_told() -> None:

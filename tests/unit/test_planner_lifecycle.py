@@ -80,6 +80,7 @@ from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planning.frontier.slow_rank import SlowRank
+from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
 
@@ -680,6 +681,32 @@ def test_gpus_of_different_models_wait_at_different_powers(
     assert request.blocking_power_w == pytest.approx(planned_w)
 
 
+def test_stages_of_a_saved_profile_are_on_the_gpus_that_the_schedule_puts_them_on() -> None:
+    """Under DualPipeV the last stage is the first rank's: its powers are none of the last rank's model."""
+    schedule = make_schedule("dualpipev", pp=2, microbatches=4)
+    text = ScheduleText(text=format_schedule(schedule))
+
+    class Mixed(Fleet):
+        def samples(self, rank: int, sweep_id: int, index: int, clock_mhz: int) -> ProfileSamples:
+            return replace(super().samples(rank, sweep_id, index, clock_mhz), blocking_power_w=0.0)
+
+        def attach(self, rank: int, /, *, incarnation: int | None = None, **changes: object) -> int:
+            changes["gpu"] = replace(_gpu(), name=("A100", "H100")[rank % 2])
+            changes["rank"] = replace(_rank(rank), schedule_digest=schedule.digest())
+            stream = super().attach(rank, incarnation=incarnation, **changes)
+            self.say(stream, text)
+            return stream
+
+    fleet = Mixed()
+    fleet.attach_all(has_profile=True)
+    rows = [sample(kind, clock, 5.0, stage=stage) for stage in range(4) for kind in "FB" for clock in (1400, 1000)]
+    saved = tuple(replace(row, energy_j=(100.0 if row.stage in (0, 3) else 150.0) * row.time_s) for row in rows)
+    fleet.sequences[0] = 1
+    fleet.say(fleet.stream_of[0], ProfileSamples(sequence=1, sweep_id=0, step=0, samples=saved, last=True))
+    fleet.iterate(16)
+    assert fleet.requests[-1].blocking_power_w == pytest.approx((35.0, 52.5))
+
+
 def test_planning_starts_when_the_sweep_is_complete() -> None:
     fleet = Fleet().to_planning()
     (request,) = fleet.requests
@@ -1202,6 +1229,28 @@ def test_a_baseline_of_short_iterations_is_longer(time_s: float, length: int) ->
         fleet.iterate()
     assert fleet.job.measured.baseline is not None
     assert fleet.job.measured.baseline.num_iterations == length
+
+
+@pytest.mark.parametrize(("num_before", "length"), [(4, 9), (0, 5)])
+def test_a_baseline_waits_for_iterations_whose_energy_is_known(num_before: int, length: int) -> None:
+    """Where one of five was not metered, the other four were too few for a counter that ticks."""
+    fleet = Fleet()
+    fleet.attach_all()
+    fleet.iterate(3 + num_before)
+    fleet.iterate(energy_j=None)
+    while fleet.job.measured.baseline is None and fleet.iteration < 100:
+        fleet.iterate()
+    assert fleet.job.measured.baseline is not None
+    assert len(fleet.job.measured.baseline_iterations) == length + 1
+    assert fleet.job.measured.baseline.num_iterations == 5
+
+
+def test_a_baseline_does_not_wait_for_a_counter_that_comes_and_goes() -> None:
+    fleet = Fleet()
+    fleet.attach_all()
+    while fleet.job.measured.baseline is None and fleet.iteration < 100:
+        fleet.iterate(energy_j=50.0 if fleet.iteration % 2 else None)
+    assert fleet.iteration == 3 + 2 * 5
 
 
 def test_a_deadline_that_a_job_begins_with_and_no_plan_meets_is_a_trouble_of_the_job() -> None:

@@ -41,7 +41,13 @@ class Awaited(NamedTuple):
 
 
 class RunDurations:
-    """Passes durations of runs on to the pilot, to the watch for drift and to the reports of kind times."""
+    """Passes durations of runs on to the pilot, to the watch for drift and to the reports of kind times.
+
+    Attributes:
+        longest_silence_ns: [ns] the longest run, and the longest wait of this iteration and the last one, together up
+            to a minute. A first stage waits for its first gradient, and a last one for the others' last, as long as
+            several runs take.
+    """
 
     def __init__(
         self, order: Sequence[Work], *, pilot: Pilot, clock: HeldClock, drift: DriftWatch, kind_times: KindTimes
@@ -57,14 +63,7 @@ class RunDurations:
         self._earliest_end_ns = 0  # of a run that has ended and was seen to end later
         self._longest_run_ns = 0
         self._wait_ns, self._wait_before_ns = 0, 0  # the longest of this iteration, and of the one before
-
-    @property
-    def longest_silence_ns(self) -> int:
-        """[ns] the longest run, and the longest wait of this iteration and the last one, together up to a minute.
-
-        A first stage waits for its first gradient, and a last one for the others' last, as long as several runs take.
-        """
-        return min(self._longest_run_ns + max(self._wait_ns, self._wait_before_ns), _MAX_SILENT_NS)
+        self.longest_silence_ns = 0  # asked for several times as often as it changes
 
     def look(self, now_ns: int, looked_ns: int | None) -> None:
         """The boundaries that follow were passed since the look at ``looked_ns``; None where their times are exact."""
@@ -79,8 +78,10 @@ class RunDurations:
         """An instruction has ended, in an iteration at these clocks."""
         least_ns = self._pilot.least_duration_ns(run.place)
         self._earliest_end_ns = 0 if least_ns is None else self._since_ns + least_ns
-        self._longest_run_ns = max(self._longest_run_ns, run.duration_ns)
-        self._wait_ns = max(self._wait_ns, run.idle_ns)
+        if run.duration_ns > self._longest_run_ns or run.idle_ns > self._wait_ns:
+            self._longest_run_ns = max(self._longest_run_ns, run.duration_ns)
+            self._wait_ns = max(self._wait_ns, run.idle_ns)
+            self._update_silence()
         clock_mhz = None if clocks_mhz is None else clocks_mhz[run.place]
         is_held = clock_mhz is not None and self._clock.was_held(clock_mhz, run.begin.time_ns)
         ran_at = RanAt(clocks_mhz, clock_mhz if is_held else None)
@@ -91,6 +92,7 @@ class RunDurations:
         """An iteration has ended, so long after its last instruction."""
         self._pilot.remember_tail(tail_ns)
         self._wait_ns, self._wait_before_ns = 0, max(self._wait_ns, tail_ns)
+        self._update_silence()
 
     def add_device_time(self, sequence: int, iteration: int, device_ns: int) -> None:
         """When the device passed a boundary, after its iteration's first."""
@@ -110,6 +112,9 @@ class RunDurations:
         """The instruction, or the iteration's end, that the rank waits for; None if its times are not known."""
         least = self._pilot.least_of_next(position)
         return None if least is None else Awaited(self._since_ns, *least)
+
+    def _update_silence(self) -> None:
+        self.longest_silence_ns = min(self._longest_run_ns + max(self._wait_ns, self._wait_before_ns), _MAX_SILENT_NS)
 
     def _learn(self, run: ExactRun) -> None:
         self._pilot.remember(run)

@@ -5,13 +5,20 @@ from collections.abc import Sequence
 from operator import mul, sub
 from typing import NamedTuple
 
+_BLUR_Z = 3.0
+
 
 class Observation(NamedTuple):
-    """``value`` is the sum of unknowns times ``factors``, plus its group's offset, with this standard error."""
+    """``value`` is the sum of unknowns times ``factors``, plus its group's offset, with this standard error.
+
+    The factor of unknown ``blurred`` is measured itself, with the standard error ``blur``; -1 where none is.
+    """
 
     factors: Sequence[float]
     value: float
     error: float
+    blurred: int = -1
+    blur: float = 0.0
 
 
 class Unknown(NamedTuple):
@@ -28,6 +35,7 @@ class LeastSquares:
         self._size = num_unknowns
         self._normal = [[0.0] * num_unknowns for _ in range(num_unknowns)]
         self._right = [0.0] * num_unknowns
+        self._blur = [0.0] * num_unknowns
         self._squares = 0.0
         self._freedom = 0
 
@@ -41,6 +49,8 @@ class LeastSquares:
         right, normal = self._right, self._normal
         for weight, observation in zip(weights, group, strict=True):
             value = observation.value - mean
+            if observation.blurred >= 0:
+                self._blur[observation.blurred] += weight * observation.blur**2
             factors = list(map(sub, observation.factors, means))
             self._squares += weight * value**2
             for row, factor in enumerate(factors):
@@ -50,15 +60,19 @@ class LeastSquares:
                     entries[column] += weighted * factors[column]
         self._freedom += len(group) - 1
 
-    def solve(self, prior: Unknown) -> list[Unknown]:
-        """The unknowns, each believed to be ``prior`` as far as the observations do not say better."""
-        belief = 1 / prior.error**2
+    def solve(self, priors: Sequence[Unknown]) -> list[Unknown]:
+        """The unknowns, each believed to be its prior as far as the observations do not say better.
+
+        Where factors vary by little more than they are blurred by, that variation says nothing, and would draw an
+        unknown to 0. It is held to draw to the prior, and this is believed by as much as ``_BLUR_Z`` blurs would say.
+        """
+        beliefs = [1 / prior.error**2 + _BLUR_Z**2 * blur for prior, blur in zip(priors, self._blur, strict=True)]
         normal = [row[:] for row in self._normal]
         for k in self._range:
-            normal[k][k] += belief
+            normal[k][k] += beliefs[k]
         lower = _cholesky(normal)
         columns = [_solve(lower, [float(row == column) for row in self._range]) for column in self._range]
-        right = [self._right[k] + belief * prior.value for k in self._range]
+        right = [self._right[k] + (beliefs[k] + self._blur[k]) * priors[k].value for k in self._range]
         values = [math.fsum(columns[k][j] * right[j] for j in self._range) for k in self._range]
         # Scatter beyond the stated errors tells that these were too small; less of it is luck.
         scatter = math.sqrt(max(1.0, self._residual_squares(values) / max(1, self._freedom - self._size)))

@@ -5,10 +5,11 @@
     energy at an edge = offset + sum over kinds of (power of the kind x its time until the edge)
 
 The powers are fitted to all edges by least squares. One computation is far too short for the counter, but hundreds of
-them, cut by the edges at ever other places, tell the powers apart. Offsets are renewed every few dozen edges, so that a
-power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds. Iterations in which the
-GPU was slower than in most are left out: the additional time of their instructions would count as waiting. So are those
-in which all computations were slower than in another iteration of the step.
+them, cut by the edges at ever other places, tell the powers apart. Where they come in step with the counter the edges
+do not, and computations are held to draw alike by as much as edges may be misplaced. Offsets are renewed every few
+dozen edges, so that a power that drifts slowly, as silicon warms up, is not mistaken for a difference between kinds.
+Iterations in which the GPU was slower than in most are left out: the additional time of their instructions would count
+as waiting. So are those in which all computations were slower than in another iteration of the step.
 
 Constants, such as loading a batch, may be over in no time. One too short to tell its power apart is taken to draw what
 the GPU draws while it waits; and since no clock changes how long it takes, it is timed at whichever clock it runs.
@@ -35,6 +36,7 @@ OUTSIDE = (-2, "")
 _EDGES_PER_OFFSET = 64
 _BOUNDARY_ERROR_NS = 50_000
 _MIN_EDGES = 8
+_ALIKE_SHARE = 0.25  # of their power, that computations of a GPU at one clock usually differ by
 _MIN_CONSTANT_SHARE = 0.01  # of the window; a constant rarer than that is not told apart from waiting
 _MAX_ERROR = 0.2  # of a power; worse is no measurement
 _FENCE = 1.5  # interquartile ranges beyond the quartiles (Tukey); a host that was late is no property of the GPU
@@ -172,15 +174,16 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
     elapsed = [_elapsed_s(activities, group) for group in groups]
     total_s: dict[Key, float] = defaultdict(float)
     for rows in elapsed:
-        for key in rows[-1]:
-            total_s[key] += rows[-1][key]
+        _, of_group_s = rows[-1]
+        for key, seconds in of_group_s.items():
+            total_s[key] += seconds
     least_s = _MIN_CONSTANT_SHARE * window_ns / 1e9
     told_apart = {key for key, seconds in total_s.items() if seconds >= (least_s if _is_constant(key) else 1e-9)}
     columns = {key: k for k, key in enumerate(sorted(told_apart))}
     squares = LeastSquares(len(columns))
     for group, rows in zip(groups, elapsed, strict=True):
         observations = []
-        for edge, row in zip(group, rows, strict=True):
+        for edge, (at_edge, row) in zip(group, rows, strict=True):
             factors = [0.0] * len(columns)
             rare_j = 0.0
             for key, seconds in row.items():
@@ -190,15 +193,30 @@ def _fit_powers(activities: Sequence[Activity], groups: Sequence[Sequence[Edge]]
                     rare_j += mean_w * seconds
                 else:
                     factors[column] += seconds
-            error_j = mean_w * math.hypot(edge.width_ns / math.sqrt(12), _BOUNDARY_ERROR_NS) / 1e9
-            observations.append(Observation(factors, edge.energy_mj / 1e3 - rare_j, error_j))
+            error_s = math.hypot(edge.width_ns / math.sqrt(12), _BOUNDARY_ERROR_NS) / 1e9
+            value_j = edge.energy_mj / 1e3 - rare_j
+            blurred = columns[at_edge] if at_edge[1] in _COMPUTATIONS else -1  # what waits draws another power
+            observations.append(Observation(factors, value_j, mean_w * error_s, blurred=blurred, blur=error_s))
         squares.add_group(observations)
-    unknowns = squares.solve(Unknown(mean_w, mean_w))
+    first = squares.solve([Unknown(mean_w, mean_w)] * len(columns))
+    unknowns = squares.solve(_alike(first, columns, total_s, mean_w))
     return _Fit({key: unknowns[k] for key, k in columns.items()}, mean_w, window_ns / 1e9)
 
 
-def _elapsed_s(activities: Sequence[Activity], edges: Sequence[Edge]) -> list[dict[Key, float]]:
-    """(num_edges) seconds of every activity from the first edge until each edge."""
+def _alike(
+    powers_w: Sequence[Unknown], columns: dict[Key, int], total_s: dict[Key, float], mean_w: float
+) -> list[Unknown]:
+    """(num_columns) [W] priors: computations draw much the same, and what they draw together is known well."""
+    at = {key: column for key, column in columns.items() if key[1] in _COMPUTATIONS}
+    seconds = sum(total_s[key] for key in at)
+    together_j = sum(powers_w[column].value * total_s[key] for key, column in at.items())
+    alike_w = together_j / seconds if together_j > 0 else mean_w
+    alike = Unknown(alike_w, _ALIKE_SHARE * alike_w)
+    return [alike if key in at else Unknown(mean_w, mean_w) for key in columns]
+
+
+def _elapsed_s(activities: Sequence[Activity], edges: Sequence[Edge]) -> list[tuple[Key, dict[Key, float]]]:
+    """(num_edges) the activity at each edge, and seconds of every one from the first edge until then."""
     rows = []
     elapsed_ns: dict[Key, int] = defaultdict(int)
     pieces = iter(_pieces(activities, edges[0].time_ns, edges[-1].time_ns))
@@ -209,7 +227,7 @@ def _elapsed_s(activities: Sequence[Activity], edges: Sequence[Edge]) -> list[di
             begin_ns, end_ns, key, _ = next(pieces)
         elapsed_ns[key] += edge.time_ns - begin_ns
         begin_ns = edge.time_ns
-        rows.append({k: ns / 1e9 for k, ns in elapsed_ns.items()})
+        rows.append((key, {k: ns / 1e9 for k, ns in elapsed_ns.items()}))
     return rows
 
 

@@ -69,8 +69,8 @@ class GuardWatch:
         probe_lead: Iterations that probes are ordered ahead, beside those that a message usually takes: as many as
             messages have been found to be late by.
         ratios: By rank, its newest times over the profile's at the clocks requested, under whatever plans.
-        misstated: By rank whose instructions took another time in probes since the newest switch than by the profile,
-            by what share.
+        misstated: By rank whose computations of some kind took another time in probes since the newest switch than by
+            the profile, by what share at most.
     """
 
     guard: Guard = field(default_factory=Guard)
@@ -101,7 +101,7 @@ class GuardWatch:
     _lost_before_s: float = 0.0  # in the ledger, as the plan in force began
     _made_up_at: float = 0.0  # iteration from which what that plan lost is within the budget
     _speeds: dict[int, _Speed] = field(default_factory=dict)
-    _at_full: dict[int, deque[float]] = field(default_factory=dict)  # by rank, in probes since the newest switch
+    _at_full: dict[int, deque[dict[str, float]]] = field(default_factory=dict)  # by rank, in probes since a switch
     _noted_at_full: int = -1  # the newest iteration of these
 
     @property
@@ -192,7 +192,7 @@ class GuardWatch:
             if is_planned:
                 self._note_speed(rank, ratio, is_held_slow=is_held_slow)
             elif report.point == NO_POINT and self.guard.is_probed(report.iteration):
-                self._note_at_full(rank, ratio)
+                self._note_at_full(rank, {one.kind: one.time_ratio for one in report.kind_times})
                 self._noted_at_full = report.iteration
         if report.iteration <= self._newest and report.iteration not in self._parts:
             return False
@@ -327,15 +327,23 @@ class GuardWatch:
         may_be_of_other = part.is_of_other or not (part.is_proven or is_whole)
         return Mode.MIXED if may_be_of_other and number < self.guard.first_iteration + _MAX_LATE else Mode.PLANNED
 
-    def _note_at_full(self, rank: int, ratio: float) -> None:
-        """One probe shows that a rank was slow as it was profiled, which is over; two, that it has become slow."""
-        ratios = self._at_full.setdefault(rank, deque(maxlen=_NUM_AT_FULL))
-        ratios.append(ratio)
+    def _note_at_full(self, rank: int, ratios: dict[str, float]) -> None:
+        """One probe shows that a rank was slow as it was profiled, which is over; two, that it has become slow.
+
+        A power cap may have held computations of one kind alone.
+        """
+        noted = self._at_full.setdefault(rank, deque(maxlen=_NUM_AT_FULL))
+        noted.append(ratios)
         least = _MISSTATED + 3 * self.guard.noise
-        is_faster = len(ratios) >= _MIN_AT_FULL and median(ratios) < 1 - least
-        is_slower = len(ratios) == _NUM_AT_FULL and min(ratios) > 1 + least
-        if is_faster or is_slower:
-            self.misstated[rank] = median(ratios) - 1
+        shares = []
+        for kind in ratios:
+            of_kind = [one[kind] for one in noted if kind in one]
+            is_faster = len(of_kind) >= _MIN_AT_FULL and median(of_kind) < 1 - least
+            is_slower = len(of_kind) == _NUM_AT_FULL and min(of_kind) > 1 + least
+            if is_faster or is_slower:
+                shares.append(median(of_kind) - 1)
+        if shares:
+            self.misstated[rank] = max(shares, key=abs)
         else:
             self.misstated.pop(rank, None)
 

@@ -274,6 +274,8 @@ def least_change_s(schedule_text: str, time_s: float) -> float:
 
 def have_moved(before: Snapshot, now: Snapshot, least_s: float) -> bool:
     """Whether pipelines' transfers have changed by more than this: one of them, or all together."""
+    if before == now:  # as without transfers, where this is asked each second
+        return False
     was_s, is_s = slowest(before), slowest(now)
     changes_s = [is_s.get(key, 0.0) - was_s.get(key, 0.0) for key in was_s.keys() | is_s.keys()]
     return abs(sum(changes_s)) > least_s or max(map(abs, changes_s), default=0.0) > least_s

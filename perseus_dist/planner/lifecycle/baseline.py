@@ -88,12 +88,16 @@ def record_baseline(job: Job) -> list[Effect]:
 def measured_baseline(job: Job) -> BaselineMeasured | None:
     """The baseline as soon as enough iterations are there: medians, because one slow iteration says nothing.
 
-    Where their times lie far apart the next ones are waited for; then the baseline is of all of them.
+    Where their times lie far apart, or the energies of some are not known, the next ones are waited for; then the
+    baseline is of all of them, or of the newest.
     """
     num, num_seen = baseline_length(job), len(job.measured.baseline_iterations)
     if num_seen < num:
         return None
     newest = job.measured.baseline_iterations[-num:]
+    num_metered = sum(iteration.energy_j is not None for iteration in newest)
+    if 0 < num_metered < num and num_seen < num * job.policy.max_baseline_attempts:
+        return None
     measured = measured_iterations(newest)
     if measured.time_spread_s > job.policy.max_baseline_spread * measured.time_s:
         if num_seen < num * job.policy.max_baseline_attempts:

@@ -12,6 +12,7 @@ from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.profiling import Profiling, TakenSamples
 from perseus_dist.planning.schedule.instruction import Kind
+from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 _COMPUTATIONS = frozenset(Kind)
 _ALIKE_POWER = 1.5  # times, that waiting GPUs of a job may differ by
@@ -104,15 +105,17 @@ def _estimated_w(job: Job, pp_ranks: Collection[int]) -> float:
 
 
 def _samples(job: Job) -> Iterator[tuple[int, Sample]]:
-    """(pp_rank, sample); those of a saved profile are of a stage, and stages are dealt out in turns."""
-    assert job.spec is not None
+    """(pp_rank, sample); those of a saved profile are of a stage, which the schedule gives to a pp_rank."""
     profiling = job.profiling
+    pp_rank_of = parse_schedule(job.schedule_text).rank_of_stage
     for series in profiling.samples.keys() & profiling.ended_series:
         for rank, taken in profiling.samples[series].items():
             for one in taken:
                 for sample in one.samples.samples:
-                    own = job.members.places[rank].pp_rank
-                    yield (own if sample.stage < 0 else sample.stage % job.spec.pp_size), sample
+                    if sample.stage < 0:
+                        yield job.members.places[rank].pp_rank, sample
+                    elif sample.stage < len(pp_rank_of):
+                        yield pp_rank_of[sample.stage], sample
 
 
 def _is_held_back(profiling: Profiling) -> bool:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 
 from perseus_dist.messages.from_agent import IterationReport, Telemetry
@@ -22,11 +23,13 @@ from perseus_dist.planning.schedule.instruction import Kind
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 from perseus_dist.straggler.layout import RankCoords
 from perseus_dist.straggler.policy import StragglerPolicy
-from perseus_dist.straggler.verdicts.verdict import Verdict
+from perseus_dist.straggler.verdicts.causes import Cause
+from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 from perseus_dist.units import PS_PER_S
 
 _POLICY = StragglerPolicy()
 _MAX_KEPT = 4 * _POLICY.min_history  # iterations under a switch whose evidence is lost and does not come again
+_CLEARLY_SLOW = 0.01  # over the profile, in each of the newest iterations
 _TOLD_STEP = 0.02  # a verdict whose degree has moved by so much is an event
 
 
@@ -70,7 +73,7 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     if not watch.is_ripe and len(job.measured.enforced) < _MAX_KEPT:
         # The earlier verdicts stand; under another table they need other plans.
         return [*effects, *request_straggler_plans(job, now_s)]
-    before, job.detection.verdicts = job.detection.verdicts, judgement.verdicts
+    before, job.detection.verdicts = job.detection.verdicts, _as_measured(job, judgement.verdicts)
     was_kept, job.detection.keeps_switch = job.detection.keeps_switch, False
     why = _tell(job, before, now_s) if before != job.detection.verdicts else ""
     effects += request_straggler_plans(job, now_s)
@@ -80,6 +83,31 @@ def judge(job: Job, now_s: float) -> list[Effect]:
     if was_kept or why:
         effects += decide(job, now_s, why or "it is known again who is slow", is_routine=True)
     return effects
+
+
+def _as_measured(job: Job, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+    """The verdicts, where NVML alone predicts what a power cap costs bounded by what the rank's computations take.
+
+    Some computations meet the cap and some run above the clock that was read, and peers that wait at other clocks say
+    nothing about them: whatever waits for what that clock predicts is late.
+    """
+    before = {_place(verdict): verdict for verdict in job.detection.verdicts}
+    return tuple(_bounded(job, verdict, before.get(_place(verdict))) for verdict in verdicts)
+
+
+def _bounded(job: Job, verdict: Verdict, before: Verdict | None) -> Verdict:
+    ratios = job.enforcement.guard.time_ratios(verdict.rank)
+    if not verdict.is_predicted or verdict.cause is not Cause.POWER_CAP or ratios is None:
+        return verdict
+    least, _, most = ratios
+    was_measured = before is not None and not before.is_predicted
+    if least < 1 + _CLEARLY_SLOW and not was_measured:  # it may have met the cap since
+        return verdict
+    told = verdict.degree
+    low, value, high = (min(degree, max(1.0, most)) for degree in (told.low, told.value, told.high))
+    if before is not None and was_measured and abs(before.degree.value - value) < _POLICY.degree_step:
+        return replace(verdict, degree=before.degree, is_predicted=False)
+    return replace(verdict, degree=Degree(value=value, low=low, high=high), is_predicted=False)
 
 
 def _tell(job: Job, before: Sequence[Verdict], now_s: float) -> str:

@@ -26,10 +26,11 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     if not calm_of(run, history).settled or not run.followed[span.last]:
         return []
     noise = span.job.noise_percent / 100
+    pp_rank_of = span.job.make_schedule().rank_of_stage
     off: list[tuple[float, str]] = []
     energies: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     for row in span.end.profile:
-        slowdown = _true_slowdown(history, span, row.stage)
+        slowdown = _true_slowdown(history, span, pp_rank_of[row.stage])
         if slowdown is None:
             continue
         if not row.true_time_s:
@@ -51,10 +52,9 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     return [Broken(name=NAME, sentence=f"{len(off)} figures of the profile in force are off; the worst: {worst}")]
 
 
-def _true_slowdown(history: History, span: JobSpan, stage: int) -> float | None:
-    """How slow a stage's best replica is; None where that is no constant factor."""
+def _true_slowdown(history: History, span: JobSpan, pp_rank: int) -> float | None:
+    """How slow the best replica of a pp_rank's stages is; None where that is no constant factor."""
     job, unwell = span.job, history.at(span.last).gpus
-    pp_rank = stage % job.pp
     replicas = [unwell.get(dp_rank * job.ranks_per_pipeline + pp_rank, WELL) for dp_rank in range(job.dp)]
     constant = [faults.slowdown for faults in replicas if faults.is_only_slow]
     return min(constant) if constant else None

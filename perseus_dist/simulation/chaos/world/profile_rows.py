@@ -42,7 +42,7 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
         own = job.straggler_plan_in_force(dp_rank) or _asked_for(job, dp_rank)
         slow = {one.pp_rank: one.factor for one in own.slow_ranks if not one.cap_mhz} if own else {}
         factors = {pp_rank: min(factor, slow.get(pp_rank, 1.0)) for pp_rank, factor in factors.items()}
-    presets = _presets_of_stages(simulated, gpu)
+    presets, pp_rank_of = _presets_of_stages(simulated, gpu), simulated.schedule.rank_of_stage
     times = {(time.stage, time.kind): time for time in simulated.instruction_times()}
     rows = []
     for row in csv.DictReader(StringIO(job.plan.profile_csv.decode())):
@@ -53,7 +53,7 @@ def profile_in_force(job: Job, simulated: SimulatedJob, gpu: str) -> tuple[Profi
         preset = presets[stage]
         has_clock = clock_mhz in preset.clocks_mhz  # the profile may be of an earlier job's GPUs
         true_time_s = preset.kernel_time_s(time.kernel_class, time.seconds, clock_mhz) if has_clock else 0.0
-        factor = factors[stage % len(factors)]
+        factor = factors[pp_rank_of[stage]]
         true_w = preset.kernel_power_w(time.kernel_class, clock_mhz) if has_clock else 0.0
         rows.append(
             ProfileRow(
@@ -74,8 +74,7 @@ def _presets_of_stages(simulated: SimulatedJob, gpu: str) -> list[GpuPreset]:
     """(num_stages) of each stage's GPU."""
     schedule = simulated.schedule
     of_ranks = find_presets(gpu, schedule.num_ranks)
-    rank_of = {one.stage: rank for rank, order in enumerate(schedule.ranks) for one in order}
-    return [of_ranks[rank_of[stage]] for stage in range(schedule.num_stages)]
+    return [of_ranks[pp_rank] for pp_rank in schedule.rank_of_stage]
 
 
 def _asked_for(job: Job, dp_rank: int) -> OwnRequest | None:
