@@ -151,6 +151,7 @@ class ReplicaHistory:
         self.recovery_s = 0.0
         self._moving = Register({0.0})
         self._moves: list[asyncio.Task[None]] = []
+        self._one_move = asyncio.Lock()  # a register takes one write at a time
         self._stub = ReplicaStub([one.address for one in self.replicas], self._make_stub)
 
     def play(self) -> Played:
@@ -270,7 +271,7 @@ class ReplicaHistory:
             replica.reconnect()
 
     def _start(self, replica: VirtualReplica) -> None:
-        if self.database.is_down:  # it waits for that
+        if self.database.is_down or replica.is_leaving:  # it waits for either
             self.world.after(0.5, partial(self._start, replica))
         else:
             replica.start()
@@ -281,17 +282,18 @@ class ReplicaHistory:
             replica.resume()
             replica.slow_s, replica.unconfirmed = 0.01, 0
             self.network.heal(replica.address)
-            replica.start()
+            self._start(replica)
 
     async def _move(self) -> None:
         """A budget takes a job to the replica that keeps the policies, or lets it be anywhere again."""
-        clear = 1.0 in self._moving.possible and self.chance.random() < 0.5
-        budget = pb.Budget(name=MOVING, watts=1e9, jobs=[MOVED], objective="total")
-        method, text = ("ClearBudget", "none") if clear else ("SetBudget", budget_text(MOVING, 1e9, MOVED))
-        request = pb.ClearBudgetRequest(name=MOVING) if clear else pb.SetBudgetRequest(budget=budget)
-        call = partial(getattr(self._stub, method), request, timeout=CALL_TIMEOUT_S, metadata=metadata())
-        written = await self.history.change(self._moving, 0.0 if clear else 1.0, (method, MOVED, text), call)
-        self.history.counts["changes of a budget of living jobs"] += written
+        async with self._one_move:
+            clear = 1.0 in self._moving.possible and self.chance.random() < 0.5
+            budget = pb.Budget(name=MOVING, watts=1e9, jobs=[MOVED], objective="total")
+            method, text = ("ClearBudget", "none") if clear else ("SetBudget", budget_text(MOVING, 1e9, MOVED))
+            request = pb.ClearBudgetRequest(name=MOVING) if clear else pb.SetBudgetRequest(budget=budget)
+            call = partial(getattr(self._stub, method), request, timeout=CALL_TIMEOUT_S, metadata=metadata())
+            written = await self.history.change(self._moving, 0.0 if clear else 1.0, (method, MOVED, text), call)
+            self.history.counts["changes of a budget of living jobs"] += written
 
     async def _check_moving(self) -> None:
         status = await self._stub.GetPolicy(pb.GetPolicyRequest(), timeout=CALL_TIMEOUT_S, metadata=metadata())

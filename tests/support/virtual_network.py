@@ -271,6 +271,7 @@ class VirtualStub:
     async def _call(
         self, method: str, request: Any, *, timeout: float, metadata: Any = (), wait_for_ready: bool = False
     ) -> Any:
+        until_s = self._loop.time() + timeout
         while True:
             call = Call(self._network, self._address, method, tuple(metadata), self._loop)
             call.write(request.SerializeToString())
@@ -283,7 +284,7 @@ class VirtualStub:
                     grpc.StatusCode.DEADLINE_EXCEEDED, grpc.aio.Metadata(), grpc.aio.Metadata(), reason
                 ) from None
             except grpc.aio.AioRpcError:
-                if not wait_for_ready:
+                if not wait_for_ready or self._loop.time() > until_s:
                     raise
                 await asyncio.sleep(0.2)
                 continue

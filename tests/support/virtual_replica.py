@@ -99,6 +99,11 @@ class VirtualReplica:
         return not self.loop.is_dead
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether its process ends by itself."""
+        return self.is_alive and self._is_leaving
+
+    @property
     def runs(self) -> bool:
         """Whether it is not stopped, either, and does not end."""
         return self.is_alive and not self.loop.is_stopped and not self._is_leaving
@@ -172,14 +177,16 @@ class VirtualReplica:
         return self._chance.uniform(0.0, self.slow_s), self._chance.uniform(0.0, 0.3 * self.slow_s)
 
     async def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        thread = self._renewing_thread if getattr(function, "__name__", "") == "survey" else self._lease_thread
-        return await asyncio.wrap_future(thread.submit(partial(function, *arguments)))
+        return await asyncio.wrap_future(self._lease_thread.submit(partial(function, *arguments)))
+
+    async def _call_beside(self, function: Callable[..., Any], *arguments: object) -> Any:
+        return await asyncio.wrap_future(self._renewing_thread.submit(partial(function, *arguments)))
 
     async def _serve(self) -> None:
         self._store = Store(MemoryFacts(self.leases), wake=self._wake)
         signals = SignalFiles(self._signals)
         jobs = Jobs(self._store, QuickWorker(self._chance), Policy(), Counters(), signals, self.wall)
-        ownership = Ownership(self.leases, jobs, self._call)
+        ownership = Ownership(self.leases, jobs, self._call, self._call_beside)
         await share_jobs(jobs, self._store, ownership)
         guard = RpcGuard(access=self.access, needs_token=False, counters=jobs.counters)
         self.jobs = jobs

@@ -4,12 +4,15 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 from memory_leases import LEASE_S, Database, MemoryLeases
+from replica_history import WorldDatabase
+from virtual_loop import VirtualLoop, VirtualThread, World
 
 from perseus_dist.planner.access.refusal import RefusalError
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet, StragglerKnown
@@ -24,18 +27,12 @@ def fact(number: int) -> Fact:
     return StragglerKnown(straggler_id=f"{number:06}", degree=2.0, dp_rank=0)
 
 
-@dataclass
-class Replica:
-    """One replica: what it holds, and whether its process runs."""
+class Holding:
+    """Holds facts in place of jobs."""
 
-    leases: MemoryLeases
-    jobs: dict[str, list[Fact]] = field(default_factory=dict)
-    endings: dict[str, Ending] = field(default_factory=dict)
-    is_running: bool = True
-    gate: Callable[[], Awaitable[None]] | None = None
-
-    def __post_init__(self) -> None:
-        self.ownership = Ownership(self.leases, self, self._call)
+    def __init__(self) -> None:
+        self.jobs: dict[str, list[Fact]] = {}
+        self.endings: dict[str, Ending] = {}
 
     def has(self, job_id: str) -> bool:
         return job_id in self.jobs
@@ -48,6 +45,19 @@ class Replica:
     def give_up(self, job_id: str, ending: Ending) -> None:
         self.jobs.pop(job_id, None)
         self.endings[job_id] = ending
+
+
+@dataclass
+class Replica(Holding):
+    """One replica: what it holds, and whether its process runs."""
+
+    leases: MemoryLeases
+    is_running: bool = True
+    gate: Callable[[], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        Holding.__init__(self)
+        self.ownership = Ownership(self.leases, self, self._call)
 
     async def attach(self, job_id: str) -> str:
         """A rank comes: the address that it is sent to, this one's where it is served."""
@@ -437,6 +447,72 @@ def test_a_planner_that_serves_all_jobs_ends_replicas() -> None:
         fleet.database.replicas.clear()
         await fleet.replicas[0].ownership.beat()
         assert "another planner" in await fleet.replicas[0].ownership.is_over
+
+    played(play)
+
+
+class SlowClaims(Holding):
+    """A replica in virtual time, whose claims and releases wait for locks of others."""
+
+    def __init__(self, world: World, leases: MemoryLeases, wait_s: float) -> None:
+        Holding.__init__(self)
+        self.loop = VirtualLoop(world)
+        leases.lease_s = LEASE_S
+        waiting = VirtualThread(world, self.loop, lambda: (wait_s, 0.0))
+        renewals = VirtualThread(world, self.loop, lambda: (0.01, 0.01))
+        with self.loop.current():
+            self.ownership = Ownership(leases, self, through(waiting), through(renewals))
+            self.keeping = self.loop.create_task(self.ownership.keep())
+
+
+def through(thread: VirtualThread) -> Callable[..., Awaitable[Any]]:
+    async def call(function: Callable[..., Any], *arguments: object) -> Any:
+        return await asyncio.wrap_future(thread.submit(partial(function, *arguments)))
+
+    return call
+
+
+@pytest.mark.parametrize("then", ["claim", "release"])
+def test_leases_outlast_calls_that_wait_for_locks(then: str) -> None:
+    """A transaction of another replica may hold up a claim for ten seconds, and a release for three."""
+    world = World()
+    database = WorldDatabase(world)
+    replica, other = SlowClaims(world, database.register("here"), 4.0), database.register("there")
+    world.run(replica.loop, replica.ownership.ensure("held"), 10.0)
+    replica.jobs["held"] = [fact(1)]
+    assert database.write("held", replica.ownership.epochs["held"], fact(1))
+    world.run(replica.loop, replica.ownership.ensure("new"), 10.0)
+    if then == "claim":
+        replica.jobs["new"] = []
+    world.run_until(world.now_s + 10.0)
+    assert ("new" in database.leases) == (then == "claim"), "a lease without a job is released"
+    assert not replica.endings
+    assert "held" in replica.ownership.epochs
+    assert other.survey({}).orphans == []
+    world.close()
+
+
+def test_a_job_that_cannot_be_taken_up_is_not_owned_and_is_tried_again() -> None:
+    """Or the next rank would begin it afresh, over what is stored."""
+
+    async def play() -> None:
+        fleet = await of_a_dead_replica()
+        survivor = Struck(fleet.database.register("survivor"))
+
+        def fail(_: str, __: Claimed) -> None:
+            raise RuntimeError("a defect")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(survivor, "take_over", fail)
+            with pytest.raises(RefusalError, match="by a fault of this replica") as refused:
+                await survivor.ownership.ensure("job-0")
+            assert refused.value.code is grpc.StatusCode.UNAVAILABLE
+            assert not survivor.ownership.owns("job-0")
+            await survivor.ownership.beat()
+            assert not survivor.ownership.epochs
+        await survivor.ownership.beat()
+        assert sorted(job_id for job_id in survivor.jobs if job_id) == list(JOBS)
+        assert survivor.jobs["job-0"] == [fact(0)]
 
     played(play)
 

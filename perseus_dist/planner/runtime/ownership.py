@@ -6,8 +6,9 @@
 ```
 
 Everything here runs on the event loop but for calls on the table of leases, which wait for the database and run one
-after the other in a thread. An epoch is in ``epochs`` from the moment that a job is taken up until it is given up: the
-store gives each commit the epoch of that moment, so that no commit of an earlier ownership counts under a later one.
+after the other in a thread, renewals beside them (``LeaseCalls``). An epoch is in ``epochs`` from the moment that a job
+is taken up until it is given up: the store gives each commit the epoch of that moment, so that no commit of an earlier
+ownership counts under a later one.
 
 Jobs that a power budget covers belong together, to the replica that keeps the policies: the others hand theirs over.
 
@@ -17,16 +18,15 @@ a thousand jobs at once loses none because it takes them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import grpc
 
 from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.budget.sharing import covers
+from perseus_dist.planner.runtime.lease_calls import Call, LeaseCalls
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, LeaseTable, Survey
@@ -37,12 +37,7 @@ _CAUTION = 0.9  # times the lease: this replica's clock and the database's do no
 _SLOW_S = 1.0  # renewals that take longer are logged
 _AT_ONCE = 16  # jobs that one claim takes: a renewal waits for it, as for the database
 
-_Result = TypeVar("_Result")
-
 _log = logging.getLogger(__name__)
-
-Call = Callable[..., Awaitable[Any]]
-"""Runs a function that waits for the database, with its arguments, behind those before."""
 
 
 class Holder(Protocol):
@@ -64,39 +59,43 @@ class Ownership:
     Args:
         leases: Of this replica.
         holder: Of this replica's jobs.
-        call: Runs calls on ``leases``; a thread of its own if None.
+        call, call_beside: As of ``LeaseCalls``.
 
     Attributes:
         epochs: By job that is owned, the planner's own facts (``NO_JOB``) included, the lease's epoch.
         replicas: Addresses of the others that live.
         num_takeovers: Jobs taken over from other replicas, or from an earlier start of this one.
         num_losses: Jobs that others have taken over, because this replica was silent.
-        is_over: Done once a planner that serves all jobs has taken over: its result is a sentence.
     """
 
-    def __init__(self, leases: LeaseTable, holder: Holder, call: Call | None = None) -> None:
+    def __init__(
+        self, leases: LeaseTable, holder: Holder, call: Call | None = None, call_beside: Call | None = None
+    ) -> None:
         self._leases = leases
         self._holder = holder
-        self._thread = ThreadPoolExecutor(1, "leases") if call is None else None
-        self._run = call or self._run_in_thread
+        self._calls = LeaseCalls(leases, call, call_beside)
         self.epochs: dict[str, int] = {}
         self.replicas: tuple[str, ...] = ()
         self.num_takeovers = self.num_losses = 0
-        self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._claiming: dict[str, asyncio.Task[str | None]] = {}
         self._taking = asyncio.Lock()  # no job is claimed twice, which would make its first epoch void
         self._arriving: dict[str, Claimed] = {}  # jobs that are claimed, and not taken up yet
         self._empty: frozenset[str] = frozenset()  # owned, and without a job at the latest beat
         self._survey = Survey()
         self._suspended: frozenset[str] = frozenset()
+        self._defects: dict[str, str] = {}  # by job that could not be taken up, why
         self._expiry: asyncio.TimerHandle | None = None
         self._is_leaving = False
-        self._trouble = ""
 
     @property
     def address(self) -> str:
         """Where agents and commands reach this replica."""
         return self._leases.address
+
+    @property
+    def is_over(self) -> "asyncio.Future[str]":
+        """Done once a planner that serves all jobs has taken over: its result is a sentence."""
+        return self._calls.is_over
 
     @property
     def num_owned(self) -> int:
@@ -137,9 +136,7 @@ class Ownership:
         """Renew the leases, give up what is lost or belongs elsewhere, and take what has no owner."""
         if not await self._renew():
             return
-        await self._hand_over()
-        await self._while_renewing(self._adopt())
-        await self._drop_empty()
+        await self._while_renewing(self._look_after())
 
     async def keep(self) -> None:
         """Renew leases and look for orphans at each beat, until cancelled."""
@@ -196,10 +193,7 @@ class Ownership:
         if self._claiming:
             await asyncio.wait(list(self._claiming.values()))
         self._give_up_all(Ending(reason="this replica ends; attach again, to another one"))
-        with suppress(LeaseError):  # they lapse
-            await self._run(self._leases.resign)
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
+        await self._calls.resign()
 
     async def elsewhere(self) -> Sequence[JobElsewhere]:
         """Jobs of other replicas, by name, as they are stored.
@@ -207,8 +201,7 @@ class Ownership:
         Raises:
             LeaseError: The database does not answer.
         """
-        found: Sequence[JobElsewhere] = await self._run(self._leases.elsewhere)
-        return found
+        return await self._calls.run(self._leases.elsewhere)
 
     # ---- renewing ----------------------------------------------------------------------------------------------------
 
@@ -219,7 +212,7 @@ class Ownership:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         held = self.epochs | {job_id: claimed.epoch for job_id, claimed in self._arriving.items()}
-        survey = await self._asked(self._leases.survey, held)
+        survey = await self._calls.survey(held)
         if survey is None or self._is_leaving:
             return False
         if self._expiry is not None:
@@ -242,6 +235,11 @@ class Ownership:
             await working
         finally:
             working.cancel()
+
+    async def _look_after(self) -> None:
+        await self._hand_over()
+        await self._adopt()
+        await self._drop_empty()
 
     # ---- taking ------------------------------------------------------------------------------------------------------
 
@@ -268,25 +266,36 @@ class Ownership:
 
     async def _claim_now(self, job_id: str, *, known_only: bool) -> str | None:
         try:
-            found = await self._run(partial(self._leases.claim, (job_id,), known_only=known_only))
-        except LeaseError as error:
-            raise RefusalError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
-        except FencedError as error:
-            self._end(error)
+            found = await self._calls.run(partial(self._leases.claim, (job_id,), known_only=known_only))
+        except (LeaseError, FencedError) as error:
             raise RefusalError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
         match found.get(job_id):
             case Claimed() as claimed:
-                self._own(job_id, claimed)
+                if not self._own(job_id, claimed):
+                    reason = f"{_named(job_id)} not taken up by a fault of this replica; its log says which"
+                    raise RefusalError(grpc.StatusCode.UNAVAILABLE, reason)
                 return None
             case owner:
                 return owner
 
-    def _own(self, job_id: str, claimed: Claimed) -> None:
+    def _own(self, job_id: str, claimed: Claimed) -> bool:
+        """Take a job up; False after a defect: it is tried again at the next beat, and none begins in its place."""
         if self._is_leaving:
-            return  # the registration is about to go
+            return True  # the registration is about to go
         self.epochs[job_id] = claimed.epoch
+        try:
+            self._holder.take_over(job_id, claimed)
+        except Exception as error:  # which must not cost the other jobs
+            if self._defects.get(job_id) != repr(error):
+                _log.exception("%s not taken up, and tried again at each look at the leases", _named(job_id))
+            self._defects[job_id] = repr(error)
+            self._suspended |= {job_id}
+            del self.epochs[job_id]
+            self._holder.give_up(job_id, Ending(reason=f"{_named(job_id)} not taken up", may_return=True))
+            return False
+        self._defects.pop(job_id, None)
         self.num_takeovers += claimed.has_predecessor
-        self._holder.take_over(job_id, claimed)
+        return True
 
     async def _adopt(self) -> None:
         """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
@@ -312,7 +321,7 @@ class Ownership:
     async def _claim_some(self, orphans: Sequence[str]) -> bool:
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
-            found = await self._asked(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
+            found = await self._calls.ask(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
             if found is None:
                 self._suspended |= frozenset(jobs)  # they may have been taken, and are no orphans then
                 return False
@@ -377,33 +386,7 @@ class Ownership:
 
     async def _release(self, held: Mapping[str, int]) -> None:
         if held:
-            await self._asked(self._leases.release, held)
-
-    # ---- the table ---------------------------------------------------------------------------------------------------
-
-    async def _asked(self, function: Callable[..., _Result], *arguments: object) -> _Result | None:
-        """The answer of the table; None, with a line in the log once, where there is none."""
-        try:
-            answer: _Result = await self._run(function, *arguments)
-        except LeaseError as error:
-            if not self._trouble:
-                _log.error("leases cannot be renewed: %s", error)
-            self._trouble = str(error)
-            return None
-        except FencedError as error:
-            self._end(error)
-            return None
-        if self._trouble:
-            _log.warning("leases can be renewed again")
-            self._trouble = ""
-        return answer
-
-    def _end(self, error: FencedError) -> None:
-        if not self.is_over.done():
-            self.is_over.set_result(str(error))
-
-    async def _run_in_thread(self, function: Callable[..., _Result], *arguments: object) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*arguments))
+            await self._calls.ask(self._leases.release, held)
 
 
 def _named(job_id: str) -> str:

@@ -89,7 +89,7 @@ class Survey:
 
 
 class LeaseTable(Protocol):
-    """Leases of one replica. Used by one thread at a time; each call may wait for the database."""
+    """Leases of one replica. ``survey`` is called by one thread, all else by another; each call may wait."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Leases of replicas in PostgreSQL, on a connection of their own: a long write does not hold up a renewal.
+"""Leases of replicas in PostgreSQL, on connections of their own: neither a long write nor a claim holds up a renewal.
 
 Claims and registrations take one advisory lock, one after the other: a job's lease is looked at and taken in one step.
 A claim changes the lease's row, for which it waits until a write under the epoch before has ended; so the facts that
@@ -146,14 +146,14 @@ class ReplicaLeases:
         advertised: str,
         set_aside: Callable[[Mapping[str, Sequence[FactRow]]], None],
     ) -> None:
-        self._connection = Connection(address)
+        self._connection, self._renewing = Connection(address), Connection(address)
         self._number = number
         self._set_aside = set_aside
         self.address = advertised
 
     def survey(self, held: Mapping[str, int]) -> Survey:
         """As ``LeaseTable``."""
-        return self._run(lambda opened: self._survey(opened, held), _TIMEOUT_S)
+        return self._run(lambda opened: self._survey(opened, held), _TIMEOUT_S, of=self._renewing)
 
     def claim(self, jobs: Collection[str], *, known_only: bool = False) -> "dict[str, Claimed | str]":
         """As ``LeaseTable``."""
@@ -195,10 +195,17 @@ class ReplicaLeases:
             self._run(run, _TIMEOUT_S)
         finally:
             self._connection.close()
+            self._renewing.close()
 
-    def _run(self, work: Callable[[Opened], _Result], timeout_s: float, patience_s: float = 0.0) -> _Result:
+    def _run(
+        self,
+        work: Callable[[Opened], _Result],
+        timeout_s: float,
+        patience_s: float = 0.0,
+        of: Connection | None = None,
+    ) -> _Result:
         try:
-            return self._connection.run(work, patience_s, timeout_s)
+            return (of or self._connection).run(work, patience_s, timeout_s)
         except (UnreachableError, FailedError) as error:
             raise LeaseError(str(error)) from error
 

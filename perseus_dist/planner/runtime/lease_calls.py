@@ -1,0 +1,98 @@
+"""Calls on the table of leases, beside the event loop: renewals never wait for claims, and trouble is said once."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from perseus_dist.planner.store.fact_database import FencedError
+from perseus_dist.planner.store.lease_table import LeaseError, LeaseTable, Survey
+
+_Result = TypeVar("_Result")
+
+_log = logging.getLogger(__name__)
+
+Call = Callable[..., Awaitable[Any]]
+"""Runs a function that waits for the database, with its arguments, behind those before."""
+
+
+class LeaseCalls:
+    """Calls wait for the database one after the other in a thread; renewals in a thread of their own.
+
+    A claim may wait for another replica's transaction for longer than leases last.
+
+    Args:
+        leases: Of this replica.
+        call: Runs calls on ``leases``; a thread of its own if None.
+        call_beside: Runs renewals, while ``call`` waits; a thread of its own, or ``call``, if None.
+
+    Attributes:
+        is_over: Done once a planner that serves all jobs has taken over: its result is a sentence.
+    """
+
+    def __init__(self, leases: LeaseTable, call: Call | None, call_beside: Call | None) -> None:
+        self._leases = leases
+        self._threads = [ThreadPoolExecutor(1, name) for name in ("leases", "renewals")] if call is None else []
+        self._call = call or partial(_run_in, self._threads[0])
+        self._call_beside = call_beside or call or partial(_run_in, self._threads[1])
+        self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._is_leaving = False
+        self._trouble = ""
+
+    async def run(self, function: Callable[..., _Result], *arguments: object) -> _Result:
+        """The answer of the table.
+
+        Raises:
+            FencedError: A planner that serves all jobs has taken over.
+            LeaseError: There is no answer.
+        """
+        try:
+            answer: _Result = await self._call(function, *arguments)
+        except FencedError as error:
+            self._end(error)
+            raise
+        return answer
+
+    async def ask(self, function: Callable[..., _Result], *arguments: object) -> _Result | None:
+        """The answer of the table; None, with a line in the log once, where there is none."""
+        return await self._asked(self._call, function, *arguments)
+
+    async def survey(self, held: Mapping[str, int]) -> Survey | None:
+        """Renew the registration, and look around; None as for ``ask``."""
+        return await self._asked(self._call_beside, self._leases.survey, held)
+
+    async def resign(self) -> None:
+        """Give the registration up, behind all calls that are under way; none may follow."""
+        self._is_leaving = True
+        await self._call_beside(lambda: None)  # a renewal under way would find no registration
+        with suppress(LeaseError):  # it lapses
+            await self._call(self._leases.resign)
+        for thread in self._threads:
+            thread.shutdown(wait=False)
+
+    async def _asked(self, call: Call, function: Callable[..., _Result], *arguments: object) -> _Result | None:
+        try:
+            answer: _Result = await call(function, *arguments)
+        except LeaseError as error:
+            if not self._trouble:
+                _log.error("leases cannot be renewed: %s", error)
+            self._trouble = str(error)
+            return None
+        except FencedError as error:
+            self._end(error)
+            return None
+        if self._trouble:
+            _log.warning("leases can be renewed again")
+            self._trouble = ""
+        return answer
+
+    def _end(self, error: FencedError) -> None:
+        if not self.is_over.done() and not self._is_leaving:
+            self.is_over.set_result(str(error))
+
+
+async def _run_in(thread: ThreadPoolExecutor, function: Callable[..., _Result], *arguments: object) -> _Result:
+    return await asyncio.get_running_loop().run_in_executor(thread, lambda: function(*arguments))
