@@ -235,6 +235,32 @@ def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_p
     assert ",forward_backward," in (tmp_path / "profile.csv").read_text()
 
 
+@pytest.mark.stress
+def test_a_batch_that_grows_is_planned_from_the_profile_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERSEUS_CACHE", str(tmp_path / "cache"))
+    run = run_in(tmp_path, "PP2 x DP2", num_steps=46)
+    run = replace(
+        run,
+        layout=replace(run.layout, dp_size=1, num_microbatches=8),
+        length=("--rampup-batch-size", "4", "4", "120", "--train-samples", "248"),
+    )
+    run = replace(run, perseus_options=saved_profile(run))
+    assert run.train() == 0
+    log = (tmp_path / "training.log").read_text()
+    assert log.count(" enforcing: table ") >= 2, log[-3000:]
+    assert log.count("plan and baseline begin anew, the profile is kept") == 1
+    assert "sweeping clocks" not in log
+    lines = (tmp_path / "rank-0.jsonl").read_text().splitlines()
+    iterations = [json.loads(line) for line in lines]  # of the run at the larger size
+    assert {iteration["tokens"] for iteration in iterations} == {8 * SEQUENCE_LENGTH}
+    planned = [iteration["iteration"] for iteration in iterations if iteration["point"] >= 0]
+    assert planned[0] - iterations[0]["iteration"] <= 5
+    run.train_without()
+    assert losses_equal(run.losses, run.reference_losses)
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[MegatronRun, int, list[dict[str, Any]]]:
     """A job without a profile, how many clocks it left locked, and the spans that its last rank has exported."""

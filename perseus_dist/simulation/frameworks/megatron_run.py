@@ -92,10 +92,12 @@ class MegatronRun(TrainingRun):
     Attributes:
         layout: Over the ranks.
         megatron: Folder that holds the package ``megatron``; None where it is installed.
+        length: Megatron's arguments that say how long it trains; ``num_steps`` iterations where there are none.
     """
 
     layout: MegatronLayout
     megatron: Path | None = None
+    length: tuple[str, ...] = ()
 
     @property
     def num_ranks(self) -> int:
@@ -110,7 +112,8 @@ class MegatronRun(TrainingRun):
         runner = ["-m", "perseus_dist.megatron"] if with_perseus else []
         losses = self.losses if with_perseus else self.reference_losses
         script = [str(self.script), *self.layout.arguments, *_MODEL, *_TRAINING]
-        script += [*([] if self.preset is None else _ON_CPU), "--train-iters", str(self.num_steps)]
+        script += [] if self.preset is None else _ON_CPU
+        script += self.length or ("--train-iters", str(self.num_steps))
         script += ["--losses", str(losses), *self.options]
         perseus = ["--enable-perseus", "--perseus-report", str(self.folder), *self.perseus_options]
         return [*torchrun, *on_cpu, *runner, *script, *(perseus if with_perseus else [])]
