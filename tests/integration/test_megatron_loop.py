@@ -256,7 +256,7 @@ def test_a_batch_that_grows_is_planned_from_the_profile_that_is_there(
     iterations = [json.loads(line) for line in lines]  # of the run at the larger size
     assert {iteration["tokens"] for iteration in iterations} == {8 * SEQUENCE_LENGTH}
     planned = [iteration["iteration"] for iteration in iterations if iteration["point"] >= 0]
-    assert planned[0] - iterations[0]["iteration"] <= 5
+    assert planned[0] - iterations[0]["iteration"] <= 10  # 4 where nothing else computes
     run.train_without()
     assert losses_equal(run.losses, run.reference_losses)
 

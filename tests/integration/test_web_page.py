@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -189,8 +190,10 @@ def test_a_named_token_that_may_look_sets_no_target_and_ends_when_it_is_revoked(
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    name = ""
+    """Those of a stream, for as long as a test is patient: others come for ever."""
+    name, until_s = "", time.monotonic() + PATIENCE_S
     for line in lines:
+        assert time.monotonic() < until_s
         field, _, value = line.partition(": ")
         if field == "event":
             name = value
@@ -218,7 +221,13 @@ def test_events_bring_a_target_that_is_set_over_grpc(served: Planner) -> None:
         assert perseus_dist(*report, "--planner", served.address).returncode == 0
         shown = (event["sections"].get("events", "") for _, event in sections)
         who = f"user {os.getuid()}"  # set the target, which the page looks for once a second, and reported
-        assert next(text for text in shown if "rack7" in text and text.count(who) == 2)
+        wanted = ("target: 1.07 ", "straggler rack7: ")
+        assert next(text for text in shown if all(who in said_by(text, sentence) for sentence in wanted))
+
+
+def said_by(text: str, sentence: str) -> list[str]:
+    """Whose the events are that begin so."""
+    return re.findall(rf'class="by">([^<]*)</span> <span class="what">{re.escape(sentence)}', text)
 
 
 def test_streams_are_bounded_and_those_that_are_left_make_room(served: Planner) -> None:

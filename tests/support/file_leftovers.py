@@ -18,6 +18,7 @@ from leftovers import processes_with
 
 FILE_MARK = "PYTEST_FILE_MARK"
 END_S = 5.0  # in which a process that was told to end does so
+NUM_EMPTY = 2  # looks in a row that find nothing: one that is just becoming another program has no environment
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +32,10 @@ def _leaves_no_process() -> Iterator[None]:
         patch.setenv(FILE_MARK, mark)
         yield
     deadline = time.monotonic() + END_S
-    while (left := _running(mark)) and time.monotonic() < deadline:
+    num_empty = 0
+    while num_empty < NUM_EMPTY and time.monotonic() < deadline:
+        left = _running(mark)
+        num_empty = 0 if left else num_empty + 1
         time.sleep(0.05)
     for pid in left:
         with suppress(OSError):

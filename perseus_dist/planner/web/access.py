@@ -49,7 +49,7 @@ class Visitor:
 
     @property
     def label(self) -> str:
-        """The caller in a few words, for the page's head and the diary."""
+        """The caller in a few words, for the page's head."""
         if not self.caller.token_sha256 and self.caller.uid is not None:
             with suppress(KeyError):
                 return f"user {pwd.getpwuid(self.caller.uid).pw_name}"

@@ -225,7 +225,7 @@ class Page:
         self._jobs.counters.calls["SetTarget"] += 1
         self._diary.look(actor)
         await self._operators.change(visitor.caller, actor.job.job_id, event)
-        self._diary.look(actor, visitor.label)
+        self._diary.look(actor)
         await self._fragments.sections(actor, at_once=True)
         if _wants_json(request):
             return JSONResponse({"accepted": True, "sentence": target_words(actor.job.target)})

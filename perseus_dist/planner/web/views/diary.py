@@ -46,13 +46,8 @@ class Diary:
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[JobActor, _Seen] = WeakKeyDictionary()
 
-    def look(self, actor: JobActor, who: str = "") -> None:
-        """Note what has changed since the last look.
-
-        Args:
-            actor: Of the job.
-            who: Set a target, if that is what has changed; as the actor knows it unless given.
-        """
+    def look(self, actor: JobActor) -> None:
+        """Note what has changed since the last look."""
         job = actor.job
         seen = self._of.get(actor)
         by_operator = job.chosen_target is not None and job.chosen_target.by_operator
@@ -66,7 +61,7 @@ class Diary:
         if (seen.target, seen.by_operator) != (job.target, by_operator):
             seen.target, seen.by_operator = job.target, by_operator
             sentence = f"target: {target_words(job.target)}"
-            who = (who or actor.target_set_by or "an operator") if by_operator else "the job"
+            who = (actor.target_set_by or "an operator") if by_operator else "the job"
             seen.entries.append(Entry(at_s=time.time(), kind="target", who=who, sentence=sentence))
 
     def entries(self, actor: JobActor) -> tuple[Entry, ...]:
