@@ -53,6 +53,7 @@ STRIKES = {  # how often, against each other
     "database clock": 1,
     "wall clock": 1,
     "moving": 3,
+    "caller leaves": 6,
 }
 
 
@@ -150,7 +151,7 @@ class ReplicaHistory:
         ]
         self.recovery_s = 0.0
         self._moving = Register({0.0})
-        self._moves: list[asyncio.Task[None]] = []
+        self._calls: list[asyncio.Task[None]] = []
         self._one_move = asyncio.Lock()  # a register takes one write at a time
         self._stub = ReplicaStub([one.address for one in self.replicas], self._make_stub)
 
@@ -185,15 +186,12 @@ class ReplicaHistory:
                 await asyncio.sleep(chance.expovariate(0.4))
                 self._strike()
             await asyncio.sleep(chance.uniform(0.0, 3.0))
+            if leave_first := chance.random() < 0.5:
+                await self._end_calls(operators)
             self._mend()
             ended_s = self.world.now_s
-            for operator in operators:
-                operator.cancel()
-            for result in await asyncio.gather(*operators, return_exceptions=True):
-                if isinstance(result, Exception):
-                    raise result
-            await asyncio.gather(*self._moves)
-            self._moves.clear()
+            if not leave_first:
+                await self._end_calls(operators)
             await self._await_well(jobs)
             self.recovery_s = max(self.recovery_s, self.world.now_s - ended_s)
             await asyncio.sleep(SETTLE_S)
@@ -203,6 +201,16 @@ class ReplicaHistory:
         history.check_audit(audit_of(self.replicas), self._stub.repeated)
         for job in jobs:
             await job.end()
+
+    async def _end_calls(self, operators: list[asyncio.Task[None]]) -> None:
+        """Operators leave, in the middle of their calls."""
+        for operator in operators:
+            operator.cancel()
+        for result in await asyncio.gather(*operators, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+        await asyncio.gather(*self._calls)
+        self._calls.clear()
 
     @staticmethod
     async def _end_agents(job: LivingJob) -> None:
@@ -252,8 +260,11 @@ class ReplicaHistory:
                 self.database.ahead_s += draw(-1.0, 4.0)
             case "wall clock":
                 replica.wall_s = self.chance.choice([-2, -1, 0, 1, 2]) * 86_400.0
+            case "caller leaves":
+                asking = self._call_and_leave(replica.address, self.world.now_s + ROUND_S / 2)
+                self._calls.append(asyncio.create_task(asking))
             case _:
-                self._moves.append(asyncio.create_task(self._move()))
+                self._calls.append(asyncio.create_task(self._move()))
 
     def _crash(self, duration_s: float) -> None:
         self.database.is_down = True
@@ -283,6 +294,20 @@ class ReplicaHistory:
             replica.slow_s, replica.unconfirmed = 0.01, 0
             self.network.heal(replica.address)
             self._start(replica)
+
+    async def _call_and_leave(self, address: str, until_s: float) -> None:
+        """Ask for the job without agents once nobody has it, and leave as soon as its lease has been taken."""
+        job_id = f"job-{NUM_JOBS - 1}"
+        while self.database.lives(owner := self.database.leases[job_id][0]):
+            if self.world.now_s > until_s:
+                return
+            await asyncio.sleep(0.01)
+        stub, request = self.network.stub(self.clients, address), pb.GetFrontierRequest(job_id=job_id)
+        asking = asyncio.create_task(stub.GetFrontier(request, timeout=CALL_TIMEOUT_S))
+        while not asking.done() and self.database.leases[job_id][0] == owner:
+            await asyncio.sleep(0.001)
+        asking.cancel()
+        await asyncio.wait([asking])
 
     async def _move(self) -> None:
         """A budget takes a job to the replica that keeps the policies, or lets it be anywhere again."""

@@ -91,6 +91,25 @@ def test_an_end_with_nothing_waiting_is_at_once_and_only_the_first_counts() -> N
     run(test)
 
 
+@pytest.mark.parametrize("num_steps", range(5))
+@pytest.mark.parametrize("orderly", [False, True])
+def test_an_end_soon_after_a_message_reaches_the_agent(*, orderly: bool, num_steps: int) -> None:
+    """In the same turn, too, in which a replica that was stopped has decided something, and gives the job up."""
+
+    async def test() -> None:
+        agent = Agent()
+        agent.outbox.put(b"switch")
+        for _ in range(num_steps):
+            await asyncio.sleep(0)
+        agent.outbox.put(b"last")
+        agent.outbox.end(Ending(reason="the job is elsewhere", orderly=orderly))
+        await settled()
+        assert agent.num_interrupts == 1
+        assert agent.got == [b"switch", b"last"] or not orderly
+
+    run(test)
+
+
 def test_an_agent_that_does_not_keep_up_is_cut_off() -> None:
     async def test() -> None:
         agent = Agent()

@@ -441,6 +441,51 @@ def test_leases_without_a_job_are_dropped() -> None:
     played(play)
 
 
+@pytest.mark.parametrize("num_steps", range(1, 6))
+@pytest.mark.parametrize("known_only", [False, True])
+def test_a_caller_that_leaves_while_a_job_is_claimed_leaves_it_to_nobody(*, num_steps: int, known_only: bool) -> None:
+    """The lease is this replica's by then, so that no other takes the job, and no agent may ever come."""
+
+    async def play() -> None:
+        fleet = Fleet(2)
+        first, second = fleet.replicas
+        await first.attach("a")
+        assert first.write("a", fact(1))
+        first.is_running = False
+        fleet.database.now_s += 2 * LEASE_S
+        second.leases.survey({})  # renews second's registration
+        calling = asyncio.create_task(second.ownership.ensure("a", known_only=known_only))
+        for _ in range(num_steps):
+            await asyncio.sleep(0)
+        calling.cancel()
+        await asyncio.wait([calling])
+        await fleet.pass_time(3 * BEAT_S)
+        assert second.ownership.owns("a")
+        assert second.jobs == {"a": [fact(1)]}
+
+    played(play)
+
+
+@pytest.mark.parametrize("known_only", [False, True])
+def test_a_claim_for_a_caller_that_was_not_confirmed_is_made_again(*, known_only: bool) -> None:
+    async def play() -> None:
+        fleet = Fleet(2)
+        first, second = fleet.replicas
+        await first.attach("a")
+        assert first.write("a", fact(1))
+        first.is_running = False
+        fleet.database.now_s += 2 * LEASE_S
+        second.leases.survey({})  # renews second's registration
+        second.leases.loses_answer = lambda: True
+        with pytest.raises(RefusalError, match="the connection broke"):
+            await second.ownership.ensure("a", known_only=known_only)
+        second.leases.loses_answer = lambda: False
+        await fleet.pass_time(3 * BEAT_S)
+        assert second.jobs == {"a": [fact(1)]}
+
+    played(play)
+
+
 def test_a_planner_that_serves_all_jobs_ends_replicas() -> None:
     async def play() -> None:
         fleet = Fleet(1)

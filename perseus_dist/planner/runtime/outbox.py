@@ -78,7 +78,7 @@ class Outbox:
             return
         self._waiting.append(encoded)
         if self._task is None:
-            self._task = asyncio.create_task(self._drain())
+            self._begin()
 
     def end(self, ending: Ending) -> None:
         """End the stream: an orderly end after what waits, any other at once."""
@@ -98,6 +98,20 @@ class Outbox:
         if self._task is not None:
             self._task.cancel()
 
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._drain())
+        self._task.add_done_callback(self._drained)
+
+    def _drained(self, _: asyncio.Task[None]) -> None:
+        """The task is over; it never ran where the stream was ended in the same turn of the event loop."""
+        self._task = None
+        if self._closed:
+            self._waiting.clear()
+        elif self._waiting:
+            self._begin()
+        elif self.ending is not None:
+            self._interrupt()
+
     async def _drain(self) -> None:
         try:
             while self._waiting:
@@ -109,13 +123,9 @@ class Outbox:
                         await self._send(encoded)
         except TimeoutError:
             self.ending = Ending(reason=f"the agent has read nothing for {WRITE_TIMEOUT_S:g} s")
+            self._waiting.clear()
         except Exception:  # the stream is dead, and gRPC tells its handler
             self._closed = True
-        finally:
-            self._task = None
-            self._waiting.clear()
-            if self.ending is not None and not self._closed:
-                self._interrupt()
 
     async def _send(self, encoded: bytes) -> None:
         async with asyncio.timeout(WRITE_TIMEOUT_S):

@@ -265,10 +265,12 @@ class Ownership:
             return await self._claim_now(job_id, known_only=known_only)
 
     async def _claim_now(self, job_id: str, *, known_only: bool) -> str | None:
+        self._suspended |= {job_id}  # where no answer comes, or the caller leaves: taken perhaps, and no orphan then
         try:
             found = await self._calls.run(partial(self._leases.claim, (job_id,), known_only=known_only))
         except (LeaseError, FencedError) as error:
             raise RefusalError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        self._suspended -= {job_id}
         match found.get(job_id):
             case Claimed() as claimed:
                 if not self._own(job_id, claimed):
@@ -321,9 +323,9 @@ class Ownership:
     async def _claim_some(self, orphans: Sequence[str]) -> bool:
         async with self._taking:
             jobs = [job_id for job_id in orphans if job_id not in self.epochs]
+            self._suspended |= frozenset(jobs)  # where no answer comes: taken perhaps, and no orphans then
             found = await self._calls.ask(partial(self._leases.claim, jobs, known_only=True)) if jobs else {}
             if found is None:
-                self._suspended |= frozenset(jobs)  # they may have been taken, and are no orphans then
                 return False
             self._suspended -= frozenset(orphans)
             self._arriving = {job_id: one for job_id, one in found.items() if isinstance(one, Claimed)}
