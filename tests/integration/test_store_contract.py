@@ -3,14 +3,14 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from memory_leases import Database
+from memory_leases import Database, MemoryFacts, MemoryLeases
 from postgres_server import PostgresServer
 from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
 from waiting import PATIENCE_S, wait_until
@@ -18,7 +18,7 @@ from waiting import PATIENCE_S, wait_until
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.planner.job.facts import BudgetSet, Fact, SamplesReceived, StragglerKnown
 from perseus_dist.planner.store.database import StoreError
-from perseus_dist.planner.store.fact_database import Change, FencedError
+from perseus_dist.planner.store.fact_database import Change, FactDatabase, FencedError
 from perseus_dist.planner.store.fact_rows import row_of_fact
 from perseus_dist.planner.store.lease_table import Claimed, LeaseTable
 from perseus_dist.planner.store.store import NO_JOB, Store
@@ -286,8 +286,19 @@ class Replicas(Protocol):
     """One database, and what its replicas do."""
 
     def register(self, address: str) -> LeaseTable: ...
-    def write(self, leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool: ...
+    def facts(self, leases: LeaseTable) -> FactDatabase: ...
     def lapse(self) -> None: ...
+
+
+def stores(replicas: Replicas, leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool:
+    """Whether a fact is stored under an epoch."""
+    change = Change(epoch)
+    change.add([row_of_fact(fact)], ())
+    try:
+        replicas.facts(leases).write({job: change})
+    except FencedError:
+        return False
+    return True
 
 
 class InMemory:
@@ -297,8 +308,9 @@ class InMemory:
     def register(self, address: str) -> LeaseTable:
         return self.database.register(address)
 
-    def write(self, _leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool:
-        return self.database.write(job, epoch, fact)
+    def facts(self, leases: LeaseTable) -> FactDatabase:
+        assert isinstance(leases, MemoryLeases)
+        return MemoryFacts(leases)
 
     def lapse(self) -> None:
         self.database.now_s += 60.0
@@ -320,14 +332,8 @@ class InPostgres:
         assert facts.leases is not None
         return facts.leases
 
-    def write(self, leases: LeaseTable, job: str, epoch: int, fact: Fact) -> bool:
-        change = Change(epoch)
-        change.add([row_of_fact(fact)], ())
-        try:
-            self.opened[leases.address].write({job: change})
-        except FencedError:
-            return False
-        return True
+    def facts(self, leases: LeaseTable) -> FactDatabase:
+        return self.opened[leases.address]
 
     def lapse(self) -> None:
         lapse(self.server)
@@ -360,13 +366,13 @@ def test_a_job_has_one_owner_that_alone_writes_it(replicas: Replicas) -> None:
     mine = claimed(first, "a")
     assert (mine.facts, mine.has_predecessor) in (((), False), ([], False))
     assert second.claim(["a", "b"], known_only=True) == {"a": "first"}
-    assert replicas.write(first, "a", mine.epoch, numbered(1))
-    assert not replicas.write(second, "a", mine.epoch + 1, numbered(2))
-    assert not replicas.write(second, "b", 0, numbered(2))
+    assert stores(replicas, first, "a", mine.epoch, numbered(1))
+    assert not stores(replicas, second, "a", mine.epoch + 1, numbered(2))
+    assert not stores(replicas, second, "b", 0, numbered(2))
     again = claimed(first, "a")
     assert again.epoch > mine.epoch
     assert list(again.facts) == [numbered(1)]
-    assert not replicas.write(first, "a", mine.epoch, numbered(3))
+    assert not stores(replicas, first, "a", mine.epoch, numbered(3))
     assert sorted(first.survey({}).replicas) == ["first", "second"]
 
 
@@ -374,21 +380,50 @@ def test_a_lapsed_lease_is_taken_over_with_all_that_was_stored(replicas: Replica
     first, second = (replicas.register(name) for name in ("first", "second"))
     mine = {job: claimed(first, job).epoch for job in ("a", "b", "c")}
     for job, epoch in mine.items():
-        assert replicas.write(first, job, epoch, numbered(1))
+        assert stores(replicas, first, job, epoch, numbered(1))
     assert second.survey({}).orphans == []
     replicas.lapse()
     assert second.survey({}).lost == frozenset()
     assert sorted(second.survey({}).orphans) == ["a", "b", "c"]
-    assert replicas.write(first, "a", mine["a"], numbered(2)), "late is not lost: the epoch decides"
+    assert stores(replicas, first, "a", mine["a"], numbered(2)), "late is not lost: the epoch decides"
     theirs = claimed(second, "a", known_only=True)
     assert list(theirs.facts) == [numbered(1), numbered(2)]
     assert theirs.has_predecessor
     assert theirs.epoch > mine["a"]
-    assert not replicas.write(first, "a", mine["a"], numbered(3))
-    assert replicas.write(second, "a", theirs.epoch, numbered(4))
+    assert not stores(replicas, first, "a", mine["a"], numbered(3))
+    assert stores(replicas, second, "a", theirs.epoch, numbered(4))
     assert first.survey(mine).lost == {"a"}
     assert first.survey(mine).lost == frozenset(), "said once"
     assert second.claim(["b"]) == {"b": "first"}, "it lives again"
+
+
+def test_a_write_of_several_jobs_stores_those_that_are_owned_and_names_the_others(replicas: Replicas) -> None:
+    first, second = (replicas.register(name) for name in ("first", "second"))
+    epochs = {job: claimed(first, job).epoch for job in ("a", "b", "c")}
+
+    def change(job: str, *facts: Fact, drop: Collection[str] = ()) -> Change:
+        made = Change(epochs[job])
+        made.add([row_of_fact(fact) for fact in facts], drop)
+        return made
+
+    kept = BudgetSet(name="kept", watts=1.0, jobs=("*",))
+    replicas.facts(first).write({job: change(job, numbered(1), numbered(2), kept) for job in epochs})
+    replicas.lapse()
+    second.survey({})
+    assert list(claimed(second, "b", known_only=True).facts) == [numbered(1), numbered(2), kept]
+    newer = change("c", numbered(3), drop=["straggler/"])
+    newer.add([row_of_fact(numbered(4))], ())
+    changes = {"a": change("a", numbered(1)), "b": change("b", numbered(3)), "c": newer}
+    with pytest.raises(FencedError) as refused:
+        replicas.facts(first).write(changes)
+    assert list(refused.value.jobs) == ["b"]
+    replicas.lapse()
+    second.survey({})
+    assert list(claimed(second, "a", known_only=True).facts) == [numbered(2), kept, numbered(1)], (
+        "the newest comes last"
+    )
+    assert list(claimed(second, "b").facts) == [numbered(1), numbered(2), kept]
+    assert list(claimed(second, "c", known_only=True).facts) == [kept, numbered(3), numbered(4)]
 
 
 def test_policies_are_the_first_of_the_orphans_however_many_jobs_there_are(replicas: Replicas) -> None:
@@ -414,7 +449,7 @@ def test_locks_of_a_replica_that_is_stopped_within_a_transaction_hold_up_no_take
     shared = InPostgres(server, pooled=server_name == "pooled")
     first, second = (shared.register(name) for name in ("first", "second"))
     mine = claimed(first, "a")
-    assert shared.write(first, "a", mine.epoch, numbered(1))
+    assert stores(shared, first, "a", mine.epoch, numbered(1))
     ((number,),) = server.execute("SELECT planner FROM perseus_dist.leases", "fresh")
     held = {"number": number, "jobs": ["a"], "epochs": [mine.epoch]}
     stopped = psycopg.connect(shared.address.url, autocommit=True, prepare_threshold=None)
@@ -431,14 +466,14 @@ def test_locks_of_a_replica_that_is_stopped_within_a_transaction_hold_up_no_take
         assert theirs.epoch > mine.epoch
         assert list(theirs.facts) == [numbered(1)]
     stopped.close()
-    assert shared.write(second, "a", theirs.epoch, numbered(2)), "of replicas that live nothing is ended"
+    assert stores(shared, second, "a", theirs.epoch, numbered(2)), "of replicas that live nothing is ended"
     shared.close()
 
 
 def test_a_released_lease_is_free_at_once_and_one_without_facts_is_gone(replicas: Replicas) -> None:
     first, second = (replicas.register(name) for name in ("first", "second"))
     mine = {job: claimed(first, job).epoch for job in ("a", "empty")}
-    assert replicas.write(first, "a", mine["a"], numbered(1))
+    assert stores(replicas, first, "a", mine["a"], numbered(1))
     first.release({job: epoch + 1 for job, epoch in mine.items()})
     assert second.claim(["a", "empty"]) == {"a": "first", "empty": "first"}
     first.release(mine)
@@ -456,7 +491,7 @@ def test_the_replica_that_keeps_the_policies_is_known_and_their_patterns(replica
     assert second.survey({}).policies == ""
     epoch = claimed(first, NO_JOB).epoch
     budget = next(fact for fact in OWN_FACTS if isinstance(fact, BudgetSet))
-    assert replicas.write(first, NO_JOB, epoch, budget)
+    assert stores(replicas, first, NO_JOB, epoch, budget)
     survey = second.survey({})
     assert survey.policies == "first"
     assert [tuple(patterns) for patterns in survey.patterns] == [tuple(budget.jobs)]
@@ -468,7 +503,7 @@ def test_one_planner_for_all_jobs_and_replicas_wait_for_each_other(postgres: Pos
 
     leases = shared.register("replica")
     epoch = claimed(leases, "a").epoch
-    assert shared.write(leases, "a", epoch, numbered(1))
+    assert stores(shared, leases, "a", epoch, numbered(1))
     with pytest.raises(StoreError, match="another planner holds it"):
         PostgresFacts(shared.address, state_id="alone", waits=False)
     shared.lapse()
@@ -476,7 +511,7 @@ def test_one_planner_for_all_jobs_and_replicas_wait_for_each_other(postgres: Pos
     assert alone.load() == {"a": [numbered(1)]}
     with pytest.raises(FencedError, match="another planner has taken over"):
         leases.survey({"a": epoch})
-    assert not shared.write(leases, "a", epoch, numbered(2))
+    assert not stores(shared, leases, "a", epoch, numbered(2))
     with pytest.raises(StoreError, match="another planner holds it"):
         shared.register("another")
     alone.commit("a", [numbered(3)]).result(30)
