@@ -71,6 +71,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         self.folder = folder
+        self._environment = dict(os.environ)  # of the session, for a later start by one test, too
         self._account = _account()
         self._process: subprocess.Popen[bytes] | None = None
         self._pooler: subprocess.Popen[bytes] | None = None
@@ -165,7 +166,8 @@ class PostgresServer:
 
     def _spawn(self, command: list[str], log: str) -> "subprocess.Popen[bytes]":
         with (self.folder / log).open("ab") as output:
-            return subprocess.Popen(command, stdout=output, stderr=output, cwd=self.folder, **self._identity())
+            options = {"cwd": self.folder, "env": self._environment, **self._identity()}
+            return subprocess.Popen(command, stdout=output, stderr=output, **options)
 
     def _run(self, command: list[str]) -> None:
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=self.folder, **self._identity())
