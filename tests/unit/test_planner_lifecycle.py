@@ -39,12 +39,10 @@ from perseus_dist.messages.from_planner import (
     Switch,
 )
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
-from perseus_dist.planner.job import schedule_links
 from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import slowest
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
-from perseus_dist.planner.job.schedule_links import links_of
 from perseus_dist.planner.job.stored_facts import check_facts
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
@@ -75,7 +73,6 @@ from perseus_dist.planner.lifecycle.events import (
 from perseus_dist.planner.lifecycle.lifecycle import Phase, Policy, new_job, restore, step
 from perseus_dist.planner.lifecycle.plan import planning_request
 from perseus_dist.planner.lifecycle.status.job_status import job_status
-from perseus_dist.planner.lifecycle.transfers import transfers_are_new
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
@@ -2205,21 +2202,6 @@ def test_a_link_that_has_become_slow_is_planned_with_beside_what_it_was_and_alon
     assert len(fleet.requests) == num_plans
     assert say_times_until_planned(fleet, 0, at_most=1) == 1
     assert link_ms(fleet.requests[-1]) == [[0.0], [14.9]]
-
-
-def test_transfers_of_a_schedule_that_is_too_large_to_replay_are_reported_as_unchecked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = Fleet().to_enforcing()
-    fleet.say_times(LINK_NS)
-    said = transfers_are_new(fleet.job)
-    assert said.startswith("transfers between stages take up to 0.0 ms or 15.0 ms, and")
-    monkeypatch.setattr(schedule_links, "_MOST_REPLAYED", 1)
-    links_of.cache_clear()
-    assert transfers_are_new(fleet.job) == said.replace(
-        "15.0 ms,", "15.0 ms (the schedule is too large to check by a replay that receivers waited for no more),"
-    )
-    links_of.cache_clear()
 
 
 def test_a_link_that_becomes_slow_as_a_plan_is_made_is_planned_with_at_once_and_the_next_one_after_a_while() -> None:

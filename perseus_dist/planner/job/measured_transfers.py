@@ -29,11 +29,10 @@ from perseus_dist.planner.job.schedule_links import (
     Int64Array,
     Links,
     Precedence,
-    TimedOrder,
     links_of,
-    timed_order,
     way_back,
     way_there,
+    with_transfers,
 )
 
 Transfers = tuple[tuple[int, str, float], ...]
@@ -58,7 +57,6 @@ _SAME_LENGTH = 1e-4  # of an iteration, that a replay may last longer
 _UNEXPLAINED = 0.05  # of an iteration, by which a replay may last shorter: hosts take time between instructions
 _HALVINGS = 12
 _LEAST_STEP_NS = 1_000
-_MOST_VARYING = 2_048  # computations
 
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
 _SAME_CLOCK_NS = 1_000_000  # that device times may be misplaced by; a result that is earlier came by another clock
@@ -98,17 +96,11 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     return tuple((stage, kind, ns / 1e9) for (stage, kind), ns in found_ns.items())
 
 
-def are_unchecked(schedule_text: str) -> bool:
-    """Whether receivers may wait for more than their transfers, and no replay says so: of too many instructions."""
-    links = links_of(schedule_text)
-    return not links.is_replayed and (links.sends_block or links.precedence is not None)
-
-
 def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfers) -> float:
     """[s] that an iteration takes for transfers that are slower in some microbatches than in others.
 
     By how much a replay of its durations lasts longer with each link's median than with its least, and no longer than
-    the iteration did; 0 where there are more than 2,048 computations, whose first replay would keep the planner.
+    the iteration did.
 
     Args:
         schedule_text: As of ``transfers_of_runs``.
@@ -116,7 +108,7 @@ def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfer
         transfers: What that has found.
     """
     links = links_of(schedule_text)
-    if not transfers or sum(links.num_computations) > _MOST_VARYING:
+    if not transfers:
         return 0.0
     begins_ns, ends_ns = _joined(times)
     least_ns = {(stage, kind): 1e9 * transfer_s for stage, kind, transfer_s in transfers}
@@ -125,10 +117,9 @@ def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfer
         waits_ns = (begins_ns[way.received] - ends_ns[way.sent])[counted]
         if key in least_ns and len(waits_ns):
             more_ns[key] = float(np.median(waits_ns) - np.min(waits_ns))
-    timed = timed_order(schedule_text) if max(more_ns.values(), default=0.0) >= 1e9 * _LEAST_S else None
-    if timed is None:
+    if max(more_ns.values(), default=0.0) < 1e9 * _LEAST_S:
         return 0.0
-    replay = _Replay(timed, links.num_computations[0], begins_ns, ends_ns)
+    replay = _Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
     usual_ns = {key: ns + more_ns.get(key, 0.0) for key, ns in least_ns.items()}
     lasts_ns = min(replay.lasts_ns(usual_ns), replay.measured_ns)
     return max(0.0, lasts_ns - replay.lasts_ns(least_ns)) / 1e9
@@ -300,13 +291,10 @@ def _awaited(links: Links, precedence: Precedence, durations_ns: Int64Array) -> 
 
     By a replay of the computations' durations, (num_computations) [ns], in which nothing else takes time.
     """
-    lasts_ns = dict(zip(precedence.computations.tolist(), durations_ns.tolist(), strict=True))
-    begins: list[int] = []
-    ends: list[int] = []
-    for at, before in enumerate(precedence.before):
-        begins.append(max([ends[one] for one in before], default=0))
-        ends.append(begins[at] + lasts_ns.get(at, 0))
-    begins_ns, ends_ns = np.array(begins)[precedence.computations], np.array(ends)[precedence.computations]
+    lasts_ns = np.zeros(precedence.num_nodes, dtype=np.int64)
+    lasts_ns[precedence.computations] = durations_ns
+    ends_ns = precedence.ends_ns(lasts_ns)[precedence.computations]
+    begins_ns = ends_ns - durations_ns
     return [begins_ns[way.received] <= ends_ns[way.sent] for way in links.all_ways]
 
 
@@ -319,10 +307,9 @@ def _as_long_as_measured(
     hold pp_ranks up, transfers that are not known are among them, as the module says.
     """
     known_ns = dict(found_ns) if links.precedence is None else _with_links_alike(found_ns, links)
-    timed = timed_order(schedule_text) if found_ns else None
-    if timed is None:
+    if not found_ns:
         return known_ns
-    replay = _Replay(timed, links.num_computations[0], begins_ns, ends_ns)
+    replay = _Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
     measured_ns = replay.measured_ns
 
     def fits(transfers_ns: _TransfersNs) -> bool:
@@ -362,22 +349,19 @@ class _Replay:
         measured_ns: [ns] of the iteration, on the first pp_rank, so that clocks of hosts do not matter.
     """
 
-    def __init__(self, timed: TimedOrder, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
+    def __init__(self, precedence: Precedence, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
         last = num_on_first - 1
         self.measured_ns = int(ends_ns[last] - begins_ns[0])
-        self._timed = timed
-        self._first, self._last = int(timed.computations[0]), int(timed.computations[last])
-        self._durations_ns = [0] * len(timed.before)
-        for place, duration_ns in zip(timed.computations.tolist(), (ends_ns - begins_ns).tolist(), strict=True):
-            self._durations_ns[place] = duration_ns
+        self._precedence = precedence
+        self._first, self._last = int(precedence.computations[0]), int(precedence.computations[last])
+        self._durations_ns = np.zeros(precedence.num_nodes, dtype=np.int64)
+        self._durations_ns[precedence.computations] = ends_ns - begins_ns
 
-    def lasts_ns(self, transfers_ns: _TransfersNs) -> float:
-        ends: list[float] = []
-        of_each = zip(self._timed.before, self._durations_ns, self._timed.transfer, strict=True)
-        for before, duration_ns, transfer in of_each:
-            takes_ns = duration_ns if transfer is None else transfers_ns.get(transfer, 0)
-            ends.append(max([ends[one] for one in before], default=0) + takes_ns)
-        return ends[self._last] - ends[self._first] + self._durations_ns[self._first]
+    def lasts_ns(self, transfers_ns: _TransfersNs) -> int:
+        of_links_ns = np.array([round(transfers_ns.get(link, 0)) for link in self._precedence.links], dtype=np.int64)
+        self._durations_ns[self._precedence.transfers] = of_links_ns[self._precedence.link]
+        ends_ns = self._precedence.ends_ns(self._durations_ns)
+        return int(ends_ns[self._last] - ends_ns[self._first] + self._durations_ns[self._first])
 
 
 def _with_links_alike(found_ns: _TransfersNs, links: Links) -> _TransfersNs:

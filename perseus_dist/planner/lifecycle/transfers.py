@@ -9,7 +9,6 @@ from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_transfers import (
     Snapshot,
-    are_unchecked,
     distinct,
     have_moved,
     is_new,
@@ -126,7 +125,7 @@ def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> 
     planned, wanted = _planned(job.plan), snapshots_to_plan(job)
     is_looked_at = job.enforcement.guard.guard.is_probe_ahead(job.progress.iteration)  # its last iteration tells more
     if not is_looked_at and any(is_new(snapshot, wanted, least_s) for snapshot in planned):
-        return f"transfers between stages take {_text(wanted)}{_doubt(job)}, for long: planning without others"
+        return f"transfers between stages take {_text(wanted)}, for long: planning without others"
     return ""
 
 
@@ -138,15 +137,10 @@ def transfers_are_new(job: Job) -> str:
     planned, wanted = _planned(job.plan), snapshots_to_plan(job)
     if not any(is_new(snapshot, planned, least_s) for snapshot in wanted):
         return ""
-    why = f"transfers between stages take {_text(wanted)}{_doubt(job)}, and {_text(planned)} by the plan"
+    why = f"transfers between stages take {_text(wanted)}, and {_text(planned)} by the plan"
     return f"{why}: planning again"
 
 
 def _text(snapshots: tuple[Snapshot, ...]) -> str:
     longest_ms = sorted({round(1e3 * max(slowest(one).values(), default=0.0), 1) for one in snapshots})
     return "up to " + " or ".join(f"{one_ms:.1f} ms" for one_ms in longest_ms)
-
-
-def _doubt(job: Job) -> str:
-    is_large = are_unchecked(job.schedule_text)
-    return " (the schedule is too large to check by a replay that receivers waited for no more)" if is_large else ""
