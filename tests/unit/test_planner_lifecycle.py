@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import make_rank
 from hypothesis import example, given, settings
@@ -76,7 +77,9 @@ from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planning.frontier.replay import ends_of
 from perseus_dist.planning.frontier.slow_rank import SlowRank
+from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
@@ -2202,6 +2205,32 @@ def test_a_link_that_has_become_slow_is_planned_with_beside_what_it_was_and_alon
     assert len(fleet.requests) == num_plans
     assert say_times_until_planned(fleet, 0, at_most=1) == 1
     assert link_ms(fleet.requests[-1]) == [[0.0], [14.9]]
+
+
+def test_spreads_of_transfers_are_measured_with_them_and_planned_with() -> None:
+    fleet, random = Fleet().to_enforcing(), np.random.default_rng(5)
+    schedule = one_f_one_b(pp=2, microbatches=16)
+    fleet.job.schedule_text = format_schedule(schedule)
+    dag = build_dag(schedule, {(0, "SEND_F"), (1, "SEND_B")})
+
+    def say_times(spread_ns: int) -> None:
+        transfers_ns = LINK_NS + random.exponential(spread_ns, len(dag.instructions) - dag.num_scheduled)
+        durations_ns = np.append(np.full(dag.num_scheduled, 20_000_000), transfers_ns.astype(np.int64))
+        ends_ns = ends_of(durations_ns, *dag.edges.T.copy())
+        for rank, stream in fleet.stream_of.items():
+            of_rank = np.flatnonzero(dag.pp_rank[: dag.num_scheduled] == rank % 2)
+            begins, ends = ((ends_ns - durations_ns)[of_rank].tolist(), ends_ns[of_rank].tolist())
+            fleet.say(stream, RunTimes(iteration=fleet.iteration, begins_ns=tuple(begins), ends_ns=tuple(ends)))
+
+    say_times(0)
+    assert planning_request(fleet.job).transfer_spreads == ()
+    say_times(4_000_000)
+    spreads_s = slowest([planning_request(fleet.job).transfer_spreads])
+    assert spreads_s == {(0, "SEND_F"): pytest.approx(0.0092, rel=0.5), (1, "SEND_B"): pytest.approx(0.0092, rel=0.5)}
+    num_requests = len(fleet.requests)
+    say_times(8_000_000)
+    fleet.iterate()
+    assert len(fleet.requests) == num_requests, "no plan is made anew for a spread"
 
 
 def test_a_link_that_becomes_slow_as_a_plan_is_made_is_planned_with_at_once_and_the_next_one_after_a_while() -> None:

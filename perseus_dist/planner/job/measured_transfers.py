@@ -18,6 +18,7 @@ known take as long as others between the same two pp_ranks or as the longest one
 leaves room for it, and longer where it leaves much.
 """
 
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain
 
@@ -29,6 +30,7 @@ from perseus_dist.planner.job.schedule_links import (
     Int64Array,
     Links,
     Precedence,
+    Replay,
     links_of,
     way_back,
     way_there,
@@ -57,6 +59,9 @@ _SAME_LENGTH = 1e-4  # of an iteration, that a replay may last longer
 _UNEXPLAINED = 0.05  # of an iteration, by which a replay may last shorter: hosts take time between instructions
 _HALVINGS = 12
 _LEAST_STEP_NS = 1_000
+
+_FEWEST_SPREAD = 5  # transfers of a link that show how they spread
+_MEANS_TO_P90 = math.log(10)  # of an exponential distribution
 
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
 _SAME_CLOCK_NS = 1_000_000  # that device times may be misplaced by; a result that is earlier came by another clock
@@ -112,17 +117,75 @@ def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfer
         return 0.0
     begins_ns, ends_ns = _joined(times)
     least_ns = {(stage, kind): 1e9 * transfer_s for stage, kind, transfer_s in transfers}
-    more_ns: _TransfersNs = {}
-    for key, way, counted in zip(links.all_keys, links.all_ways, _counts(links, begins_ns, ends_ns), strict=True):
-        waits_ns = (begins_ns[way.received] - ends_ns[way.sent])[counted]
-        if key in least_ns and len(waits_ns):
-            more_ns[key] = float(np.median(waits_ns) - np.min(waits_ns))
+    excesses_ns = _excesses_ns(links, begins_ns, ends_ns, least_ns)
+    more_ns = {key: float(np.median(excess_ns)) for key, excess_ns in excesses_ns.items()}
     if max(more_ns.values(), default=0.0) < 1e9 * _LEAST_S:
         return 0.0
-    replay = _Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
+    replay = Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
     usual_ns = {key: ns + more_ns.get(key, 0.0) for key, ns in least_ns.items()}
     lasts_ns = min(replay.lasts_ns(usual_ns), replay.measured_ns)
     return max(0.0, lasts_ns - replay.lasts_ns(least_ns)) / 1e9
+
+
+def spreads_of_runs(schedule_text: str, times: Sequence[RunTimes], transfers: Transfers) -> Transfers:
+    """How much longer than the least nine in ten transfers of an iteration take at most, of each link.
+
+    What receivers waited for beside their transfers is no spread. So all are held to the longest with which a replay
+    lasts no longer than the iteration did, each transfer with the mean of an exponential distribution on top.
+
+    Args:
+        schedule_text: As of ``transfers_of_runs``.
+        times: The same.
+        transfers: What that has found.
+
+    Returns:
+        Of links that are known, where 5 receivers or more waited; those from 0.1 ms.
+    """
+    links = links_of(schedule_text)
+    begins_ns, ends_ns = _joined(times)
+    least_ns = {(stage, kind): 1e9 * transfer_s for stage, kind, transfer_s in transfers}
+    p90_ns = {
+        key: float(np.quantile(excess_ns, 0.9))
+        for key, excess_ns in _excesses_ns(links, begins_ns, ends_ns, least_ns).items()
+        if len(excess_ns) >= _FEWEST_SPREAD
+    }
+    if max(p90_ns.values(), default=0.0) < 1e9 * _LEAST_S:
+        return ()
+    replay = Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
+
+    def fits(most_ns: float) -> bool:
+        mean_ns = {key: ns + min(p90_ns.get(key, 0.0), most_ns) / _MEANS_TO_P90 for key, ns in least_ns.items()}
+        return replay.lasts_ns(mean_ns) <= (1 + _SAME_LENGTH) * replay.measured_ns
+
+    low_ns = high_ns = max(p90_ns.values())
+    if not fits(high_ns):
+        low_ns = 0.0
+        for _ in range(_HALVINGS):
+            middle_ns = (low_ns + high_ns) / 2
+            low_ns, high_ns = (middle_ns, high_ns) if fits(middle_ns) else (low_ns, middle_ns)
+    spreads_s = ((stage, kind, min(ns, low_ns) / 1e9) for (stage, kind), ns in p90_ns.items())
+    return tuple(spread for spread in spreads_s if _LEAST_S <= spread[2] <= _MOST_NS / 1e9)
+
+
+def _excesses_ns(
+    links: Links, begins_ns: Int64Array, ends_ns: Int64Array, least_ns: _TransfersNs
+) -> dict[tuple[int, str], Int64Array]:
+    """[ns] by which each transfer that a receiver waited for took longer than its link's least, which is known.
+
+    One that blocks its sender took no longer than the pauses of both.
+    """
+    pauses_ns = _pauses_ns(links, begins_ns, ends_ns)
+    found: dict[tuple[int, str], Int64Array] = {}
+    for key, way, counted in zip(links.all_keys, links.all_ways, _counts(links, begins_ns, ends_ns), strict=True):
+        if key not in least_ns or not counted.any():
+            continue
+        waits_ns = (begins_ns[way.received] - ends_ns[way.sent])[counted]
+        excess_ns = waits_ns - waits_ns.min()
+        if links.sends_block:
+            most_ns = np.minimum(pauses_ns[way.sent], pauses_ns[way.received - 1])[counted] - round(least_ns[key])
+            excess_ns = np.clip(excess_ns, 0, np.maximum(most_ns, 0))
+        found[key] = excess_ns
+    return found
 
 
 def _pauses_ns(links: Links, begins_ns: Int64Array, ends_ns: Int64Array) -> Int64Array:
@@ -309,7 +372,7 @@ def _as_long_as_measured(
     known_ns = dict(found_ns) if links.precedence is None else _with_links_alike(found_ns, links)
     if not found_ns:
         return known_ns
-    replay = _Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
+    replay = Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
     measured_ns = replay.measured_ns
 
     def fits(transfers_ns: _TransfersNs) -> bool:
@@ -340,28 +403,6 @@ def _as_long_as_measured(
     if links.precedence is None or is_explained or fits(raised(measured_ns)):
         return found_that_fit_ns
     return longest_that_fit(raised, 0.0, measured_ns)
-
-
-class _Replay:
-    """The durations of an iteration, played with other transfers.
-
-    Attributes:
-        measured_ns: [ns] of the iteration, on the first pp_rank, so that clocks of hosts do not matter.
-    """
-
-    def __init__(self, precedence: Precedence, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
-        last = num_on_first - 1
-        self.measured_ns = int(ends_ns[last] - begins_ns[0])
-        self._precedence = precedence
-        self._first, self._last = int(precedence.computations[0]), int(precedence.computations[last])
-        self._durations_ns = np.zeros(precedence.num_nodes, dtype=np.int64)
-        self._durations_ns[precedence.computations] = ends_ns - begins_ns
-
-    def lasts_ns(self, transfers_ns: _TransfersNs) -> int:
-        of_links_ns = np.array([round(transfers_ns.get(link, 0)) for link in self._precedence.links], dtype=np.int64)
-        self._durations_ns[self._precedence.transfers] = of_links_ns[self._precedence.link]
-        ends_ns = self._precedence.ends_ns(self._durations_ns)
-        return int(ends_ns[self._last] - ends_ns[self._first] + self._durations_ns[self._first])
 
 
 def _with_links_alike(found_ns: _TransfersNs, links: Links) -> _TransfersNs:

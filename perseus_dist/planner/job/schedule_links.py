@@ -1,6 +1,7 @@
 """Links of a schedule: which computations send results to which on another pp_rank, and what goes before them."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -62,6 +63,37 @@ class Precedence(NamedTuple):
     def ends_ns(self, durations_ns: Int64Array) -> Int64Array:
         """(num_nodes) [ns] when each ends at the earliest, of (num_nodes) durations."""
         return ends_of(durations_ns, self.edge_from, self.edge_to)
+
+
+class Replay:
+    """The durations of an iteration, played with other transfers.
+
+    Attributes:
+        measured_ns: [ns] of the iteration, on the first pp_rank, so that clocks of hosts do not matter.
+    """
+
+    def __init__(self, precedence: Precedence, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
+        """Play one.
+
+        Args:
+            precedence: With its transfers.
+            num_on_first: Computations of the first pp_rank.
+            begins_ns: (num_computations) [ns] of all ranks, one after the other.
+            ends_ns: The same.
+        """
+        last = num_on_first - 1
+        self.measured_ns = int(ends_ns[last] - begins_ns[0])
+        self._precedence = precedence
+        self._first, self._last = int(precedence.computations[0]), int(precedence.computations[last])
+        self._durations_ns = np.zeros(precedence.num_nodes, dtype=np.int64)
+        self._durations_ns[precedence.computations] = ends_ns - begins_ns
+
+    def lasts_ns(self, transfers_ns: Mapping[tuple[int, str], float]) -> int:
+        """[ns] of the iteration with transfers that take this long [ns] by (sending stage, kind), others nothing."""
+        of_links_ns = np.array([round(transfers_ns.get(link, 0)) for link in self._precedence.links], dtype=np.int64)
+        self._durations_ns[self._precedence.transfers] = of_links_ns[self._precedence.link]
+        ends_ns = self._precedence.ends_ns(self._durations_ns)
+        return int(ends_ns[self._last] - ends_ns[self._first] + self._durations_ns[self._first])
 
 
 class Links(NamedTuple):

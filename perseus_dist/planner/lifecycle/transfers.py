@@ -15,6 +15,7 @@ from perseus_dist.planner.job.measured_transfers import (
     least_change_s,
     num_computations,
     slowest,
+    spreads_of_runs,
     transfers_of_runs,
     varying_s,
 )
@@ -49,15 +50,16 @@ def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
     while len(open_iterations) > _MAX_OPEN:
         del open_iterations[next(iter(open_iterations))]  # the oldest
     if len(times) == rank.dp_size * rank.pp_size:
-        snapshot = tuple(
-            transfers_of_runs(job.schedule_text, [times[dp_rank, pp_rank] for pp_rank in range(rank.pp_size)])
-            for dp_rank in range(rank.dp_size)
-        )
+        pipelines = [[times[dp_rank, pp_rank] for pp_rank in range(rank.pp_size)] for dp_rank in range(rank.dp_size)]
+        snapshot = tuple(transfers_of_runs(job.schedule_text, of_one) for of_one in pipelines)
         _note(job, snapshot)
         lasts_ns = [times[dp_rank, 0].ends_ns[-1] - times[dp_rank, 0].begins_ns[0] for dp_rank in range(rank.dp_size)]
         longest = lasts_ns.index(max(lasts_ns))
-        of_longest = [times[longest, pp_rank] for pp_rank in range(rank.pp_size)]
-        job.measured.varying_transfers_s = varying_s(job.schedule_text, of_longest, snapshot[longest])
+        job.measured.varying_transfers_s = varying_s(job.schedule_text, pipelines[longest], snapshot[longest])
+        job.measured.transfer_spreads = slowest(
+            spreads_of_runs(job.schedule_text, of_one, transfers)
+            for of_one, transfers in zip(pipelines, snapshot, strict=True)
+        )
         job.measured.snapshot_iteration = message.iteration
         open_iterations.clear()
 
