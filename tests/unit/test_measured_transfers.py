@@ -353,7 +353,8 @@ def test_spreads_of_transfers_are_those_that_they_were_drawn_with(name: str, mea
 
     Where nothing blocks, those that come early are not waited for, and the others seem to spread more.
     """
-    schedule, random, found_s = SPREADING[name], Random(7), []
+    schedule, random = SPREADING[name], Random(7)
+    found_s: list[float] = []
     text = format_schedule(schedule)
     for _ in range(6):
         times, _ = played_by_the_dag(
