@@ -54,6 +54,8 @@ COLUMNS = (
     "a transfer [ms]",
     "time error, median and worst [%]",
     "by the two plans before [%]",
+    "its own in plans 0, 1, 2 and the last [ms]",
+    "from plan 4 on, worst [%]",
     "energy error, median and worst [%]",
     "saving predicted [%]",
     "measured [%]",
@@ -93,12 +95,15 @@ def main() -> int:
 def row(one: dict[str, Any]) -> tuple[str, ...]:
     """A line of the table, of what ``figures`` says."""
     low, high = one["saving_interval_percent"]
+    own_ms = list(one["transfer_of_plan_ms"].values())
     return (
         one["name"],
         str(one["plans"]),
         f"{one['transfer_ms']:.3g}",
         f"{one['time_error_median_percent']:.2f}, {one['time_error_worst_percent']:.2f}",
         f"{one['time_error_following_median_percent']:.2f}, {one['time_error_following_worst_percent']:.2f}",
+        ", ".join(f"{own_ms:.3g}" for own_ms in [*own_ms[:3], own_ms[-1]]),
+        f"{one['time_error_following_later_percent']:.2f}",
         f"{one['energy_error_median_percent']:.2f}, {one['energy_error_worst_percent']:.2f}",
         f"{one['saving_predicted_percent']:.1f} ({low:.1f} to {high:.1f})",
         f"{one['saving_measured_percent']:.1f}",
@@ -150,6 +155,7 @@ def figures(workload: Workload) -> dict[str, Any]:
         "transfer_of_plan_ms": {str(n): 1e3 * float(own) for n, own in zip(workload.numbers, own_s, strict=True)},
         "time_error_following_median_percent": _percent(np.median(following)),
         "time_error_following_worst_percent": _percent(np.max(following)),
+        "time_error_following_later_percent": _percent(np.max(following[2:], initial=0.0)),
         "energy_error_median_percent": _percent(np.median(np.abs(energy_error))),
         "energy_error_worst_percent": _percent(np.max(np.abs(energy_error))),
         "plan": workload.numbers[chosen],

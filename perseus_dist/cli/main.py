@@ -114,6 +114,9 @@ def _run(words: Sequence[str]) -> int:
         _complain(parser.one_line(message))
         return _TRANSIENT if isinstance(error, TransientError) else _REFUSED
     except OSError as error:
+        if _is_nowhere():
+            _complain("the current folder is gone; change to one that is there")
+            return 2
         if error.filename is None or error.errno not in _MENDABLE:
             raise
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
@@ -129,6 +132,15 @@ def _run(words: Sequence[str]) -> int:
         )
         return 2
     return code
+
+
+def _is_nowhere() -> bool:
+    """Whether the current folder has been removed, so that no relative path leads anywhere."""
+    try:
+        os.getcwd()  # noqa: PTH109 - nothing else is wanted of it
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _complain(line: str) -> None:

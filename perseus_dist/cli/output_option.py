@@ -4,6 +4,7 @@ import argparse
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def _file(path: Path) -> object:
     """An identity of the file, whatever it is called; None for what is not replaced, such as a pipe or a folder."""
     try:
         status = path.stat()
-    except OSError:  # a file that is to come
-        return os.path.realpath(path)
+    except OSError:  # a file that is to come, or in a current folder that is gone, where nothing is
+        with suppress(FileNotFoundError):
+            return os.path.realpath(path)
+        return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None

@@ -1,5 +1,6 @@
 """Standard output and standard error, where they may be closed, full, or without a reader."""
 
+import codecs
 import io
 import os
 import sys
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
 
 _SLOTS = (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY))
+
+_ESCAPING = "perseus-dist.escaping"  # of an encoding's errors, to all codecs of this process
 
 
 class _Descriptor(io.FileIO):
@@ -28,7 +31,8 @@ def open_streams() -> None:
     """Make standard streams that can be printed to, and that ``write_error`` knows about.
 
     Closed ones are None in ``sys``: they get a descriptor, so that no file is opened in their place and no print fails
-    oddly. What is printed to a closed standard output fails, as on a full disk; standard error is only lost.
+    oddly. What is printed to a closed standard output fails, as on a full disk; standard error is only lost. Characters
+    that a stream's encoding does not have are written as escapes.
     """
     for name, mode, flags in _SLOTS:
         if getattr(sys, name) is None:
@@ -40,6 +44,17 @@ def open_streams() -> None:
             setattr(sys, name, _rebuilt(stream))
 
 
+def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+    """The bytes of a name that the locale could not read, as they were; of what an encoding does not have an escape."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
+
+
+codecs.register_error(_ESCAPING, _escaped)
+
+
 def _rebuilt(stream: Any) -> TextIO:
     """The same stream above a descriptor that remembers."""
     stream.flush()
@@ -48,7 +63,7 @@ def _rebuilt(stream: Any) -> TextIO:
     return io.TextIOWrapper(
         cast("BinaryIO", raw) if is_unbuffered else io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors=stream.errors if stream.errors == "backslashreplace" else _ESCAPING,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -52,7 +52,8 @@ class Sample:
         window_s: Length of the energy window behind it.
         stage: -1, or the stage itself where the row comes from a saved profile.
         time_p90_s: Of kind ``CLOCK_CHANGE``: ``time_s`` is the median from the request for the clock to its effect, of
-            ``num_runs`` changes, and this what nine in ten take no longer than; 0 where that is not known.
+            ``num_runs`` changes, and this what nine in ten take no longer than; 0 where that is not known. Likewise of
+            transfers of a saved profile.
     """
 
     chunk: int

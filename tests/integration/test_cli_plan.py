@@ -261,7 +261,9 @@ def test_matplotlib_is_imported_to_draw_only() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Ctrl-C is a signal on POSIX systems only")
-def test_ctrl_c_says_so_in_a_line_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_says_so_in_a_line_and_leaves_nothing(tmp_path: Path, sent: signal.Signals) -> None:
+    """So does an end by a signal: SIGTERM left a hidden folder in the results'."""
     folder = tmp_path / "plans"
     options = [*PLAN, "--microbatches", "3000", "--switch-latency-ms", "12", "--out", str(folder)]  # takes many seconds
     process = subprocess.Popen(
@@ -271,9 +273,9 @@ def test_ctrl_c_says_so_in_a_line_and_leaves_nothing(tmp_path: Path) -> None:
     while not folder.exists() and time.monotonic() < gives_up:
         time.sleep(0.01)
     time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "perseus-dist: interrupted\n")
+    assert (process.returncode, out, err) == (128 + sent, "", "perseus-dist: interrupted\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -27,6 +27,8 @@ from perseus_dist.cli import main
 sys.exit(main(sys.argv[2:]))
 """
 
+MAIN = "import sys; from perseus_dist.cli import main; sys.exit(main())"
+
 
 def perseus_dist(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run by a shell, which closes and redirects."""
@@ -97,6 +99,42 @@ def test_names_that_the_locale_cannot_spell_are_drawn(tmp_path: Path) -> None:
     shown = f"profile show {shlex.quote(str(profile))} --blocking-power-w 80 --out {shlex.quote(str(drawn))}"
     assert perseus_dist(shown, **ascii_locale).returncode == 0
     assert drawn.exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict"])
+def test_what_an_output_cannot_spell_is_written_as_an_escape(tmp_path: Path, encoding: str) -> None:
+    """All results had been written when the line that names them ended in a traceback."""
+    profile = tmp_path / "ł 1.csv"
+    profile.write_bytes(PROFILE.read_bytes())
+    plan = f"plan {shlex.quote(str(profile))} {SCHEDULE} --blocking-power-w 80 --out {shlex.quote(str(tmp_path / 'ł'))}"
+    done = perseus_dist(f"{plan} | cat", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "ł" / "plan.json").exists()
+    assert r"\u0142 1.csv: 1f1b" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{PLAN} --out x",
+        "plan x.csv --schedule 1f1b --pp 1 --microbatches 1 --blocking-power-w 80",
+        "lookup x.npz --fastest --out x",
+        "enable deepspeed --shim x",
+        "config --config x.toml",
+        "report x",
+    ],
+)
+def test_a_folder_that_is_gone_is_said_in_a_line(tmp_path: Path, command: str) -> None:
+    gone = shlex.quote(str(tmp_path / "gone"))
+    cd = f"mkdir {gone}; cd {gone}; rmdir {gone};"
+    done = subprocess.run(
+        ["bash", "-c", f"{cd} {shlex.quote(sys.executable)} -c {shlex.quote(MAIN)} {command}"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n"), "Traceback" in done.stderr) == (2, 1, False)
 
 
 def test_a_home_without_room_for_matplotlib_is_not_worth_a_warning(tmp_path: Path) -> None:

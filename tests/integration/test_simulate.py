@@ -89,6 +89,28 @@ def test_a_clock_for_each_rank_and_for_each_phase(capsys: pytest.CaptureFixture[
     assert savings["phase"] > savings["rank"] > 10
 
 
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--virtual-time", "--log-dir", "logs"], "leave --log-dir out"),
+        (["--virtual-time", "--processes", "2"], "--processes goes with --chaos FIRST-LAST alone"),
+        (["--known-failures", "known.json"], "--known-failures goes with --chaos FIRST-LAST alone"),
+    ],
+)
+def test_options_that_a_simulation_would_ignore_are_refused(
+    options: list[str],
+    remedy: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = ["simulate", "--schedule", "1f1b", "--pp", "2", "--microbatches", "2", "--iterations", "1", *options]
+    assert main(line) == 2
+    assert remedy in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("is_virtual", [True, False])
 def test_settings_of_real_jobs_are_not_read(
     is_virtual: bool,  # noqa: FBT001

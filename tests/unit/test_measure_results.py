@@ -19,6 +19,7 @@ from perseus_dist.measure.measurement import GpuFacts, Measurement
 from perseus_dist.measure.preset_match import match_presets
 from perseus_dist.measure.proof.nvml_cost import CallCost
 from perseus_dist.measure.proof.visible_devices import VisibleCase
+from perseus_dist.measure.results.pictures import plot_curves
 from perseus_dist.measure.results.result_files import measure_document, write_results
 from perseus_dist.measure.results.tables import facts, headline, tables
 from perseus_dist.measure.saving import Noise, PipelineSaving
@@ -135,6 +136,26 @@ def test_everything_is_told_and_written(tmp_path: Path) -> None:
     assert "&lt;GPU&gt; &amp; Co" in page
     assert "<GPU>" not in page
     assert "http://" not in page.replace("http://www.w3.org/", "")  # self-contained
+
+
+def test_a_page_of_one_clock_speaks_of_no_profile_and_of_no_line(tmp_path: Path) -> None:
+    """It named a profile.csv that is not written without curves, and a line that has one point."""
+    one_clock = replace(measurement([point("F", 1410), point("B", 1410)]), latencies=(), blocked=(_block(),))
+    write_results(one_clock, NOISE, None, None, tmp_path)
+    page = (tmp_path / "measure.html").read_text()
+    assert "profile.csv" not in page
+    assert "thin line" not in page
+    two_clocks = replace(measurement(TWO_CLOCKS), blocked=(_block(),))
+    write_results(two_clocks, NOISE, SAVING, None, tmp_path)
+    page = (tmp_path / "measure.html").read_text()
+    assert "profile.csv is for" in page
+    assert ("thin line" in page) == bool(two_clocks.presets)
+
+
+def test_one_clock_is_the_only_one_on_the_axis() -> None:
+    for ax in plot_curves(measurement([point("F", 1500), point("B", 1500)])).axes:
+        assert ax.get_xticks().tolist() == [1500]
+    assert len(plot_curves(measurement(TWO_CLOCKS)).axes[0].get_xticks()) > 1
 
 
 def _block() -> Block:

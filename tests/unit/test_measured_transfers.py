@@ -1,10 +1,11 @@
 """Transfers from when computations began and ended: schedules played with invented durations, links and clocks."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.measured_transfers import (
     Transfers,
-    are_unchecked,
     distinct,
     have_moved,
     is_new,
@@ -20,11 +20,13 @@ from perseus_dist.planner.job.measured_transfers import (
     num_computations,
     of_pipeline,
     slowest,
+    spreads_of_runs,
     transfers_of_runs,
     varying_s,
 )
+from perseus_dist.planning.frontier.replay import ends_of
 from perseus_dist.planning.schedule.dag import build_dag, inputs_of
-from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, Instruction, Kind
+from perseus_dist.planning.schedule.instruction import SEND_BACKWARD, SEND_FORWARD, SENDS, Instruction, Kind
 from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import (
     Exchange,
@@ -286,13 +288,114 @@ def test_transfers_add_up_wherever_calls_hold_pp_ranks_up() -> None:
         assert least_change_s(format_schedule(schedule), 1.0) == pytest.approx(0.0005)
 
 
-def test_schedules_that_are_too_large_to_replay_are_known() -> None:
-    large = one_f_one_b(pp=64, microbatches=65)  # 8,320 instructions, and a transfer for nearly each of them
-    assert are_unchecked(format_schedule(large))
-    assert not are_unchecked(format_schedule(one_f_one_b(pp=64, microbatches=64)))
-    sends_meanwhile = interleaved(pp=32, microbatches=96, chunks=2)
-    assert not are_unchecked(format_schedule(sends_meanwhile))
-    assert are_unchecked(format_schedule(joint_exchanges(sends_meanwhile)))
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        one_f_one_b(pp=64, microbatches=66),
+        joint_exchanges(interleaved(pp=16, microbatches=160, chunks=2)),
+        replace(interleaved(pp=16, microbatches=160, chunks=2), exchange=Exchange.OVERLAPPED),
+    ],
+    ids=["1f1b", "joint", "overlapped"],
+)
+@pytest.mark.parametrize("transfer_ms", [5, 200])
+def test_transfers_of_a_large_schedule_are_held_to_the_length_of_its_iteration(
+    schedule: Schedule, transfer_ms: int
+) -> None:
+    """Above 16,384 instructions and transfers, receivers that waited for more made transfers too long."""
+    times, lasts_s = played_by_the_dag(schedule, lambda _: transfer_ms * MS)
+    found = slowest([transfers_of_runs(format_schedule(schedule), times)])
+    _, found_lasts_s = played_by_the_dag(schedule, lambda one: round(1e9 * found[one[:2]]))
+    assert found_lasts_s == pytest.approx(lasts_s, rel=2e-4)
+    assert list(found.values()) == pytest.approx([transfer_ms / 1e3] * len(found), rel=0.01)
+
+
+def played_by_the_dag(
+    schedule: Schedule, transfer_ns: Callable[[Instruction], int], ahead_ns: int = 0
+) -> tuple[list[RunTimes], float]:
+    """One pipeline's times, each host's clock ahead of the last one's, and how long its iteration takes [s].
+
+    Every second microbatch takes twice as long.
+    """
+    dag = build_dag(schedule, {(stage, kind) for stage in range(schedule.num_stages) for kind in SENDS})
+
+    def duration_ns(one: Instruction) -> int:
+        return transfer_ns(one) if one.kind in SENDS else DURATION_NS[Kind(one.kind)] * (1 + one.microbatch % 2)
+
+    durations_ns = np.array([duration_ns(one) for one in dag.instructions], dtype=np.int64)
+    ends_ns = ends_of(durations_ns, dag.edges[:, 0].copy(), dag.edges[:, 1].copy())
+    begins_ns = ends_ns - durations_ns
+    parts = np.cumsum([len(order) for order in schedule.ranks])
+    of_ranks = zip(np.split(begins_ns, parts), np.split(ends_ns, parts)[:-1], strict=False)
+    times = [
+        RunTimes(
+            iteration=4,
+            begins_ns=tuple((begin_ns + pp_rank * ahead_ns).tolist()),
+            ends_ns=tuple((end_ns + pp_rank * ahead_ns).tolist()),
+        )
+        for pp_rank, (begin_ns, end_ns) in enumerate(of_ranks)
+    ]
+    return times, float(ends_ns.max()) / 1e9
+
+
+SPREADING = {
+    "1f1b": one_f_one_b(pp=4, microbatches=64),
+    "gpipe": gpipe(pp=4, microbatches=64),
+    "interleaved": interleaved(pp=4, microbatches=64, chunks=2),
+    "deferred": replace(one_f_one_b(pp=4, microbatches=64), exchange=Exchange.DEFERRED),
+    "posted": replace(interleaved(pp=4, microbatches=64, chunks=2), exchange=Exchange.POSTED),
+}
+
+
+@pytest.mark.parametrize("name", SPREADING)
+@pytest.mark.parametrize("mean_ms", [1, 5])
+def test_spreads_of_transfers_are_those_that_they_were_drawn_with(name: str, mean_ms: int) -> None:
+    """Exponential above 2 ms: the 90th percentile is 2.3 means. Hosts' clocks are a second apart.
+
+    Where nothing blocks, those that come early are not waited for, and the others seem to spread more.
+    """
+    schedule, random = SPREADING[name], Random(7)
+    found_s: list[float] = []
+    text = format_schedule(schedule)
+    for _ in range(6):
+        times, _ = played_by_the_dag(
+            schedule, lambda _: 2 * MS + round(random.expovariate(1 / (mean_ms * MS))), ahead_ns=10**9
+        )
+        spreads = slowest([spreads_of_runs(text, times, transfers_of_runs(text, times))])
+        assert spreads
+        found_s += spreads.values()
+    ratio = np.median(found_s) / (2.303e-3 * mean_ms)
+    assert 0.85 < ratio < (1.25 if schedule.sends_block else 1.4)
+
+
+@pytest.mark.parametrize("name", SPREADING)
+def test_transfers_that_all_take_as_long_have_no_spread(name: str) -> None:
+    """Whatever their receivers waited for beside them: microbatches differ."""
+    schedule = SPREADING[name]
+    text = format_schedule(schedule)
+    for transfer_ms in (2, 30):
+        times, _ = played_by_the_dag(schedule, lambda _: transfer_ms * MS, ahead_ns=-(10**9))  # noqa: B023 - at once
+        assert spreads_of_runs(text, times, transfers_of_runs(text, times)) == ()
+
+
+def test_spreads_are_known_of_five_transfers_or_more() -> None:
+    for num_microbatches, is_known in ((4, False), (16, True)):
+        schedule, random = one_f_one_b(pp=2, microbatches=num_microbatches), Random(3)
+        text = format_schedule(schedule)
+        times, _ = played_by_the_dag(schedule, lambda _: 2 * MS + random.randint(0, 5 * MS))  # noqa: B023 - at once
+        assert bool(spreads_of_runs(text, times, transfers_of_runs(text, times))) == is_known
+
+
+@given(
+    durations=st.lists(st.integers(0, 100), min_size=1, max_size=12),
+    pairs=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=30),
+)
+def test_ends_are_those_of_the_longest_paths(durations: list[int], pairs: list[tuple[int, int]]) -> None:
+    edges = [pair for pair in pairs if pair[0] < pair[1] < len(durations)]
+    ends: list[int] = []
+    for at, duration in enumerate(durations):
+        ends.append(duration + max((ends[before] for before, after in edges if after == at), default=0))
+    edge_from, edge_to = (np.array([edge[side] for edge in edges], dtype=np.int32) for side in (0, 1))
+    assert ends_of(np.array(durations, dtype=np.int64), edge_from, edge_to).tolist() == ends
 
 
 def test_a_pipeline_has_its_own_transfers_alone() -> None:

@@ -1,5 +1,7 @@
 """Which measured transfers are planned with: no pipeline is late under a plan because of the others."""
 
+import csv
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_requests import request
 
+from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.measured_transfers import Snapshot, Transfers, slowest
 from perseus_dist.planner.worker.frontier_build import PlannedRequest, planned_request
 from perseus_dist.planner.worker.measured_profile import profile_of_request, with_transfers
@@ -106,6 +109,41 @@ def test_transfers_that_full_clocks_hide_make_no_plan_late(name: str, transfer_m
 def test_transfers_that_matter_to_no_plan_are_no_nodes_to_plan() -> None:
     asked = request_of(SCHEDULES["1f1b"], ((slow_link(0, 1e-4),),))
     assert planned_request(asked, quick=True).frontier.problem.num_instructions == 4 * 96
+
+
+def test_measured_spreads_of_transfers_are_in_the_profile_and_widen_the_interval() -> None:
+    asked = request_of(SCHEDULES["1f1b"], ((slow_link(0, 0.006) + slow_link(1, 0.006),),))
+    spreads = ((0, "SEND_F", 0.012), (1, "SEND_B", 0.012))
+    planned, spread = (planned_request(replace(asked, transfer_spreads=one), quick=True) for one in ((), spreads))
+    assert b"time_p90" not in planned.profile_csv
+    rows = list(csv.DictReader(io.StringIO(spread.profile_csv.decode())))
+    p90_s = {row["stage"] + row["instruction"]: float(row["time_p90"]) for row in rows if row["time_p90"]}
+    assert p90_s == {"0send_f": pytest.approx(0.018), "1send_b": pytest.approx(0.018)}
+    at_t_min = planned.frontier.point_for_deadline(planned.summary.baseline_time_ps)
+    widths = [one.summary.saving_high[at_t_min] - one.summary.saving_low[at_t_min] for one in (planned, spread)]
+    assert widths[1] > widths[0]
+    assert spread.frontier.time_ps.tolist() == planned.frontier.time_ps.tolist()  # plans are the same
+
+
+def test_a_saved_profile_keeps_how_its_transfers_spread() -> None:
+    asked = request_of(SCHEDULES["1f1b"], ())
+    kept = Sample(
+        chunk=0,
+        kind="SEND_F",
+        clock_mhz=0,
+        time_s=0.006,
+        energy_j=0.0,
+        time_std_s=0.0,
+        energy_std_j=0.0,
+        num_runs=1,
+        window_s=0.0,
+        stage=1,
+        time_p90_s=0.018,
+    )
+    first, *others = asked.contributions
+    first = replace(first, samples=(*first.samples, kept))
+    planned = planned_request(replace(asked, contributions=(first, *others)), quick=True)
+    assert b"1,send_f,0,0.006,0.0,1,0.0,0.0,,0.018" in planned.profile_csv
 
 
 def saving(planned: PlannedRequest, slowdown: float) -> float:

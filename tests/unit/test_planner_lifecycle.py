@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import make_rank
 from hypothesis import example, given, settings
@@ -39,12 +40,10 @@ from perseus_dist.messages.from_planner import (
     Switch,
 )
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
-from perseus_dist.planner.job import schedule_links
 from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided, TargetChosen
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import slowest
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
-from perseus_dist.planner.job.schedule_links import links_of
 from perseus_dist.planner.job.stored_facts import check_facts
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
@@ -75,11 +74,12 @@ from perseus_dist.planner.lifecycle.events import (
 from perseus_dist.planner.lifecycle.lifecycle import Phase, Policy, new_job, restore, step
 from perseus_dist.planner.lifecycle.plan import planning_request
 from perseus_dist.planner.lifecycle.status.job_status import job_status
-from perseus_dist.planner.lifecycle.transfers import transfers_are_new
 from perseus_dist.planner.worker.frontier_build import build_plan
 from perseus_dist.planner.worker.measured_profile import csv_of_request
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
+from perseus_dist.planning.frontier.replay import ends_of
 from perseus_dist.planning.frontier.slow_rank import SlowRank
+from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
@@ -2207,19 +2207,30 @@ def test_a_link_that_has_become_slow_is_planned_with_beside_what_it_was_and_alon
     assert link_ms(fleet.requests[-1]) == [[0.0], [14.9]]
 
 
-def test_transfers_of_a_schedule_that_is_too_large_to_replay_are_reported_as_unchecked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = Fleet().to_enforcing()
-    fleet.say_times(LINK_NS)
-    said = transfers_are_new(fleet.job)
-    assert said.startswith("transfers between stages take up to 0.0 ms or 15.0 ms, and")
-    monkeypatch.setattr(schedule_links, "_MOST_REPLAYED", 1)
-    links_of.cache_clear()
-    assert transfers_are_new(fleet.job) == said.replace(
-        "15.0 ms,", "15.0 ms (the schedule is too large to check by a replay that receivers waited for no more),"
-    )
-    links_of.cache_clear()
+def test_spreads_of_transfers_are_measured_with_them_and_planned_with() -> None:
+    fleet, random = Fleet().to_enforcing(), np.random.default_rng(5)
+    schedule = one_f_one_b(pp=2, microbatches=16)
+    fleet.job.schedule_text = format_schedule(schedule)
+    dag = build_dag(schedule, {(0, "SEND_F"), (1, "SEND_B")})
+
+    def say_times(spread_ns: int) -> None:
+        transfers_ns = LINK_NS + random.exponential(spread_ns, len(dag.instructions) - dag.num_scheduled)
+        durations_ns = np.append(np.full(dag.num_scheduled, 20_000_000), transfers_ns.astype(np.int64))
+        ends_ns = ends_of(durations_ns, *dag.edges.T.copy())
+        for rank, stream in fleet.stream_of.items():
+            of_rank = np.flatnonzero(dag.pp_rank[: dag.num_scheduled] == rank % 2)
+            begins, ends = ((ends_ns - durations_ns)[of_rank].tolist(), ends_ns[of_rank].tolist())
+            fleet.say(stream, RunTimes(iteration=fleet.iteration, begins_ns=tuple(begins), ends_ns=tuple(ends)))
+
+    say_times(0)
+    assert planning_request(fleet.job).transfer_spreads == ()
+    say_times(4_000_000)
+    spreads_s = slowest([planning_request(fleet.job).transfer_spreads])
+    assert spreads_s == {(0, "SEND_F"): pytest.approx(0.0092, rel=0.5), (1, "SEND_B"): pytest.approx(0.0092, rel=0.5)}
+    num_requests = len(fleet.requests)
+    say_times(8_000_000)
+    fleet.iterate()
+    assert len(fleet.requests) == num_requests, "no plan is made anew for a spread"
 
 
 def test_a_link_that_becomes_slow_as_a_plan_is_made_is_planned_with_at_once_and_the_next_one_after_a_while() -> None:

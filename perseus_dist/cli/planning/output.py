@@ -1,14 +1,27 @@
 """Results that appear together, and progress on a terminal, for commands that compute for a while."""
 
+import signal
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 from perseus_dist.errors import OutputError
 from perseus_dist.planning.frontier.frontier import Progress
 from perseus_dist.planning.output_file import move_output
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class _EndedError(KeyboardInterrupt):
+    """A signal that ends the process, so that it takes its files with it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @contextmanager
@@ -26,6 +39,7 @@ def staged_output(folder: Path, names: Collection[str]) -> Iterator[Path]:
         OutputError: The folder cannot be made or written to, or a name is taken by a folder.
     """
     with ExitStack() as undo:
+        undo.enter_context(_undone_by_signals())
         try:
             for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
                 missing.mkdir(exist_ok=True)
@@ -66,6 +80,24 @@ def shown_progress() -> Iterator[Progress | None]:
             return True
 
         yield report
+
+
+@contextmanager
+def _undone_by_signals() -> Iterator[None]:
+    """End by an exception where SIGTERM or SIGHUP would end the process at once."""
+
+    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal wants it
+        raise _EndedError(number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    fatal = [one for one in _ENDING if is_main and signal.getsignal(one) is signal.SIG_DFL]
+    for one in fatal:
+        signal.signal(one, end)
+    try:
+        yield
+    finally:
+        for one in fatal:
+            signal.signal(one, signal.SIG_DFL)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -49,6 +49,19 @@ def plays_history(args: argparse.Namespace) -> bool:
     return args.scenario is not None or args.chaos is not None
 
 
+def check_no_history(args: argparse.Namespace) -> None:
+    """Refuse options that only several seeds have, and logs of processes that there are not.
+
+    Raises:
+        PerseusError: One was given.
+    """
+    for option, usual in (("--processes", 1), ("--known-failures", None)):
+        if getattr(args, option[2:].replace("-", "_")) != usual:
+            raise ChaosOptionsError(f"{option} goes with --chaos FIRST-LAST alone; add it, or leave {option} out")
+    if args.virtual_time and args.log_dir is not None:
+        raise ChaosOptionsError("--log-dir beside --virtual-time, which has no processes that log: leave --log-dir out")
+
+
 def run_history(args: argparse.Namespace) -> int:
     """Play it.
 

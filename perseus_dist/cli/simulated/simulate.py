@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perseus_dist.cli.number_options import real
 from perseus_dist.cli.planning.schedule_options import add_schedule_arguments, positive_int, schedule_from_args
-from perseus_dist.cli.simulated.chaos_options import plays_history, run_history, seeds
+from perseus_dist.cli.simulated.chaos_options import check_no_history, plays_history, run_history, seeds
 from perseus_dist.cli.simulated.log_folder import log_folder
 from perseus_dist.cli.simulated.rehearsal import add_rehearsal_arguments, check_no_rehearsal, run_rehearsal_command
 from perseus_dist.errors import ScheduleError
@@ -117,7 +117,10 @@ def run(args: argparse.Namespace) -> int:
         if args.planner is not None:
             return run_rehearsal_command(args)
         check_no_rehearsal(args)
-        return run_history(args) if plays_history(args) else _run(args)
+        if plays_history(args):
+            return run_history(args)
+        check_no_history(args)
+        return _run(args)
 
 
 def _run(args: argparse.Namespace) -> int:

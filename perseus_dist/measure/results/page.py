@@ -11,12 +11,14 @@ from perseus_dist.report.page.parts import bullets, figure, section, table
 from perseus_dist.report.page.style import STYLE
 
 _CAPTIONS = {
-    "curves": "Forward and backward of the stage at each clock, downwards and upwards again. The thin line is the "
-    "simulator's closest model, through the point at the highest clock; a cross marks a throttled point.",
+    "curves": "Forward and backward of the stage at each clock, downwards and upwards again; a cross marks a throttled "
+    "point.",
     "frontier": "What plans of a whole pipeline of this stage take in time and energy, over the least that any plan "
     "could take. Computed from the measured curves, not measured.",
     "latency": "How long after a request a change of clocks was there, by its target.",
 }
+
+_MODEL = "The thin line is the simulator's closest model, through the point at the highest clock."
 
 
 def measure_page(
@@ -30,6 +32,9 @@ def measure_page(
         saving: Of the pipeline; None where it is not known.
         pictures: Markup by name: ``curves``, ``frontier``, ``latency``, as far as there is something to draw.
     """
+    captions = dict(_CAPTIONS)
+    if measurement.presets and measurement.has_curves:
+        captions["curves"] += f" {_MODEL}"
     title = f"{measurement.gpu.name}, measured"
     badge = '<span class="badge">simulated GPU</span> ' if measurement.gpu.is_simulated else ""
     parts = [
@@ -37,12 +42,13 @@ def measure_page(
         f'<p class="shape">{badge}{escape(measurement.began_at)}</p>',
         _headline(measurement, saving),
         bullets(tables.facts(measurement, noise, saving)),
-        *(figure(pictures[name], name, caption) for name, caption in _CAPTIONS.items() if name in pictures),
+        *(figure(pictures[name], name, caption) for name, caption in captions.items() if name in pictures),
     ]
     for shown in tables.tables(measurement):
         note = f'<p class="key">{escape(shown.note)}</p>' if shown.note else ""
         parts.append(section(shown.title, table(shown.headers, shown.rows, texts=range(shown.num_texts)) + note))
     content = "\n".join(parts)
+    of_profile = "; profile.csv is for 'perseus-dist plan'" if measurement.has_curves else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -55,8 +61,7 @@ def measure_page(
 <body>
 <main>
 {content}
-<footer>perseus-dist {perseus_dist.__version__}. measure.json has everything; profile.csv is for 'perseus-dist plan'.
-</footer>
+<footer>perseus-dist {perseus_dist.__version__}. measure.json has everything{of_profile}.</footer>
 </main>
 </body>
 </html>

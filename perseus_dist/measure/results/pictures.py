@@ -35,8 +35,11 @@ def plot_curves(measurement: Measurement) -> Figure:
             _draw_points(axes, points, kind)
             if measurement.presets:
                 _draw_preset(axes, points, kind, measurement)
+        clocks_mhz = {point.clock_mhz for point in measurement.points}
         for ax in axes:
             ax.set_ylim(0, 1.08 * ax.get_ylim()[1])
+            if len(clocks_mhz) == 1:  # ticks between clocks say nothing, and the last would be cut off
+                ax.set_xticks(list(clocks_mhz))
     return fig
 
 

@@ -18,6 +18,7 @@ known take as long as others between the same two pp_ranks or as the longest one
 leaves room for it, and longer where it leaves much.
 """
 
+import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain
 
@@ -29,11 +30,11 @@ from perseus_dist.planner.job.schedule_links import (
     Int64Array,
     Links,
     Precedence,
-    TimedOrder,
+    Replay,
     links_of,
-    timed_order,
     way_back,
     way_there,
+    with_transfers,
 )
 
 Transfers = tuple[tuple[int, str, float], ...]
@@ -58,7 +59,9 @@ _SAME_LENGTH = 1e-4  # of an iteration, that a replay may last longer
 _UNEXPLAINED = 0.05  # of an iteration, by which a replay may last shorter: hosts take time between instructions
 _HALVINGS = 12
 _LEAST_STEP_NS = 1_000
-_MOST_VARYING = 2_048  # computations
+
+_FEWEST_SPREAD = 5  # transfers of a link that show how they spread
+_MEANS_TO_P90 = math.log(10)  # of an exponential distribution
 
 _MOST_NS = 600_000_000_000  # more is no transfer, but a clock that was set meanwhile
 _SAME_CLOCK_NS = 1_000_000  # that device times may be misplaced by; a result that is earlier came by another clock
@@ -98,17 +101,11 @@ def transfers_of_runs(schedule_text: str, times: Sequence[RunTimes]) -> Transfer
     return tuple((stage, kind, ns / 1e9) for (stage, kind), ns in found_ns.items())
 
 
-def are_unchecked(schedule_text: str) -> bool:
-    """Whether receivers may wait for more than their transfers, and no replay says so: of too many instructions."""
-    links = links_of(schedule_text)
-    return not links.is_replayed and (links.sends_block or links.precedence is not None)
-
-
 def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfers) -> float:
     """[s] that an iteration takes for transfers that are slower in some microbatches than in others.
 
     By how much a replay of its durations lasts longer with each link's median than with its least, and no longer than
-    the iteration did; 0 where there are more than 2,048 computations, whose first replay would keep the planner.
+    the iteration did.
 
     Args:
         schedule_text: As of ``transfers_of_runs``.
@@ -116,22 +113,79 @@ def varying_s(schedule_text: str, times: Sequence[RunTimes], transfers: Transfer
         transfers: What that has found.
     """
     links = links_of(schedule_text)
-    if not transfers or sum(links.num_computations) > _MOST_VARYING:
+    if not transfers:
         return 0.0
     begins_ns, ends_ns = _joined(times)
     least_ns = {(stage, kind): 1e9 * transfer_s for stage, kind, transfer_s in transfers}
-    more_ns: _TransfersNs = {}
-    for key, way, counted in zip(links.all_keys, links.all_ways, _counts(links, begins_ns, ends_ns), strict=True):
-        waits_ns = (begins_ns[way.received] - ends_ns[way.sent])[counted]
-        if key in least_ns and len(waits_ns):
-            more_ns[key] = float(np.median(waits_ns) - np.min(waits_ns))
-    timed = timed_order(schedule_text) if max(more_ns.values(), default=0.0) >= 1e9 * _LEAST_S else None
-    if timed is None:
+    excesses_ns = _excesses_ns(links, begins_ns, ends_ns, least_ns)
+    more_ns = {key: float(np.median(excess_ns)) for key, excess_ns in excesses_ns.items()}
+    if max(more_ns.values(), default=0.0) < 1e9 * _LEAST_S:
         return 0.0
-    replay = _Replay(timed, links.num_computations[0], begins_ns, ends_ns)
+    replay = Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
     usual_ns = {key: ns + more_ns.get(key, 0.0) for key, ns in least_ns.items()}
     lasts_ns = min(replay.lasts_ns(usual_ns), replay.measured_ns)
     return max(0.0, lasts_ns - replay.lasts_ns(least_ns)) / 1e9
+
+
+def spreads_of_runs(schedule_text: str, times: Sequence[RunTimes], transfers: Transfers) -> Transfers:
+    """How much longer than the least nine in ten transfers of an iteration take at most, of each link.
+
+    What receivers waited for beside their transfers is no spread. So all are held to the longest with which a replay
+    lasts no longer than the iteration did, each transfer with the mean of an exponential distribution on top.
+
+    Args:
+        schedule_text: As of ``transfers_of_runs``.
+        times: The same.
+        transfers: What that has found.
+
+    Returns:
+        Of links that are known, where 5 receivers or more waited; those from 0.1 ms.
+    """
+    links = links_of(schedule_text)
+    begins_ns, ends_ns = _joined(times)
+    least_ns = {(stage, kind): 1e9 * transfer_s for stage, kind, transfer_s in transfers}
+    p90_ns = {
+        key: float(np.quantile(excess_ns, 0.9))
+        for key, excess_ns in _excesses_ns(links, begins_ns, ends_ns, least_ns).items()
+        if len(excess_ns) >= _FEWEST_SPREAD
+    }
+    if max(p90_ns.values(), default=0.0) < 1e9 * _LEAST_S:
+        return ()
+    replay = Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
+
+    def fits(most_ns: float) -> bool:
+        mean_ns = {key: ns + min(p90_ns.get(key, 0.0), most_ns) / _MEANS_TO_P90 for key, ns in least_ns.items()}
+        return replay.lasts_ns(mean_ns) <= (1 + _SAME_LENGTH) * replay.measured_ns
+
+    low_ns = high_ns = max(p90_ns.values())
+    if not fits(high_ns):
+        low_ns = 0.0
+        for _ in range(_HALVINGS):
+            middle_ns = (low_ns + high_ns) / 2
+            low_ns, high_ns = (middle_ns, high_ns) if fits(middle_ns) else (low_ns, middle_ns)
+    spreads_s = ((stage, kind, min(ns, low_ns) / 1e9) for (stage, kind), ns in p90_ns.items())
+    return tuple(spread for spread in spreads_s if _LEAST_S <= spread[2] <= _MOST_NS / 1e9)
+
+
+def _excesses_ns(
+    links: Links, begins_ns: Int64Array, ends_ns: Int64Array, least_ns: _TransfersNs
+) -> dict[tuple[int, str], Int64Array]:
+    """[ns] by which each transfer that a receiver waited for took longer than its link's least, which is known.
+
+    One that blocks its sender took no longer than the pauses of both.
+    """
+    pauses_ns = _pauses_ns(links, begins_ns, ends_ns)
+    found: dict[tuple[int, str], Int64Array] = {}
+    for key, way, counted in zip(links.all_keys, links.all_ways, _counts(links, begins_ns, ends_ns), strict=True):
+        if key not in least_ns or not counted.any():
+            continue
+        waits_ns = (begins_ns[way.received] - ends_ns[way.sent])[counted]
+        excess_ns = waits_ns - waits_ns.min()
+        if links.sends_block:
+            most_ns = np.minimum(pauses_ns[way.sent], pauses_ns[way.received - 1])[counted] - round(least_ns[key])
+            excess_ns = np.clip(excess_ns, 0, np.maximum(most_ns, 0))
+        found[key] = excess_ns
+    return found
 
 
 def _pauses_ns(links: Links, begins_ns: Int64Array, ends_ns: Int64Array) -> Int64Array:
@@ -300,13 +354,10 @@ def _awaited(links: Links, precedence: Precedence, durations_ns: Int64Array) -> 
 
     By a replay of the computations' durations, (num_computations) [ns], in which nothing else takes time.
     """
-    lasts_ns = dict(zip(precedence.computations.tolist(), durations_ns.tolist(), strict=True))
-    begins: list[int] = []
-    ends: list[int] = []
-    for at, before in enumerate(precedence.before):
-        begins.append(max([ends[one] for one in before], default=0))
-        ends.append(begins[at] + lasts_ns.get(at, 0))
-    begins_ns, ends_ns = np.array(begins)[precedence.computations], np.array(ends)[precedence.computations]
+    lasts_ns = np.zeros(precedence.num_nodes, dtype=np.int64)
+    lasts_ns[precedence.computations] = durations_ns
+    ends_ns = precedence.ends_ns(lasts_ns)[precedence.computations]
+    begins_ns = ends_ns - durations_ns
     return [begins_ns[way.received] <= ends_ns[way.sent] for way in links.all_ways]
 
 
@@ -319,10 +370,9 @@ def _as_long_as_measured(
     hold pp_ranks up, transfers that are not known are among them, as the module says.
     """
     known_ns = dict(found_ns) if links.precedence is None else _with_links_alike(found_ns, links)
-    timed = timed_order(schedule_text) if found_ns else None
-    if timed is None:
+    if not found_ns:
         return known_ns
-    replay = _Replay(timed, links.num_computations[0], begins_ns, ends_ns)
+    replay = Replay(with_transfers(schedule_text), links.num_computations[0], begins_ns, ends_ns)
     measured_ns = replay.measured_ns
 
     def fits(transfers_ns: _TransfersNs) -> bool:
@@ -353,31 +403,6 @@ def _as_long_as_measured(
     if links.precedence is None or is_explained or fits(raised(measured_ns)):
         return found_that_fit_ns
     return longest_that_fit(raised, 0.0, measured_ns)
-
-
-class _Replay:
-    """The durations of an iteration, played with other transfers.
-
-    Attributes:
-        measured_ns: [ns] of the iteration, on the first pp_rank, so that clocks of hosts do not matter.
-    """
-
-    def __init__(self, timed: TimedOrder, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
-        last = num_on_first - 1
-        self.measured_ns = int(ends_ns[last] - begins_ns[0])
-        self._timed = timed
-        self._first, self._last = int(timed.computations[0]), int(timed.computations[last])
-        self._durations_ns = [0] * len(timed.before)
-        for place, duration_ns in zip(timed.computations.tolist(), (ends_ns - begins_ns).tolist(), strict=True):
-            self._durations_ns[place] = duration_ns
-
-    def lasts_ns(self, transfers_ns: _TransfersNs) -> float:
-        ends: list[float] = []
-        of_each = zip(self._timed.before, self._durations_ns, self._timed.transfer, strict=True)
-        for before, duration_ns, transfer in of_each:
-            takes_ns = duration_ns if transfer is None else transfers_ns.get(transfer, 0)
-            ends.append(max([ends[one] for one in before], default=0) + takes_ns)
-        return ends[self._last] - ends[self._first] + self._durations_ns[self._first]
 
 
 def _with_links_alike(found_ns: _TransfersNs, links: Links) -> _TransfersNs:

@@ -1,16 +1,16 @@
 """Links of a schedule: which computations send results to which on another pp_rank, and what goes before them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist.planning.schedule.dag import build_dag, inputs_of
+from perseus_dist.planning.frontier.replay import ends_of
+from perseus_dist.planning.schedule.dag import Dag, Int32Array, build_dag
 from perseus_dist.planning.schedule.instruction import (
     OVERLAPPED_FORWARD,
     SEND_BACKWARD,
@@ -19,13 +19,11 @@ from perseus_dist.planning.schedule.instruction import (
     Instruction,
     Kind,
 )
-from perseus_dist.planning.schedule.results import transfers_of
 from perseus_dist.planning.schedule.schedule import Schedule
 from perseus_dist.planning.schedule.schedule_text import parse_schedule
 
 Int64Array = NDArray[np.int64]
 
-_MOST_REPLAYED = 16_384  # instructions and transfers
 _COMPUTATIONS = frozenset(Kind)
 _BACKWARDS = (Kind.BACKWARD, Kind.INPUT_GRADIENT)
 
@@ -43,29 +41,59 @@ class Way(NamedTuple):
 
 
 class Precedence(NamedTuple):
-    """Precedence of a schedule's instructions where no transfer takes time, by their places.
+    """Precedence in an iteration, by indices of instructions and, where they take time, transfers.
 
     Attributes:
-        before: What ends before each begins, each after all of its own.
-        computations: (num_computations) places of the computations of all ranks, one after the other.
+        num_nodes: Instructions and transfers.
+        edge_from, edge_to: (num_edges) the first ends before the second begins.
+        computations: (num_computations) indices of the computations of all ranks, one after the other.
+        transfers: (num_transfers) indices of the transfers.
+        link: (num_transfers) indices into ``links``.
+        links: Sending stage and kind.
     """
 
-    before: tuple[tuple[int, ...], ...]
+    num_nodes: int
+    edge_from: Int32Array
+    edge_to: Int32Array
     computations: Int64Array
+    transfers: Int64Array
+    link: Int64Array
+    links: tuple[tuple[int, str], ...]
+
+    def ends_ns(self, durations_ns: Int64Array) -> Int64Array:
+        """(num_nodes) [ns] when each ends at the earliest, of (num_nodes) durations."""
+        return ends_of(durations_ns, self.edge_from, self.edge_to)
 
 
-class TimedOrder(NamedTuple):
-    """Precedence of instructions and of transfers that take time, by their places, each after all that it waits for.
+class Replay:
+    """The durations of an iteration, played with other transfers.
 
     Attributes:
-        before: What ends before each begins.
-        computations: As of ``Precedence``.
-        transfer: Sending stage and kind of each transfer; None of an instruction.
+        measured_ns: [ns] of the iteration, on the first pp_rank, so that clocks of hosts do not matter.
     """
 
-    before: tuple[tuple[int, ...], ...]
-    computations: Int64Array
-    transfer: tuple[tuple[int, str] | None, ...]
+    def __init__(self, precedence: Precedence, num_on_first: int, begins_ns: Int64Array, ends_ns: Int64Array) -> None:
+        """Play one.
+
+        Args:
+            precedence: With its transfers.
+            num_on_first: Computations of the first pp_rank.
+            begins_ns: (num_computations) [ns] of all ranks, one after the other.
+            ends_ns: The same.
+        """
+        last = num_on_first - 1
+        self.measured_ns = int(ends_ns[last] - begins_ns[0])
+        self._precedence = precedence
+        self._first, self._last = int(precedence.computations[0]), int(precedence.computations[last])
+        self._durations_ns = np.zeros(precedence.num_nodes, dtype=np.int64)
+        self._durations_ns[precedence.computations] = ends_ns - begins_ns
+
+    def lasts_ns(self, transfers_ns: Mapping[tuple[int, str], float]) -> int:
+        """[ns] of the iteration with transfers that take this long [ns] by (sending stage, kind), others nothing."""
+        of_links_ns = np.array([round(transfers_ns.get(link, 0)) for link in self._precedence.links], dtype=np.int64)
+        self._durations_ns[self._precedence.transfers] = of_links_ns[self._precedence.link]
+        ends_ns = self._precedence.ends_ns(self._durations_ns)
+        return int(ends_ns[self._last] - ends_ns[self._first] + self._durations_ns[self._first])
 
 
 class Links(NamedTuple):
@@ -77,9 +105,7 @@ class Links(NamedTuple):
         rank_of_stage: pp_rank of each stage.
         ways: By sending stage; forward, and backward from the stage after it.
         has_own_transfers: The schedule names its transfers itself, or runs forwards and backwards as one.
-        precedence: Where calls hold pp_ranks up.
-        is_replayed: Whether ``timed_order`` knows it: it is not so large that replays would keep the planner from its
-            other jobs.
+        precedence: Where calls hold pp_ranks up, and no transfer takes time.
     """
 
     num_computations: tuple[int, ...]
@@ -88,7 +114,6 @@ class Links(NamedTuple):
     ways: dict[int, tuple[Way, Way]]
     has_own_transfers: bool
     precedence: Precedence | None
-    is_replayed: bool
 
     @property
     def all_ways(self) -> list[Way]:
@@ -114,50 +139,45 @@ def way_back(stage: int) -> tuple[int, str]:
 @lru_cache(maxsize=64)
 def links_of(schedule_text: str) -> Links:
     """Of a schedule that ``parse_schedule`` accepts."""
-    schedule = parse_schedule(schedule_text)
+    schedule = _parsed(schedule_text)
     orders = [[one for one in order if one.kind in _COMPUTATIONS] for order in schedule.ranks]
     place = {one: at for at, one in enumerate(one for order in orders for one in order)}
-    num_replayed = sum(map(len, schedule.ranks)) + len(transfers_of(schedule, timed=None))
     is_named = any(one.kind in SENDS or one.kind == OVERLAPPED_FORWARD for order in schedule.ranks for one in order)
+    holds_up = bool(schedule.joint) or schedule.exchange.holds_up
     return Links(
         num_computations=tuple(map(len, orders)),
         sends_block=schedule.sends_block,
         rank_of_stage=tuple(schedule.rank_of_stage),
         ways=_ways(schedule, place),
         has_own_transfers=is_named,
-        precedence=_precedence(schedule, orders) if schedule.joint or schedule.exchange.holds_up else None,
-        is_replayed=num_replayed <= _MOST_REPLAYED,
-    )
-
-
-def _precedence(schedule: Schedule, orders: Sequence[Sequence[Instruction]]) -> Precedence:
-    before = {instruction: [*needed] for instruction, needed in inputs_of(schedule).items()}
-    for order in schedule.ranks:
-        for previous, instruction in pairwise(order):
-            before[instruction].append(previous)
-    place = {one: at for at, one in enumerate(TopologicalSorter(before).static_order())}
-    return Precedence(
-        before=tuple(tuple(place[one] for one in before[instruction]) for instruction in place),
-        computations=np.array([place[one] for order in orders for one in order], dtype=np.int64),
+        precedence=_precedence(build_dag(schedule)) if holds_up else None,
     )
 
 
 @lru_cache(maxsize=8)
-def timed_order(schedule_text: str) -> TimedOrder | None:
-    """Of a schedule; None where it is too large."""
-    if not links_of(schedule_text).is_replayed:
-        return None
-    schedule = parse_schedule(schedule_text)
-    dag = build_dag(schedule, {(stage, kind) for stage in range(schedule.num_stages) for kind in SENDS})
-    needed: dict[int, list[int]] = {at: [] for at in range(len(dag.instructions))}
-    for before, after in dag.edges.tolist():
-        needed[after].append(before)
-    place = {one: at for at, one in enumerate(TopologicalSorter(needed).static_order())}
+def with_transfers(schedule_text: str) -> Precedence:
+    """Of a schedule where transfers take time."""
+    schedule = _parsed(schedule_text)
+    return _precedence(build_dag(schedule, {(stage, kind) for stage in range(schedule.num_stages) for kind in SENDS}))
+
+
+@lru_cache(maxsize=2)
+def _parsed(schedule_text: str) -> Schedule:
+    return parse_schedule(schedule_text)
+
+
+def _precedence(dag: Dag) -> Precedence:
     is_computation = [one.kind in _COMPUTATIONS for one in dag.instructions[: dag.num_scheduled]]
-    return TimedOrder(
-        before=tuple(tuple(place[before] for before in needed[one]) for one in place),
-        computations=np.array([place[at] for at, is_one in enumerate(is_computation) if is_one], dtype=np.int64),
-        transfer=tuple(None if one < dag.num_scheduled else dag.instructions[one][:2] for one in place),
+    number: dict[tuple[int, str], int] = {}
+    link = [number.setdefault(one[:2], len(number)) for one in dag.instructions[dag.num_scheduled :]]
+    return Precedence(
+        num_nodes=len(dag.instructions),
+        edge_from=np.ascontiguousarray(dag.edges[:, 0]),
+        edge_to=np.ascontiguousarray(dag.edges[:, 1]),
+        computations=np.flatnonzero(is_computation),
+        transfers=np.arange(dag.num_scheduled, len(dag.instructions)),
+        link=np.array(link, dtype=np.int64),
+        links=tuple(number),
     )
 
 

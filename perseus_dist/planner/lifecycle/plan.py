@@ -116,6 +116,7 @@ def planning_request(job: Job) -> PlanningRequest:
         slowdowns=() if job.target.slowdown is None else (job.target.slowdown,),
         slightly_slow=job.planning.slightly_slow,
         snapshots=job.planning.snapshots,
+        transfer_spreads=tuple((*link, spread_s) for link, spread_s in job.measured.transfer_spreads.items()),
         extra_s=job.planning.extra_s,
         full_s=full_s_to_plan(job),
         menu_mhz=_clocks_to_plan_with(job),

@@ -9,13 +9,13 @@ from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_transfers import (
     Snapshot,
-    are_unchecked,
     distinct,
     have_moved,
     is_new,
     least_change_s,
     num_computations,
     slowest,
+    spreads_of_runs,
     transfers_of_runs,
     varying_s,
 )
@@ -50,15 +50,16 @@ def record_run_times(job: Job, state: RankState, message: RunTimes) -> None:
     while len(open_iterations) > _MAX_OPEN:
         del open_iterations[next(iter(open_iterations))]  # the oldest
     if len(times) == rank.dp_size * rank.pp_size:
-        snapshot = tuple(
-            transfers_of_runs(job.schedule_text, [times[dp_rank, pp_rank] for pp_rank in range(rank.pp_size)])
-            for dp_rank in range(rank.dp_size)
-        )
+        pipelines = [[times[dp_rank, pp_rank] for pp_rank in range(rank.pp_size)] for dp_rank in range(rank.dp_size)]
+        snapshot = tuple(transfers_of_runs(job.schedule_text, of_one) for of_one in pipelines)
         _note(job, snapshot)
         lasts_ns = [times[dp_rank, 0].ends_ns[-1] - times[dp_rank, 0].begins_ns[0] for dp_rank in range(rank.dp_size)]
         longest = lasts_ns.index(max(lasts_ns))
-        of_longest = [times[longest, pp_rank] for pp_rank in range(rank.pp_size)]
-        job.measured.varying_transfers_s = varying_s(job.schedule_text, of_longest, snapshot[longest])
+        job.measured.varying_transfers_s = varying_s(job.schedule_text, pipelines[longest], snapshot[longest])
+        job.measured.transfer_spreads = slowest(
+            spreads_of_runs(job.schedule_text, of_one, transfers)
+            for of_one, transfers in zip(pipelines, snapshot, strict=True)
+        )
         job.measured.snapshot_iteration = message.iteration
         open_iterations.clear()
 
@@ -126,7 +127,7 @@ def transfers_have_moved(job: Job, now_s: float, *, is_urgent: bool = False) -> 
     planned, wanted = _planned(job.plan), snapshots_to_plan(job)
     is_looked_at = job.enforcement.guard.guard.is_probe_ahead(job.progress.iteration)  # its last iteration tells more
     if not is_looked_at and any(is_new(snapshot, wanted, least_s) for snapshot in planned):
-        return f"transfers between stages take {_text(wanted)}{_doubt(job)}, for long: planning without others"
+        return f"transfers between stages take {_text(wanted)}, for long: planning without others"
     return ""
 
 
@@ -138,15 +139,10 @@ def transfers_are_new(job: Job) -> str:
     planned, wanted = _planned(job.plan), snapshots_to_plan(job)
     if not any(is_new(snapshot, planned, least_s) for snapshot in wanted):
         return ""
-    why = f"transfers between stages take {_text(wanted)}{_doubt(job)}, and {_text(planned)} by the plan"
+    why = f"transfers between stages take {_text(wanted)}, and {_text(planned)} by the plan"
     return f"{why}: planning again"
 
 
 def _text(snapshots: tuple[Snapshot, ...]) -> str:
     longest_ms = sorted({round(1e3 * max(slowest(one).values(), default=0.0), 1) for one in snapshots})
     return "up to " + " or ".join(f"{one_ms:.1f} ms" for one_ms in longest_ms)
-
-
-def _doubt(job: Job) -> str:
-    is_large = are_unchecked(job.schedule_text)
-    return " (the schedule is too large to check by a replay that receivers waited for no more)" if is_large else ""

@@ -96,8 +96,10 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     schedule = parse_schedule(request.schedule_text)
     bare = with_transfers(profile_of_request(schedule, request), dict.fromkeys(_links(request.snapshots), 0.0))
 
+    spreads_s = slowest([request.transfer_spreads])
+
     def problem_with(transfers_s: TransferTimes) -> PlanningProblem:
-        return _problem(schedule, request, with_transfers(bare, transfers_s))
+        return _problem(schedule, request, with_transfers(bare, transfers_s, spreads_s))
 
     groups = _transfers_that_matter(
         request.snapshots,
@@ -169,7 +171,7 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         summary=replace(summary, gained_ps=gained_ps).with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if frontier is cases[0].frontier else as_played(frontier)),
         profile_csv=profile_csv(
-            with_transfers(bare, groups[0].planned[0] | {(0, BETWEEN_ITERATIONS): request.extra_s})
+            with_transfers(bare, groups[0].planned[0] | {(0, BETWEEN_ITERATIONS): request.extra_s}, spreads_s)
         ),
         is_first=is_first,
     )

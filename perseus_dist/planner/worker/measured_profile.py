@@ -103,19 +103,25 @@ def profile_of_request(schedule: Schedule, request: PlanningRequest) -> Profile:
     )
 
 
-def with_transfers(profile: Profile, transfers_s: Mapping[tuple[int, str], float]) -> Profile:
+def with_transfers(
+    profile: Profile,
+    transfers_s: Mapping[tuple[int, str], float],
+    spreads_s: Mapping[tuple[int, str], float] | None = None,
+) -> Profile:
     """The profile with transfers as they were measured, in place of those that it has from an earlier run.
 
     Args:
         profile: Of instructions.
         transfers_s: [s] by (sending stage, kind), and of time between iterations; without a row where that is 0.
+        spreads_s: [s] likewise, how much longer nine in ten take at most; what is not there is not known.
     """
     kept = {key: rows for key, rows in profile.measurements.items() if key not in transfers_s}
-    rows = {key: _transfer(time_s) for key, time_s in transfers_s.items() if time_s > 0}
+    known_s = spreads_s or {}
+    rows = {key: _transfer(time_s, known_s.get(key)) for key, time_s in transfers_s.items() if time_s > 0}
     return replace(profile, measurements={**kept, **rows})
 
 
-def _transfer(time_s: float) -> Measurements:
+def _transfer(time_s: float, spread_s: float | None) -> Measurements:
     """One that draws what the sender draws while it waits."""
     unknown = np.full((1, 1), np.nan)
     return Measurements(
@@ -126,6 +132,7 @@ def _transfer(time_s: float) -> Measurements:
         num_samples=np.ones((1, 1)),
         time_std_s=unknown,
         energy_std_j=unknown,
+        time_p90_s=None if spread_s is None else np.full((1, 1), time_s + spread_s),
     )
 
 
@@ -207,6 +214,7 @@ def _row(sample: Sample, stage: int, gpu: str) -> Row:
         time_std_s=sample.time_std_s,
         energy_std_j=sample.energy_std_j * math.sqrt(sample.num_runs),
         gpu=gpu,
+        time_p90_s=sample.time_p90_s if sample.kind in SENDS and sample.time_p90_s else math.nan,
     )
 
 
@@ -220,6 +228,8 @@ def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int,
     gpus = list(found) if len(found) == 1 else [str(tp_rank) for tp_rank in range(tensor_parallel)]
     table = np.array([[_estimate_of(found, gpu, clock) for clock in clocks_mhz] for gpu in gpus])
     times_s, energies_j, num_samples, time_std_s, energy_std_j = np.moveaxis(table, 2, 0).copy()
+    p90_s = [row.time_p90_s for by_clock in by_gpu.values() for rows in by_clock.values() for row in rows]
+    known_s = [one_s for one_s in p90_s if not math.isnan(one_s)]
     return Measurements(
         clocks_mhz=np.array(clocks_mhz, dtype=np.int64),
         gpus=tuple(gpus),
@@ -228,6 +238,7 @@ def _measurements(by_gpu: dict[str, dict[int, list[Row]]], tensor_parallel: int,
         num_samples=num_samples,
         time_std_s=time_std_s,
         energy_std_j=energy_std_j,
+        time_p90_s=np.maximum(times_s, max(known_s)) if known_s else None,
     )
 
 

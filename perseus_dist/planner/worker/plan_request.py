@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from perseus_dist.messages.from_agent import Sample
 from perseus_dist.planner.job.facts import TableAhead
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
-from perseus_dist.planner.job.measured_transfers import Snapshot
+from perseus_dist.planner.job.measured_transfers import Snapshot, Transfers
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 from perseus_dist.planning.schedule.granularity import Granularity
 
@@ -47,6 +47,7 @@ class PlanningRequest:
         is_first: Whether plans for T_min and the times asked for will do at first, within seconds at any size.
         whole_up_to: Instructions of a pipeline up to which the whole frontier is planned all the same.
         snapshots: Of transfers as they may be, the likeliest first; plans are on time with all of them.
+        transfer_spreads: How much longer than their least nine in ten transfers of a link take at most: of intervals.
         extra_s: [s] that an iteration takes beside instructions and transfers, as the self-check has learnt.
         full_s: [s] of an iteration at full clocks, as measured, where the next one may begin before all ranks have
             ended it; 0 where that is not known, or ranks wait for one another.
@@ -71,6 +72,7 @@ class PlanningRequest:
     is_first: bool = False
     whole_up_to: int = 0
     snapshots: tuple[Snapshot, ...] = ()
+    transfer_spreads: Transfers = ()
     extra_s: float = 0.0
     full_s: float = 0.0
     menu_mhz: tuple[int, ...] = ()

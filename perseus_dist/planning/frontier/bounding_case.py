@@ -9,9 +9,8 @@ long in the case alone costs energy.
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist import _solver
 from perseus_dist.planning.frontier.problem import PlanningProblem
-from perseus_dist.planning.frontier.replay import replay
+from perseus_dist.planning.frontier.replay import ends_of, replay
 from perseus_dist.units import IntArray
 
 _MAX_ROUNDS = 16
@@ -36,8 +35,6 @@ class BoundingCase:
         self._all_max = np.zeros(problem.dag.num_scheduled, dtype=np.uint16)
         self._is_clocked = problem.clocks_mhz(np.zeros(problem.num_instructions, dtype=np.int64)) > 0
         self._at_max_ps = self._taken(self._all_max)[1]
-        identity = np.arange(problem.num_instructions + 1, dtype=np.int32)
-        self._of_each = (identity[:-1], identity)
 
     def on_time(self, plan: Plan, share: float) -> Plan:
         """The plan, as fast as it must be to take at most this share of the reference, from 1, or of what all-maximum
@@ -88,27 +85,7 @@ class BoundingCase:
 
     def _until_end_ps(self, taken_ps: IntArray) -> IntArray:
         """(num_instructions) [ps] from each begin along the longest path to the end: the iteration played backwards."""
-        of_each, begin = self._of_each
-        zeros = np.zeros(len(taken_ps), dtype=np.int64)
-        menu = _solver.Menu(
-            curve_begin=begin,
-            clock_mhz=zeros.astype(np.int32),
-            duration_ps=np.ascontiguousarray(taken_ps),
-            effective_uj=zeros,
-            choice_begin=begin,
-            choice=zeros.astype(np.int32),
-            curve_of=of_each,
-            previous_on_rank=np.full(len(taken_ps), -1, dtype=np.int32),
-        )
-        *_, end_ps, _, _ = _solver.replay(
-            menu=menu,
-            edge_from=self.problem.edge_to,
-            edge_to=self.problem.edge_from,
-            plan=zeros.astype(np.int32),
-            latency_ps=zeros,
-        )
-        found: IntArray = end_ps
-        return found
+        return ends_of(taken_ps, self.problem.edge_to, self.problem.edge_from)
 
     def _clocked_before(self, instruction: int) -> int:
         """The instruction before it on its pp_rank that has clocks; -1 for none."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perseus_dist import _solver
 from perseus_dist.planning.frontier.problem import PlanningProblem
-from perseus_dist.planning.schedule.dag import Dag
+from perseus_dist.planning.schedule.dag import Dag, Int32Array
 from perseus_dist.units import PS_PER_S, IntArray, energy_uj
 
 
@@ -81,3 +81,30 @@ def replay(problem: PlanningProblem, clock_indices: NDArray[np.integer], *, swit
 def replay_all_max(problem: PlanningProblem) -> Execution:
     """The reference of every comparison: each instruction at its maximum clock."""
     return replay(problem, np.zeros(problem.num_instructions, dtype=np.int32))
+
+
+def ends_of(durations: IntArray, edge_from: Int32Array, edge_to: Int32Array) -> IntArray:
+    """(num_instructions) when each instruction of fixed duration ends, if it begins when all before it have ended.
+
+    Args:
+        durations: (num_instructions) in whole units of any time.
+        edge_from: (num_edges) index of what ends before ``edge_to`` begins.
+        edge_to: (num_edges) likewise.
+    """
+    begin = np.arange(len(durations) + 1, dtype=np.int32)
+    zeros = np.zeros(len(durations), dtype=np.int64)
+    menu = _solver.Menu(
+        curve_begin=begin,
+        clock_mhz=zeros.astype(np.int32),
+        duration_ps=np.ascontiguousarray(durations),
+        effective_uj=zeros,
+        choice_begin=begin,
+        choice=zeros.astype(np.int32),
+        curve_of=begin[:-1],
+        previous_on_rank=np.full(len(durations), -1, dtype=np.int32),
+    )
+    *_, ends, _, _ = _solver.replay(
+        menu=menu, edge_from=edge_from, edge_to=edge_to, plan=zeros.astype(np.int32), latency_ps=zeros
+    )
+    found: IntArray = ends
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.messages.terms import NO_ITERATION
 from perseus_dist.planner.job.facts import BaselineMeasured
-from perseus_dist.planner.job.measured_transfers import Snapshot
+from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes
 from perseus_dist.planner.job.saving.saving import Saving
 from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.progress import Iteration
@@ -34,6 +34,8 @@ class Measured:
         snapshots: Of transfers in such iterations, the newest last.
         snapshot_iteration: The newest one's.
         varying_transfers_s: [s] of that iteration, for transfers that are slower in some microbatches than in others.
+        transfer_spreads: [s] in that iteration, how much longer than their least nine in ten transfers of a link took
+            at most, in the pipeline where that was most.
         num_agreeing: Snapshots in a row without a transfer, before plans do without it: more where it has come back.
         stored_saved_j: [J] of that, what is durable; stored_saved_at_s: [s] when it was last stored, in any run.
     """
@@ -50,6 +52,7 @@ class Measured:
     snapshots: deque[Snapshot] = field(default_factory=lambda: deque(maxlen=NUM_SNAPSHOTS))
     snapshot_iteration: int = NO_ITERATION
     varying_transfers_s: float = 0.0
+    transfer_spreads: TransferTimes = field(default_factory=dict)
     num_agreeing: int = NUM_AGREEING
     stored_saved_j: float = 0.0
     stored_saved_at_s: float = 0.0
