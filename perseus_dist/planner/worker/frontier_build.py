@@ -173,7 +173,9 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         summary = replace(summary, slowest_case_ps=max(case.reference_ps - case.overlap_ps for case in cases))
     return PlannedRequest(
         frontier=frontier,
-        summary=replace(summary, gained_ps=gained_ps, margin=kept.margin, noise=kept.noise).with_extra(extra_ps),
+        summary=replace(
+            summary, gained_ps=gained_ps, margin=kept.margin, noise=kept.noise, least_margin=request.least_margin
+        ).with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if frontier is cases[0].frontier else as_played(frontier)),
         profile_csv=profile_csv(
             with_transfers(bare, groups[0].planned[0] | {(0, BETWEEN_ITERATIONS): request.extra_s})
