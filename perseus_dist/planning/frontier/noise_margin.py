@@ -1,9 +1,10 @@
 """Slack that a plan keeps because instructions take now more, now less than the profile says.
 
 A plan is sought on curves whose every duration counts as longer by a margin, in proportion to what it lasts beyond the
-maximum clock: t_max + (1 + margin) (t - t_max). What is critical at all-maximum clocks is as long as before, and every
-other path keeps the share margin / (1 + margin) of its slack, used where it saves most. So few paths are as long as the
-longest, as at all-maximum clocks. Times, energies and the bound are those of the profile itself.
+maximum clock: t_max + (1 + margin) (t - t_max), and by the standard error of t - t_max, so that a clock that errors
+make look as fast as the highest is not taken for it. What is critical at all-maximum clocks is as long as before, and
+every other path keeps the share margin / (1 + margin) of its slack, used where it saves most. So few paths are as long
+as the longest, as at all-maximum clocks. Times, energies and the bound are those of the profile itself.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ MARGINS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Those that are tried, ascending. The last keeps half of all slack."""
 TOLERATED = 0.0035
 """Share by which iterations under a plan may last longer for noise, on the mean: with five in six profiles."""
+_CLEARLY_FASTER = 3.0  # standard errors by which a lower clock is
 NEGLIGIBLE_SPREAD = 0.0075
 """Standard deviation of one run, as a share: up to this plans keep no margin."""
 
@@ -120,8 +122,14 @@ def stretched(problem: PlanningProblem, margin: float) -> PlanningProblem:
 
 
 def _stretched(curve: CostCurve, margin: float) -> CostCurve:
-    beyond_ps = np.maximum(curve.durations_ps - curve.durations_ps[curve.at_max], 0)
-    return curve.with_durations(curve.durations_ps + np.rint(margin * beyond_ps).astype(np.int64))
+    at_max_ps = curve.durations_ps[curve.at_max]
+    shares = np.zeros(len(curve.durations_ps)) if curve.doubt is None else curve.doubt.time_share
+    errors_ps = np.hypot(shares, shares[curve.at_max]) * at_max_ps
+    errors_ps[curve.at_max] = 0.0
+    is_faster = curve.durations_ps < at_max_ps - _CLEARLY_FASTER * errors_ps
+    slower_ps = np.maximum(curve.durations_ps, at_max_ps)
+    counted_ps = slower_ps + margin * (slower_ps - at_max_ps) + errors_ps
+    return curve.with_durations(np.where(is_faster, curve.durations_ps, np.rint(counted_ps).astype(np.int64)))
 
 
 def _usual_spread(problem: PlanningProblem) -> float:
