@@ -11,12 +11,14 @@ from statistics import median, stdev
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import own_wish_point
 from perseus_dist.planner.lifecycle.enforcement.promise import excess_over_target
+from perseus_dist.planner.lifecycle.transfers import transfers_are_new
 from perseus_dist.planning.frontier.noise_margin import MARGINS
 
-_LEAST_LATE = 0.003
+_LEAST_LATE, _MOST_LATE = 0.003, 0.015  # more is no noise, or iterations that waited for a straggler
 _CLEARLY_LATE = 0.004  # by which a step is left out
 _LEAST_NOISE = 0.0008  # of iterations; less of each instruction makes no plan late
 _Z = 4.0
+_NUM_NEWEST = 8  # iterations
 _HELPED = 0.7  # of the lateness, at most, that a larger margin leaves; else noise is not its cause
 _LESS_NOISE, _MORE_NOISE = 0.4, 2.5  # times what the plan is for
 _MAX_CHANGES = 6  # in a run
@@ -40,12 +42,19 @@ def _more_slack(job: Job) -> str:
     planning, guard, summary = job.planning, job.enforcement.guard, job.plan.summary
     excess = excess_over_target(job)
     margins = [margin for margin in MARGINS if margin > summary.margin]
-    if excess <= _LEAST_LATE or guard.guard.noise < _LEAST_NOISE or not margins or not _is_sure(job, excess):
+    if (
+        not _LEAST_LATE < excess <= _MOST_LATE
+        or guard.guard.noise < _LEAST_NOISE
+        or not margins
+        or not _is_sure(job, excess)
+    ):
         return ""
     if own_wish_point(job, summary) > 0:
         return ""  # there are faster plans
     if guard.misstated or guard.is_off_profile:
         return ""  # a rank's instructions are not as in the profile, and iterations are late for that
+    if guard.guard.is_probe_ahead(job.progress.iteration) or transfers_are_new(job):
+        return ""  # transfers may explain it, which the plan does not know
     if planning.late_then and excess > _HELPED * planning.late_then:
         return ""
     margin = margins[1] if excess > _CLEARLY_LATE and len(margins) > 1 else margins[0]
@@ -62,6 +71,8 @@ def _is_sure(job: Job, excess: float) -> bool:
     full, times_s = job.measured.saving.full_now, [iteration.time_s for iteration in job.measured.enforced]
     if full is None or len(times_s) < 2:
         return False
+    if median(times_s[-_NUM_NEWEST:]) < (1 - excess / 2) * median(times_s):
+        return False  # what made it late is over
     noise = stdev(times_s) / median(times_s)
     return excess > _Z * noise * math.sqrt(math.pi / 2 / len(times_s) + 1 / full.num_iterations)
 
