@@ -6,6 +6,7 @@ import pytest
 from perseus_dist.simulation.chaos.drawing.draw import (
     FIRST_DUALPIPEV,
     FIRST_MIXED,
+    FIRST_NOISY,
     DrawnHistory,
     draw_history,
     draw_scenario,
@@ -65,6 +66,15 @@ def test_some_jobs_run_dualpipev() -> None:
     assert len(drawn) >= 0.05 * len(jobs)
     assert all(job.chunks == 1 and job.microbatches >= 2 * job.pp >= 4 for job in drawn)
     assert not any(draw_scenario(seed).job.schedule == "dualpipev" for seed in range(FIRST_MIXED, FIRST_MIXED + 200))
+
+
+def test_some_jobs_have_noise_of_several_percent() -> None:
+    jobs = [draw_scenario(seed).job for seed in range(FIRST_NOISY, FIRST_NOISY + 500)]
+    noisy = [job for job in jobs if job.noise_percent >= 1.5]
+    assert 0.15 * len(jobs) <= len(noisy) <= 0.4 * len(jobs)
+    assert max(job.noise_percent for job in noisy) <= 3.0
+    earlier = [draw_scenario(seed).job for seed in (*range(200), *range(FIRST_NOISY - 500, FIRST_NOISY))]
+    assert max(job.noise_percent for job in earlier) == 1.0
 
 
 def test_a_dualpipev_history_is_a_file_and_shrinks_to_ones_that_can_be_played() -> None:

@@ -32,6 +32,9 @@ class FrontierSummary:
         saving_low, saving_high: (num_points) where each plan's saving is likely to lie, by the profile's errors; empty
             where the profile does not show them, of a first plan, and where a planner of before did not write them.
         gained_ps: [ps] less than ``baseline_time_ps`` from one iteration's begin to the next one's, where they overlap.
+        margin: That plans keep for noise, as of ``planning.frontier.noise_margin``; 0 for none.
+        noise: Standard deviation of an iteration's time that it is for, as a share; 0 where that is not known.
+        least_margin: The margin that was asked for at least.
         is_by_phase: Whether clocks change by time within an iteration whose instructions cannot be seen.
     """
 
@@ -51,6 +54,9 @@ class FrontierSummary:
     saving_high: tuple[float, ...] = ()
     is_by_phase: bool = False
     gained_ps: int = 0
+    margin: float = 0.0
+    noise: float = 0.0
+    least_margin: float = 0.0
 
     @property
     def fastest_ps(self) -> int:

@@ -294,6 +294,11 @@ class Guard:
         return max(rested_s[-_NUM_FASTER:]) < (1 - max(_STEADY, 6 * self.noise)) * before_s
 
     @property
+    def is_noise_known(self) -> bool:
+        """Whether ``noise`` is of many iterations."""
+        return len(self._noise) == _NUM_NOISE
+
+    @property
     def noise(self) -> float:
         """Standard deviation of one iteration's time, as a share of it."""
         if len(self._noise) < _MIN_NOISE_PAIRS:

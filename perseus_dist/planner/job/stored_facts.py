@@ -160,6 +160,7 @@ def _is_summary(summary: FrontierSummary, pp_size: int) -> bool:
         and 0 <= summary.tail_ps < summary.baseline_time_ps
         and 0 <= summary.gained_ps < summary.baseline_time_ps
         and min(summary.baseline_uj, summary.total_blocking_uw, summary.slowest_case_ps) >= 0
+        and min(summary.margin, summary.noise, summary.least_margin) >= 0
         and (not of_ranks or len(of_ranks) == pp_size)
     )
 

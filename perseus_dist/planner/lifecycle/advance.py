@@ -9,6 +9,7 @@ from perseus_dist.planner.lifecycle.drift import answer_drift, listed
 from perseus_dist.planner.lifecycle.enforcement.overlap import overlap_is_new
 from perseus_dist.planner.lifecycle.enforcement.prediction_check import learn
 from perseus_dist.planner.lifecycle.enforcement.promise import correct_target, keep_promise, late_with
+from perseus_dist.planner.lifecycle.enforcement.slack import slack_to_plan
 from perseus_dist.planner.lifecycle.enforcement.slightly_slow import newly_slow
 from perseus_dist.planner.lifecycle.enforcement.switching import (
     decide,
@@ -245,6 +246,9 @@ def _enforcing(job: Job, now_s: float) -> list[Effect]:
         excess = f"up to {abs(100 * most):.1f} % {'more' if most > 0 else 'less'} at full clocks than by the profile"
         why = f"computations of pp_rank {listed(shares)} take {excess}: sweeping it again"
         effects += measure_again(job, shares, now_s, why)
+    elif why := slack_to_plan(job):
+        job.history.add("self_check", why, now_s=now_s, iteration=job.progress.iteration)
+        return [*effects, *start_planning(job, why)]
     else:
         effects += answer_drift(job, now_s)
     if job.phase is Phase.ENFORCING and (why := why_measured_again(job)):

@@ -121,6 +121,8 @@ def planning_request(job: Job) -> PlanningRequest:
         full_s=full_s_to_plan(job),
         menu_mhz=_clocks_to_plan_with(job),
         granularity=_granularity(job),
+        least_margin=job.planning.margin,
+        seen_noise=job.planning.seen_noise,
     )
 
 

@@ -24,6 +24,7 @@ def reset_run(job: Job) -> None:
     _reset_outcome(job)
     if job.plan is not None:
         job.planning.extra_s = job.plan.extra_s
+        job.planning.keep_slack(job.plan.summary)
     job.members.begin_run()
     job.progress = job.progress.of_next_run()
     job.profiling.reprofiled_at_s = None

@@ -108,6 +108,7 @@ def _restore_fact(job: Job, fact: Fact) -> None:
                 extra_s=fact.extra_s,
             )
             job.planning.extra_s = fact.extra_s
+            job.planning.keep_slack(fact.summary)
         case TableAhead():
             job.planning.ahead.made[fact.digest] = fact
         case StragglerPlanReady():

@@ -32,6 +32,7 @@ from perseus_dist.planning.frontier.frontier import (
     plan_frontier,
 )
 from perseus_dist.planning.frontier.frontier_file import frontier_npz
+from perseus_dist.planning.frontier.noise_margin import NoiseMargin, margin_for, plan_with_margin, stretched_ps
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.frontier.saving_interval import saving_intervals
@@ -112,7 +113,8 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     num_frontiers = sum(len(group.planned) for group in groups) + len(request.slightly_slow) + bool(overlap_ps)
     time_left = None if expect is None else PlanningTimeLeft(num_frontiers, expect)
 
-    extra_ps = int(ps_from_s(request.extra_s))
+    extra_ps, latency_ps = int(ps_from_s(request.extra_s)), int(ps_from_s(request.switch_latency_s))
+    kept = _kept_margin(request, problem_with(groups[0].planned[0]), is_first=is_first)
 
     def frontier_of(problem: PlanningProblem, *, roughly: bool = quick, overlap_ps: int = 0) -> Frontier:
         if time_left is not None:
@@ -123,7 +125,6 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
             *(round(slowdown * (all_max_ps + extra_ps)) for slowdown in request.slowdowns),
         ]
         deadlines_ps = [max(one - extra_ps + overlap_ps, 1) for one in wanted_ps]
-        latency_ps = int(ps_from_s(request.switch_latency_s))
         if request.granularity != Granularity.INSTRUCTION:
             return plan_coarse_frontier(
                 problem,
@@ -133,16 +134,22 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
                 is_whole=not is_first,
                 progress=time_left,
             )
-        if is_first:
-            return plan_first(problem, switch_latency_ps=latency_ps, deadlines_ps=deadlines_ps, progress=time_left)
-        return plan_frontier(
-            problem,
-            num_points=NUM_QUICK_POINTS if roughly else NUM_POINTS_TO_T_STAR,
-            thorough=not roughly,
-            switch_latency_ps=latency_ps,
-            deadlines_ps=deadlines_ps,
-            progress=time_left,
-        )
+        at_max_ps = replay_all_max(problem).time_ps
+        within_ps = [stretched_ps(one, at_max_ps, kept.margin) for one in deadlines_ps]
+
+        def plan(one: PlanningProblem) -> Frontier:
+            if is_first:
+                return plan_first(one, switch_latency_ps=latency_ps, deadlines_ps=within_ps, progress=time_left)
+            return plan_frontier(
+                one,
+                num_points=NUM_QUICK_POINTS if roughly else NUM_POINTS_TO_T_STAR,
+                thorough=not roughly,
+                switch_latency_ps=latency_ps,
+                deadlines_ps=within_ps,
+                progress=time_left,
+            )
+
+        return plan_with_margin(problem, kept.margin, plan) if kept.margin else plan(problem)
 
     cases: list[Case] = []
     bounding: list[BoundingCase] = []
@@ -168,12 +175,28 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
         summary = replace(summary, slowest_case_ps=max(case.reference_ps - case.overlap_ps for case in cases))
     return PlannedRequest(
         frontier=frontier,
-        summary=replace(summary, gained_ps=gained_ps).with_extra(extra_ps),
+        summary=replace(
+            summary, gained_ps=gained_ps, margin=kept.margin, noise=kept.noise, least_margin=request.least_margin
+        ).with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if frontier is cases[0].frontier else as_played(frontier)),
         profile_csv=profile_csv(
             with_transfers(bare, groups[0].planned[0] | {(0, BETWEEN_ITERATIONS): request.extra_s}, spreads_s)
         ),
         is_first=is_first,
+    )
+
+
+def _kept_margin(request: PlanningRequest, problem: PlanningProblem, *, is_first: bool) -> NoiseMargin:
+    """The margin for noise; a first plan has the one alone that iterations have shown to be needed."""
+    if request.granularity != Granularity.INSTRUCTION:
+        return NoiseMargin()
+    if is_first:
+        return NoiseMargin(margin=request.least_margin, noise=request.seen_noise)
+    return margin_for(
+        problem,
+        switch_latency_ps=int(ps_from_s(request.switch_latency_s)),
+        least=request.least_margin,
+        seen_noise=request.seen_noise,
     )
 
 

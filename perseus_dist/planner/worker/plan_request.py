@@ -53,6 +53,9 @@ class PlanningRequest:
             ended it; 0 where that is not known, or ranks wait for one another.
         menu_mhz: [MHz] descending, clocks that plans may ask for although they lie between those that were measured.
         granularity: What has a clock of its own.
+        least_margin: Margin that plans keep at least for noise, as iterations have shown it to be needed.
+        seen_noise: Standard deviation of an iteration's time as a share, where that is to correct what the profile says
+            of noise; 0 where it is not.
         is_ahead: Whether no job waits for it: the job has another shape yet, and may never have this one.
     """
 
@@ -77,6 +80,8 @@ class PlanningRequest:
     full_s: float = 0.0
     menu_mhz: tuple[int, ...] = ()
     granularity: Granularity = Granularity.INSTRUCTION
+    least_margin: float = 0.0
+    seen_noise: float = 0.0
     is_ahead: bool = False
 
     @property

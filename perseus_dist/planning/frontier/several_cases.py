@@ -63,7 +63,7 @@ def as_played(frontier: Frontier) -> Frontier:
     """The same plans with the times that they take in the first case alone, as saved frontiers tell them."""
     plans = list(frontier.clock_indices)
     executions = [_played(frontier, plan) for plan in plans]
-    return _best_of(frontier, plans, executions, [execution.time_ps for execution in executions])
+    return best_of(frontier, plans, executions, [execution.time_ps for execution in executions])
 
 
 class _Merged:
@@ -118,7 +118,7 @@ class _Merged:
         """The first one's frontier, of these plans alone."""
         executions = [_played(self._first.frontier, plan) for plan in plans]
         times_ps = [self._time_ps(plan, execution.time_ps) for plan, execution in zip(plans, executions, strict=True)]
-        return _best_of(self._first.frontier, plans, executions, times_ps)
+        return best_of(self._first.frontier, plans, executions, times_ps)
 
     def _time_ps(self, plan: Plan, of_first_ps: int) -> int:
         of_first = of_first_ps / self._first.reference_ps
@@ -173,7 +173,7 @@ def _played(frontier: Frontier, plan: Plan) -> Execution:
     return replay(frontier.problem, clocks, switch_latency_ps=frontier.switch_latency_ps)
 
 
-def _best_of(
+def best_of(
     frontier: Frontier, plans: Sequence[Plan], executions: Sequence[Execution], times_ps: Sequence[int]
 ) -> Frontier:
     """The frontier of these plans, without those that are neither earlier nor take less energy than another."""

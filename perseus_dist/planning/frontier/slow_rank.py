@@ -89,6 +89,7 @@ def slowed(curve: CostCurve, slow: SlowRank, *, blocking_uw: int) -> CostCurve:
         latencies_ps=None if curve.latencies_ps is None else curve.latencies_ps[kept],
         latencies_p90_ps=None if curve.latencies_p90_ps is None else curve.latencies_p90_ps[kept],
         doubt=None if curve.doubt is None else curve.doubt.of_clocks(kept),
+        spread=curve.spread,
     )
 
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perseus_dist.errors import ProfileError
-from perseus_dist.planning.profile.curve_doubt import CurveDoubt, curve_doubt, latencies_p90_ps, p90_excess_ps
+from perseus_dist.planning.profile.curve_doubt import (
+    CurveDoubt,
+    curve_doubt,
+    latencies_p90_ps,
+    p90_excess_ps,
+    run_spread,
+)
 from perseus_dist.planning.profile.profile import Measurements, Profile
 from perseus_dist.planning.schedule.instruction import OVERLAPPED_FORWARD, SENDS, TIMED_APART, Kind, profile_name
 from perseus_dist.units import PS_PER_S, FloatArray, IntArray, ps_from_s, s_from_ps, uj_from_j, w_from_uw
@@ -43,6 +49,7 @@ class CostCurve:
         doubt: By how much times and energies may be wrong; None where the profile does not show it.
         p90_excess_ps: [ps] by which nine in ten transfers take at most longer than the duration; 0 where the profile
             does not say.
+        spread: Standard deviation of one run's time, as a share of it; 0 where the profile does not say.
     """
 
     stage: int
@@ -59,6 +66,7 @@ class CostCurve:
     latencies_p90_ps: IntArray | None = None
     doubt: CurveDoubt | None = None
     p90_excess_ps: int = 0
+    spread: float = 0.0
 
     @property
     def at_max(self) -> int:
@@ -88,6 +96,19 @@ class CostCurve:
     def slowdown_share(self) -> float:
         """Time of the choice of least energy above that at the maximum clock, as a share of the latter."""
         return float(self.durations_ps[self.at_least_energy] / self.durations_ps[self.at_max]) - 1
+
+    def with_durations(self, durations_ps: IntArray) -> "CostCurve":
+        """The curve whose clocks take other times (num_clocks) [ps] and draw the same effective energies."""
+        choices = _pareto(durations_ps, self.effective_uj)
+        hull, slope_uw = _hull(choices, durations_ps.tolist(), self.effective_uj.tolist())
+        return replace(
+            self,
+            durations_ps=durations_ps,
+            choices=np.array(choices, dtype=np.int32),
+            hull=np.array(hull, dtype=np.int32),
+            hull_ps=durations_ps[hull],
+            slope_uw=np.array(slope_uw, dtype=np.int64),
+        )
 
 
 def cost_curves(
@@ -132,6 +153,7 @@ def cost_curves(
                 latencies_p90_ps=None if changes is None else latencies_p90_ps(changes, curve.clocks_mhz),
                 doubt=curve_doubt(measurements) if kind in set(Kind) else None,
                 p90_excess_ps=p90_excess_ps(measurements) if kind in SENDS else 0,
+                spread=run_spread(measurements) if kind in set(Kind) else 0.0,
             )
         except ProfileError as error:
             raise ProfileError(f"{profile.source}:{measurements.line}: {error}") from None

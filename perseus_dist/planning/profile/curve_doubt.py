@@ -16,6 +16,9 @@ from perseus_dist.planning.profile.noise import trend_scatter
 from perseus_dist.planning.profile.profile import Measurements
 from perseus_dist.units import FloatArray, IntArray, ps_from_s
 
+_RESOLUTION_S = 20e-6  # of times between boundaries: short instructions seem to vary by it
+_MIN_RUNS = 4  # whose standard deviation says something
+
 MAX_ERROR_SHARE = 1.0
 """Share from which on an error says nothing of a value: it counts as not known."""
 
@@ -100,6 +103,17 @@ def curve_doubt(measurements: Measurements) -> CurveDoubt | None:
         is_between=is_between.all(axis=0),
         is_from_samples=is_from_samples,
     )
+
+
+def run_spread(measurements: Measurements) -> float:
+    """Standard deviation of one run's time, as a share of it: the median over clocks and GPUs; 0 where not known."""
+    is_known = (measurements.num_samples >= _MIN_RUNS) & np.isfinite(measurements.time_std_s)
+    is_known &= measurements.times_s > _RESOLUTION_S
+    if not is_known.any():
+        return 0.0
+    times_s = measurements.times_s[is_known]
+    shares = np.minimum(measurements.time_std_s[is_known] / times_s, MAX_ERROR_SHARE)
+    return float(np.median(np.sqrt(np.maximum(shares**2 - (_RESOLUTION_S / times_s) ** 2, 0.0))))
 
 
 def latencies_p90_ps(changes: ClockChanges, clocks_mhz: IntArray) -> IntArray:

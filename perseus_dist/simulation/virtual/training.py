@@ -126,6 +126,10 @@ class VirtualTraining:
         for trainer in self._trainers:
             trainer.set_optimizer_s(optimizer_s)
 
+    def set_noise_percent(self, noise_percent: float) -> None:
+        """From the next iteration on computations' times vary by so much, as of the constructor; 0 ends it."""
+        self._noise_sigma = noise_percent / 100
+
     def set_thermal_cap_mhz(self, rank: int, cap_mhz: int | None) -> None:
         """A rank's GPU overheats: no clock above this one [MHz], at once. None: it has cooled down."""
         self.machine.gpu(rank).set_thermal_cap(cap_mhz)

@@ -68,6 +68,10 @@ class Planning:
         num_lessons: How often it was.
         slightly_slow: Ranks that plans have been late with, although others need not wait for them.
         keeps_to_ranks: Where instructions cannot be seen, plans by phase were late: plans are by rank.
+        margin: That plans keep at least for noise, as iterations have shown it to be needed.
+        seen_noise: Standard deviation of an iteration's time then, as a share; 0 where the profile tells of noise.
+        late_then: Share by which iterations were late when that was last raised; 0 where it was not.
+        num_slack_changes: How often it was changed.
         ahead: Plans for other shapes.
     """
 
@@ -86,6 +90,10 @@ class Planning:
     num_lessons: int = 0
     slightly_slow: tuple[SlowRank, ...] = ()
     keeps_to_ranks: bool = False
+    margin: float = 0.0
+    seen_noise: float = 0.0
+    late_then: float = 0.0
+    num_slack_changes: int = 0
     ahead: PlansAhead = field(default_factory=PlansAhead)
 
     def begin_anew(self) -> None:
@@ -96,6 +104,12 @@ class Planning:
         self.transfers_at_s = self.moved_at_s = self.learnt_at_s = -math.inf
         self.extra_s, self.full_s, self.num_lessons = 0.0, 0.0, 0
         self.keeps_to_ranks = False
+        self.margin = self.seen_noise = self.late_then = 0.0
+        self.num_slack_changes = 0
+
+    def keep_slack(self, summary: FrontierSummary) -> None:
+        """Plan on with the slack that a plan was asked for with."""
+        self.margin, self.seen_noise = summary.least_margin, summary.noise
 
 
 @dataclass(slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def correct_target(job: Job, now_s: float) -> list[Effect]:
     A profile may be off by a few thousandths at the clocks of a plan, and at the highest clocks by none, or the other
     way round: noise makes lower clocks look faster.
     """
-    excess = _excess(job)
+    excess = excess_over_target(job)
     overrun = (1 + job.enforcement.overrun) * (1 + excess) - 1
     if job.plan is None or excess <= _LEAST_OVERRUN or overrun > _MOST_OVERRUN:
         return []
@@ -91,12 +91,12 @@ def correct_target(job: Job, now_s: float) -> list[Effect]:
 
 def late_with(job: Job) -> tuple[SlowRank, ...]:
     """The slightly slow ranks that a plan is wanted for, because the fastest one takes a little longer than allowed."""
-    is_late = _LEAST_LATE < _excess(job) <= _MOST_OVERRUN
+    is_late = _LEAST_LATE < excess_over_target(job) <= _MOST_OVERRUN
     is_fastest = job.plan is not None and own_wish_point(job, job.plan.summary) == 0
     return newly_slow(job, job.enforcement.guard.slower) if is_late and is_fastest else ()
 
 
-def _excess(job: Job) -> float:
+def excess_over_target(job: Job) -> float:
     """Share by which iterations take longer than the target allows; 0 where that is not clear, or has another cause."""
     full, enforced = job.measured.saving.full_now, job.measured.enforced
     is_well = not (job.detection.verdicts or job.stragglers or job.detection.keeps_switch or job.is_swept)

@@ -18,6 +18,8 @@ _GPUS, _GPU_WEIGHTS = ("a100", "a40", "h100", "h200"), (4, 2, 2, 1)
 _SHARE_MIXED = 0.1  # of jobs with several stages
 _SHARE_DUALPIPEV = 0.12  # of jobs that can have it
 _NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
+_SHARE_NOISY = 0.25  # of jobs
+_NOISY_PERCENT = (1.5, 2.0, 2.5, 3.0)
 
 
 def draw_job(rng: random.Random) -> ScenarioJob:
@@ -61,6 +63,12 @@ def with_dualpipev(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
     if job.pp == 1 or 2 * microbatches * job.pp * job.dp > _MAX_WORK or rng.random() >= _SHARE_DUALPIPEV:
         return job
     return _with_short_sweep(replace(job, schedule="dualpipev", microbatches=microbatches, chunks=1))
+
+
+def with_noise(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
+    """Some jobs have computations that take now much more, now much less, each by itself."""
+    noise_percent = rng.choice(_NOISY_PERCENT)
+    return replace(job, noise_percent=noise_percent) if rng.random() < _SHARE_NOISY else job
 
 
 def draw_next_job(rng: random.Random, job: ScenarioJob) -> dict[str, object]:
