@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from perseus_dist.simulation.chaos.calm import NUM_SETTLED, NUM_SETTLING
 from perseus_dist.simulation.chaos.drawing.draw_fault import Fault, draw_events
-from perseus_dist.simulation.chaos.drawing.draw_job import draw_job, draw_next_job, on_mixed_gpus, with_dualpipev
+from perseus_dist.simulation.chaos.drawing.draw_job import (
+    draw_job,
+    draw_next_job,
+    on_mixed_gpus,
+    with_dualpipev,
+    with_tensor_parallel,
+)
 from perseus_dist.simulation.chaos.drawing.fault_kinds import JOB_FAULTS, WEIGHTS, FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import Phases, estimated_phases, estimated_time_s
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, ProcessEvent
@@ -29,6 +35,8 @@ FIRST_SLOW_PLANNER = 25_000
 """The first seed whose planner may take long for a plan."""
 FIRST_DUALPIPEV = 30_000
 """The first seed whose job may run DualPipeV."""
+FIRST_TENSOR_PARALLEL = 32_000
+"""The first seed whose job may have tensor-parallel groups."""
 _PLANNING_S, _MAX_PLANNING = (3.0, 3.0, 10.0, 30.0, 90.0), 40  # iterations
 
 
@@ -53,6 +61,8 @@ def draw_history(seed: int) -> DrawnHistory:
         job = on_mixed_gpus(random.Random(f"perseus-chaos-gpus-{seed}"), job)
     if seed >= FIRST_DUALPIPEV:
         job = with_dualpipev(random.Random(f"perseus-chaos-dualpipev-{seed}"), job)
+    if seed >= FIRST_TENSOR_PARALLEL:
+        job = with_tensor_parallel(random.Random(f"perseus-chaos-tensor-parallel-{seed}"), job)
     planning_s = USUAL_PLANNING_S
     if seed >= FIRST_SLOW_PLANNER:
         planning_s = _draw_planning_s(random.Random(f"perseus-chaos-planning-{seed}"), job)
