@@ -113,6 +113,10 @@ class PeerBaseline:
         beside = np.where(is_followed, own, np.where(is_alone, shrunk, np.nan))
         return np.fmax(compared, beside), np.fmax(alone, beside)
 
+    def resume(self, place: int) -> None:
+        """Compare a place with the profile, where no peer is at its clocks: it was compared before, and no more."""
+        self._like[place] = 0.0
+
     def _are_all(self, is_so: BoolArray) -> BoolArray:
         """(num_places) whether something is so of a place and all others of its stage, of which there are some."""
         has_others = np.bincount(self._stages)[self._stages] > 1
