@@ -971,6 +971,7 @@ def test_a_restarted_planner_knows_a_straggler_whom_plans_hide(num_waited: int) 
     """Nobody else runs at its clocks while the others wait: silence of a new detector says nothing."""
     world = World()
     world.iterate(20)
+    usual = world.points
     world.factor[2] = 1.25
     world.until(lambda: own(world, 1) > 0, limit=60)
     world.iterate(num_waited)
@@ -982,6 +983,8 @@ def test_a_restarted_planner_knows_a_straggler_whom_plans_hide(num_waited: int) 
         assert world.points == pytest.approx(points, rel=0.05)
     assert slow_ranks(world) == [2]
     assert len([request for request in world.requests if request.slow_ranks]) == 1, "it is planned for already"
+    del world.factor[2]
+    assert world.until(lambda: world.points == usual and own(world, 1) == 0, limit=40) <= 12
 
 
 def test_a_restarted_planner_sees_that_a_straggler_has_recovered_meanwhile() -> None:

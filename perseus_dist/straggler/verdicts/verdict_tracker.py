@@ -55,6 +55,7 @@ class VerdictTracker:
             since_s=now_s,
             series=self._time.direct,
             degree=Degree(value=degree, low=degree - step, high=degree + step),
+            came_too_often=self._flaps.raised("cell", cell, now_s),
             was_acted_upon=True,
             num_rows=self._policy.latest_window,
         )
