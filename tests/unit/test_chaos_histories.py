@@ -480,3 +480,30 @@ def test_the_only_forward_of_a_pipeline_is_measured_at_the_highest_clock(tmp_pat
     job = {"schedule": schedule, "pp": 4, "dp": 2, "microbatches": 1, "imbalance": 2, "time_scale": 5.0, "seed": 1}
     names, _ = play(tmp_path, **job, noise_percent=0, profile="sweep", target="slowdown=1.05", iterations=80, events=[])
     assert names == []
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [{"iteration": 90, "rank": 3, "slowdown": 1.0}],
+        [{"iteration": 71, "rank": 3, "slowdown": 1.0}, {"iteration": 71, "rank": 5, "slowdown": 1.2}],
+        [{"iteration": 71, "node": 0, "slowdown": 1.2}],
+    ],
+    ids=["it is over later", "another GPU is slow instead", "all GPUs are as slow now"],
+)
+def test_a_straggler_that_others_wait_for_as_the_planner_starts_again(
+    tmp_path: Path, later: list[dict[str, Any]]
+) -> None:
+    """Nothing but the plans in force tells of it, and it may be over: resumed beside the profile alone, +3.8 %."""
+    events: list[dict[str, Any]] = [
+        {"iteration": 40, "rank": 3, "slowdown": 1.2},
+        {"iteration": 70, "kill": "planner"},
+        *later,
+        {"iteration": 72, "restart": "planner"},
+        {"iteration": 75, "kill": "planner"},
+        {"iteration": 76, "restart": "planner"},
+    ]
+    events.sort(key=lambda event: int(event["iteration"]))
+    job = {"dp": 4, "microbatches": 4, "imbalance": 0.1, "noise_percent": 0.5, "profile": "saved", "seed": 1}
+    names, _ = play(tmp_path, **job, iterations=160, events=events)
+    assert names == []

@@ -180,17 +180,10 @@ def _watch_of_table(job: Job, now_s: float) -> DetectorAdapter | None:
 
 
 def _held_slow(job: Job, switch: SwitchDecided) -> dict[tuple[int, int], float]:
-    """By dp_rank and pp_rank, how slow ranks are by verdicts that others wait for, where times alone say so.
+    """By dp_rank and pp_rank, how slow ranks are that others wait for since before the planner was restarted.
 
-    After a restart of the planner the plans in force tell: those of pipelines with slow ranks are made for these.
+    The plans in force tell: those of pipelines with slow ranks are made for these.
     """
-    if job.detection.verdicts:
-        return {
-            (verdict.dp_rank, verdict.pp_rank): verdict.degree.value
-            for verdict in job.detection.verdicts
-            if verdict.is_acted_upon
-            and not (verdict.is_whole_pipeline or verdict.is_predicted or verdict.throttled_mhz)
-        }
     return {
         (dp_rank, slow.pp_rank): slow.factor
         for dp_rank, own in job.detection.straggler_plans.items()
