@@ -53,6 +53,7 @@ class SimulatedJob:
     Attributes:
         schedule: Of every pipeline.
         num_pipelines: Data-parallel replicas.
+        tensor_parallel: Ranks that share the computations of a pp_rank, and each take the time of it.
         num_iterations: Iterations to train.
         optimizer_s: [s] of the optimizer step on all ranks, at every clock, which no schedule names.
         layers: (num_stages) of each stage; a stage of as many as ``FULL_LAYERS`` is a whole one. Empty: all are, and
@@ -76,16 +77,17 @@ class SimulatedJob:
     granularity: Granularity = Granularity.INSTRUCTION
     layers: tuple[int, ...] = ()
     optimizer_s: float = 0.0
+    tensor_parallel: int = 1
 
     @property
     def num_ranks(self) -> int:
         """Ranks of the whole job."""
-        return self.schedule.num_ranks * self.num_pipelines
+        return self.schedule.num_ranks * self.num_pipelines * self.tensor_parallel
 
     def trainers(
         self, gpu_uuids: tuple[str, ...], *, planner: str | None = None, run_id: str = ""
     ) -> tuple[TrainerConfig, ...]:
-        """One configuration per global rank: pipeline by pipeline, pp_rank by pp_rank.
+        """One configuration per global rank: pipeline by pipeline, pp_rank by pp_rank, tp_rank by tp_rank.
 
         Args:
             gpu_uuids: (num_ranks) of the simulated GPUs, by index.
@@ -95,7 +97,7 @@ class SimulatedJob:
         text = format_schedule(self.schedule)
         times = self._times()
         is_unseen = self.granularity != Granularity.INSTRUCTION
-        places = product(range(self.num_pipelines), range(self.schedule.num_ranks))
+        places = product(range(self.num_pipelines), range(self.schedule.num_ranks), range(self.tensor_parallel))
         return tuple(
             TrainerConfig(
                 spec=RankSpec(
@@ -103,10 +105,10 @@ class SimulatedJob:
                     rank=rank,
                     pp_rank=pp_rank,
                     dp_rank=dp_rank,
-                    tp_rank=0,
+                    tp_rank=tp_rank,
                     pp_size=self.schedule.num_ranks,
                     dp_size=self.num_pipelines,
-                    tp_size=1,
+                    tp_size=self.tensor_parallel,
                     schedule=text,
                     local_rank=rank,
                     gpu_uuid=gpu_uuids[rank],
@@ -123,7 +125,7 @@ class SimulatedJob:
                 num_iterations=self.num_iterations,
                 optimizer_s=self.optimizer_s,
             )
-            for rank, (dp_rank, pp_rank) in enumerate(places)
+            for rank, (dp_rank, pp_rank, tp_rank) in enumerate(places)
         )
 
     def instruction_times(self) -> tuple[InstructionTime, ...]:
@@ -141,7 +143,7 @@ class SimulatedJob:
             sequence_length=max(1, round(_SEQUENCE_LENGTH * self.time_scale)),
             stage_parameters=tuple(round(of_stage * self._weight(stage)) for stage in stages),
             stage_layers=tuple(self.layers[stage] for stage in stages) if self.layers else (),
-            tp_size=1,
+            tp_size=self.tensor_parallel,
             cp_size=1,
             ep_size=1,
         )

@@ -44,9 +44,18 @@ def profile_of_schedule(
     return _profile(preset, work, rows, num_stages=num_stages, num_chunks=num_chunks, constants_s=constants_s)
 
 
-def profile_of_times(presets: Sequence[GpuPreset], times: Iterable[InstructionTime]) -> str:
-    """The same of what a simulated job's trainers compute; (num_stages) presets. Its constants are left out."""
-    return _table(presets, [(t.stage, t.kind, (t.kernel_class, t.seconds)) for t in times if t.kernel_class], {})
+def profile_of_times(
+    presets: Sequence[GpuPreset], times: Iterable[InstructionTime], *, waiting_share: float = 0.0
+) -> str:
+    """The same of what a simulated job's trainers compute. Its constants are left out.
+
+    Args:
+        presets: (num_stages) of each stage's GPU.
+        times: Of every stage and kind.
+        waiting_share: By how much a computation is longer than a GPU's part in it, which then waits for the slowest.
+    """
+    kernels = [(t.stage, t.kind, (t.kernel_class, t.seconds)) for t in times if t.kernel_class]
+    return _table(presets, kernels, {}, waiting_share=waiting_share)
 
 
 def _profile(
@@ -68,6 +77,8 @@ def _table(
     presets: Sequence[GpuPreset],
     kernels: Iterable[tuple[int, str, tuple[str, float] | None]],
     constants_s: Mapping[str, float],
+    *,
+    waiting_share: float = 0.0,
 ) -> str:
     """Rows of each stage and kind, from its kernel: its class, and [s] at the maximum clock; None for a constant."""
     text = StringIO(newline="")
@@ -83,6 +94,7 @@ def _table(
             continue
         for clock_mhz in clocks_mhz:
             time_s = preset.kernel_time_s(*kernel, clock_mhz)
-            energy_j = time_s * preset.kernel_power_w(kernel[0], clock_mhz)
-            writer.writerow((stage, profile_name(kind), clock_mhz, time_s, energy_j))
+            waiting_s = waiting_share * time_s
+            energy_j = time_s * preset.kernel_power_w(kernel[0], clock_mhz) + waiting_s * preset.blocking_power_w
+            writer.writerow((stage, profile_name(kind), clock_mhz, time_s + waiting_s, energy_j))
     return text.getvalue()

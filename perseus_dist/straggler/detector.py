@@ -4,7 +4,8 @@ r"""The straggler detector of one job: told what ranks report, asked about once 
                         \-->  GpuEvidence -------------+--> cases --> verdicts
 
 It knows no clock and does no I/O: every instant is an argument. All its state is arrays over ranks. A new detector
-that gets what ranks report from now on knows as much after some iterations: nothing of it needs to be stored.
+that gets what ranks report from now on knows as much after some iterations, but for verdicts that plans of now hide:
+those are resumed.
 """
 
 import math
@@ -105,6 +106,21 @@ class Detector:
         self._now_s = now_s
         self._intake.last_seen_s[rank] = now_s
         return ""
+
+    def resume(self, dp_rank: int, pp_rank: int, degree: float, now_s: float) -> None:
+        """Hold a tensor-parallel group to be slow, as an earlier detector did whose evidence is lost.
+
+        Under plans that wait for it no other rank runs at its clocks, so that a new detector would find nothing.
+
+        Args:
+            dp_rank: Its pipeline.
+            pp_rank: Its place there.
+            degree: Time over the time expected, above 1.
+            now_s: [s] monotonic.
+        """
+        cell = dp_rank * self.layout.pp_size + pp_rank
+        self._cases.resume(cell, degree, now_s)
+        self._intake.last_seen_s[self.layout.ranks_of_cell(cell)] = now_s
 
     def change_plan(self, dp_rank: int, first_iteration: int) -> None:
         """A pipeline with a straggler follows a plan made for that: what it costs the pipeline is another thing now.

@@ -7,6 +7,7 @@ from perseus_dist.simulation.chaos.drawing.draw import (
     FIRST_DUALPIPEV,
     FIRST_MIXED,
     FIRST_NOISY,
+    FIRST_TENSOR_PARALLEL,
     DrawnHistory,
     draw_history,
     draw_scenario,
@@ -84,6 +85,18 @@ def test_a_dualpipev_history_is_a_file_and_shrinks_to_ones_that_can_be_played() 
         assert parse_scenario(format_scenario(scenario)) == scenario
         for smaller in (*with_fewer_pipelines(scenario), *with_shorter_pipelines(scenario)):
             assert parse_scenario(format_scenario(smaller)) == smaller
+
+
+def test_three_tenths_of_jobs_have_tensor_parallel_groups() -> None:
+    seeds = range(FIRST_TENSOR_PARALLEL, FIRST_TENSOR_PARALLEL + 1000)
+    drawn = [draw_scenario(seed) for seed in seeds]
+    sizes = Counter(scenario.job.tp for scenario in drawn)
+    assert 0.27 <= 1 - sizes[1] / len(drawn) <= 0.33, sizes
+    assert sizes.keys() == {1, 2, 4}
+    assert min(sizes.values()) >= 0.08 * len(drawn)
+    assert max(scenario.job.num_ranks for scenario in drawn) == 64
+    assert all(parse_scenario(format_scenario(scenario)) == scenario for scenario in drawn)
+    assert all(draw_scenario(seed).job.tp == 1 for seed in range(FIRST_DUALPIPEV, FIRST_DUALPIPEV + 200))
 
 
 def test_lengths(histories: list[DrawnHistory]) -> None:

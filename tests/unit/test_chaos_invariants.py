@@ -353,6 +353,21 @@ def test_the_best_replica_is_the_truth() -> None:
     assert sentences(profile_truth, played(*hot, profile=slower)) == []
 
 
+def test_a_tensor_parallel_group_is_as_slow_as_its_slowest_gpu_for_which_the_others_wait() -> None:
+    """Rank 6 is in the second pipeline's group of pp_rank 1; the first has ranks 2 and 3."""
+    job = replace(JOB, tp=2)
+    row = replace(ROW, blocking_w=80.0)
+    # One GPU computes for 0.12 s, the other for 0.1 s and waits for 0.02 s: 48 J and 41.6 J.
+    slower = replace(row, time_s=0.12, energy_j=44.8)
+    first, second = SLOW, replace(SLOW, rank=6)
+    assert sentences(profile_truth, played(first, job=job, profile=(row,))) == []
+    assert sentences(profile_truth, played(first, job=job, profile=(slower,)))
+    assert sentences(profile_truth, played(first, second, job=job, profile=(slower,))) == []
+    assert sentences(profile_truth, played(first, second, job=job, profile=(replace(slower, energy_j=48.0),)))
+    hot = HeatCap(iteration=20, rank=7, thermal_cap_mhz=900)
+    assert sentences(profile_truth, played(first, hot, job=job, profile=(slower,))) == []
+
+
 def test_a_stage_runs_where_its_schedule_puts_it() -> None:
     """Under DualPipeV the last stage is the first rank's; a power cap of that rank leaves the stage out."""
     job = ScenarioJob(schedule="dualpipev", pp=4, microbatches=16)

@@ -164,6 +164,16 @@ def test_limits_are_those_of_the_gpu_that_an_event_is_about() -> None:
         scenario({"iteration": 9, "node": 0, "power_limit_w": 320}, gpu="a100,a40")
 
 
+def test_ranks_of_tensor_parallel_groups_lie_side_by_side() -> None:
+    read = scenario({"iteration": 9, "rank": 14, "thermal_cap_mhz": 1500}, gpu="a100,a40", tp=2)
+    assert read.job.gpus == ",".join(["a100,a100,a40,a40"] * 4)
+    assert [read.job.pp_rank_of(rank) for rank in range(6)] == [0, 0, 1, 1, 0, 0]
+    assert read.job.group_of(3, 1) == range(14, 16)
+    assert parse_scenario(format_scenario(read)) == read
+    with pytest.raises(ScenarioError, match="thermal_cap_mhz"):
+        scenario({"iteration": 9, "rank": 13, "thermal_cap_mhz": 1500}, gpu="a100,a40", tp=2)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -175,8 +185,9 @@ def test_limits_are_those_of_the_gpu_that_an_event_is_about() -> None:
         ({"gpu": "a100,a40,a40"}, "gpu: saw 3 names, expected one, or 2, one for each rank of a pipeline"),
         ({"imbalance": float("nan")}, "imbalance: saw NaN"),
         ({"noise_percent": -1}, "noise_percent: saw -1, expected a number from 0 to 20; mend it, or leave it out"),
-        ({"pp": 16, "dp": 8}, "pp x dp: saw 16 x 8 = 128 ranks, expected at most 64"),
-        ({"tp": 2}, "tp: saw 2, expected a whole number from 1 to 1"),
+        ({"pp": 16, "dp": 8}, "pp x dp x tp: saw 16 x 8 x 1 = 128 ranks, expected at most 64"),
+        ({"tp": 0}, "tp: saw 0, expected a whole number from 1 to 64"),
+        ({"pp": 4, "dp": 3, "tp": 6}, "pp x dp x tp: saw 4 x 3 x 6 = 72 ranks, expected at most 64"),
         ({"target": "slowdown=0.5"}, 'target: saw "slowdown=0.5", expected "t_min"'),
         ({"colour": 1}, 'saw the field "colour", expected schedule'),
         ({"schedule": "interleaved", "chunks": 2, "microbatches": 3}, "schedule:"),

@@ -3,7 +3,11 @@ from dataclasses import replace
 import pytest
 
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob, SlowDown, StragglerOrder
-from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
+from perseus_dist.simulation.chaos.scenario.fewer_ranks import (
+    with_fewer_pipelines,
+    with_shorter_pipelines,
+    with_smaller_groups,
+)
 from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.scenario.scenario_file import format_scenario, parse_scenario
 from perseus_dist.simulation.chaos.shrink import shrink
@@ -81,3 +85,16 @@ def test_events_do_not_pass_to_another_job() -> None:
 
     shrink(replace(SCENARIO, events=events), still_breaks)
     assert any(scenario.events == events[:1] for scenario in tried)
+
+
+def test_what_happened_to_a_rank_of_a_group_happens_in_the_smaller_group() -> None:
+    """Rank 27 is pipeline 1, pp_rank 2, tp_rank 3."""
+    job = replace(JOB, pp=4, dp=2, tp=4)
+    scenario = Scenario(job=job, iterations=90, events=(SlowDown(iteration=9, rank=27, slowdown=1.2),))
+    (halved,) = with_smaller_groups(scenario)
+    moved = [*with_fewer_pipelines(scenario), *with_shorter_pipelines(scenario), halved]
+    assert [(one.job.dp, one.job.pp, one.job.tp) for one in moved] == [(1, 4, 4), (2, 2, 4), (2, 3, 4), (2, 4, 2)]
+    assert [event.rank for one in moved for event in one.events if isinstance(event, SlowDown)] == [11, 15, 19, 13]
+    assert list(with_smaller_groups(Scenario(job=JOB, iterations=9))) == []
+    small = shrink(scenario, lambda tried: parse_scenario(format_scenario(tried)) == tried)
+    assert (small.job.num_ranks, small.events) == (1, ())

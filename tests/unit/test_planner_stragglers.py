@@ -966,6 +966,41 @@ def test_a_restarted_planner_comes_back_once_it_knows_that_nobody_straggles() ->
     assert world.status.pipelines[1].table_revision == world.status.table_revision
 
 
+@pytest.mark.parametrize("num_waited", [15, 40])
+def test_a_restarted_planner_knows_a_straggler_whom_plans_hide(num_waited: int) -> None:
+    """Nobody else runs at its clocks while the others wait: silence of a new detector says nothing."""
+    world = World()
+    world.iterate(20)
+    usual = world.points
+    world.factor[2] = 1.25
+    world.until(lambda: own(world, 1) > 0, limit=60)
+    world.iterate(num_waited)
+    points, revision = world.points, own(world, 1)
+    world.begin()
+    for _ in range(40):
+        world.iterate()
+        assert own(world, 1) == revision
+        assert world.points == pytest.approx(points, rel=0.05)
+    assert slow_ranks(world) == [2]
+    assert len([request for request in world.requests if request.slow_ranks]) == 1, "it is planned for already"
+    del world.factor[2]
+    assert world.until(lambda: world.points == usual and own(world, 1) == 0, limit=40) <= 12
+
+
+def test_a_restarted_planner_sees_that_a_straggler_has_recovered_meanwhile() -> None:
+    world = World()
+    world.iterate(20)
+    usual = world.points
+    world.factor[2] = 1.25
+    world.until(lambda: own(world, 1) > 0, limit=60)
+    world.iterate(15)
+    del world.factor[2]
+    world.begin()
+    assert world.until(lambda: world.points == usual and own(world, 1) == 0, limit=40) <= 16
+    world.iterate(10)
+    assert slow_ranks(world) == []
+
+
 def test_an_operator_need_not_wait_for_a_restarted_planner_to_know() -> None:
     world = World()
     world.iterate(20)

@@ -11,18 +11,20 @@ from test_planner_budgets import HALL, PEAK, demand
 from perseus_dist.messages.finding import Finding, Level
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.job_status import Straggler
-from perseus_dist.messages.terms import T_MIN, Gpu, Rank, Target
+from perseus_dist.messages.terms import NO_POINT, T_MIN, Gpu, Rank, Target
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.budget.history import PowerHistory
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import share_budget
-from perseus_dist.planner.job.facts import PricePolicySet
+from perseus_dist.planner.job.facts import JobRegistered, PricePolicySet, SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.membership import RankState
+from perseus_dist.planner.job.state.planning import JobPlan
+from perseus_dist.planner.job.state.progress import Pipeline
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import deadline_ps
 from perseus_dist.planner.lifecycle.status.job_status import job_status
 from perseus_dist.planner.runtime.nodes import ConnectedNode, ConnectedNodes
@@ -31,7 +33,7 @@ from perseus_dist.planner.web.views import wording
 from perseus_dist.planner.web.views.budgets import budget_document, price_document
 from perseus_dist.planner.web.views.fleet import fleet_row
 from perseus_dist.planner.web.views.frontier_chart import target_choices
-from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, planned_clocks
+from perseus_dist.planner.web.views.heat_map import PlanKey, PlanRows, heat_maps, planned_clocks
 from perseus_dist.planner.web.views.nodes import node_document, nodes_document
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -107,6 +109,25 @@ def attached(number: int, **other: Any) -> RankState:
         "host": "b" if number % 2 else "a",
     }
     return RankState(**{**fields, **other})
+
+
+@pytest.mark.parametrize(
+    ("point", "shown"), [(SUMMARY.full_point, "1410"), (2, wording.NOT_KNOWN), (NO_POINT, wording.NOT_KNOWN)]
+)
+def test_a_pipeline_that_is_planned_at_full_clocks_shows_them(point: int, shown: str) -> None:
+    """Beside a straggler whose own plan is not there yet; the other pipeline follows a row of the table."""
+    job = Job(job_id="llama", policy=Policy(), phase=Phase.ENFORCING, reason="")
+    job.spec = JobRegistered(schedule_digest="", pp_size=1, dp_size=2, tp_size=1, token_sha256="")
+    job.progress.pipelines = [Pipeline(), Pipeline()]
+    job.members.ranks = {rank: attached(rank) for rank in range(2)}
+    for rank, state in job.members.ranks.items():
+        state.rank = replace(state.rank, pp_rank=0, dp_rank=rank, pp_size=1, dp_size=2)
+    job.plan = JobPlan(revision=1, summary=SUMMARY, tables=(b"",), profile_csv=b"")
+    job.enforcement.switch = SwitchDecided(
+        table_revision=1, switch_revision=1, effective_iteration=3, points=(point, 1), reason=""
+    )
+    (plan,) = [one for one in heat_maps(job, {(1, 0): 1005.0})["maps"] if one["name"] == "plan"]
+    assert [row[0][0] for row in plan["rows"]] == [shown, "1005"]
 
 
 def test_nodes_say_who_sets_clocks_and_what_is_limited() -> None:

@@ -109,6 +109,10 @@ class DetectorAdapter:
         """A rank has reported what is not to be judged: it is not silent."""
         self._note(self._detector.note_alive(rank, now_s))
 
+    def resume(self, dp_rank: int, pp_rank: int, degree: float, now_s: float) -> None:
+        """Hold ranks to be slow as an earlier detector did; arguments as of ``Detector.resume``."""
+        self._detector.resume(dp_rank, pp_rank, degree, now_s)
+
     def has_urgent_news(self, now_s: float) -> bool:
         """Whether NVML has said something that should be judged at once."""
         return self._detector.has_gpu_news and now_s >= self._judged_at_s + PROMPT_PERIOD_S

@@ -4,7 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from perseus_dist.simulation.chaos.scenario.events import Event, NextJob
-from perseus_dist.simulation.chaos.scenario.fewer_ranks import with_fewer_pipelines, with_shorter_pipelines
+from perseus_dist.simulation.chaos.scenario.fewer_ranks import (
+    with_fewer_pipelines,
+    with_shorter_pipelines,
+    with_smaller_groups,
+)
 from perseus_dist.simulation.chaos.scenario.scenario import Scenario
 from perseus_dist.simulation.virtual.planner import USUAL_PLANNING_S
 
@@ -44,7 +48,7 @@ def shrink(scenario: Scenario, still_breaks: StillBreaks, *, max_runs: int = MAX
     """
     budget = _Budget(still_breaks, max_runs)
     scenario = _with_fewer_events(scenario, budget)
-    for smaller in (with_fewer_pipelines, with_shorter_pipelines, _quieter, _shorter):
+    for smaller in (with_fewer_pipelines, with_shorter_pipelines, with_smaller_groups, _quieter, _shorter):
         while (found := next(filter(budget.breaks, smaller(scenario)), None)) is not None:
             scenario = found
     return scenario

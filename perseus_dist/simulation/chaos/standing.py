@@ -211,7 +211,7 @@ def _next_job(standing: Standing, event: NextJob) -> Standing:
     return replace(
         standing,
         target=standing.target if target is None else parse_scenario_target(target),
-        gpus={} if {"gpu", "pp", "dp"} & event.changes.keys() else standing.gpus,
+        gpus={} if {"gpu", "pp", "dp", "tp"} & event.changes.keys() else standing.gpus,
         down=_without_ranks(standing),
     )
 

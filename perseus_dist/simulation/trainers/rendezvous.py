@@ -26,6 +26,7 @@ class Rendezvous:
 
     Attributes:
         barrier: Every rank of the job adds 1 to this semaphore at the end of each iteration.
+        group: Every rank of a tensor-parallel group adds 1 to this semaphore at each of its meetings.
     """
 
     def __init__(self, schedule: Schedule, spec: RankSpec, first_semaphore: int) -> None:
@@ -41,6 +42,8 @@ class Rendezvous:
         pipeline = spec.dp_rank * spec.tp_size + spec.tp_rank
         first = first_semaphore + 1 + pipeline * len(sources)
         self._semaphores = {source: first + index for index, source in enumerate(sources)}
+        of_groups = first_semaphore + 1 + spec.dp_size * spec.tp_size * len(sources)
+        self.group = of_groups + spec.dp_rank * spec.pp_size + spec.pp_rank
         self._periods: Counter[tuple[int, str]] = Counter()
         self._counts: dict[Instruction, int] = {}
         for order in schedule.ranks:

@@ -86,7 +86,10 @@ class Trainer:
         self._chunks = {stage: chunk for chunk, stage in enumerate(stages)}
         self._sees_instructions = config.spec.granularity == Granularity.INSTRUCTION
         self._rendezvous = Rendezvous(schedule, config.spec, config.first_semaphore)
+        self._tp_size = config.spec.tp_size
         self._num_ranks = config.spec.pp_size * config.spec.dp_size * config.spec.tp_size
+        self._num_meetings = 0  # of the tensor-parallel group, so far in the iteration
+        self._meetings_of_iteration = 2 * sum(self._is_computation(instruction) for instruction in self._order)
 
     def run_iteration(self, iteration: int) -> tuple[int, int, int]:
         """Run one iteration; when the device began it, had done the pipeline's work, and ended it [ns]."""
@@ -100,6 +103,7 @@ class Trainer:
 
     def enqueue_iteration(self, iteration: int) -> tuple[LaunchEvent, LaunchEvent, LaunchEvent]:
         """Launch one iteration; events at its begin, at the end of the pipeline's work, and at its end."""
+        self._num_meetings = iteration * self._meetings_of_iteration
         self._hook.iteration_begin(iteration)
         begin = self._stream.event()
         if not self._sees_instructions:
@@ -124,6 +128,7 @@ class Trainer:
     def _run(self, instruction: Instruction, iteration: int) -> None:
         for need in self._rendezvous.needs(instruction):
             self._stream.wait(need.semaphore, iteration * need.period + need.first)
+        self._meet(instruction)
         self._synchronize_host()
         chunk = self._chunks[instruction.stage]
         time = self._config.time_of(instruction.stage, instruction.kind)
@@ -133,6 +138,7 @@ class Trainer:
             self._stream.fixed(time.seconds)
         else:
             self._stream.kernel(time.kernel_class, time.seconds)
+        self._meet(instruction)
         self._synchronize_host()
         if self._sees_instructions:
             self._hook.end(instruction.kind, chunk, instruction.microbatch)
@@ -143,6 +149,20 @@ class Trainer:
                 self._stream.signal(semaphore)
             else:
                 self._stream.signal(semaphore, self._config.transfer_s)
+
+    def _meet(self, instruction: Instruction) -> None:
+        """Wait for all ranks of the tensor-parallel group: they begin a computation together, and end it together.
+
+        Real groups reduce within each layer, so the slowest rank's pace is everybody's; and they gather what each rank
+        has received of an input before the computation begins.
+        """
+        if self._tp_size > 1 and self._is_computation(instruction):
+            self._num_meetings += 1
+            self._stream.signal(self._rendezvous.group)
+            self._stream.wait(self._rendezvous.group, self._num_meetings * self._tp_size)
+
+    def _is_computation(self, instruction: Instruction) -> bool:
+        return self._config.time_of(instruction.stage, instruction.kind).kernel_class is not None
 
     def _synchronize_host(self) -> None:
         if not self._config.device_ordered:

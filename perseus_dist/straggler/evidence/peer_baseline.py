@@ -47,6 +47,7 @@ class PeerBaseline:
         self._clocks = np.full((len(stages), len(shares)), np.nan)
         self._has_replicas = np.bincount(self._stages)[self._stages] > policy.min_peers  # if all can be compared
         self._like = np.full(len(stages), np.nan)  # what a place's own value would be if it were like its peers
+        self._is_resumed = np.zeros(len(stages), dtype=bool)
         self.num_others = np.zeros(len(stages), dtype=np.intp)
         self.num_compared = np.zeros(len(stages), dtype=np.intp)
         self.doubts = np.zeros(len(stages))
@@ -106,12 +107,19 @@ class PeerBaseline:
         if is_profiled is None:
             return compared, alone
         own, can_be_shared = self._above_like(values @ self._shares, compared, is_straggler, learns)
+        if self._is_resumed.any():
+            above = self._above_profile(values @ self._shares, is_straggler)
+            own = np.where(self._is_resumed & np.isnan(self._like), above, own)
         is_followed = is_straggler & ~is_profiled & ~has_many
         is_alone = ~is_straggler & ~is_profiled & np.isnan(compared) & can_be_shared
         shrunk = np.sign(own) * np.maximum(np.abs(own) - _PROFILE_DOUBT, 0.0)
         shrunk = np.where(shrunk > 0, np.fmin(shrunk, np.maximum(2 * peers, 0.0)), shrunk)  # NaN without a peer
         beside = np.where(is_followed, own, np.where(is_alone, shrunk, np.nan))
         return np.fmax(compared, beside), np.fmax(alone, beside)
+
+    def resume(self, place: int) -> None:
+        """Compare a place with the profile, where no peer is at its clocks: it was compared before, and no more."""
+        self._is_resumed[place] = True
 
     def _are_all(self, is_so: BoolArray) -> BoolArray:
         """(num_places) whether something is so of a place and all others of its stage, of which there are some."""

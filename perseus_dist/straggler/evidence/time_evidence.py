@@ -134,6 +134,10 @@ class TimeEvidence:
         self._pipeline_level.learn(left, ~is_frozen)
         self.pipeline_adjusted.take(left, is_late, doubts)
 
+    def resume_cell(self, cell: int) -> None:
+        """A cell is known to be slow, by evidence that is lost: the profile stands for it until there is other."""
+        self._cells.resume(cell)
+
     def forget_cell(self, cell: int, until_iteration: int = -1) -> None:
         """Forget a cell whose cause of slowness is over; iterations up to one that may not be reported yet count in."""
         self.direct.forget(cell)

@@ -46,6 +46,22 @@ class VerdictTracker:
         """(num_cells) where NVML makes slow times credible."""
         return _any_rank(self._layout, self._gpu.supports(self._gpu.loss(now_s)))
 
+    def resume(self, cell: int, degree: float, now_s: float) -> None:
+        """A verdict of an earlier tracker stands: times are to end it, and it counts as raised now."""
+        step = self._policy.degree_step
+        self._cells[cell] = OpenVerdict(
+            place=cell,
+            raised_at_s=now_s,
+            since_s=now_s,
+            series=self._time.direct,
+            degree=Degree(value=degree, low=degree - step, high=degree + step),
+            came_too_often=self._flaps.raised("cell", cell, now_s),
+            was_acted_upon=True,
+            num_rows=self._policy.latest_window,
+        )
+        self._time.resume_cell(cell)
+        self.news.append(f"{self._name('cell', cell)} is held to be slower than its likes, as before")
+
     def change_plan(self, dp_rank: int, first_iteration: int) -> None:
         """A pipeline's time says something else from this iteration on."""
         self._time.forget_pipeline(dp_rank, first_iteration - 1)

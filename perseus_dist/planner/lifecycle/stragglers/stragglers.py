@@ -8,6 +8,7 @@ from io import StringIO
 from perseus_dist.messages.from_agent import IterationReport, Telemetry
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
+from perseus_dist.planner.job.facts import SwitchDecided
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.planning import JobPlan
@@ -39,7 +40,7 @@ def observe(job: Job, state: RankState, message: Telemetry, now_s: float) -> Non
         return
     watch = job.detection.watch
     if watch is None or watch.revision != job.plan.revision:
-        watch = job.detection.watch = _watch_of_table(job)
+        watch = job.detection.watch = _watch_of_table(job, now_s)
         if watch is None:
             return
     rank = state.rank.rank
@@ -151,7 +152,7 @@ def _place(verdict: Verdict) -> tuple[int, int, bool]:
     return verdict.dp_rank, verdict.pp_rank, verdict.is_whole_pipeline
 
 
-def _watch_of_table(job: Job) -> DetectorAdapter | None:
+def _watch_of_table(job: Job, now_s: float) -> DetectorAdapter | None:
     """A detector for the newest table; None while it is not known where every rank stands.
 
     Times of a table that was made anew for other transfers are compared with the same profile: who is slow, and what
@@ -165,7 +166,7 @@ def _watch_of_table(job: Job) -> DetectorAdapter | None:
         return watch
     places = [job.members.places[rank] for rank in range(job.num_ranks)]
     shares = dict(zip(Kind, job.plan.summary.kind_shares, strict=False))  # of an older planner's plan there are none
-    return DetectorAdapter(
+    watch = DetectorAdapter(
         revision=job.plan.revision,
         profile=profile,
         schedule=parse_schedule(job.schedule_text),
@@ -173,6 +174,23 @@ def _watch_of_table(job: Job) -> DetectorAdapter | None:
         kind_shares={str(kind): share for kind, share in shares.items() if share > 0},
         policy=_POLICY,
     )
+    for (dp_rank, pp_rank), degree in _held_slow(job, job.switch).items():
+        watch.resume(dp_rank, pp_rank, degree, now_s)
+    return watch
+
+
+def _held_slow(job: Job, switch: SwitchDecided) -> dict[tuple[int, int], float]:
+    """By dp_rank and pp_rank, how slow ranks are that others wait for since before the planner was restarted.
+
+    The plans in force tell: those of pipelines with slow ranks are made for these.
+    """
+    return {
+        (dp_rank, slow.pp_rank): slow.factor
+        for dp_rank, own in job.detection.straggler_plans.items()
+        if job.detection.keeps_switch and switch.revision_of(dp_rank) == own.revision
+        for slow in own.slow_ranks
+        if slow.factor > _POLICY.min_degree
+    }
 
 
 def _times_by_profile(plan: JobPlan) -> frozenset[tuple[str, ...]]:

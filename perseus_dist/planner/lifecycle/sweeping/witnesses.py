@@ -71,16 +71,20 @@ def witnesses(
 ) -> dict[int, dict[int, Counter[int]]]:
     """By pp_rank, by clock [MHz], the dp_ranks of those of these ranks that have measured at it, and how often.
 
-    Only what tells of every computation that the pp_rank has, as it was measured at some clock, counts.
+    Only what tells of every computation that the pp_rank has, as it was measured at some clock, counts. Ranks of a
+    tensor-parallel group measure together, once: a disturbance of one is in the times of all.
     """
     wanted = _computations_of_stages(taken, places)
     found: defaultdict[int, defaultdict[int, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     for rank in ranks:
-        place = places[rank]
+        place, of_rank = places[rank], Counter[int]()
         for one in taken.get(rank, ()):
             told = {(sample.chunk, sample.kind) for sample in one.samples.samples}
             if wanted[place.pp_rank] and wanted[place.pp_rank] <= told:
-                found[place.pp_rank][one.clock_mhz][place.dp_rank] += 1
+                of_rank[one.clock_mhz] += 1
+        for clock_mhz, num_times in of_rank.items():
+            of_replicas = found[place.pp_rank][clock_mhz]
+            of_replicas[place.dp_rank] = max(of_replicas[place.dp_rank], num_times)
     return {pp_rank: dict(of_clocks) for pp_rank, of_clocks in found.items()}
 
 

@@ -79,6 +79,20 @@ def _mean_clock_mhz(encoded: bytes, point: int) -> float | None:
     return fmean(chosen) if chosen else None
 
 
+def _full_clocks(job: Job) -> Planned:
+    """Of pipelines that are planned at full clocks, which no row of a table says: the highest of each GPU's clocks."""
+    switch, plan = job.switch, job.plan
+    if switch is None or plan is None:
+        return {}
+    at_full = set()
+    for dp_rank, point in enumerate(switch.points[:MAX_PIPELINES]):
+        followed = job.straggler_plan_in_force(dp_rank) or plan
+        if switch.revision_of(dp_rank) == followed.revision and point == followed.summary.full_point:
+            at_full.add(dp_rank)
+    ranks = [state for state in job.members.ranks.values() if state.rank.dp_rank in at_full and state.gpu.clocks_mhz]
+    return {(state.rank.dp_rank, state.rank.pp_rank): float(max(state.gpu.clocks_mhz)) for state in ranks}
+
+
 def heat_maps(job: Job, planned: Planned) -> dict[str, Any]:
     """Every quantity's map: rows are pipelines, columns are stages."""
     num_pipelines = min(len(job.progress.pipelines), MAX_PIPELINES)
@@ -97,6 +111,7 @@ def heat_maps(job: Job, planned: Planned) -> dict[str, Any]:
         ):
             if value:
                 read[name][place].append(value)
+    planned = planned | _full_clocks(job)
     maps = [_map("plan", "planned clock, mean of an iteration", "MHz", planned, num_pipelines, num_stages)]
     for name, title, unit in (
         ("clock", "latest clock that was read", "MHz"),

@@ -12,6 +12,7 @@ from perseus_dist.simulation.chaos.drawing.draw_job import (
     draw_next_job,
     on_mixed_gpus,
     with_dualpipev,
+    with_tensor_parallel,
     with_noise,
 )
 from perseus_dist.simulation.chaos.drawing.fault_kinds import JOB_FAULTS, WEIGHTS, FaultKind
@@ -35,6 +36,8 @@ FIRST_SLOW_PLANNER = 25_000
 """The first seed whose planner may take long for a plan."""
 FIRST_DUALPIPEV = 30_000
 """The first seed whose job may run DualPipeV."""
+FIRST_TENSOR_PARALLEL = 32_000
+"""The first seed whose job may have tensor-parallel groups."""
 FIRST_NOISY = 33_000
 """The first seed whose computations may vary by several percent."""
 _PLANNING_S, _MAX_PLANNING = (3.0, 3.0, 10.0, 30.0, 90.0), 40  # iterations
@@ -61,6 +64,8 @@ def draw_history(seed: int) -> DrawnHistory:
         job = on_mixed_gpus(random.Random(f"perseus-chaos-gpus-{seed}"), job)
     if seed >= FIRST_DUALPIPEV:
         job = with_dualpipev(random.Random(f"perseus-chaos-dualpipev-{seed}"), job)
+    if seed >= FIRST_TENSOR_PARALLEL:
+        job = with_tensor_parallel(random.Random(f"perseus-chaos-tensor-parallel-{seed}"), job)
     if seed >= FIRST_NOISY:
         job = with_noise(random.Random(f"perseus-chaos-noise-{seed}"), job)
     planning_s = USUAL_PLANNING_S

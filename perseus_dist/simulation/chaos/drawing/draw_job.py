@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from perseus_dist.simulation.chaos.drawing.phases import estimated_phases, estimated_time_s
 from perseus_dist.simulation.chaos.scenario.scenario import SAVED, SWEEP, ScenarioJob
+from perseus_dist.simulator.machine import MAX_GPUS
 
 _MIN_TIME_S, _MAX_TIME_S = 0.2, 20.0
 _MAX_SWEEP = 150  # iterations: a history must leave room for faults
@@ -17,6 +18,8 @@ _VERY_LARGE, _SHARE_VERY_LARGE = 33, 0.15  # of those, with 33 ranks or more
 _GPUS, _GPU_WEIGHTS = ("a100", "a40", "h100", "h200"), (4, 2, 2, 1)
 _SHARE_MIXED = 0.1  # of jobs with several stages
 _SHARE_DUALPIPEV = 0.12  # of jobs that can have it
+_SHARE_TENSOR_PARALLEL = 0.31  # of jobs whose ranks and work allow it, which are nearly all
+_MAX_PARALLEL_WORK = 2 * _MAX_WORK
 _NOISES_PERCENT = (0.0, 0.0, 0.1, 0.3, 0.5, 1.0)
 _SHARE_NOISY = 0.25  # of jobs
 _NOISY_PERCENT = (1.5, 2.0, 2.5, 3.0)
@@ -63,6 +66,18 @@ def with_dualpipev(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
     if job.pp == 1 or 2 * microbatches * job.pp * job.dp > _MAX_WORK or rng.random() >= _SHARE_DUALPIPEV:
         return job
     return _with_short_sweep(replace(job, schedule="dualpipev", microbatches=microbatches, chunks=1))
+
+
+def with_tensor_parallel(rng: random.Random, job: ScenarioJob) -> ScenarioJob:
+    """Some jobs share each computation among two or four ranks."""
+    sizes = [
+        tp
+        for tp in (2, 4)
+        if tp * job.num_ranks <= MAX_GPUS and tp * job.num_ranks * job.microbatches <= _MAX_PARALLEL_WORK
+    ]
+    if not sizes or rng.random() >= _SHARE_TENSOR_PARALLEL:
+        return job
+    return replace(job, tp=rng.choice(sizes))
 
 
 def with_noise(rng: random.Random, job: ScenarioJob) -> ScenarioJob:

@@ -18,8 +18,9 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     """Judge the profile of the plan in force as the run ends, if the run has been left alone (``calm``).
 
     The truth of a stage is its best replica: the undisturbed time and energy where one is well, else those times the
-    least slowdown. Stages all of whose replicas are held back by heat, power or a link are left out, as are all where
-    that is what the clocks are for. Each time is within 2 % of it, plus four standard errors of the noise that was
+    least slowdown. A replica is a tensor-parallel group, as slow as its slowest GPU, for which the others wait. Stages
+    all of whose replicas are held back by heat, power or a link are left out, as are all where that is what the clocks
+    are for. Each time is within 2 % of it, plus four standard errors of the noise that was
     ordered; energies, which are fitted from a counter that ticks, on the mean over the clocks of a stage and kind.
     """
     span = run.jobs[-1]
@@ -30,9 +31,10 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     off: list[tuple[float, str]] = []
     energies: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
     for row in span.end.profile:
-        slowdown = _true_slowdown(history, span, pp_rank_of[row.stage])
-        if slowdown is None:
+        of_gpus = _true_slowdowns(history, span, pp_rank_of[row.stage])
+        if of_gpus is None:
             continue
+        slowdown = max(of_gpus)
         if not row.true_time_s:
             off.append((math.inf, f"stage {row.stage} {row.kind} at {row.clock_mhz} MHz, a clock that no GPU has"))
             continue
@@ -40,7 +42,9 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
         allowed = _SHARE + _Z * noise / math.sqrt(max(row.num_runs, 1))
         if abs(time_share) > allowed:
             off.append((abs(time_share), _row_text(row, slowdown)))
-        energies[row.stage, row.kind].append(row.energy_j / (slowdown * row.true_energy_j) - 1)
+        waiting_s = row.true_time_s * (slowdown - fmean(of_gpus))
+        true_j = fmean(of_gpus) * row.true_energy_j + waiting_s * row.blocking_w
+        energies[row.stage, row.kind].append(row.energy_j / true_j - 1)
     off += [
         (abs(mean), f"stage {stage} {kind}: energies are {100 * mean:+.1f} % off on the mean over {len(shares)} clocks")
         for (stage, kind), shares in energies.items()
@@ -52,12 +56,16 @@ def check(run: PlayedRun, history: History) -> list[Broken]:
     return [Broken(name=NAME, sentence=f"{len(off)} figures of the profile in force are off; the worst: {worst}")]
 
 
-def _true_slowdown(history: History, span: JobSpan, pp_rank: int) -> float | None:
-    """How slow the best replica of a pp_rank's stages is; None where that is no constant factor."""
+def _true_slowdowns(history: History, span: JobSpan, pp_rank: int) -> tuple[float, ...] | None:
+    """(tp) how slow each GPU of a pp_rank's best replica is; None where those are no constant factors."""
     job, unwell = span.job, history.at(span.last).gpus
-    replicas = [unwell.get(dp_rank * job.ranks_per_pipeline + pp_rank, WELL) for dp_rank in range(job.dp)]
-    constant = [faults.slowdown for faults in replicas if faults.is_only_slow]
-    return min(constant) if constant else None
+    replicas = [[unwell.get(rank, WELL) for rank in job.group_of(dp_rank, pp_rank)] for dp_rank in range(job.dp)]
+    constant = [
+        tuple(faults.slowdown for faults in replica)
+        for replica in replicas
+        if all(faults.is_only_slow for faults in replica)
+    ]
+    return min(constant, key=max) if constant else None
 
 
 def _row_text(row: ProfileRow, slowdown: float) -> str:

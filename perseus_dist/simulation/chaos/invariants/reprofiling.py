@@ -65,10 +65,10 @@ def _forced_s(run: PlayedRun, history: History, span: JobSpan, sweep: range) -> 
 
 
 def unwell_stages(history: History, span: JobSpan, iteration: int) -> frozenset[int]:
-    """The pp_ranks of which no replica is well in an iteration."""
+    """The pp_ranks of which no replica is well in an iteration: a tensor-parallel group, where every rank is."""
     job, unwell = span.job, history.at(iteration).gpus
     return frozenset(
         pp_rank
         for pp_rank in range(job.pp)
-        if all(dp_rank * job.ranks_per_pipeline + pp_rank in unwell for dp_rank in range(job.dp))
+        if all(not unwell.keys().isdisjoint(job.group_of(dp_rank, pp_rank)) for dp_rank in range(job.dp))
     )

@@ -1,7 +1,8 @@
 """Events of a simulated job besides training: every fault and every operator's order, as plain values.
 
 Each event applies before its iteration begins. ``None``, or the neutral value that a class names, is the default again.
-Ranks are global: pipeline by pipeline, pp_rank by pp_rank. A node is ``GPUS_PER_NODE`` ranks in a row.
+Ranks are global: pipeline by pipeline, pp_rank by pp_rank, tp_rank by tp_rank. A node is ``GPUS_PER_NODE`` ranks in a
+row.
 """
 
 from collections.abc import Mapping

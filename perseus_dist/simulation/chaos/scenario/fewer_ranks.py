@@ -1,4 +1,4 @@
-"""Scenarios with fewer pipelines, or shorter ones: what happened to a rank happens to one that is still there."""
+"""Scenarios with fewer ranks in some way: what happened to a rank happens to one that is still there."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,9 +29,17 @@ def with_shorter_pipelines(scenario: Scenario) -> Iterator[Scenario]:
         yield _resized(scenario, replace(job, pp=fewer, microbatches=microbatches, gpu=gpu))
 
 
+def with_smaller_groups(scenario: Scenario) -> Iterator[Scenario]:
+    """Half of the ranks of each tensor-parallel group."""
+    tp = scenario.job.tp
+    if tp > 1 and not _has_own_sizes(scenario):
+        yield _resized(scenario, replace(scenario.job, tp=tp // 2))
+
+
 def _has_own_sizes(scenario: Scenario) -> bool:
     return any(
-        isinstance(event, NextJob) and ({"pp", "dp"} & event.changes.keys() or "," in str(event.changes.get("gpu")))
+        isinstance(event, NextJob)
+        and ({"pp", "dp", "tp"} & event.changes.keys() or "," in str(event.changes.get("gpu")))
         for event in scenario.events
     )
 
@@ -46,10 +54,10 @@ def _moved(event: Event, before: ScenarioJob, after: ScenarioJob) -> Event:
         return replace(event, pipeline=event.pipeline % after.dp)
     rank, node = getattr(event, "rank", None), getattr(event, "node", None)
     if rank is not None:
-        dp_rank, pp_rank = divmod(rank, before.ranks_per_pipeline)
+        dp_rank, pp_rank, tp_rank = rank // before.ranks_per_pipeline, before.pp_rank_of(rank), rank % before.tp
         last_before, last_after = max(1, before.pp - 1), after.pp - 1
-        moved = dp_rank % after.dp * after.ranks_per_pipeline + round(pp_rank * last_after / last_before)
-        return replace(event, rank=moved)
+        group = after.group_of(dp_rank % after.dp, round(pp_rank * last_after / last_before))
+        return replace(event, rank=group[tp_rank % after.tp])
     if node is not None:
         return replace(event, node=node % -(-after.num_ranks // GPUS_PER_NODE))
     return event

@@ -40,7 +40,7 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         microbatches=taken.whole("microbatches", 1, _MAX_SIZE, usual["microbatches"]),
         chunks=taken.whole("chunks", 1, _MAX_SIZE, usual["chunks"]),
         dp=taken.whole("dp", 1, MAX_GPUS, usual["dp"]),
-        tp=taken.whole("tp", 1, 1, usual["tp"]),  # a tensor-parallel group of stand-in trainers is one trainer
+        tp=taken.whole("tp", 1, MAX_GPUS, usual["tp"]),
         gpu=taken.text("gpu", usual["gpu"], each_among=tuple(PRESETS)),
         imbalance=taken.real("imbalance", 0, 10, usual["imbalance"]),
         time_scale=taken.real("time_scale", 1e-3, 1e3, usual["time_scale"]),
@@ -55,7 +55,8 @@ def take_job(taken: JsonFields, where: str, earlier: ScenarioJob | None = None) 
         )
     if job.num_ranks > MAX_GPUS:
         raise ScenarioError(
-            f"{where}: pp x dp: saw {job.pp} x {job.dp} = {job.num_ranks} ranks, expected at most {MAX_GPUS}; "
+            f"{where}: pp x dp x tp: saw {job.pp} x {job.dp} x {job.tp} = {job.num_ranks} ranks, expected at most "
+            f"{MAX_GPUS}; "
             "make one of them smaller"
         )
     if (num_models := job.gpu.count(",") + 1) not in (1, job.pp):

@@ -55,7 +55,9 @@ class ScenarioJob:
     @property
     def gpus(self) -> str:
         """The presets as a simulated machine of all ranks takes them."""
-        return ",".join([self.gpu] * self.dp) if "," in self.gpu else self.gpu
+        if "," not in self.gpu:
+            return self.gpu
+        return ",".join([name for name in self.gpu.split(",") for _ in range(self.tp)] * self.dp)
 
     def presets_of(self, ranks: Iterable[int]) -> tuple[GpuPreset, ...]:
         """Each preset that some of the ranks have, once.
@@ -64,7 +66,16 @@ class ScenarioJob:
             SimulatorError: There is no such preset, or there are neither one nor ``pp`` names.
         """
         of_pipeline = find_presets(self.gpu, self.pp)
-        return tuple(dict.fromkeys(of_pipeline[rank % self.pp] for rank in ranks))
+        return tuple(dict.fromkeys(of_pipeline[self.pp_rank_of(rank)] for rank in ranks))
+
+    def pp_rank_of(self, rank: int) -> int:
+        """The pp_rank of a global rank."""
+        return rank % self.ranks_per_pipeline // self.tp
+
+    def group_of(self, dp_rank: int, pp_rank: int) -> range:
+        """The global ranks of a tensor-parallel group."""
+        first = dp_rank * self.ranks_per_pipeline + pp_rank * self.tp
+        return range(first, first + self.tp)
 
     @property
     def ranks_per_pipeline(self) -> int:

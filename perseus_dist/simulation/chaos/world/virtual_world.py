@@ -68,13 +68,14 @@ def _simulated_job(job: ScenarioJob, iterations: int, folder: Path) -> Simulated
         time_scale=job.time_scale,
         target=target_option(parse_scenario_target(job.target)),
         layers=job.layers_of_stages,
+        tensor_parallel=job.tp,
     )
     if job.profile == SWEEP:
         return simulated
     if job.profile != SAVED:
         return replace(simulated, profile=job.profile)
     path = folder / "profile.csv"
-    path.write_text(undisturbed_profile(simulated, job.gpu))
+    path.write_text(undisturbed_profile(simulated, job.gpu, job.noise_percent))
     return replace(simulated, profile=str(path))
 
 
@@ -141,7 +142,7 @@ class VirtualWorld:
             enforced=status.enforced,
             saved_j=self._saved_before_j + status.saved_j,
             saved_doubt_j=self._doubt_before_j + status.saved_doubt_j,
-            profile=profile_in_force(training.planner.job, self._simulated, self._job.gpu),
+            profile=profile_in_force(training.planner.job, self._simulated, self._job.gpu, self._job.noise_percent),
             acknowledged=acknowledged,
             durable=durable,
             went_back=training.went_back,
@@ -152,7 +153,7 @@ class VirtualWorld:
         end = self.end()
         before, self._job = self._job, replace(self._job, **event.changes)
         self._simulated = _simulated_job(self._job, self._scenario.iterations, self._folder)
-        is_other_shape = (self._job.pp, self._job.dp) != (before.pp, before.dp)
+        is_other_shape = (self._job.pp, self._job.dp, self._job.tp) != (before.pp, before.dp, before.tp)
         self._training.next_job(self._simulated, self._job.gpus, has_new_gpus=is_other_shape)
         self._faults.begin_job(is_other_gpu=is_other_shape or self._job.gpu != before.gpu)
         self._num_iterations = 0

@@ -70,7 +70,8 @@ class ProfileRow:
     """A row of the profile in force, beside what the undisturbed machine would show.
 
     Attributes:
-        true_time_s, true_energy_j: The truth; 0 where the GPU has no such clock.
+        true_time_s, true_energy_j: The truth, of one GPU; 0 where it has no such clock.
+        blocking_w: [W] that the GPU draws while it waits for others of its tensor-parallel group.
         num_runs: Behind the measurement.
     """
 
@@ -82,6 +83,7 @@ class ProfileRow:
     true_time_s: float
     true_energy_j: float
     num_runs: int
+    blocking_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
