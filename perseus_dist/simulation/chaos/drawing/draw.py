@@ -12,8 +12,8 @@ from perseus_dist.simulation.chaos.drawing.draw_job import (
     draw_next_job,
     on_mixed_gpus,
     with_dualpipev,
-    with_tensor_parallel,
     with_noise,
+    with_tensor_parallel,
 )
 from perseus_dist.simulation.chaos.drawing.fault_kinds import JOB_FAULTS, WEIGHTS, FaultKind
 from perseus_dist.simulation.chaos.drawing.phases import Phases, estimated_phases, estimated_time_s
