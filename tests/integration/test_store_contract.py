@@ -333,7 +333,8 @@ class InPostgres:
         return facts.leases
 
     def facts(self, leases: LeaseTable) -> FactDatabase:
-        return self.opened[leases.address]
+        facts: FactDatabase = self.opened[leases.address]
+        return facts
 
     def lapse(self) -> None:
         lapse(self.server)
