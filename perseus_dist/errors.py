@@ -31,3 +31,7 @@ class FrontierFileError(PerseusError, ValueError):
 
 class OutputError(PerseusError):
     """A place that results cannot be written to."""
+
+
+class NoRoomError(OutputError):
+    """A place that results could be written to, were its disk or quota not used up."""

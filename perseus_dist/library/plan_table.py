@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from perseus_dist.interval_text import interval_text
 from perseus_dist.library.schedule import shape_text
 from perseus_dist.library.tables import Column, format_table, html_table
 from perseus_dist.planning.frontier.frontier import Frontier
@@ -98,9 +99,9 @@ def _bound_text(frontier: Frontier) -> str:
     return f"lower bound, itself at most {100 * frontier.bound.tolerance:.2g} % below the exact one,"
 
 
-def interval_text(interval: SavingInterval | None) -> str:
+def plan_interval_text(interval: SavingInterval | None) -> str:
     """An interval of savings in percent, as ``12.3 to 13.0``."""
-    return "-" if interval is None else f"{100 * interval.low:z.1f} to {100 * interval.high:z.1f}"
+    return "-" if interval is None else interval_text(100 * interval.low, 100 * interval.high)
 
 
 def interval_note(problem: PlanningProblem) -> str:
@@ -132,7 +133,7 @@ def _record(name: str, plan: Plan) -> dict[str, Any]:
         "slowdown_percent": 100 * plan.slowdown_share,
         "energy_j": float(j_from_uj(plan.energy_uj)),
         "saving_percent": 100 * plan.saving_share,
-        "interval": interval_text(plan.saving_interval) if plan.execution is not plan.frontier.baseline else "",
+        "interval": plan_interval_text(plan.saving_interval) if plan.execution is not plan.frontier.baseline else "",
         "gap_percent": 100 * plan.gap_share,
         "changes": f"{low}" if low == high else f"{low}-{high}",
     }

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from perseus_dist.errors import OutputError
+from perseus_dist.errors import NoRoomError, OutputError
 
 _MAX_LINKS = 40
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LONGEST_LOCKED_S = 2.0
 
 
@@ -127,6 +128,8 @@ def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise NoRoomError(f"{path}: cannot be written ({error.strerror}); make room there") from error
         raise OutputError(
             f"{path}: cannot be written ({error.strerror}); expected a file name in an existing, writable folder"
         ) from error

@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import re
+import signal
 import ssl
 import subprocess
 import sys
@@ -34,7 +35,14 @@ from perseus_dist.planner.service.server import DRAIN_S
 from perseus_dist.simulator.machine import SimulatedMachine
 from perseus_dist.training.options import add_options
 
-DOCUMENTS = written("base/planner", "base/clockd", "base/planning-worker", "options/prices", "examples/trainer")
+DOCUMENTS = written(
+    "base/planner",
+    "base/clockd",
+    "base/planning-worker",
+    "options/prices",
+    "options/node-metrics",
+    "examples/trainer",
+)
 WORKLOADS = {workload.name: workload for workload in workloads(DOCUMENTS)}
 CLOCKD_RESTORES_S = 5.0
 
@@ -174,6 +182,45 @@ def test_clockd_of_the_manifest_serves_and_its_init_container_unlocks_what_a_kil
             assert gpu.state().is_unlocked
             control.close()
             clockd.start()
+
+
+def test_node_metrics_of_the_manifest_are_written_and_its_probes_see_them(tmp_path: Path) -> None:
+    container = WORKLOADS["perseus-node-metrics"].container("node-metrics")
+    here = {"/run/perseus-dist": str(tmp_path)}
+    own = {one["name"]: one["value"] for one in container["env"] if one["name"].startswith("PERSEUS_")}
+    probe = replaced(container["readinessProbe"]["exec"]["command"], here)
+    written_to = tmp_path / "metrics" / "perseus.prom"
+    with SimulatedMachine("a100", count=1) as machine:
+        environ = {**os.environ, **machine.environment(), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        environ |= {name: value.replace("/run/perseus-dist", str(tmp_path)) for name, value in own.items()}
+        assert subprocess.run(probe, env=environ, check=False).returncode != 0
+        words = replaced(words_of("perseus-node-metrics", "node-metrics"), here)
+        with subprocess.Popen(words, env=environ, start_new_session=True) as running:
+            try:
+                wait_for(written_to.exists)
+            finally:
+                os.killpg(running.pid, signal.SIGTERM)
+    assert "perseus_node_clockd_up 0" in written_to.read_text()
+    assert "perseus_node_gpu_clocks_left_locked" in written_to.read_text()
+    assert written_to.stat().st_mode & 0o444 == 0o444  # node_exporter is not root
+    assert subprocess.run(probe, env=environ, check=False).returncode == 0
+    three_minutes_ago = time.time() - 240
+    os.utime(written_to, (three_minutes_ago, three_minutes_ago))
+    assert subprocess.run(probe, env=environ, check=False).returncode != 0
+
+
+def test_alerts_on_nodes_are_those_of_other_clusters() -> None:
+    rules = yaml.safe_load((FOLDER.parent / "prometheus" / "perseus.rules.yml").read_text())
+    known = {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
+    (group,) = of_kind("PrometheusRule")["perseus-nodes"]["spec"]["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == {
+        "PerseusClocksLeftLocked",
+        "PerseusNodeMetricsOld",
+        "PerseusGpuThrottled",
+    }
+    for rule in group["rules"]:
+        for part in ("expr", "for", "labels"):
+            assert rule[part] == known[rule["alert"]][part]
 
 
 def of_kind(kind: str) -> dict[str, Document]:

@@ -160,7 +160,7 @@ def test_all_is_well(capsys: pytest.CaptureFixture[str], files: Files, encrypted
         token = str(running.folder / "state" / "operator-token")
         arguments = ("--planner", running.address, "--tls-ca", ours, "--token-file", token, *options)
         assert main(["jobs", *arguments]) == 0
-        assert capsys.readouterr().out == "no jobs\n"
+        assert capsys.readouterr().out == "no jobs that this token opens\n"
         main(["doctor", "--json", *arguments])
         findings = json.loads(capsys.readouterr().out)["findings"]
         assert [finding["level"] for finding in findings if finding["subject"] == "planner"] == ["ok"]

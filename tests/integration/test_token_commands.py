@@ -46,7 +46,7 @@ def test_a_token_from_its_creation_to_its_end(command: Command, tmp_path: Path) 
     code, said = command("token", "create", "ci", "--role", "view", "--job", "llama-*", "--out", str(file))
     assert (code, said) == (0, f"ci: view, llama-*; its token is in {file}\n")
     assert file.stat().st_mode & 0o777 == 0o600
-    assert command("jobs", token=file) == (0, "no jobs\n")
+    assert command("jobs", token=file) == (0, "no jobs that this token opens\n")
     code, said = command("token", "list", token=file)
     assert code == 2
     assert "token ci may not do this: it takes the role admin; ask an administrator" in said
@@ -163,4 +163,4 @@ def test_rights_outlive_the_planner(tmp_path: Path, capsys: pytest.CaptureFixtur
         command = Command(served, capsys)
         command("token", "create", "kept", "--role", "view", "--out", str(tmp_path / "kept.token"))
     with planner(tmp_path) as served:  # the first one was killed
-        assert Command(served, capsys)("jobs", token=tmp_path / "kept.token") == (0, "no jobs\n")
+        assert Command(served, capsys)("jobs", token=tmp_path / "kept.token") == (0, "no jobs that this token opens\n")

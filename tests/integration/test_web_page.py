@@ -288,6 +288,54 @@ def test_tls_and_tokens_and_an_end_with_streams_open(tmp_path: Path) -> None:
                 wait_for(lambda: list(stream.iter_lines()))
 
 
+def test_a_certificates_role_opens_the_page_until_it_is_revoked(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    for name, leaf in (
+        ("planner", authority.issue_cert("127.0.0.1")),
+        ("login1", authority.issue_cert("login1.example")),
+        ("shared", authority.issue_cert("other.example", common_name="shared.example")),
+        ("stranger", authority.issue_cert("stranger.example")),
+    ):
+        leaf.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        leaf.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.pem")
+
+    def certificate(name: str) -> tuple[str, ...]:
+        return ("--tls-cert", str(tmp_path / f"{name}.pem"), "--tls-key", str(tmp_path / f"{name}.key"))
+
+    client_ca = ("--tls-client-ca", str(tmp_path / "ca.pem"))
+    with planner(tmp_path, "--web", "0.0.0.0:0", *certificate("planner"), *client_ca) as running:
+        token_file = str(tmp_path / "state" / "operator-token")
+        reach = ["--planner", running.address, "--token-file", token_file, "--tls-ca", str(tmp_path / "ca.pem")]
+        reach += certificate("login1")
+        port = running.told["web_url"].rsplit(":", 1)[1].strip("/")
+
+        def visit(name: str) -> httpx.Client:
+            trust = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+            trust.load_cert_chain(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+            client = httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trust, timeout=PATIENCE_S)
+            client.headers["Accept"] = "text/html"
+            return client
+
+        assert main(["token", "create", "first", "--role", "operate", "--certificate", "login1.example", *reach]) == 0
+        assert main(["token", "create", "second", "--role", "view", "--certificate", "shared.example", *reach]) == 0
+        with visit("login1") as client, visit("shared") as by_common_name, visit("stranger") as stranger:
+            assert "certificate login1.example" in client.get("/").text
+            assert "certificate shared.example" in by_common_name.get("/").text
+            assert stranger.get("/").headers["location"] == "/login"
+            form = {**form_of(stranger, "/login"), "token": "guessed"}
+            assert stranger.post("/login", data=form).status_code == 403
+            form = {**form_of(client, "/login"), "token": "guessed"}  # a certificate makes no token out of a guess
+            assert client.post("/login", data=form).status_code == 403
+            for site in ({}, {"Origin": "https://evil.example"}):
+                assert client.post("/jobs/llama/target", data={"position": "0"}, headers=site).status_code in (401, 403)
+            with client.stream("GET", "/events", headers={"Accept": "text/event-stream"}) as stream:
+                assert stream.status_code == 200
+                assert main(["token", "revoke", "first", *reach]) == 0
+                wait_for(lambda: list(stream.iter_lines()))
+            assert client.get("/").headers["location"] == "/login"
+
+
 @pytest.mark.parametrize(
     ("options", "told", "code"),
     [

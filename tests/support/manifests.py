@@ -17,12 +17,14 @@ KUSTOMIZATIONS = (
     "overlays/postgres",
     "overlays/simulated",
     "options/prices",
+    "options/node-metrics",
     "examples/trainer",
 )
 NODE_FOLDER = "/run/perseus-dist"
 # What one workload needs and no other may have, on nodes with real GPUs.
 RIGHTS: Mapping[str, frozenset[str]] = {
     "perseus-clockd": frozenset({"hostPID", "hostPath", "root", "SYS_ADMIN", "SYS_PTRACE", "escalation"}),
+    "perseus-node-metrics": frozenset({"hostPID", "hostPath", "root", "SYS_PTRACE"}),
     "gpt": frozenset({"hostPath", "writable root", "no probes"}),
 }
 

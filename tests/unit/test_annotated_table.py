@@ -46,7 +46,7 @@ def test_jobs_and_their_pipelines_fit_100_columns() -> None:
     )
     for text in (format_jobs([status]), format_pipelines(status)):
         assert max(map(len, text.splitlines())) <= 100
-    assert "the plan is likely to save 11.8 to 12.5%" in " ".join(format_jobs([status]).split())
+    assert "the plan is likely to save 11.8 to 12.5 %" in " ".join(format_jobs([status]).split())
 
 
 def test_long_names_are_cut_short_and_stand_below_in_full() -> None:

@@ -16,6 +16,7 @@ from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import RefusalError
 from perseus_dist.planner.access.rights_rows import DONE, SCHEMA_VERSION, salvage_rights, write_grant
+from perseus_dist.planner.runtime.policy_calls import check_rights
 from perseus_dist.rpc.connection import authorization
 
 OPERATOR = Caller(token_sha256="", is_operator=True, peer="ipv4:127.0.0.1:1")
@@ -66,6 +67,25 @@ def test_a_role_includes_those_before_it_on_the_jobs_it_names(role: Role, needed
             assert caller.may(needed, job, SOMEONE) == (is_named and role >= needed)
         assert caller.identity == "token t"
         assert not caller.is_operator
+
+
+def test_a_policy_that_is_refused_says_for_which_jobs_the_caller_may_set_one() -> None:
+    with opened() as access:
+        team = access.caller(authorization(create(access, "team", Role.OPERATE, jobs=("llama-*", "gpt"))))
+        viewer = access.caller(authorization(create(access, "viewer", Role.VIEW)))
+        check_rights(team, ("llama-*",))
+        with pytest.raises(RefusalError) as refused:
+            check_rights(team, ())
+        needed = "a policy for all jobs takes the role operate for each"
+        assert refused.value.reason == (
+            f"token team may not do this: {needed}, and it has that for gpt, llama-*; "
+            "name jobs among those, or ask an administrator"
+        )
+        assert refused.value.job_id == "*"
+        with pytest.raises(RefusalError, match="a policy for bloom, gpt takes the role operate for each, and it"):
+            check_rights(team, ("bloom", "gpt"))
+        with pytest.raises(RefusalError, match=f"token viewer may not do this: {needed}; ask an administrator$"):
+            check_rights(viewer, ())
 
 
 def test_jobs_are_started_with_operate_and_with_tokens_of_ones_own() -> None:

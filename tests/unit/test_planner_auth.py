@@ -1,9 +1,13 @@
 """Who may open which job, and where a planner may listen."""
 
+import os
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from perseus_dist.cli import main
 from perseus_dist.errors import OutputError
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.address import Address, AddressError, parse_address
@@ -126,3 +130,26 @@ def test_addresses(text: str, address: Address, is_loopback: bool) -> None:  # n
 def test_other_text_is_no_address(text: str) -> None:
     with pytest.raises(AddressError, match="expected HOST:PORT"):
         parse_address(text)
+
+
+def test_a_full_disk_ends_the_planner_as_what_may_be_over_later(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(tmp_path)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small file system takes root")
+    try:
+        state = tmp_path / "state"
+        state.mkdir()
+        with (tmp_path / "others").open("wb", buffering=0) as others, suppress(OSError):
+            while others.write(bytes(4096)):
+                pass
+        assert main(["planner", "--bind", "127.0.0.1:0", "--state-dir", str(state)]) == 1
+        said = capfd.readouterr().err
+        expected = f"{state}/operator-token: cannot be written (No space left on device); make room there"
+        assert said == f"perseus-dist: {expected}\n"
+        assert list(state.iterdir()) == []
+        (tmp_path / "others").unlink()
+        assert load_operator_token(state / "operator-token")
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

@@ -6,6 +6,7 @@ from google.protobuf.json_format import MessageToDict
 
 from perseus_dist.cli.annotated_table import format_annotated
 from perseus_dist.cli.jobs.straggler_view import format_saved
+from perseus_dist.interval_text import interval_text
 from perseus_dist.library.tables import Column
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 
@@ -132,7 +133,7 @@ def _notes(status: pb.JobStatus) -> str:
         notes.append(f"pipelines wait for T' = {status.t_prime_s:.4f} s")
     low, high = status.predicted_saving_low, status.predicted_saving_high
     if low or high:
-        notes.append(f"the plan is likely to save {100 * low:z.1f} to {high:z.1%}")
+        notes.append(f"the plan is likely to save {interval_text(100 * low, 100 * high)} %")
     return "; ".join(notes)
 
 

@@ -63,8 +63,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"jobs": [status_document(job) for job in jobs]}))
     elif jobs:
         print(format_jobs(jobs), end="")
-    else:
-        print("no jobs")
+    else:  # a planner lists none to a token that it does not know, and does not say that it knows none
+        by_token = any(endpoint.is_named and endpoint.token for endpoint in endpoints)
+        print("no jobs that this token opens" if by_token else "no jobs")
     return 0
 
 

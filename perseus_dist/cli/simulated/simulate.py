@@ -13,6 +13,7 @@ from perseus_dist.cli.simulated.chaos_options import check_no_history, plays_his
 from perseus_dist.cli.simulated.log_folder import log_folder
 from perseus_dist.cli.simulated.rehearsal import add_rehearsal_arguments, check_no_rehearsal, run_rehearsal_command
 from perseus_dist.errors import ScheduleError
+from perseus_dist.interval_text import interval_text
 from perseus_dist.library.tables import format_table
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.simulator.presets import PRESETS
@@ -186,7 +187,7 @@ def _text(outcome: "Outcome") -> str:
     document = outcome.document()
     records: list[dict[str, Any]] = [{"name": name, **document[name]} for name in ("baseline", "enforced")]
     interval = outcome.predicted_saving_interval_percent
-    likely = f", likely {interval[0]:.2f} to {interval[1]:.2f} %" if interval else ""
+    likely = f", likely {interval_text(*interval, decimals=2)} %" if interval else ""
     lines = [
         format_table(_COLUMNS, records),
         f"saving {outcome.saving_percent:.2f} % (predicted {outcome.predicted_saving_percent:.2f} %{likely}), "

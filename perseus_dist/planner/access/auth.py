@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from perseus_dist.errors import PerseusError
+from perseus_dist.errors import NoRoomError, PerseusError, TransientError
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.private_file import write_private
 from perseus_dist.rpc.connection import read_token
@@ -27,6 +27,10 @@ _WILDCARDS = frozenset("*?[")
 
 class TokenFileError(PerseusError):
     """An operator's token that cannot be used."""
+
+
+class NoRoomForTokenError(TransientError):
+    """A disk that has no room for an operator's token, and may have later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,9 +149,13 @@ def load_operator_token(path: Path) -> str:
         TokenFileError: Others may read it.
         ConnectionFileError: It cannot be read, or holds no token.
         OutputError: It cannot be written.
+        NoRoomForTokenError: Its disk is full.
     """
     if not path.exists():
-        write_private(path, f"{new_token()}\n")
+        try:
+            write_private(path, f"{new_token()}\n")
+        except NoRoomError as error:
+            raise NoRoomForTokenError(str(error)) from error
     if path.stat().st_mode & _OTHERS:
         raise TokenFileError(f"{path}: others may read this token; run 'chmod 600 {path}', or delete it for a new one")
     return read_token(path)

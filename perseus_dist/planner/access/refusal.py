@@ -1,5 +1,7 @@
 """Calls that are answered with an error: which gRPC status, which sentence, which details."""
 
+from collections.abc import Sequence
+
 import grpc
 from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -74,6 +76,22 @@ def not_allowed(caller: Caller, needed: Role, job_id: str = "") -> RefusalError:
     on_job = f" on job {job_id}" if job_id else ""
     reason = f"{caller.identity} may not do this{on_job}: it takes the role {needed.word}; ask an administrator"
     return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason, job_id=job_id)
+
+
+def not_covered(caller: Caller, jobs: Sequence[str]) -> RefusalError:
+    """A policy for jobs that the caller's rights do not all include.
+
+    Args:
+        caller: Who calls.
+        jobs: Patterns of the policy's jobs; none for all jobs.
+    """
+    named = ", ".join(jobs)
+    needed = f"{caller.identity} may not do this: a policy for {named or 'all jobs'} takes the role operate for each"
+    if own := sorted({pattern for grant in caller.grants if grant.role >= Role.OPERATE for pattern in grant.jobs}):
+        reason = f"{needed}, and it has that for {', '.join(own)}; name jobs among those, or ask an administrator"
+    else:
+        reason = f"{needed}; ask an administrator"
+    return RefusalError(grpc.StatusCode.PERMISSION_DENIED, reason, job_id=named or "*")
 
 
 def check_rights(caller: Caller, role: Role, job_id: str, owner: str) -> None:

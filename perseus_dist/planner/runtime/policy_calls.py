@@ -10,7 +10,7 @@ from typing import Any
 from perseus_dist.planner.access.audit import Audit, patterns_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
-from perseus_dist.planner.access.refusal import not_allowed, not_found, not_now, too_many
+from perseus_dist.planner.access.refusal import not_allowed, not_covered, not_found, not_now, too_many
 from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.database import StoreError
@@ -64,7 +64,8 @@ class PolicyCalls:
         if before is None and len(budgets.coming_load_targets(target.budget)) >= MAX_LOAD_TARGETS:
             raise too_many(f"{MAX_LOAD_TARGETS} load targets of budget {budget.name} are set, no more can be")
         if target.end_s <= budgets.wall():
-            raise not_now(f"load target {target.name} is over already")
+            ended = datetime.fromtimestamp(target.end_s, UTC).isoformat(timespec="seconds")
+            raise not_now(f"load target {target.name} ended at {ended}; give it an end that is to come")
         usable_w = target.watts * (1 - budget.guard_band)
         if not target.best_effort and (least_w := budgets.least_w(target)) > usable_w:
             raise not_now(
@@ -141,7 +142,7 @@ def check_rights(caller: Caller, *groups: tuple[str, ...]) -> None:
     """
     for jobs in groups:
         if not caller.may_limit(jobs):
-            raise not_allowed(caller, Role.OPERATE, ", ".join(jobs) or "*")
+            raise not_covered(caller, jobs)
 
 
 def policy_text(fact: BudgetSet | LoadTargetSet | None) -> str:

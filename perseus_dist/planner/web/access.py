@@ -16,6 +16,7 @@ from perseus_dist.planner.access.peer import peer_uid
 from perseus_dist.planner.access.refusal import unauthenticated
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.operator_calls import owner_of
+from perseus_dist.planner.web.connections import certificate_names
 from perseus_dist.planner.web.sessions import Sessions
 
 
@@ -57,7 +58,7 @@ class Visitor:
 
 
 class WebAccess:
-    """Finds the caller of a request by the rules of gRPC: a token, else the user of a loopback connection."""
+    """Finds the caller of a request by the rules of gRPC: token and certificate, else a loopback connection's user."""
 
     def __init__(self, *, access: Access, needs_token: bool, address: Address, sessions: Sessions) -> None:
         """Begin.
@@ -83,20 +84,21 @@ class WebAccess:
         uid = self.uid_of(request)
         header = request.headers.get("authorization")
         if header is not None:
-            caller = self._access.caller([("authorization", header)], (), peer_of(request))
+            caller = self._access.caller([("authorization", header)], certificate_names(request), peer_of(request))
             return Visitor(caller=self._as_user(caller, uid), has_header=bool(caller.token_sha256))
         session_id = request.cookies.get(self.sessions.cookie, "")
         session = self.sessions.find(session_id, uid)
-        caller = self._access.caller_of_token(session.token_sha256 if session else "", (), peer_of(request))
+        token_sha256 = session.token_sha256 if session else ""
+        caller = self._access.caller_of_token(token_sha256, certificate_names(request), peer_of(request))
         return Visitor(caller=self._as_user(caller, uid), session_id=session_id if session else "")
 
     def without_token(self, request: Request) -> Visitor:
         """The same whatever token came along: for those whose token counts no more."""
-        caller = self._access.caller_of_token("", (), peer_of(request))
+        caller = self._access.caller_of_token("", certificate_names(request), peer_of(request))
         return Visitor(caller=self._as_user(caller, self.uid_of(request)))
 
     def caller_of(self, token: str, request: Request) -> Caller:
-        """The caller who enters a token.
+        """The caller who enters a token, with the token's rights alone.
 
         Raises:
             RefusalError: The token was revoked, or has expired.

@@ -1,12 +1,32 @@
-"""Bounds on the page's connections, so that idle or hostile ones take no file descriptor that agents need."""
+"""The page's connections: their number and silence have bounds, and requests know their clients' certificates.
+
+Idle or hostile connections take no file descriptor that agents need.
+"""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
+from starlette.requests import HTTPConnection
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MAX_CONNECTIONS = 256
 FIRST_REQUEST_S = 10.0
+
+_NAMES = "certificate_names"
+_NAMED_BY = ("DNS", "email", "URI", "IP Address")
+
+
+def certificate_names(request: HTTPConnection) -> tuple[str, ...]:
+    """Names in the certificate that a request's client has shown, and an authority has signed; none without one."""
+    return tuple(request.scope.get("state", {}).get(_NAMES, ()))
+
+
+def _names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+    """Common and alternative names of a verified certificate, as ``ssl.SSLSocket.getpeercert`` has it."""
+    subject = (pair for parts in certificate.get("subject", ()) for pair in parts)
+    common = tuple(value for key, value in subject if key == "commonName")
+    return common + tuple(value for key, value in certificate.get("subjectAltName", ()) if key in _NAMED_BY)
 
 
 class BoundedProtocol(H11Protocol):
@@ -15,6 +35,7 @@ class BoundedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A peer has connected."""
         super().connection_made(transport)
+        self.app_state = {**self.app_state, _NAMES: _names_in(transport.get_extra_info("peercert") or {})}
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
         else:

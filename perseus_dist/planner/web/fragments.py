@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 import jinja2
 
+from perseus_dist.interval_text import interval_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.status.job_status import job_status
@@ -51,7 +52,7 @@ def make_templates(**common: Any) -> jinja2.Environment:
         wording.target_words,
     ):
         environment.filters[shown.__name__] = shown
-    environment.globals.update(common)
+    environment.globals.update(common, interval_text=interval_text)
     return environment
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from perseus_dist.interval_text import interval_text
 from perseus_dist.messages.job_status import JobFigures, MeasuredIterations
 from perseus_dist.rank_text import told_once
 from perseus_dist.report.analysis.figures import RunReport
@@ -103,7 +104,7 @@ def checks(report: RunReport) -> list[str]:
     if told := [f"{energy_j:.4g} J {where}" for energy_j, where in per_token if energy_j is not None]:
         said.append(f"energy per token: {', '.join(told)}")
     if interval := report.predicted_saving_interval_percent:
-        said.append(f"predicted saving: likely {interval[0]:z.1f} to {interval[1]:z.1f} %{_where(report, interval)}")
+        said.append(f"predicted saving: likely {interval_text(*interval)} %{_where(report, interval)}")
     said += _self_check(report.job)
     guard = report.job.guard
     if guard.probes:
@@ -117,7 +118,8 @@ def _where(report: RunReport, interval: tuple[float, float]) -> str:
     measured = report.saving_percent
     if measured is None:
         return ""
-    place = "below" if measured < interval[0] else "above" if measured > interval[1] else "inside"
+    low, shown, high = (round(one, 1) for one in (interval[0], measured, interval[1]))  # as they are printed
+    place = "below" if shown < low else "above" if shown > high else "inside"
     return f"; the measured one, {measured:z.1f} %, lies {place}" + (" it" if place != "inside" else "")
 
 
