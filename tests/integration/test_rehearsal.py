@@ -178,7 +178,7 @@ def test_jobs_on_several_nodes_beside_one_of_slurms_with_prometheus_and_the_page
         thread.join()
         if submitted is not None:
             assert cluster is not None
-            assert submitted.wait() == "COMPLETED", submitted.output()
+            assert submitted.wait() == "COMPLETED", submitted.story()
             record = record_of(cluster, submitted)  # which the epilog has collected
             assert record.is_complete, record.reason
             assert record.saved_j > 0

@@ -48,7 +48,7 @@ def test_a_job_that_asks_for_perseus_runs_under_it_and_is_accounted_for(
     cluster: Cluster, machine: SimulatedMachine
 ) -> None:
     job = submit_training(cluster, machine, "--comment=perseus", num_iterations=60)
-    assert job.wait() == "COMPLETED", job.output()
+    assert job.wait() == "COMPLETED", job.story()
     assert are_unlocked(machine)
     record = record_of(cluster, job)
     assert record.is_complete, record.reason
@@ -179,7 +179,7 @@ def submit_example(cluster: Cluster, framework: str, **environ: str) -> SlurmJob
 
 def test_the_example_for_deepspeed_trains_under_the_plan(cluster: Cluster) -> None:
     job = submit_example(cluster, "deepspeed")
-    assert job.wait() == "COMPLETED", job.output()
+    assert job.wait() == "COMPLETED", job.story()
     record = record_of(cluster, job)
     assert (record.framework, record.submission.job_name) == ("deepspeed", "deepspeed-gpt")
     assert record.is_complete, record.reason
@@ -189,7 +189,7 @@ def test_the_example_for_deepspeed_trains_under_the_plan(cluster: Cluster) -> No
 @pytest.mark.skipif(not MEGATRON.is_dir(), reason=f"no Megatron-LM in {MEGATRON}")
 def test_the_example_for_megatron_trains_and_is_accounted_for(cluster: Cluster) -> None:
     job = submit_example(cluster, "megatron", MEGATRON_PATH=str(MEGATRON), MASTER_PORT=str(free_port()))
-    assert job.wait() == "COMPLETED", job.output()
+    assert job.wait() == "COMPLETED", job.story()
     assert "lm loss" in job.output()
     record = record_of(cluster, job)
     assert (record.framework, record.submission.job_name) == ("megatron-core", "megatron-gpt")

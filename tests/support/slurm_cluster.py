@@ -104,6 +104,12 @@ class SlurmJob:
         path = self._cluster.root / f"out.{self.number}"
         return path.read_text() if path.exists() else ""
 
+    def story(self) -> str:
+        """All that tells why it failed: its output, what Slurm says of it, and the ends of the daemons' logs."""
+        paths = self._cluster.root.glob("*.log")
+        logs = (f"{path.name}:\n{path.read_text(errors='replace')[-2000:]}" for path in paths)
+        return "\n".join([self.output(), self._cluster.call("scontrol", "show", "job", self.number), *logs])
+
     def comment(self) -> str:
         """The whole of it, which has blanks."""
         lines = self._cluster.call("scontrol", "show", "job", self.number).splitlines()
