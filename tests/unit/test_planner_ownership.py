@@ -441,19 +441,25 @@ def test_leases_without_a_job_are_dropped() -> None:
     played(play)
 
 
+async def fleet_with_an_orphan() -> tuple[Fleet, Replica]:
+    """Two replicas, the first of which has died with the job "a"; and the second."""
+    fleet = Fleet(2)
+    first, second = fleet.replicas
+    await first.attach("a")
+    assert first.write("a", fact(1))
+    first.is_running = False
+    fleet.database.now_s += 2 * LEASE_S
+    second.leases.survey({})  # renews its registration
+    return fleet, second
+
+
 @pytest.mark.parametrize("num_steps", range(1, 6))
 @pytest.mark.parametrize("known_only", [False, True])
 def test_a_caller_that_leaves_while_a_job_is_claimed_leaves_it_to_nobody(*, num_steps: int, known_only: bool) -> None:
     """The lease is this replica's by then, so that no other takes the job, and no agent may ever come."""
 
     async def play() -> None:
-        fleet = Fleet(2)
-        first, second = fleet.replicas
-        await first.attach("a")
-        assert first.write("a", fact(1))
-        first.is_running = False
-        fleet.database.now_s += 2 * LEASE_S
-        second.leases.survey({})  # renews second's registration
+        fleet, second = await fleet_with_an_orphan()
         calling = asyncio.create_task(second.ownership.ensure("a", known_only=known_only))
         for _ in range(num_steps):
             await asyncio.sleep(0)
@@ -469,13 +475,7 @@ def test_a_caller_that_leaves_while_a_job_is_claimed_leaves_it_to_nobody(*, num_
 @pytest.mark.parametrize("known_only", [False, True])
 def test_a_claim_for_a_caller_that_was_not_confirmed_is_made_again(*, known_only: bool) -> None:
     async def play() -> None:
-        fleet = Fleet(2)
-        first, second = fleet.replicas
-        await first.attach("a")
-        assert first.write("a", fact(1))
-        first.is_running = False
-        fleet.database.now_s += 2 * LEASE_S
-        second.leases.survey({})  # renews second's registration
+        fleet, second = await fleet_with_an_orphan()
         second.leases.loses_answer = lambda: True
         with pytest.raises(RefusalError, match="the connection broke"):
             await second.ownership.ensure("a", known_only=known_only)

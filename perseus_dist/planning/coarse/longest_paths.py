@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from perseus_dist import _solver
 from perseus_dist.planning.coarse.clock_groups import ClockGroups
+from perseus_dist.planning.frontier.replay import ends_of
 from perseus_dist.planning.schedule.dag import Int32Array
 from perseus_dist.units import IntArray
 
@@ -20,11 +20,11 @@ class LongestPaths:
 
     def time_ps(self, class_ps: IntArray) -> int:
         """[ps] of the longest path."""
-        return int(self._ends(class_ps, *self._edges)[1].max())
+        return int(self._ends(class_ps).max())
 
     def critical(self, class_ps: IntArray) -> IntArray:
         """(1, num_classes) instructions of each class on the longest path."""
-        ends = self._ends(class_ps, *self._edges)[1].tolist()
+        ends = self._ends(class_ps).tolist()
         node = ends.index(max(ends))
         nodes = [node]
         while neighbours := self._before[node]:
@@ -32,26 +32,9 @@ class LongestPaths:
             nodes.append(node)
         return np.bincount(self._class_of[nodes], minlength=self._num_classes)[None, :].astype(np.int64)
 
-    def _ends(self, class_ps: IntArray, edge_from: Int32Array, edge_to: Int32Array) -> tuple[IntArray, IntArray]:
-        """(num_instructions) [ps] starts and ends."""
-        zeros = np.zeros(self._num_classes, dtype=np.int64)
-        begin = np.arange(self._num_classes + 1, dtype=np.int32)
-        num_instructions = len(self._class_of)
-        menu = _solver.Menu(
-            curve_begin=begin,
-            clock_mhz=zeros.astype(np.int32),
-            duration_ps=np.ascontiguousarray(class_ps, dtype=np.int64),
-            effective_uj=zeros,
-            choice_begin=begin,
-            choice=zeros.astype(np.int32),
-            curve_of=self._class_of,
-            previous_on_rank=np.full(num_instructions, -1, dtype=np.int32),
-        )
-        plan = np.zeros(num_instructions, dtype=np.int32)
-        _, _, start_ps, end_ps, _, _ = _solver.replay(
-            menu=menu, edge_from=edge_from, edge_to=edge_to, plan=plan, latency_ps=zeros
-        )
-        return start_ps, end_ps
+    def _ends(self, class_ps: IntArray) -> IntArray:
+        """(num_instructions) [ps] ends."""
+        return ends_of(class_ps[self._class_of], *self._edges)
 
 
 def _neighbours(source: Int32Array, target: Int32Array, num_instructions: int) -> list[list[int]]:

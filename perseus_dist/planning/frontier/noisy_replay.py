@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_dist import _solver
 from perseus_dist.planning.frontier.choice_bias import choice_bias
 from perseus_dist.planning.frontier.problem import PlanningProblem
-from perseus_dist.planning.frontier.replay import replay, replay_all_max
+from perseus_dist.planning.frontier.replay import ends_of, replay, replay_all_max
 from perseus_dist.units import FloatArray, IntArray
 
 NUM_DRAWS = 64
@@ -118,25 +117,5 @@ class _Paths:
 
 
 def _levels(problem: PlanningProblem) -> IntArray:
-    """(num_instructions) how many instructions stand before each on the longest chain: their begins at 1 ps each."""
-    number = problem.num_instructions
-    each, zeros = np.arange(number + 1, dtype=np.int32), np.zeros(number, dtype=np.int64)
-    menu = _solver.Menu(
-        curve_begin=each,
-        clock_mhz=zeros.astype(np.int32),
-        duration_ps=np.ones(number, dtype=np.int64),
-        effective_uj=zeros,
-        choice_begin=each,
-        choice=zeros.astype(np.int32),
-        curve_of=each[:-1],
-        previous_on_rank=np.full(number, -1, dtype=np.int32),
-    )
-    _, _, start_ps, *_ = _solver.replay(
-        menu=menu,
-        edge_from=problem.edge_from,
-        edge_to=problem.edge_to,
-        plan=zeros.astype(np.int32),
-        latency_ps=zeros,
-    )
-    levels: IntArray = start_ps
-    return levels
+    """(num_instructions) how many instructions stand before each on the longest chain that leads to it."""
+    return ends_of(np.ones(problem.num_instructions, dtype=np.int64), problem.edge_from, problem.edge_to) - 1
