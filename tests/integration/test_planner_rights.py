@@ -178,9 +178,10 @@ async def served(folder: Path) -> AsyncIterator[Served]:
 
     def create(name: str, role: Role, *, job: str = "", certificate: str = "", valid_for_s: float = 1e6) -> None:
         jobs = (job,) if job else ()
-        _, tokens[name] = access.create(
+        grant, tokens[name] = access.draft(
             operator, name=name, role=role, jobs=jobs, certificate=certificate, valid_for_s=valid_for_s
         )
+        access.add(operator, grant)
 
     for role in Role:
         create(role.word, role)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
@@ -29,15 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from load_agent import LoadAgent, LoadJob
 
 from perseus_dist.cli.main import main
-from perseus_dist.planner.access.access import Access
-from perseus_dist.planner.access.auth import Caller, hash_token
-from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.private_file import write_private
-from perseus_dist.planner.access.refusal import RefusalError
-from perseus_dist.planner.runtime.shared_grants import SharedGrants
-from perseus_dist.planner.store.postgres.address import PostgresAddress
-from perseus_dist.planner.store.postgres.grant_table import PostgresGrantTable
-from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 
 PATIENCE_S = 60.0
@@ -240,35 +231,6 @@ def test_named_tokens_are_made_and_revoked_for_all_replicas(
         listed = {one["name"]: one["revoked_s"] for one in json.loads(capsys.readouterr().out)["tokens"]}
         assert {name for name, revoked_s in listed.items() if not revoked_s} == {"elsewhere"}
         assert listed.keys() == {"one", "two", "three", "elsewhere"}
-
-
-def test_a_name_that_two_replicas_give_at_once_is_one_token_alone(postgres: PostgresServer, tmp_path: Path) -> None:
-    address = PostgresAddress(postgres.url(postgres.fresh_database()))
-    PostgresFacts(address, state_id="here", aside=tmp_path, waits=False).close()
-    operator = Caller(token_sha256="", is_operator=True)
-    wanted: Any = {"role": Role.VIEW, "jobs": (), "certificate": "", "valid_for_s": None}
-
-    async def play() -> None:
-        accesses = [Access("an operator's", tmp_path / f"{number}.sqlite") for number in range(2)]
-        shares = [SharedGrants(access, PostgresGrantTable(address)) for access in accesses]
-        try:
-            for number in range(8):
-                making = (share.create(operator, name=f"ci-{number}", **wanted) for share in shares)
-                made = await asyncio.gather(*making, return_exceptions=True)
-                (token,) = (one[1] for one in made if isinstance(one, tuple))
-                (refused,) = (one for one in made if isinstance(one, RefusalError))
-                assert "choose another name" in refused.reason
-                for share in shares:
-                    await share.exchange()
-                winner = next(place for place, one in enumerate(made) if isinstance(one, tuple))
-                grants = accesses[winner].caller_of_token(hash_token(token)).grants
-                assert [grant.name for grant in grants] == [f"ci-{number}"]
-        finally:
-            for share, access in zip(shares, accesses, strict=True):
-                share.close()
-                access.close()
-
-    asyncio.run(play())
 
 
 def test_pages_of_replicas_know_each_other(postgres: PostgresServer, tmp_path: Path) -> None:

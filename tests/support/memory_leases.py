@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from perseus_dist.planner.access.audit import AuditRecord
+from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
 from perseus_dist.planner.store.fact_database import Change, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
@@ -28,6 +30,8 @@ class Database:
         facts: By job, all that writes have stored.
         leases: By job, number of the owner (0 for none) and epoch.
         history: (job, epoch, fact's key) of each write that was stored.
+        grants: By name of the token, number of its newest change, and the grant.
+        audit: State folder and record, in the order of storing.
     """
 
     now_s: float = 0.0
@@ -35,6 +39,8 @@ class Database:
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
     replicas: dict[int, Registration] = field(default_factory=dict)
     history: list[tuple[str, int, str]] = field(default_factory=list)
+    grants: dict[str, tuple[int, Grant]] = field(default_factory=dict)
+    audit: list[tuple[str, AuditRecord]] = field(default_factory=list)
     newest: int = 0
 
     def next(self) -> int:

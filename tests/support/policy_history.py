@@ -97,7 +97,6 @@ class PolicyHistory:
     history: "History"
     make_register: Callable[[], "Register"]
     timeout_s: float
-    with_tokens: bool = True
     every_s: float = EVERY_S
     begin_s: float = field(default_factory=time.time)
     tokens: dict[str, Token] = field(default_factory=dict)
@@ -113,7 +112,7 @@ class PolicyHistory:
         call = partial(self._call, stub)
         while True:
             await asyncio.sleep(self.every_s * chance.uniform(0.2, 2.0))
-            watts, number = float(chance.randint(1000, 900_000)), chance.randrange(8 if self.with_tokens else 7)
+            watts, number = float(chance.randint(1000, 900_000)), chance.randrange(8)
             if self.registers["group"].possible != {1.0}:  # until it is known to be there, load targets have no place
                 budget = pb.Budget(name="group", watts=1.0, jobs=[COVERED], objective="total")
                 await self._change("group", 1.0, "SetBudget", budget_text("group", 1.0), call, budget=budget)
@@ -203,7 +202,14 @@ class PolicyHistory:
         if living and chance.random() < 0.5:
             name = chance.choice(living)
             await self._revoke(name, call)
-            return
+        else:
+            await self._make_token(call)
+
+    async def make_token(self, stub: Any) -> None:
+        """Make one."""
+        await self._make_token(partial(self._call, stub))
+
+    async def _make_token(self, call: Callable[..., Awaitable[Any]]) -> None:
         name = f"token-{len(self.tokens)}"
         token = self.tokens[name] = Token()
 

@@ -14,6 +14,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,10 +40,12 @@ from perseus_dist.rpc.v1 import planner_pb2 as pb
 NUM_REPLICAS, NUM_JOBS, NUM_ROUNDS = 3, 3, 2
 ROUND_S = 20.0
 SETTLE_S = 8.0
+EXCHANGE_S = 3.0
 PATIENCE_S = 60.0
 REPORT_EVERY_S, OPERATE_EVERY_S, POLICY_EVERY_S = 2.0, 0.7, 1.5
 STRIKES = {  # how often, against each other
     "kill": 4,
+    "kill at a token": 2,
     "stop": 4,
     "leave": 2,
     "cut off": 3,
@@ -150,6 +153,7 @@ class ReplicaHistory:
             VirtualReplica(self.network, self.database, f"replica-{number}", signals) for number in range(NUM_REPLICAS)
         ]
         self.recovery_s = 0.0
+        self._policies = policy_history(self.history, every_s=POLICY_EVERY_S, begin_s=BEGIN_UNIX_S)
         self._moving = Register({0.0})
         self._calls: list[asyncio.Task[None]] = []
         self._one_move = asyncio.Lock()  # a register takes one write at a time
@@ -173,7 +177,7 @@ class ReplicaHistory:
 
     async def _play(self) -> None:
         stub, history, chance = cast("Any", self._stub), self.history, self.chance
-        policies = policy_history(history, with_tokens=False, every_s=POLICY_EVERY_S, begin_s=BEGIN_UNIX_S)
+        policies = self._policies
         jobs = [self._job(f"job-{number}") for number in range(NUM_JOBS)]
         await self._await_well(jobs)
         await check(stub, jobs, history)
@@ -198,6 +202,8 @@ class ReplicaHistory:
             await check(stub, jobs, history)
             await policies.check(stub)
             await self._check_moving()
+            await asyncio.sleep(EXCHANGE_S)
+            self._check_rights()
         history.check_audit(audit_of(self.replicas), self._stub.repeated)
         for job in jobs:
             await job.end()
@@ -237,6 +243,8 @@ class ReplicaHistory:
             case "kill":
                 replica.kill()
                 after(draw(0.0, 8.0), partial(self._start, replica))
+            case "kill at a token":
+                self._calls.append(asyncio.create_task(self._kill_at_token(replica)))
             case "stop":
                 replica.stop()
                 after(draw(0.2, 12.0), replica.resume)
@@ -295,6 +303,19 @@ class ReplicaHistory:
             self.network.heal(replica.address)
             self._start(replica)
 
+    async def _kill_at_token(self, replica: VirtualReplica) -> None:
+        """Kill a replica while it makes a token, which is asked for at another one then."""
+        others = [one.address for one in self.replicas if one is not replica]
+        stub = ReplicaStub([replica.address, *others], self._make_stub)
+        stub.repeated = self._stub.repeated
+        replica.slow_s = 0.5
+        making = asyncio.create_task(self._policies.make_token(stub))
+        await asyncio.sleep(self.chance.uniform(0.0, 1.5))
+        replica.slow_s = 0.01
+        replica.kill()
+        self.world.after(self.chance.uniform(0.0, 8.0), partial(self._start, replica))
+        await making
+
     async def _call_and_leave(self, address: str, until_s: float) -> None:
         """Ask for the job without agents once nobody has it, and leave as soon as its lease has been taken."""
         job_id = f"job-{NUM_JOBS - 1}"
@@ -326,6 +347,18 @@ class ReplicaHistory:
         possible = sorted(self._moving.possible)
         if not self._moving.read(found):
             self.history.breaches.append(f"budget {MOVING}: saw {found:g}, expected one of {possible}")
+
+    def _check_rights(self) -> None:
+        """All replicas know the same tokens, and the database has each audit record of theirs once."""
+        tokens = {name: (one.token_sha256, one.revoked_s is None) for name, (_, one) in self.database.grants.items()}
+        records = Counter((address, one.record_id) for address, one in self.database.audit)
+        for replica in self.replicas:
+            here = {one.name: (one.token_sha256, one.revoked_s is None) for one in replica.access.grants()}
+            if differing := sorted(name for name, _ in here.items() ^ tokens.items()):
+                self.history.breaches.append(f"{replica.address}: other tokens than the database: {differing}")
+            own = replica.access.audit.read(after_id=0, since_s=0.0, job="", limit=1 << 30)
+            if any(records[replica.address, one.record_id] != 1 for one in own):
+                self.history.breaches.append(f"{replica.address}: the database has not each of its {len(own)} records")
 
     # ---- liveness ----------------------------------------------------------------------------------------------------
 

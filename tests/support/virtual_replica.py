@@ -4,12 +4,14 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 from memory_leases import LEASE_S, Database, MemoryFacts, MemoryLeases
+from memory_rights import MemoryAuditTable, MemoryGrantTable
 from planner_history import RecordingAgent
 from policy_history import TOKEN
 from virtual_loop import VirtualLoop, VirtualThread
@@ -24,10 +26,14 @@ from perseus_dist.planner.runtime.counters import Counters
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
+from perseus_dist.planner.runtime.shared.database_thread import Call as DatabaseCall
+from perseus_dist.planner.runtime.shared.shared_audit import SharedAudit
+from perseus_dist.planner.runtime.shared.shared_grants import SharedGrants
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.server import share_jobs
 from perseus_dist.planner.service.service import service_handler
+from perseus_dist.planner.store.shared_rights import SharedRightsError
 from perseus_dist.planner.store.store import RETRY_PERIOD_S, Store
 from perseus_dist.planner.worker.frontier_build import PlannedRequest, planned_request, result_of
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
@@ -156,8 +162,6 @@ class VirtualReplica:
         self._is_leaving = False
         self.jobs = None
         self.leases = self._registered()
-        self._lease_thread = VirtualThread(self._world, self.loop, self._takes_s)
-        self._renewing_thread = VirtualThread(self._world, self.loop, self._takes_s)
         self._store_thread = VirtualThread(self._world, self.loop, self._takes_s)
         self._is_storing = False
         with self.loop.current():
@@ -176,22 +180,31 @@ class VirtualReplica:
     def _takes_s(self) -> tuple[float, float]:
         return self._chance.uniform(0.0, self.slow_s), self._chance.uniform(0.0, 0.3 * self.slow_s)
 
-    async def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        return await asyncio.wrap_future(self._lease_thread.submit(partial(function, *arguments)))
+    def _thread_call(self) -> DatabaseCall:
+        """Runs calls one after the other, as a thread of this process."""
+        thread = VirtualThread(self._world, self.loop, self._takes_s)
 
-    async def _call_beside(self, function: Callable[..., Any], *arguments: object) -> Any:
-        return await asyncio.wrap_future(self._renewing_thread.submit(partial(function, *arguments)))
+        async def call(function: Callable[..., Any], *arguments: object) -> Any:
+            return await asyncio.wrap_future(thread.submit(partial(function, *arguments)))
+
+        return call
 
     async def _serve(self) -> None:
         self._store = Store(MemoryFacts(self.leases), wake=self._wake)
         signals = SignalFiles(self._signals)
         jobs = Jobs(self._store, QuickWorker(self._chance), Policy(), Counters(), signals, self.wall)
-        ownership = Ownership(self.leases, jobs, self._call, self._call_beside)
+        ownership = Ownership(self.leases, jobs, self._thread_call(), self._thread_call())
         await share_jobs(jobs, self._store, ownership)
+        grants = SharedGrants(self.access, MemoryGrantTable(self.leases), self._thread_call())
+        audit = SharedAudit(self.access.audit, MemoryAuditTable(self.leases, self.address), self._thread_call())
+        with suppress(SharedRightsError):
+            await grants.exchange()
         guard = RpcGuard(access=self.access, needs_token=False, counters=jobs.counters)
+        guard.shared_grants, guard.shared_audit = grants, audit
         self.jobs = jobs
         self.handler = service_handler(jobs, guard)
-        self._keeping = [self.loop.create_task(jobs.tick()), self.loop.create_task(ownership.keep())]
+        kept = (jobs.tick(), ownership.keep(), grants.keep(), audit.keep())
+        self._keeping = [self.loop.create_task(one) for one in kept]
 
     async def _leave(self) -> None:
         jobs = self.jobs

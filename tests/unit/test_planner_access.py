@@ -47,9 +47,10 @@ def create(
     certificate: str = "",
     valid_for_s: float | None = None,
 ) -> str:
-    _, token = access.create(
+    grant, token = access.draft(
         OPERATOR, name=name, role=role, jobs=jobs, certificate=certificate, valid_for_s=valid_for_s
     )
+    access.add(OPERATOR, grant)
     return token
 
 

@@ -20,7 +20,8 @@ OPERATOR = Caller(token_sha256="", is_operator=True)
 
 
 def create(access: Access, name: str) -> None:
-    access.create(OPERATOR, name=name, role=Role.VIEW, jobs=(), certificate="", valid_for_s=None)
+    grant, _ = access.draft(OPERATOR, name=name, role=Role.VIEW, jobs=(), certificate="", valid_for_s=None)
+    access.add(OPERATOR, grant)
 
 
 def names(path: Path) -> list[str]:

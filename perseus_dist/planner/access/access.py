@@ -12,7 +12,7 @@ from perseus_dist.planner.access.audit import Audit
 from perseus_dist.planner.access.auth import Caller, hash_token, new_token, token_hash_in
 from perseus_dist.planner.access.grants import Grant, Role
 from perseus_dist.planner.access.refusal import already_exists, not_found, not_now, unauthenticated
-from perseus_dist.planner.access.rights_rows import REVOKE, read_grants, write_grant
+from perseus_dist.planner.access.rights_rows import CREATE, REVOKE, read_grants, write_grant
 from perseus_dist.planner.sqlite_files.placed_file import PlacedFile
 
 MAX_GRANTS = 10_000
@@ -87,7 +87,7 @@ class Access:
             ]
         return Caller(token_sha256=token_sha256, is_operator=is_operator, grants=tuple(grants), peer=peer)
 
-    def create(
+    def draft(
         self,
         caller: Caller,
         *,
@@ -97,7 +97,7 @@ class Access:
         certificate: str,
         valid_for_s: float | None,
     ) -> tuple[Grant, str]:
-        """Give a right, to a new token or to a certificate.
+        """A right for a new token or for a certificate, which does not count yet.
 
         Args:
             caller: An administrator.
@@ -111,7 +111,7 @@ class Access:
             The grant, and the token that only the caller gets to know; empty for a certificate.
 
         Raises:
-            RefusalError: There was such a name, there are too many grants, or it cannot be stored.
+            RefusalError: There was such a name, or there are too many grants.
         """
         if (there := self._grants.get(name)) is not None:
             state = there.why_not(self._clock()) or "is in use"
@@ -130,11 +130,30 @@ class Access:
             created_by=caller.identity,
             expires_s=None if valid_for_s is None else now_s + valid_for_s,
         )
-        try:
-            self._store(caller, grant, "CreateToken", after=grant.text)
-        except sqlite3.Error as error:
-            raise not_now(f"{name} is not made, since it cannot be stored: {error}") from error
         return grant, token
+
+    def add(self, caller: Caller, grant: Grant) -> None:
+        """Give a right that was drafted.
+
+        Raises:
+            RefusalError: It cannot be stored.
+        """
+        try:
+            self._store(caller, grant, CREATE, after=grant.text)
+        except sqlite3.Error as error:
+            raise not_now(f"{grant.name} is not made, since it cannot be stored: {error}") from error
+
+    def record_added(self, caller: Caller, grant: Grant) -> None:
+        """Record that a right is given, which counts here once ``merge`` has taken it over.
+
+        Raises:
+            RefusalError: That cannot be stored.
+        """
+        try:
+            self.audit.done(caller.identity, caller.peer, CREATE, after=grant.text)
+            self._flush()
+        except sqlite3.Error as error:
+            raise not_now(f"{grant.name} is not made, since it cannot be recorded: {error}") from error
 
     def revoke(self, caller: Caller, name: str) -> Grant:
         """Take a right back; at once, and for ever.
@@ -207,13 +226,17 @@ class Access:
             write_grant(self._database, grant)
             self.audit.done(caller.identity, caller.peer, action, before=before, after=after)
             self._database.execute("COMMIT")
-            self._database.execute("PRAGMA wal_checkpoint(FULL)")  # on the disk before it is acknowledged
+            self._flush()
         except sqlite3.Error:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             raise
         self._grants[grant.name] = grant
         self._index()
+
+    def _flush(self) -> None:
+        """Bring what is stored to the disk, before it is acknowledged."""
+        self._database.execute("PRAGMA wal_checkpoint(FULL)")
 
     def _index(self) -> None:
         self.num_changes += 1

@@ -12,6 +12,9 @@ from perseus_dist.rpc.fields import sentence
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x50724163  # "PrAc"
 
+CREATE = "CreateToken"
+"""Action of the records whose text of after is the grant that was given."""
+
 REVOKE = "RevokeToken"
 """Action of the records whose text of before is the grant that was taken back."""
 

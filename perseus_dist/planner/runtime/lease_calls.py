@@ -2,21 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from perseus_dist.planner.runtime.shared.database_thread import Call, DatabaseThread
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import LeaseError, LeaseTable, Survey
 
 _Result = TypeVar("_Result")
 
 _log = logging.getLogger(__name__)
-
-Call = Callable[..., Awaitable[Any]]
-"""Runs a function that waits for the database, with its arguments, behind those before."""
 
 
 class LeaseCalls:
@@ -35,9 +31,9 @@ class LeaseCalls:
 
     def __init__(self, leases: LeaseTable, call: Call | None, call_beside: Call | None) -> None:
         self._leases = leases
-        self._threads = [ThreadPoolExecutor(1, name) for name in ("leases", "renewals")] if call is None else []
-        self._call = call or partial(_run_in, self._threads[0])
-        self._call_beside = call_beside or call or partial(_run_in, self._threads[1])
+        self._threads = [DatabaseThread(name) for name in ("leases", "renewals")] if call is None else []
+        self._call = call or self._threads[0]
+        self._call_beside = call_beside or call or self._threads[1]
         self.is_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._is_leaving = False
         self._trouble = ""
@@ -71,7 +67,7 @@ class LeaseCalls:
         with suppress(LeaseError):  # it lapses
             await self._call(self._leases.resign)
         for thread in self._threads:
-            thread.shutdown(wait=False)
+            thread.close()
 
     async def _asked(self, call: Call, function: Callable[..., _Result], *arguments: object) -> _Result | None:
         try:
@@ -92,7 +88,3 @@ class LeaseCalls:
     def _end(self, error: FencedError) -> None:
         if not self.is_over.done() and not self._is_leaving:
             self.is_over.set_result(str(error))
-
-
-async def _run_in(thread: ThreadPoolExecutor, function: Callable[..., _Result], *arguments: object) -> _Result:
-    return await asyncio.get_running_loop().run_in_executor(thread, lambda: function(*arguments))

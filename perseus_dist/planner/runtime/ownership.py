@@ -26,8 +26,9 @@ import grpc
 
 from perseus_dist.planner.access.refusal import RefusalError, moved
 from perseus_dist.planner.budget.sharing import covers
-from perseus_dist.planner.runtime.lease_calls import Call, LeaseCalls
+from perseus_dist.planner.runtime.lease_calls import LeaseCalls
 from perseus_dist.planner.runtime.outbox import Ending
+from perseus_dist.planner.runtime.shared.database_thread import Call
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, LeaseTable, Survey
 from perseus_dist.planner.store.store import NO_JOB

@@ -35,16 +35,6 @@ class _Wanted(TypedDict):
     limit: int
 
 
-class _WantedGrant(TypedDict):
-    """Arguments of ``Access.create``."""
-
-    name: str
-    role: Role
-    jobs: tuple[str, ...]
-    certificate: str
-    valid_for_s: float | None
-
-
 class AccessService:
     """Serves ``CreateToken``, ``ListTokens``, ``RevokeToken`` and ``ReadAudit``."""
 
@@ -72,17 +62,18 @@ class AccessService:
         certificate = check.text("certificate", request.certificate, limits.MAX_NAME_LENGTH)
         valid_for_s = check.number("valid_for_s", request.valid_for_s, _MAX_VALID_FOR_S)
         check.finish()
-        wanted: _WantedGrant = {
-            "name": name,
-            "role": role,
-            "jobs": tuple(request.jobs),
-            "certificate": certificate,
-            "valid_for_s": valid_for_s or None,
-        }
-        shared = self._guard.shared_grants
-        grant, token = (
-            self._access.create(caller, **wanted) if shared is None else await shared.create(caller, **wanted)
+        grant, token = self._access.draft(
+            caller,
+            name=name,
+            role=role,
+            jobs=tuple(request.jobs),
+            certificate=certificate,
+            valid_for_s=valid_for_s or None,
         )
+        if (shared := self._guard.shared_grants) is None:
+            self._access.add(caller, grant)
+        else:
+            await shared.add(caller, grant)
         return pb.CreateTokenResponse(grant=_grant_to_wire(grant), token=token).SerializeToString()
 
     async def list_tokens(self, data: bytes, context: Context) -> bytes:

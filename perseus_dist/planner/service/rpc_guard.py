@@ -15,8 +15,8 @@ from perseus_dist.planner.access.auth import Caller, hash_token
 from perseus_dist.planner.access.peer import peer_uid
 from perseus_dist.planner.access.refusal import RefusalError, invalid, unauthenticated
 from perseus_dist.planner.runtime.counters import Counters
-from perseus_dist.planner.runtime.shared_audit import SharedAudit
-from perseus_dist.planner.runtime.shared_grants import SharedGrants
+from perseus_dist.planner.runtime.shared.shared_audit import SharedAudit
+from perseus_dist.planner.runtime.shared.shared_grants import SharedGrants
 from perseus_dist.rpc.violations import InvalidMessageError
 
 Context = grpc.aio.ServicerContext[Any, bytes]

@@ -32,8 +32,9 @@ from perseus_dist.planner.runtime.garbage import keep_collections_short
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
-from perseus_dist.planner.runtime.shared_audit import SharedAudit
-from perseus_dist.planner.runtime.shared_grants import SharedGrants
+from perseus_dist.planner.runtime.shared.database_thread import DatabaseThread
+from perseus_dist.planner.runtime.shared.shared_audit import SharedAudit
+from perseus_dist.planner.runtime.shared.shared_grants import SharedGrants
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles
 from perseus_dist.planner.service.rpc_guard import RpcGuard
 from perseus_dist.planner.service.service import service_handler
@@ -170,11 +171,13 @@ async def serve(
         guard = RpcGuard(access=access, needs_token=config.needs_token, counters=jobs.counters)
         if rights is not None:
             audit, grants = rights
-            guard.shared_grants = SharedGrants(access, grants)
-            cleanup.callback(guard.shared_grants.close)
+            of_audit, of_grants = (DatabaseThread(name) for name in ("audit records", "named tokens"))
+            cleanup.callback(of_audit.close, audit.close)
+            cleanup.callback(of_grants.close, grants.close)
+            guard.shared_grants = SharedGrants(access, grants, of_grants)
             with suppress(SharedRightsError):  # what was revoked while this planner was away counts from its first call
                 await guard.shared_grants.exchange()
-            guard.shared_audit = SharedAudit(access.audit, audit)
+            guard.shared_audit = SharedAudit(access.audit, audit, of_audit)
             cleanup.push_async_callback(guard.shared_audit.leave)
         server = make_server(jobs, guard)
         healthy = health.aio.HealthServicer()

@@ -8,8 +8,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from perseus_dist.planner.access.audit import Audit, AuditRecord
+from perseus_dist.planner.runtime.shared.database_thread import Call
 from perseus_dist.planner.store.shared_rights import AuditTable, SharedRightsError
 
 _PERIOD_S = 1.0
@@ -22,15 +24,17 @@ _log = logging.getLogger(__name__)
 class SharedAudit:
     """One planner's part. Made and used on the event loop."""
 
-    def __init__(self, audit: Audit, table: AuditTable) -> None:
+    def __init__(self, audit: Audit, table: AuditTable, call: Call) -> None:
         """Begin.
 
         Args:
             audit: The planner's own record.
             table: Of the database.
+            call: Runs calls on ``table``.
         """
         self._audit = audit
         self._table = table
+        self._call = call
         self._one_at_a_time = asyncio.Lock()
         self._sent_id: int | None = None
 
@@ -48,10 +52,9 @@ class SharedAudit:
             await asyncio.sleep(_PERIOD_S)
 
     async def leave(self) -> None:
-        """Send the last records, and disconnect; within a moment, since the planner keeps them anyway."""
+        """Send the last records; within a moment, since the planner keeps them anyway."""
         with suppress(SharedRightsError, TimeoutError):
             await asyncio.wait_for(self._send(), _LEAVE_S)
-        self._table.close()
 
     async def read(self, *, after_id: int, since_s: float, job: str, limit: int) -> list[AuditRecord]:
         """Records of all planners, in the order in which they came to the database, this one's of a moment ago too.
@@ -61,14 +64,16 @@ class SharedAudit:
         """
         await self._send()
         async with self._one_at_a_time:
-            return await asyncio.to_thread(self._table.read, after_id=after_id, since_s=since_s, job=job, limit=limit)
+            read = partial(self._table.read, after_id=after_id, since_s=since_s, job=job, limit=limit)
+            records: list[AuditRecord] = await self._call(read)
+        return records
 
     async def _send(self) -> None:
         async with self._one_at_a_time:
             if self._sent_id is None:
-                self._sent_id = self._common_id(await asyncio.to_thread(self._table.newest))
+                self._sent_id = self._common_id(await self._call(self._table.newest))
             while records := self._audit.read(after_id=self._sent_id, since_s=0.0, job="", limit=_AT_ONCE):
-                await asyncio.to_thread(self._table.append, records)
+                await self._call(self._table.append, records)
                 self._sent_id = records[-1].record_id
 
     def _common_id(self, newest: Sequence[tuple[int, float]]) -> int:

@@ -5,12 +5,14 @@ Each planner has all of them in its state folder, by which it judges calls also 
 
 import asyncio
 import logging
+import sqlite3
 from contextlib import suppress
 
 from perseus_dist.planner.access.access import Access
 from perseus_dist.planner.access.auth import Caller
-from perseus_dist.planner.access.grants import Grant, Role
+from perseus_dist.planner.access.grants import Grant
 from perseus_dist.planner.access.refusal import already_exists, not_now
+from perseus_dist.planner.runtime.shared.database_thread import Call
 from perseus_dist.planner.store.shared_rights import GrantTable, SharedRightsError
 
 _PERIOD_S = 1.0
@@ -21,15 +23,17 @@ _log = logging.getLogger(__name__)
 class SharedGrants:
     """One planner's part. Made and used on the event loop."""
 
-    def __init__(self, access: Access, table: GrantTable) -> None:
+    def __init__(self, access: Access, table: GrantTable, call: Call) -> None:
         """Begin.
 
         Args:
             access: The planner's own.
             table: Of the database.
+            call: Runs calls on ``table``.
         """
         self._access = access
         self._table = table
+        self._call = call
         self._one_at_a_time = asyncio.Lock()
         self._there: dict[str, Grant] = {}
         self._read_to = 0
@@ -66,38 +70,36 @@ class SharedGrants:
                     if grant != (there := self._there.get(grant.name)) and (there is None or _is_same(grant, there))
                 ]
                 if fresh:
-                    await asyncio.to_thread(self._table.put, fresh)
+                    await self._call(self._table.put, fresh)
                     await self._read()
                 self._put_changes = num_changes
 
-    async def create(
-        self,
-        caller: Caller,
-        *,
-        name: str,
-        role: Role,
-        jobs: tuple[str, ...],
-        certificate: str,
-        valid_for_s: float | None,
-    ) -> tuple[Grant, str]:
-        """As ``Access.create``, for all planners on the database.
+    async def add(self, caller: Caller, grant: Grant) -> None:
+        """As ``Access.add``, for all planners on the database.
+
+        The database comes before the planner's own folder: a planner that ends half-way leaves no token there whose
+        name another planner may still give. The record comes first.
 
         Raises:
-            RefusalError: Also where the database is away, or another planner has given the name at the same moment.
+            RefusalError: Also where another planner has given the name, or the database is away: where the answer
+                alone was lost, the grant counts from the next exchange on.
         """
         try:
             await self.exchange()
         except SharedRightsError as error:
             raise not_now(f"named tokens are for all planners on the database, which is away: {error}") from error
-        made, token = self._access.create(
-            caller, name=name, role=role, jobs=jobs, certificate=certificate, valid_for_s=valid_for_s
-        )
-        with suppress(SharedRightsError):  # it counts here, and at the others once the database is back
-            await self.exchange()
-        if (there := self._there.get(name)) is not None and not _is_same(made, there):
-            self._access.revoke(caller, name)
-            raise already_exists(f"{name} has just been made at another planner on the database; choose another name")
-        return made, token
+        self._check_free(grant)
+        self._access.record_added(caller, grant)
+        try:
+            async with self._one_at_a_time:
+                await self._call(self._table.put, [grant])
+                await self._read()
+        except SharedRightsError as error:
+            raise not_now(
+                f"{grant.name} is made at all planners or at none, which the database did not confirm: {error}; "
+                "'perseus-dist token list' tells once it is back"
+            ) from error
+        self._check_free(grant)
 
     async def revoke(self, caller: Caller, name: str) -> Grant:
         """As ``Access.revoke``, for all planners on the database.
@@ -122,17 +124,22 @@ class SharedGrants:
             await self.exchange()
         return self._access.grants()
 
-    def close(self) -> None:
-        """Disconnect from the table."""
-        self._table.close()
+    def _check_free(self, grant: Grant) -> None:
+        if (there := self._there.get(grant.name)) is not None and not _is_same(grant, there):
+            raise already_exists(f"{grant.name} was made at another planner on the database; choose another name")
 
     async def _read(self) -> None:
         while True:
-            self._read_to, found = await asyncio.to_thread(self._table.read, self._read_to)
+            self._read_to, found = await self._call(self._table.read, self._read_to)
             if not found:
                 return
             self._there.update((grant.name, grant) for grant in found)
-            for other in self._access.merge(found):
+            try:
+                others = self._access.merge(found)
+            except sqlite3.Error as error:  # they count, and a restart reads them from the database
+                _log.error("named tokens from the database cannot be stored here: %s", error)
+                continue
+            for other in others:
                 if other.name not in self._others:
                     self._others.add(other.name)
                     _log.warning(

@@ -1,0 +1,1 @@
+"""Named tokens and audit records of all planners on a database."""
