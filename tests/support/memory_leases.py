@@ -1,5 +1,6 @@
 """Leases and facts of replicas in memory, on a clock that the test moves: PostgreSQL's contract, by the same tests."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -109,6 +110,14 @@ class MemoryLeases:
             patterns=[
                 fact.jobs for fact in database.facts.get("", ()) if isinstance(fact, (BudgetSet, PricePolicySet))
             ],
+            next_lapse_s=min(
+                (
+                    one.alive_until_s - database.now_s
+                    for number, one in database.replicas.items()
+                    if number != self.number and database.lives(number)
+                ),
+                default=math.inf,
+            ),
         )
 
     def claim(self, jobs: Collection[str], *, known_only: bool = False) -> "dict[str, Claimed | str]":

@@ -503,6 +503,7 @@ class SlowClaims(Holding):
         Holding.__init__(self)
         self.loop = VirtualLoop(world)
         leases.lease_s = LEASE_S
+        self.number = leases.number
         waiting = VirtualThread(world, self.loop, lambda: (wait_s, 0.0))
         renewals = VirtualThread(world, self.loop, lambda: (0.01, 0.01))
         with self.loop.current():
@@ -534,6 +535,31 @@ def test_leases_outlast_calls_that_wait_for_locks(then: str) -> None:
     assert not replica.endings
     assert "held" in replica.ownership.epochs
     assert other.survey({}).orphans == []
+    world.close()
+
+
+@pytest.mark.parametrize("killed_after_s", [3.0, 3.17, 3.31])
+def test_jobs_of_a_killed_replica_have_owners_as_soon_as_their_leases_are_over(killed_after_s: float) -> None:
+    """Each of the others takes its part of them, in one look."""
+    world = World()
+    database = WorldDatabase(world)
+    replicas = [SlowClaims(world, database.register(f"replica-{number}"), 0.01) for number in range(3)]
+    dead, *others = replicas
+    jobs = {f"job-{number}" for number in range(40)}
+    for job_id in jobs:
+        world.run(dead.loop, dead.ownership.ensure(job_id), 10.0)
+        assert database.write(job_id, dead.ownership.epochs[job_id], fact(1))
+        dead.jobs[job_id] = [fact(1)]
+    world.run_until(world.now_s + killed_after_s)
+    renewed_s = database.replicas[dead.number].alive_until_s - database.now_s
+    dead.loop.kill()
+    world.run_until(world.now_s + renewed_s)
+    assert not any(other.jobs for other in others), "the leases still last"
+    world.run_until(world.now_s + 0.3)
+    owned = [other.jobs.keys() for other in others]
+    assert owned[0] | owned[1] == jobs
+    assert not owned[0] & owned[1]
+    assert all(len(own) > len(jobs) / 4 for own in owned)
     world.close()
 
 

@@ -21,6 +21,7 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
+from zlib import crc32
 
 import grpc
 
@@ -34,6 +35,7 @@ from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseE
 from perseus_dist.planner.store.store import NO_JOB
 
 BEAT_S = 0.4
+_LEAST_PAUSE_S = 0.02
 _CAUTION = 0.9  # times the lease: this replica's clock and the database's do not run alike
 _SLOW_S = 1.0  # renewals that take longer are logged
 _AT_ONCE = 16  # jobs that one claim takes: a renewal waits for it, as for the database
@@ -83,6 +85,8 @@ class Ownership:
         self._arriving: dict[str, Claimed] = {}  # jobs that are claimed, and not taken up yet
         self._empty: frozenset[str] = frozenset()  # owned, and without a job at the latest beat
         self._survey = Survey()
+        self._surveyed_s = 0.0  # by the loop's clock
+        self._left: frozenset[str] = frozenset()  # jobs without an owner at the latest beat, for others to take
         self._suspended: frozenset[str] = frozenset()
         self._defects: dict[str, str] = {}  # by job that could not be taken up, why
         self._expiry: asyncio.TimerHandle | None = None
@@ -148,7 +152,14 @@ class Ownership:
                 await self.beat()
             except Exception:  # a defect must not cost the other jobs
                 _log.exception("leases: a look at them failed")
-            await asyncio.sleep(max(BEAT_S - (loop.time() - began_s), BEAT_S / 4))
+            await asyncio.sleep(self._pause_s(began_s))
+
+    def _pause_s(self, began_s: float) -> float:
+        """[s] from now to the next beat: soon where jobs are left, and where a lease is about to lapse just then."""
+        now_s = asyncio.get_running_loop().time()
+        next_s = max(began_s + (0.0 if self._left else BEAT_S), now_s + BEAT_S / 4)
+        lapse_s = self._surveyed_s + self._survey.next_lapse_s + _LEAST_PAUSE_S
+        return max(lapse_s - now_s, _LEAST_PAUSE_S) if now_s < lapse_s < next_s else next_s - now_s
 
     def lose(self, job_id: str, epoch: int) -> None:
         """Another replica has taken a job over from the lease of an epoch."""
@@ -219,7 +230,7 @@ class Ownership:
         if self._expiry is not None:
             self._expiry.cancel()
         self._expiry = loop.call_at(began_s + _CAUTION * self._leases.lease_s, self.suspend)
-        self._survey = survey
+        self._survey, self._surveyed_s = survey, began_s
         self.replicas = tuple(address for address in survey.replicas if address != self.address)
         for job_id in sorted(survey.lost):
             self.lose(job_id, held[job_id])
@@ -301,7 +312,7 @@ class Ownership:
         return True
 
     async def _adopt(self) -> None:
-        """Take this replica's share of the jobs without an owner: all replicas that live look at them."""
+        """Take this replica's part of the jobs without an owner, and what others have left of theirs for a beat."""
         if not await self._claim_orphans(sorted(self._suspended)):
             return
         orphans = self._survey.orphans
@@ -311,8 +322,13 @@ class Ownership:
         if self.owns(NO_JOB):
             await self._claim_orphans([job_id for job_id in jobs if self._is_covered(job_id)])
         free = [job_id for job_id in jobs if not self._is_covered(job_id)]
-        share = -(-len(free) // max(len(self._survey.replicas), 1))
-        await self._claim_orphans(free[:share])
+        own = [job_id for job_id in free if self._falls_to(job_id) == self.address]
+        left, self._left = self._left, frozenset(free).difference(own)
+        await self._claim_orphans(own + sorted(self._left & left))
+
+    def _falls_to(self, job_id: str) -> str:
+        """The living replica that is to take a job without an owner: all that live say the same."""
+        return max(self._survey.replicas, key=lambda address: crc32(f"{job_id} {address}".encode()), default="")
 
     async def _claim_orphans(self, orphans: Sequence[str]) -> bool:
         """Take those of them that have no owner still; False if the table did not answer."""

@@ -5,6 +5,7 @@ epoch. The leases of a replica that is silent lapse with its registration, all a
 greater epoch, which every write of the job's facts names, so that what an earlier owner still writes changes nothing.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -79,6 +80,8 @@ class Survey:
         replicas: Addresses of those that live, this one's included, in order.
         policies: Address of the replica that owns the planner's own facts; empty if none does.
         patterns: Of the jobs of each power budget and price policy; an empty one means all jobs.
+        next_lapse_s: [s] until the first of the others that live is none of them, unless it renews; infinite if there
+            are no others.
     """
 
     lost: frozenset[str] = frozenset()
@@ -86,6 +89,7 @@ class Survey:
     replicas: Sequence[str] = ()
     policies: str = ""
     patterns: Sequence[Sequence[str]] = ()
+    next_lapse_s: float = math.inf
 
 
 class LeaseTable(Protocol):

@@ -6,6 +6,7 @@ it reads are all that the owner before has stored, and will ever store. Where th
 transactions of replicas whose registrations have lapsed are ended: they may have been stopped within them.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -44,6 +45,10 @@ RETURNING before.alive_until <= now()
 _ORPHANS = f"""
 SELECT job FROM {POSTGRES_SCHEMA}.leases WHERE NOT EXISTS ({_LIVING.format("owner.alive_until > now()")})
 ORDER BY job <> '{_NO_JOB}', md5(job || %(number)s::text) LIMIT {_MAX_ORPHANS}
+"""
+_LIVING_REPLICAS = f"""
+SELECT number, address, extract(epoch FROM alive_until - now()) FROM {POSTGRES_SCHEMA}.planners
+WHERE alive_until > now() AND address <> ''
 """
 _CLAIM = f"""
 INSERT INTO {POSTGRES_SCHEMA}.leases (job, planner, epoch)
@@ -222,10 +227,7 @@ class ReplicaLeases:
             still = {job for job, epoch in mine if held.get(job) == epoch}
             lost = frozenset(held.keys() - still)
         orphans = [job for (job,) in opened.execute(_ORPHANS, number)]
-        replicas = opened.execute(
-            f"SELECT DISTINCT address FROM {POSTGRES_SCHEMA}.planners WHERE alive_until > now() AND address <> '' "
-            "ORDER BY address"
-        ).fetchall()
+        living = opened.execute(_LIVING_REPLICAS).fetchall()
         owner = opened.execute(
             f"SELECT address FROM {POSTGRES_SCHEMA}.leases JOIN {POSTGRES_SCHEMA}.planners ON number = planner "
             "WHERE job = '' AND alive_until > now()"
@@ -238,9 +240,10 @@ class ReplicaLeases:
         return Survey(
             lost=lost,
             orphans=orphans,
-            replicas=[address for (address,) in replicas],
+            replicas=sorted({address for _, address, _ in living}),
             policies="" if owner is None else owner[0],
             patterns=_patterns(policies),
+            next_lapse_s=min((float(left_s) for of, _, left_s in living if of != self._number), default=math.inf),
         )
 
     def _claim(self, opened: Opened, jobs: list[str], *, known_only: bool) -> "dict[str, Claimed | str]":
