@@ -1,11 +1,11 @@
 """Ten thousand drawn histories, by hand or nightly: what was drawn, what broke by invariant, and seeds per core-hour.
 
-    python benchmarks/chaos_campaign.py [--seeds 0-9999] [--processes 2] [--out chaos-campaign.json] [--known FILE]
+    python benchmarks/chaos_campaign.py [--seeds 0-9999] [--processes 2] [--known FILE] [--out FILE] [--record]
 
 Everything is simulated, in virtual time; the rate counts both runs of each seed, with Perseus and without, by process
 CPU time. ``--out`` takes the whole result, with the scenario's size and the cost of every seed; ``--write-known`` takes
 what broke in the form that ``perseus-dist simulate --known-failures`` reads. The exit code is 1 if a seed breaks an
-invariant that ``--known`` does not list.
+invariant that ``--known`` does not list. ``--record`` adds the campaign to those of the documentation.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measuring import conditions, print_table
+from measuring import append_result, conditions, print_table
 
 from perseus_dist.cli.simulated.chaos_options import seeds
 from perseus_dist.simulation.chaos.campaign import Campaign, run_campaign
@@ -23,6 +23,16 @@ from perseus_dist.simulation.chaos.known_failures import compare, format_known_f
 from perseus_dist.simulation.chaos.trial import Trial
 
 SEEDS_PER_CORE_HOUR = 2000
+COLUMNS = (
+    "date",
+    "commit",
+    "seeds",
+    "played",
+    "break",
+    "[%]",
+    "invariants that these break",
+    "seeds per core-hour",
+)
 
 
 def main() -> int:
@@ -33,6 +43,7 @@ def main() -> int:
     parser.add_argument("--known", type=Path, metavar="FILE", help="seeds that are known to break invariants")
     parser.add_argument("--write-known", type=Path, metavar="FILE", help="write what broke as such a file")
     parser.add_argument("--out", type=Path, default=Path("chaos-campaign.json"), metavar="FILE")
+    parser.add_argument("--record", action="store_true", help="add a row to benchmarks/results/chaos_campaigns.json")
     args = parser.parse_args()
     known = {} if args.known is None else read_known_failures(args.known)
 
@@ -44,6 +55,8 @@ def main() -> int:
     if args.write_known is not None:
         args.write_known.write_text(format_known_failures(campaign.trials))
     _print(campaign)
+    if args.record:
+        _record(args.seeds, campaign)
     print(comparison.text())
     return 1 if comparison.new else 0
 
@@ -82,6 +95,24 @@ def _print(campaign: Campaign) -> None:
     )
     rate = campaign.seeds_per_core_hour
     print(f"{len(campaign.trials)} seeds, {rate:.0f} per core-hour (bar: {SEEDS_PER_CORE_HOUR})")
+
+
+def _record(seeds_played: range, campaign: Campaign) -> None:
+    num, num_failing = len(campaign.trials), len(campaign.failing)
+    broken = sorted(campaign.num_broken.items(), key=lambda item: -item[1])
+    append_result(
+        "chaos_campaigns",
+        command="python benchmarks/chaos_campaign.py --seeds FIRST-LAST --record",
+        columns=COLUMNS,
+        row=(
+            f"{seeds_played[0]}-{seeds_played[-1]}",
+            f"{num:,}",
+            str(num_failing),
+            f"{100 * num_failing / num:.1f}",
+            ", ".join(f"{name} {count}" for name, count in broken if count) or "none",
+            f"{campaign.seeds_per_core_hour:,.0f}",
+        ),
+    )
 
 
 def _row(trial: Trial) -> dict[str, Any]:

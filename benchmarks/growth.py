@@ -1,12 +1,13 @@
 """How planning grows with the pipeline, from 192 to 32,768 instructions: time, peak memory, work done.
 
-    python benchmarks/growth.py [--max-instructions 4096] [--limit-s 900]
+    python benchmarks/growth.py [--max-instructions 4096] [--limit-s 900] [--record]
 
 Every case is planned in a fresh process, three times where that is quick, and the run with the median time counts.
 Times are those of ``plan_frontier``; memory is the peak resident set of the whole process, Python and numpy included
 (about 40 MiB). What was measured is kept in ``growth.json``, and not measured again while it stands there; the table
 is printed from it, and docs/pictures/growth.svg drawn. The exponent is the slope of a least-squares line through the
-logarithms of time and number of instructions, over all cases that came so far.
+logarithms of time and number of instructions, over all cases that came so far. ``--record`` writes the tables of the
+documentation; remove ``growth.json`` before, so that all of it is measured on one commit.
 
 Two families of profiles:
 
@@ -89,6 +90,7 @@ def main() -> None:
     parser.add_argument(
         "--svg", type=Path, default=HERE.parent / "docs" / "pictures" / "growth.svg", help="where to draw"
     )
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/growth*.json")
     parser.add_argument("--measure", nargs=2, metavar=("FAMILY", "CASE"), help="print one case as JSON, and stop")
     args = parser.parse_args()
     if args.measure:
@@ -106,9 +108,12 @@ def main() -> None:
                 | median_run(family, index, args.limit_s)
             )
             write_output(args.figures, (json.dumps(figures, indent=1) + "\n").encode())
-    from growth_report import draw, print_report  # it loads matplotlib, whose memory no measured process should have
+    # it loads matplotlib, whose memory no measured process should have
+    from growth_report import draw, print_report, record_report
 
     print_report(figures)
+    if args.record:
+        record_report(figures)
     draw(figures, args.svg)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from measuring import print_table
+from measuring import print_table, record_result
 
 from perseus_dist.planning.output_file import write_output
 from perseus_dist.report.plots import theme
@@ -51,32 +51,35 @@ COLUMNS = (  # header, key, format
     ("worst gap [%]", "max_gap_percent", ".3f"),
     ("peak [MiB]", "peak_mib", ",.0f"),
 )
+TABLE_COLUMNS = ("family", "schedule", *(head for head, _, _ in COLUMNS))
+EXPONENT_COLUMNS = ("family", "what", "exponent", "cases", "instructions")
+BAR_COLUMNS = ("bar", "family", "measured", "verdict")
 COLOURS = {"measured": theme.PLANS, "synthetic": theme.ACCENT}
 TICKS = (192, 512, 2048, 8192, 32768)
 
 
 def print_report(figures: Figures) -> None:
     """Print all of it in markdown."""
-    rows = [
-        [str(figure["family"]), str(figure["case"])]
-        + [format(figure[key], form) if key in figure else "-" for _, key, form in COLUMNS]
-        for figure in figures
-    ]
-    print_table(["family", "schedule", *(head for head, _, _ in COLUMNS)], rows)
+    print_table(TABLE_COLUMNS, _rows(figures))
     for figure in figures:
         if "reached" in figure:
             print(f"\n{figure['family']} {figure['case']}: {_given_up(figure)}.")
     print("\nGrowth with the number of instructions n, fitted:\n")
-    for family, quantity in ((family, quantity) for family in COLOURS for quantity in QUANTITIES[:3]):
-        n, values = _series(figures, family, quantity)
-        exponent, _ = _fit(n, values)
-        print(f"- {family}, {quantity.name}: n^{exponent:.2f} ({len(n)} cases, {n[0]:,.0f} .. {n[-1]:,.0f})")
+    print_table(EXPONENT_COLUMNS, _exponents(figures))
     print()
-    print_table(("bar", "family", "measured", "verdict"), _against_bars(figures))
+    print_table(BAR_COLUMNS, _against_bars(figures))
     print()
     for when in dict.fromkeys(_when(figure)[0] for figure in figures):
         loads = [load for at, load in map(_when, figures) if at == when]
         print(f"{when}; load average before a case {min(loads):.2f} .. {max(loads):.2f}.")
+
+
+def record_report(figures: Figures) -> None:
+    """Write the three tables of the documentation."""
+    command = "python benchmarks/growth.py --record"
+    record_result("growth", command=command, columns=TABLE_COLUMNS, rows=_rows(figures))
+    record_result("growth_exponents", command=command, columns=EXPONENT_COLUMNS, rows=_exponents(figures))
+    record_result("growth_bars", command=command, columns=BAR_COLUMNS, rows=_against_bars(figures))
 
 
 def draw(figures: Figures, path: Path) -> None:
@@ -90,6 +93,19 @@ def draw(figures: Figures, path: Path) -> None:
         title = f"Planning time and memory, {min(finished):,} to {max(finished):,} instructions"
         fig.text(0.065, 0.955, title, fontsize=10.5, weight="bold")
         write_output(path, theme.figure_bytes(fig))
+
+
+def _rows(figures: Figures) -> Iterator[list[str]]:
+    for figure in figures:
+        cells = [format(figure[key], form) if key in figure else "-" for _, key, form in COLUMNS]
+        yield [str(figure["family"]), str(figure["case"]), *cells]
+
+
+def _exponents(figures: Figures) -> Iterator[list[str]]:
+    for family, quantity in ((family, quantity) for family in COLOURS for quantity in QUANTITIES[:3]):
+        n, values = _series(figures, family, quantity)
+        exponent, _ = _fit(n, values)
+        yield [family, quantity.name, f"{exponent:.2f}", str(len(n)), f"{n[0]:,.0f} to {n[-1]:,.0f}"]
 
 
 def _panel(ax: Axes, figures: Figures, quantity: Quantity) -> None:

@@ -1,6 +1,6 @@
 """Looking up plans in a loaded frontier: GPT-3 175B on A100, PP8, 1F1B; the bar is 1 ms a lookup.
 
-    python benchmarks/lookup.py [--microbatches 96]
+    python benchmarks/lookup.py [--microbatches 96] [--record]
 
 The frontier is planned, saved and loaded again. 1,000 deadlines are drawn uniformly between T_min and T*, seed 2024,
 and each is looked up on its own: ``point_for_deadline`` says which plan, ``plan_for_deadline`` also replays it, so
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from measuring import add_profile_arguments, conditions, print_table
+from measuring import add_profile_arguments, conditions, print_table, record_result
 
 from perseus_dist.planning.frontier.frontier import plan_frontier
 from perseus_dist.planning.frontier.frontier_file import load_frontier, save_frontier
@@ -27,6 +27,7 @@ from perseus_dist.units import uw_from_w
 
 PP = 8
 NUM_LOOKUPS = 1000
+NUM_LOADS = 100
 
 
 def main() -> None:
@@ -34,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_profile_arguments(parser)
     parser.add_argument("--microbatches", type=int, default=12)
+    parser.add_argument("--record", action="store_true", help="write benchmarks/results/lookup.json")
     args = parser.parse_args()
     problem = make_problem(
         one_f_one_b(pp=PP, microbatches=args.microbatches),
@@ -44,9 +46,8 @@ def main() -> None:
         path = Path(folder) / "frontier.npz"
         save_frontier(plan_frontier(problem), path)
         size_kib = path.stat().st_size / 1024
-        began = time.perf_counter()
         frontier = load_frontier(path)
-        load_ms = 1e3 * (time.perf_counter() - began)
+        load_us = timed_us(lambda _: load_frontier(path), [0] * NUM_LOADS)
     rng = np.random.default_rng(2024)
     deadlines_ps = rng.integers(frontier.fastest_ps, frontier.t_star_ps, NUM_LOOKUPS, endpoint=True).tolist()
     point_us = timed_us(frontier.point_for_deadline, deadlines_ps)
@@ -56,16 +57,21 @@ def main() -> None:
         f"{len(frontier.time_ps)} plans; {conditions()}.\n"
     )
     rows = [
-        [name, f"{statistics.median(us):.1f}", f"{statistics.quantiles(us, n=100)[98]:.1f}", f"{max(us):.1f}"]
-        for name, us in (("point_for_deadline", point_us), ("plan_for_deadline", plan_us))
+        [name, f"{statistics.median(us):,.1f}", f"{statistics.quantiles(us, n=100)[98]:,.1f}", f"{max(us):,.1f}"]
+        for name, us in (
+            ("`point_for_deadline`, which plan", point_us),
+            ("`plan_for_deadline`, with its clocks, starts and ends", plan_us),
+            (f"`load_frontier`, {size_kib:.0f} KiB, {NUM_LOADS} times", load_us),
+        )
     ]
-    print_table([f"{NUM_LOOKUPS:,} lookups [us]", "median", "99 %", "worst"], rows)
-    total_ms = load_ms + sum(point_us) / 1e3
-    print(f"\nload_frontier: {load_ms:.1f} ms for {size_kib:.0f} KiB; with {NUM_LOOKUPS:,} lookups {total_ms:.1f} ms.")
+    columns = (f"{NUM_LOOKUPS:,} lookups", "median [us]", "99 % [us]", "worst [us]")
+    print_table(columns, rows)
+    if args.record:
+        record_result("lookup", command="python benchmarks/lookup.py --record", columns=columns, rows=rows)
 
 
 def timed_us(look_up: Callable[[int], object], deadlines_ps: list[int]) -> list[float]:
-    """[us] of each lookup."""
+    """[us] of each call."""
     elapsed_us = []
     for deadline_ps in deadlines_ps:
         began = time.perf_counter()

@@ -65,6 +65,20 @@ def record_result(name: str, *, command: str, columns: Sequence[str], rows: Iter
     (RESULTS / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
+def append_result(name: str, *, command: str, columns: Sequence[str], row: Sequence[str]) -> None:
+    """Add a run to benchmarks/results/NAME.json, below those before; its first two cells are to be date and commit.
+
+    Raises:
+        ValueError: The file has other columns.
+    """
+    path = RESULTS / f"{name}.json"
+    before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"columns": list(columns), "rows": []}
+    if before["columns"] != list(columns):
+        raise ValueError(f"{path}: saw other columns than {', '.join(columns)}; record all of its rows again")
+    rows = [*before["rows"], [str(date.today()), commit(), *row]]
+    record_result(name, command=command, columns=columns, rows=rows)
+
+
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table in markdown."""
     for cells in (heads, ["---"] * len(heads), *rows):

@@ -22,7 +22,8 @@ from measuring import conditions, print_table, record_result
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Gpu, Rank
 from perseus_dist.planner.access.address import Address
-from perseus_dist.planner.job.facts import BaselineMeasured, JobRegistered, SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.runs import BaselineMeasured, JobRegistered
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy

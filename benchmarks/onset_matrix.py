@@ -1,6 +1,6 @@
 """A fault that begins at every iteration of a young job, and ends: is the job as fast again as without Perseus?
 
-    python benchmarks/onset_matrix.py [--every 1] [--processes 2] [--folder build/onset-matrix] [--out FILE]
+    python benchmarks/onset_matrix.py [--every 1] [--processes 2] [--folder build/onset-matrix] [--out FILE] [--record]
 
 The matrix: onset at iterations 0 to 40 x DP 2, 3, 4, 8 x a slow GPU, a power cap, heat x what comes with it (the fault
 ends and nothing else happens; the rank's agent dies meanwhile and stays dead; the planner is killed and started again
@@ -24,7 +24,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measuring import conditions, print_table
+from measuring import append_result, conditions, print_table
 
 from perseus_dist.simulation.chaos.calm import calm_of
 from perseus_dist.simulation.chaos.invariants import settled_time
@@ -80,6 +80,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, metavar="N")
     parser.add_argument("--folder", type=Path, default=Path("build/onset-matrix"), metavar="DIR")
     parser.add_argument("--out", type=Path, default=Path("onset-matrix.json"), metavar="FILE")
+    parser.add_argument("--record", action="store_true", help="add a row to benchmarks/results/onset_matrix.json")
     args = parser.parse_args()
     cases = list(itertools.starmap(Case, itertools.product(ONSETS, DATA_PARALLEL, FAULTS, COMPANIONS)))
     chosen = _spread(cases, args.every)
@@ -99,6 +100,13 @@ def main() -> int:
     args.out.write_text(json.dumps(_document(before, len(cases), outcomes), indent=1) + "\n")
     print(before)
     _print(outcomes)
+    if args.record:
+        append_result(
+            "onset_matrix",
+            command="python benchmarks/onset_matrix.py --record",
+            columns=("date", "commit", "histories", "miss the bar"),
+            row=(f"{len(outcomes):,}", str(len(missed))),
+        )
     print(f"{len(missed)} of {len(outcomes)} histories missed the bar ({len(cases)} are in the matrix)")
     return 1 if missed else 0
 

@@ -22,7 +22,7 @@ from measuring import print_table, record_result
 
 from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.budget.price_follower import PriceFollower, Signal
-from perseus_dist.planner.job.facts import PricePolicySet
+from perseus_dist.planner.job.facts.policies import PricePolicySet
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import new_job
 from perseus_dist.planning.frontier.frontier import plan_frontier

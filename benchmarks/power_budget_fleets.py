@@ -28,7 +28,7 @@ from power_budget_steps import (
     simulated,
 )
 
-from perseus_dist.planner.job.facts import BudgetSet
+from perseus_dist.planner.job.facts.policies import BudgetSet
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.simulation.virtual.fleet import VirtualFleet
 from perseus_dist.simulation.virtual.run import virtual_job

@@ -48,7 +48,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from postgres_server import PostgresServer, running_server
 
-from perseus_dist.planner.job.facts import BudgetSet
+from perseus_dist.planner.job.facts.policies import BudgetSet
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.virtual.fleet import VirtualFleet

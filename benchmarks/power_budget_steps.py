@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from measuring import print_table, record_result
 
 from perseus_dist.planner.budget.demand import demand_of
-from perseus_dist.planner.job.facts import BudgetSet
+from perseus_dist.planner.job.facts.policies import BudgetSet
 from perseus_dist.planner.job.job import Phase
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.simulation.job import SimulatedJob

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 from postgres_server import PostgresServer, running_server
 
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
-from perseus_dist.planner.job.facts import SamplesReceived
+from perseus_dist.planner.job.facts.sweeps import SamplesReceived
 from perseus_dist.planner.store.postgres.address import PostgresAddress
 from perseus_dist.planner.store.postgres.postgres_facts import PostgresFacts
 from perseus_dist.planner.store.store import Store

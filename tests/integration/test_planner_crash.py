@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perseus_dist.planner.job.facts import Fact, SamplesReceived, SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.sweeps import SamplesReceived
 from perseus_dist.planner.store.store import Store
 
 NUM_KILLS = 20
@@ -22,7 +24,8 @@ import time
 from collections import deque
 from pathlib import Path
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import SamplesReceived, SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.sweeps import SamplesReceived
 from perseus_dist.planner.store.store import Store
 
 store = Store(Path(sys.argv[1]))

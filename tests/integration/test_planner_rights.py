@@ -21,7 +21,7 @@ from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.tls import ServerTls, server_credentials
-from perseus_dist.planner.job.facts import BudgetSet, PricePolicySet
+from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import TargetSet
 from perseus_dist.planner.runtime import operator_calls

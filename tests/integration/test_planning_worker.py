@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from perseus_dist.errors import ProfileError
 from perseus_dist.messages.from_planner import PlanTable
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.worker.made_ahead import answer_made_ahead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.planner.worker.planning_worker import PlanningWorker, PlanningWorkers, WorkerDiedError

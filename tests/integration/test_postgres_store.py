@@ -18,15 +18,10 @@ from postgres_server import CAREFUL, PostgresServer
 from test_planner_store import FACTS, baseline
 from waiting import PATIENCE_S, wait_until
 
-from perseus_dist.planner.job.facts import (
-    Fact,
-    JobRegistered,
-    ScheduleReceived,
-    StragglerKnown,
-    StragglerPlanReady,
-    SwitchDecided,
-    TableMade,
-)
+from perseus_dist.planner.job.facts.decisions import StragglerKnown, SwitchDecided
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableMade
+from perseus_dist.planner.job.facts.runs import JobRegistered, ScheduleReceived
 from perseus_dist.planner.store import migrations
 from perseus_dist.planner.store.backup import BackupError, back_up
 from perseus_dist.planner.store.database import StoreError, open_database

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_dist.messages.from_planner import PlanTable
-from perseus_dist.planner.job.facts import CARRIED_ROUND
+from perseus_dist.planner.job.facts.sweeps import CARRIED_ROUND
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import Phase
 from perseus_dist.planning.schedule.schedule import interleaved, one_f_one_b

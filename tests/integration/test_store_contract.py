@@ -16,7 +16,10 @@ from test_planner_store import FACTS, LARGE, OWN_FACTS, SAMPLE, baseline
 from waiting import PATIENCE_S, wait_until
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import BudgetSet, Fact, SamplesReceived, StragglerKnown
+from perseus_dist.planner.job.facts.decisions import StragglerKnown
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import BudgetSet
+from perseus_dist.planner.job.facts.sweeps import SamplesReceived
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import Change, FactDatabase, FencedError
 from perseus_dist.planner.store.fact_rows import row_of_fact

@@ -20,7 +20,7 @@ from waiting import wait_for, wait_until
 
 import perseus_dist
 from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.store.database import read_serialized
 from perseus_dist.runlog.file_names import JOB_FILE
 from perseus_dist.runlog.files import read_run

@@ -7,7 +7,8 @@ from zlib import crc32
 
 from perseus_dist.planner.access.audit import AuditRecord
 from perseus_dist.planner.access.grants import Grant
-from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.store.fact_database import Change, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere

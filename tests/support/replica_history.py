@@ -33,7 +33,7 @@ from virtual_network import Network
 from virtual_replica import BEGIN_UNIX_S, VirtualAgent, VirtualReplica, audit_of
 
 from perseus_dist.messages.from_planner import PlannerMessage, Switch
-from perseus_dist.planner.job.facts import SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
 from perseus_dist.planning.schedule.schedule import one_f_one_b
 from perseus_dist.rpc.v1 import planner_pb2 as pb
 

@@ -17,7 +17,8 @@ from test_planner_runs import GPU, WORKLOAD, Runs
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.job import stored_facts
-from perseus_dist.planner.job.facts import Fact, ScheduleReceived
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.runs import ScheduleReceived
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import PlanFailed, PlanReady, StragglerReported
 from perseus_dist.planner.lifecycle.lifecycle import restore

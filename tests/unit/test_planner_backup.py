@@ -23,7 +23,8 @@ from perseus_dist.cli.node.doctor.backup import inspect_backup
 from perseus_dist.cli.settings.effective import Setting
 from perseus_dist.messages.finding import Level
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import SamplesReceived, SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.sweeps import SamplesReceived
 from perseus_dist.planner.store.backup import BackupError, back_up, inspect, restore_backup
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.last_backup import last_backup

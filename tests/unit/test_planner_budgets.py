@@ -14,7 +14,8 @@ from perseus_dist.messages.terms import Target
 from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.budget.governor import Governor
 from perseus_dist.planner.budget.sharing import BudgetState, cap_of, reconcile, share_budget
-from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen
+from perseus_dist.planner.job.facts.decisions import PaceChosen
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import StragglerReported, TargetSet
 from perseus_dist.planner.lifecycle.lifecycle import restore

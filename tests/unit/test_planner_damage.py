@@ -15,7 +15,10 @@ from test_planner_store import PLANS
 from waiting import PATIENCE_S
 
 from perseus_dist.planner.access.private_file import write_private
-from perseus_dist.planner.job.facts import Fact, JobRegistered, SwitchDecided, TableMade
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import TableMade
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.stored_facts import StoredFactError
 from perseus_dist.planner.lifecycle.events import Tick

@@ -6,7 +6,7 @@ import pytest
 from test_planner_lifecycle import DRIFT, POLICY, Fleet, S, summary
 
 from perseus_dist.messages.terms import NO_POINT, Target
-from perseus_dist.planner.job.facts import TableMade
+from perseus_dist.planner.job.facts.plans import TableMade
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import PlanExpected, PlanFailed, PlanReady, TargetSet, Tick

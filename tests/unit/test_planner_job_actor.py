@@ -10,7 +10,9 @@ import pytest
 from perseus_dist.errors import PlanningError
 from perseus_dist.messages.from_planner import ProfileAck, Refused, Release
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import Fact, TableAhead, TargetChosen
+from perseus_dist.planner.job.facts.decisions import TargetChosen
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -40,7 +40,8 @@ from perseus_dist.messages.from_planner import (
     Switch,
 )
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
-from perseus_dist.planner.job.facts import BaselineMeasured, Fact, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.decisions import SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.runs import BaselineMeasured
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import slowest
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
@@ -83,6 +84,9 @@ from perseus_dist.planning.schedule.dag import build_dag
 from perseus_dist.planning.schedule.named import make_schedule
 from perseus_dist.planning.schedule.schedule import format_schedule, one_f_one_b
 from perseus_dist.rpc.job_status_wire import status_to_wire
+
+if TYPE_CHECKING:
+    from perseus_dist.planner.job.facts.fact import Fact
 
 SCHEDULE = one_f_one_b(pp=2, microbatches=2)
 WHOLE_MENU = Policy(num_first_clocks=24, max_sweep_rounds=1, shares_sweep=False, num_profile_periods=100)

@@ -13,7 +13,7 @@ from perseus_dist.planner.budget.governor import Governor
 from perseus_dist.planner.budget.long_over import KEPT_OVER_S
 from perseus_dist.planner.budget.price_follower import PriceFollower, Signal
 from perseus_dist.planner.budget.price_policies import PricePolicies
-from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PricePolicySet
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.runtime.prices import Prices
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles

@@ -15,7 +15,9 @@ from perseus_dist.messages.terms import Target
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, share_budget
-from perseus_dist.planner.job.facts import JobRegistered, PricePolicySet, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.decisions import SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.policies import PricePolicySet
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.durations import DurationHistogram

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from test_planner_store import OF_VERSION_1, OF_VERSION_3, OF_VERSION_4, OF_VERSION_6, OF_VERSION_7
 
-from perseus_dist.planner.job.facts import Fact, TableMade
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import TableMade
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore
 from perseus_dist.planner.store.migrations import SCHEMA_VERSION

@@ -15,7 +15,9 @@ from replica_history import WorldDatabase
 from virtual_loop import VirtualLoop, VirtualThread, World
 
 from perseus_dist.planner.access.refusal import RefusalError
-from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet, StragglerKnown
+from perseus_dist.planner.job.facts.decisions import StragglerKnown
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import BEAT_S, Ownership
 from perseus_dist.planner.store.lease_table import Claimed, LeaseError

@@ -18,7 +18,8 @@ from replica_history import play as play_history
 
 from perseus_dist.messages.from_planner import Release
 from perseus_dist.planner.access.refusal import RefusalError
-from perseus_dist.planner.job.facts import Fact, StragglerKnown
+from perseus_dist.planner.job.facts.decisions import StragglerKnown
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.events import Effect, Persist, Refuse, Send, SendTable, Tick

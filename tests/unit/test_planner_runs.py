@@ -9,7 +9,7 @@ from perseus_dist.fingerprint import Workload
 from perseus_dist.messages.from_agent import Drift, IterationReport, ProfileSamples, ScheduleText, Telemetry
 from perseus_dist.messages.from_planner import Release, ScheduleWanted, Sweep, Switch
 from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.facts import FingerprintKnown
+from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.saving.full_clocks import FullClocks
 from perseus_dist.planner.lifecycle.baseline import record_baseline
 from perseus_dist.planner.lifecycle.events import PlanFailed, Tick

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_dist.planner.job.facts import SavingCounted
+from perseus_dist.planner.job.facts.runs import SavingCounted
 from perseus_dist.planner.job.saving.followed import UNKNOWN, Followed
 from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks, FullWindow
 from perseus_dist.planner.job.saving.saving import Saving

@@ -14,30 +14,19 @@ from waiting import PATIENCE_S
 from perseus_dist.fingerprint import Fingerprint, Workload
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import (
-    OF_STAGES,
+from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableAhead, TableMade
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.runs import (
     BaselineMeasured,
-    BudgetSet,
-    Fact,
     FingerprintKnown,
     JobEnded,
     JobRegistered,
-    LoadTargetSet,
-    PaceChosen,
-    PricePolicySet,
-    PriceProgress,
-    SamplesReceived,
     SavingCounted,
     ScheduleReceived,
-    StragglerKnown,
-    StragglerPlanReady,
-    SweepBegun,
-    SweepEnded,
-    SwitchDecided,
-    TableAhead,
-    TableMade,
-    TargetChosen,
 )
+from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import Phase, restore

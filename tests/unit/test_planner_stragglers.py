@@ -20,16 +20,10 @@ from perseus_dist.messages.from_agent import (
 from perseus_dist.messages.from_planner import PlannerMessage, PlanTable, Switch
 from perseus_dist.messages.job_status import JobStatus
 from perseus_dist.messages.terms import NO_POINT, Gpu, Rank, Target
-from perseus_dist.planner.job.facts import (
-    BaselineMeasured,
-    Fact,
-    JobRegistered,
-    SamplesReceived,
-    ScheduleReceived,
-    SweepBegun,
-    SweepEnded,
-    SwitchDecided,
-)
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.runs import BaselineMeasured, JobRegistered, ScheduleReceived
+from perseus_dist.planner.job.facts.sweeps import SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.lifecycle.enforcement.plan_choice import choose
 from perseus_dist.planner.lifecycle.events import (
     Answer,

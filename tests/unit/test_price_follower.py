@@ -9,7 +9,8 @@ import pytest
 
 from perseus_dist.planner.budget.demand import Demand
 from perseus_dist.planner.budget.price_follower import RESERVE_SHARE, PricedJob, PriceFollower, Signal
-from perseus_dist.planner.job.facts import JobRegistered, PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.policies import PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle.lifecycle import new_job

@@ -10,7 +10,8 @@ from memory_leases import LEASE_S, Database, MemoryLeases, Registration
 
 from perseus_dist.messages.terms import Target
 from perseus_dist.planner.access.auth import Caller
-from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
+from perseus_dist.planner.job.facts.decisions import TargetChosen
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.runtime.outbox import Ending
 from perseus_dist.planner.runtime.ownership import Ownership
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere

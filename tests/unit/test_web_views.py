@@ -18,7 +18,9 @@ from perseus_dist.planner.budget.history import PowerHistory
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import share_budget
-from perseus_dist.planner.job.facts import JobRegistered, PricePolicySet, SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.policies import PricePolicySet
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy

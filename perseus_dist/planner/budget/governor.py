@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from perseus_dist.planner.budget.demand import Demand, demand_of, power_degree
 from perseus_dist.planner.budget.long_over import LongOver
 from perseus_dist.planner.budget.sharing import BudgetState, Share, cap_of, reconcile, share_budget
-from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.events import PaceSet
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perseus_dist.planner.budget.demand import Demand
-from perseus_dist.planner.job.facts import PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.policies import PricePolicySet, PriceProgress
 from perseus_dist.planner.job.job import Job
 from perseus_dist.policies.operating_points import OperatingPoints
 from perseus_dist.policies.outlook import outlook, price_at

@@ -11,7 +11,8 @@ from datetime import datetime
 from perseus_dist.planner.budget.demand import demand_of
 from perseus_dist.planner.budget.long_over import LongOver
 from perseus_dist.planner.budget.price_follower import PricedJob, PriceFollower, Signal
-from perseus_dist.planner.job.facts import Fact, PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import PricePolicySet, PriceProgress
 from perseus_dist.planner.job.job import Job
 from perseus_dist.policies.forecast_error import ForecastError, forecast_error
 from perseus_dist.policies.signal_text import Piece

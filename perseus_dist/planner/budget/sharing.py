@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from perseus_dist.planner.budget.demand import Demand
-from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.policies.power_budget import Member, Objective, share_power
 
 _SMALL_STEP = 0.005  # of a pace; less is not worth a switch where all who stay cost hardly more

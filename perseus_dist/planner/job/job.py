@@ -9,14 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perseus_dist.messages.terms import NO_POINT, T_MIN, Target
-from perseus_dist.planner.job.facts import (
-    JobRegistered,
-    PaceChosen,
-    StragglerKnown,
-    StragglerPlanReady,
-    SwitchDecided,
-    TargetChosen,
-)
+from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job_history import JobHistory
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.detection import Detection

@@ -1,7 +1,7 @@
 """Expected saving of plans, by the profile."""
 
 from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.facts import SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.self_check import SelfCheck

@@ -7,26 +7,18 @@ from io import StringIO
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.facts import (
-    OF_STAGES,
+from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableMade
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet, PriceProgress
+from perseus_dist.planner.job.facts.runs import (
     BaselineMeasured,
-    BudgetSet,
-    Fact,
     FingerprintKnown,
     JobRegistered,
-    LoadTargetSet,
-    PaceChosen,
-    PricePolicySet,
-    PriceProgress,
-    SamplesReceived,
     SavingCounted,
     ScheduleReceived,
-    StragglerKnown,
-    StragglerPlanReady,
-    SweepBegun,
-    SwitchDecided,
-    TableMade,
 )
+from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SamplesReceived, SweepBegun
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planning.schedule.granularity import Granularity
 from perseus_dist.planning.schedule.schedule_text import parse_schedule

@@ -1,7 +1,7 @@
 """The next phase: where the job goes on to once the condition that it waited for holds."""
 
 from perseus_dist.messages.terms import NO_ITERATION
-from perseus_dist.planner.job.facts import JobEnded
+from perseus_dist.planner.job.facts.runs import JobEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.lifecycle.baseline import baseline_length, record_baseline, store_saving
 from perseus_dist.planner.lifecycle.blocking_power import note_unmeasured, why_measured_again

@@ -11,7 +11,8 @@ from dataclasses import replace
 from statistics import fmean, median
 
 from perseus_dist.messages.job_status import MeasuredIterations
-from perseus_dist.planner.job.facts import BaselineMeasured, SavingCounted, SweepBegun
+from perseus_dist.planner.job.facts.runs import BaselineMeasured, SavingCounted
+from perseus_dist.planner.job.facts.sweeps import SweepBegun
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_iterations import measured_iterations
 from perseus_dist.planner.job.saving.full_clocks import METER_SHARE, FullClocks

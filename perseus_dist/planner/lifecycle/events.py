@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, ProfileAck, Refused
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import Fact, TableAhead
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 
 # ---- events ----------------------------------------------------------------------------------------------------------

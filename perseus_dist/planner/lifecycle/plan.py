@@ -6,7 +6,8 @@ from dataclasses import replace
 from statistics import median
 
 from perseus_dist.messages.terms import NO_POINT, T_MIN
-from perseus_dist.planner.job.facts import SAVED_PROFILE, TableAhead, TableMade
+from perseus_dist.planner.job.facts.plans import TableAhead, TableMade
+from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.self_check import SelfCheckWatch
 from perseus_dist.planner.job.state.membership import Membership

@@ -6,7 +6,8 @@ from perseus_dist.fingerprint import fits_profile
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.from_planner import Attached, Refused, Release
 from perseus_dist.messages.terms import NO_ITERATION, Rank
-from perseus_dist.planner.job.facts import JobRegistered, TargetChosen
+from perseus_dist.planner.job.facts.decisions import TargetChosen
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.progress import Pipeline

@@ -6,7 +6,7 @@ The prefixes of the facts that tell of them stand beside.
 from dataclasses import replace
 
 from perseus_dist.messages.from_planner import StopSweep
-from perseus_dist.planner.job.facts import JobRegistered
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.detection import Detection
 from perseus_dist.planner.job.state.enforcement import Enforcement

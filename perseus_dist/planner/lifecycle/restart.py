@@ -4,26 +4,18 @@ import math
 from collections.abc import Iterable
 
 from perseus_dist.messages.terms import NO_POINT
-from perseus_dist.planner.job.facts import (
-    OF_STAGES,
+from perseus_dist.planner.job.facts.decisions import PaceChosen, StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableAhead, TableMade
+from perseus_dist.planner.job.facts.runs import (
     BaselineMeasured,
-    Fact,
     FingerprintKnown,
     JobEnded,
     JobRegistered,
-    PaceChosen,
-    SamplesReceived,
     SavingCounted,
     ScheduleReceived,
-    StragglerKnown,
-    StragglerPlanReady,
-    SweepBegun,
-    SweepEnded,
-    SwitchDecided,
-    TableAhead,
-    TableMade,
-    TargetChosen,
 )
+from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.state.planning import JobPlan

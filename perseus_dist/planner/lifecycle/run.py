@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from perseus_dist.fingerprint import Difference, Fingerprint, differences, fits_profile, merged
 from perseus_dist.messages.from_agent import Attach
 from perseus_dist.messages.terms import Rank, fingerprint_of, shape_of
-from perseus_dist.planner.job.facts import SAVED_PROFILE, FingerprintKnown, JobRegistered
+from perseus_dist.planner.job.facts.runs import FingerprintKnown, JobRegistered
+from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist

@@ -3,7 +3,7 @@
 from perseus_dist.errors import ScheduleError
 from perseus_dist.messages.from_agent import ScheduleText
 from perseus_dist.messages.from_planner import Refused, ScheduleWanted
-from perseus_dist.planner.job.facts import ScheduleReceived
+from perseus_dist.planner.job.facts.runs import ScheduleReceived
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist, Refuse, Send
 from perseus_dist.planner.lifecycle.reset import drop_kept_profile

@@ -9,7 +9,8 @@ from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.governor import Governor
 from perseus_dist.planner.budget.history import PowerHistory
 from perseus_dist.planner.budget.sharing import BudgetState
-from perseus_dist.planner.job.facts import BudgetSet, Fact, LoadTargetSet, PricePolicySet
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.prices import Prices

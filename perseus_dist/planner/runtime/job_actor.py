@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.events import (
     Answer,

@@ -13,7 +13,8 @@ from perseus_dist.messages.from_agent import AgentMessage, Attach
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import check_rights, ending, not_allowed, too_many
-from perseus_dist.planner.job.facts import Fact, StragglerPlanReady, TableMade
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableMade
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.job.stored_facts import StoredFactError

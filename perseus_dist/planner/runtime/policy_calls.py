@@ -11,7 +11,7 @@ from perseus_dist.planner.access.audit import Audit, patterns_text
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import not_allowed, not_covered, not_found, not_now, too_many
-from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.store import NO_JOB

@@ -8,7 +8,8 @@ from datetime import datetime
 from perseus_dist.planner.access.auth import Caller
 from perseus_dist.planner.budget.price_follower import Signal
 from perseus_dist.planner.budget.price_policies import PricePolicies, PriceState
-from perseus_dist.planner.job.facts import Fact, PricePolicySet
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import PricePolicySet
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.runtime.job_actor import JobActor
 from perseus_dist.planner.runtime.signals.signal_files import SignalFiles

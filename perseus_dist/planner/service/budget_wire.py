@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState, Share
-from perseus_dist.planner.job.facts import BudgetSet, LoadTargetSet, PaceChosen, PricePolicySet
+from perseus_dist.planner.job.facts.decisions import PaceChosen
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
 from perseus_dist.planner.runtime.policy_calls import MAX_BUDGET_W
 from perseus_dist.planner.runtime.signals.signal_files import NAME
 from perseus_dist.policies.power_budget import Objective

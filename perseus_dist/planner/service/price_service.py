@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from perseus_dist.planner.access.audit import patterns_text
 from perseus_dist.planner.access.grants import Role
 from perseus_dist.planner.access.refusal import not_allowed, not_found, not_now, too_many
-from perseus_dist.planner.job.facts import PricePolicySet
+from perseus_dist.planner.job.facts.policies import PricePolicySet
 from perseus_dist.planner.runtime.jobs import Jobs
 from perseus_dist.planner.runtime.policy_calls import check_rights
 from perseus_dist.planner.service.budget_wire import price_policy_from_wire

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perseus_dist.errors import PerseusError
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.sqlite_files.replaced_file import (
     beside,
     fold_journal,

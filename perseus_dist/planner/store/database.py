@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from perseus_dist.errors import PerseusError, TransientError
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact
 from perseus_dist.planner.store.migrations import (
     APPLICATION_ID,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.store.fact_rows import FactRow
 
 

@@ -9,7 +9,7 @@ from io import BytesIO
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 
 _Value = TypeVar("_Value")
 

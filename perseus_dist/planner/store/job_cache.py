@@ -19,7 +19,7 @@ from pathlib import Path
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.planner.access.private_file import write_private
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.store.database import DamagedError, open_database, read_serialized, write_facts
 from perseus_dist.planner.store.fact_rows import FactRow
 from perseus_dist.planning.output_file import locked_folder

@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from perseus_dist.planner.job.facts import Fact, JobEnded, JobRegistered, SavingCounted, TargetChosen
+from perseus_dist.planner.job.facts.decisions import TargetChosen
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.runs import JobEnded, JobRegistered, SavingCounted
 
 
 class LeaseError(Exception):

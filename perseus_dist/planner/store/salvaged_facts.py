@@ -10,17 +10,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from perseus_dist.planner.job.facts import (
-    BudgetSet,
-    Fact,
-    JobRegistered,
-    LoadTargetSet,
-    PricePolicySet,
-    StragglerPlanReady,
-    SwitchDecided,
-    TableAhead,
-    TableMade,
-)
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady, TableAhead, TableMade
+from perseus_dist.planner.job.facts.policies import BudgetSet, LoadTargetSet, PricePolicySet
+from perseus_dist.planner.job.facts.runs import JobRegistered
 from perseus_dist.planner.sqlite_files.salvaged_rows import Table, readings
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.migrations import create_schema

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.sqlite_files.placed_file import PlacedFile
 from perseus_dist.planner.store.database import (
     DamagedError,

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.job.stored_facts import is_policy
 from perseus_dist.planner.store.database import StoreError
 from perseus_dist.planner.store.fact_database import Change, FactDatabase, FencedError, WriteError

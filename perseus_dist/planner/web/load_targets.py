@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from perseus_dist.number_text import read_real
-from perseus_dist.planner.job.facts import LoadTargetSet
+from perseus_dist.planner.job.facts.policies import LoadTargetSet
 from perseus_dist.planner.runtime.policy_calls import MAX_BUDGET_W
 from perseus_dist.rpc.fields import check_job_id
 from perseus_dist.rpc.violations import Checker

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from perseus_dist.messages.from_planner import PlanTable
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.worker.plan_request import PlanningRequest, PlanResult
 from perseus_dist.rpc.codec import decode_planner_message, encode_planner_message
 

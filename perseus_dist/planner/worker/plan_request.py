@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 
 from perseus_dist.messages.from_agent import Sample
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot, Transfers
 from perseus_dist.planning.frontier.slow_rank import SlowRank

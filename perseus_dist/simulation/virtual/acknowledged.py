@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.from_planner import Attached, PlannerMessage, PlanTable, ProfileAck, Sweep, Switch
-from perseus_dist.planner.job.facts import SAVED_PROFILE, JobRegistered, StragglerKnown
+from perseus_dist.planner.job.facts.decisions import StragglerKnown
+from perseus_dist.planner.job.facts.runs import JobRegistered
+from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.events import (
     JobEvent,

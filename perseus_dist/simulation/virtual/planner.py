@@ -5,7 +5,7 @@ from collections import OrderedDict, deque
 
 from perseus_dist.errors import PerseusError
 from perseus_dist.messages.from_planner import PlannerMessage
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.job.job_policy import Policy
 from perseus_dist.planner.lifecycle import lifecycle
 from perseus_dist.planner.lifecycle.events import (

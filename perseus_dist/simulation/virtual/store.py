@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.lifecycle.events import Persist
 from perseus_dist.planner.store.fact_rows import fact_of_row, row_of_fact
 from perseus_dist.planner.store.store import RETRY_PERIOD_S

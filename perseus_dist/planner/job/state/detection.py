@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
-from perseus_dist.planner.job.facts import StragglerPlanReady
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady
 from perseus_dist.planning.frontier.slow_rank import SlowRank
 from perseus_dist.straggler.verdicts.verdict import Verdict
 

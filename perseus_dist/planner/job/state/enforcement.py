@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from perseus_dist.planner.job.facts import SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
 from perseus_dist.planner.job.guard_watch import GuardWatch
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from perseus_dist.messages.from_agent import RunTimes
 from perseus_dist.messages.terms import NO_ITERATION
-from perseus_dist.planner.job.facts import BaselineMeasured
+from perseus_dist.planner.job.facts.runs import BaselineMeasured
 from perseus_dist.planner.job.measured_transfers import Snapshot, TransferTimes
 from perseus_dist.planner.job.saving.saving import Saving
 from perseus_dist.planner.job.self_check import SelfCheckWatch

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from perseus_dist.messages.finding import Finding
 from perseus_dist.messages.from_agent import GpuSample
 from perseus_dist.messages.terms import Gpu, Rank
-from perseus_dist.planner.job.facts import FingerprintKnown
+from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.straggler.layout import RankCoords
 
 

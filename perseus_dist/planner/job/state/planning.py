@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.measured_transfers import Snapshot
 from perseus_dist.planner.shapes.likely_shapes import Shape

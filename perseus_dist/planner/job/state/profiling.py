@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import SweepBegun
+from perseus_dist.planner.job.facts.sweeps import SweepBegun
 from perseus_dist.planner.shapes.stage import MeasuredStage
 
 

@@ -1,6 +1,6 @@
 """The pace that policies ask of a job: a bound below which its iterations are not to last, whatever its target."""
 
-from perseus_dist.planner.job.facts import PaceChosen
+from perseus_dist.planner.job.facts.decisions import PaceChosen
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.enforcement.switching import decide
 from perseus_dist.planner.lifecycle.events import Effect, PaceSet, Persist

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from perseus_dist.messages.terms import Target
-from perseus_dist.planner.job.facts import PaceChosen, StragglerPlanReady
+from perseus_dist.planner.job.facts.decisions import PaceChosen
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from perseus_dist.messages.from_planner import Switch
 from perseus_dist.messages.terms import NO_ITERATION, NO_POINT
-from perseus_dist.planner.job.facts import StragglerKnown, StragglerPlanReady, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.decisions import StragglerKnown, SwitchDecided, TargetChosen
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.enforcement.followed_plan import followed_plan

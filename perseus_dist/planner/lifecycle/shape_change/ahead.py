@@ -10,7 +10,7 @@ idle time of a processor, and is never in force.
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from perseus_dist.planner.job.facts import FingerprintKnown
+from perseus_dist.planner.job.facts.runs import FingerprintKnown
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.planning import PlansAhead
 from perseus_dist.planner.job.state.profiling import Profiling

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from perseus_dist.fingerprint import Fingerprint, of_stage
 from perseus_dist.messages.from_agent import ProfileSamples, Sample
-from perseus_dist.planner.job.facts import CARRIED_ROUND, OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
+from perseus_dist.planner.job.facts.sweeps import CARRIED_ROUND, OF_STAGES, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.lifecycle.blocking_power import blocking_power_w, is_blocking_power_known
 from perseus_dist.planner.lifecycle.events import Effect, Log, Persist

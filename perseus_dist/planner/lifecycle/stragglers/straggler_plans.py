@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from perseus_dist.planner.job.facts import StragglerPlanReady
+from perseus_dist.planner.job.facts.plans import StragglerPlanReady
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.measured_transfers import of_pipeline
 from perseus_dist.planner.job.state.detection import Detection, OwnRequest

@@ -8,7 +8,7 @@ from io import StringIO
 from perseus_dist.messages.from_agent import IterationReport, Telemetry
 from perseus_dist.messages.terms import NO_POINT
 from perseus_dist.planner.job.detector_adapter import DetectorAdapter
-from perseus_dist.planner.job.facts import SwitchDecided
+from perseus_dist.planner.job.facts.decisions import SwitchDecided
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.membership import RankState
 from perseus_dist.planner.job.state.planning import JobPlan

@@ -1,6 +1,6 @@
 """Cost of a sweep: estimated as it is ordered, and measured once its plan is there."""
 
-from perseus_dist.planner.job.facts import SweepBegun
+from perseus_dist.planner.job.facts.sweeps import SweepBegun
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.profiling import SweepCost
 from perseus_dist.planner.job.state.progress import Iteration

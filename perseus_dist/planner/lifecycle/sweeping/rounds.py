@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean, median
 
 from perseus_dist.messages.from_agent import GpuSample
-from perseus_dist.planner.job.facts import SweepBegun
+from perseus_dist.planner.job.facts.sweeps import SweepBegun
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.profiling import Profiling
 from perseus_dist.planner.lifecycle.sweeping.next_clocks import MeasuredCurve, first_clocks, next_clocks

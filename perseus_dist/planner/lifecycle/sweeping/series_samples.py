@@ -4,7 +4,7 @@ from collections import defaultdict
 from statistics import fmean
 
 from perseus_dist.messages.from_agent import ProfileSamples
-from perseus_dist.planner.job.facts import OF_STAGES, SAVED_PROFILE, SamplesReceived
+from perseus_dist.planner.job.facts.sweeps import OF_STAGES, SAVED_PROFILE, SamplesReceived
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.profiling import ActiveSweep, Profiling, TakenSamples
 from perseus_dist.planner.shapes.stage import MeasuredStage

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from perseus_dist.messages.from_agent import ProfileSamples
 from perseus_dist.messages.from_planner import ProfileAck, StopSweep, Sweep
 from perseus_dist.messages.terms import NO_ITERATION
-from perseus_dist.planner.job.facts import SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
+from perseus_dist.planner.job.facts.sweeps import SAVED_PROFILE, SamplesReceived, SweepBegun, SweepEnded
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.job.state.membership import Membership, RankState
 from perseus_dist.planner.job.state.profiling import ActiveSweep

@@ -13,7 +13,7 @@ from typing import TypeVar
 import psycopg
 
 from perseus_dist import systemd
-from perseus_dist.planner.job.facts import Fact
+from perseus_dist.planner.job.facts.fact import Fact
 from perseus_dist.planner.store.database import HeldError, StoreError, beyond, keep_rows
 from perseus_dist.planner.store.fact_database import Change, FencedError, WriteError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row, row_of_fact

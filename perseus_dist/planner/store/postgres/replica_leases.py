@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from psycopg import errors, pq
 
-from perseus_dist.planner.job.facts import BudgetSet, Fact, PricePolicySet
+from perseus_dist.planner.job.facts.fact import Fact
+from perseus_dist.planner.job.facts.policies import BudgetSet, PricePolicySet
 from perseus_dist.planner.store.fact_database import FencedError
 from perseus_dist.planner.store.fact_rows import FactRow, fact_of_row
 from perseus_dist.planner.store.lease_table import Claimed, JobElsewhere, LeaseError, Survey, job_elsewhere

@@ -9,7 +9,7 @@ from perseus_dist.planner.budget.history import PowerSample
 from perseus_dist.planner.budget.price_follower import PricedJob
 from perseus_dist.planner.budget.price_policies import PriceState
 from perseus_dist.planner.budget.sharing import BudgetState
-from perseus_dist.planner.job.facts import LoadTargetSet
+from perseus_dist.planner.job.facts.policies import LoadTargetSet
 from perseus_dist.planner.job.job import Job
 from perseus_dist.planner.runtime.budgets import Budgets
 from perseus_dist.planner.web.views.frontier_chart import ticks

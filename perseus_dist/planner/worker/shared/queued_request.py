@@ -1,6 +1,6 @@
 """Requests and answers as the queue keeps them: JSON and bytes, so that nothing of a database is ever unpickled."""
 
-from perseus_dist.planner.job.facts import TableAhead
+from perseus_dist.planner.job.facts.plans import TableAhead
 from perseus_dist.planner.store.fact_rows import text_of_value, value_of_text
 from perseus_dist.planner.store.request_queue import PATIENT, URGENT, QueuedRequest, TakenRequest
 from perseus_dist.planner.worker.made_ahead import answer_made_ahead
