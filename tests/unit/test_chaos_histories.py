@@ -280,6 +280,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
         pytest.param(31024, "profile_truth", id="computations come in step with the energy counter"),
         pytest.param(31042, "settled_time", id="a power cap costs less than its clock, and peers wait at others"),
         pytest.param(31072, "profile_truth", id="a power cap of a rank under DualPipeV", marks=pytest.mark.stress),
+        pytest.param(
+            34004, "reprofiling", id="a replica is away for a moment as the other is slow", marks=pytest.mark.stress
+        ),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )
