@@ -284,6 +284,9 @@ def test_a_profile_of_a_slow_gpu_is_measured_again_when_it_recovers(tmp_path: Pa
             34004, "reprofiling", id="a replica is away for a moment as the other is slow", marks=pytest.mark.stress
         ),
         pytest.param(34058, "settled_time", id="a target is set before the planner has met a rank"),
+        pytest.param(
+            33109, "waiting", id="power caps of all GPUs beside a GPU that comes and goes", marks=pytest.mark.stress
+        ),
         pytest.param(18025, "durability", id="a planner starts again while its disk is full", marks=pytest.mark.stress),
     ],
 )
