@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from perseus_dist.simulation.chaos.scenario.events import (
@@ -60,6 +62,18 @@ def test_what_operators_order_of_a_dead_planner_changes_nothing() -> None:
     )
     assert [seen.at(i).reports for i in (4, 8, 9)] == [{3: 1.5}, {3: 1.5}, {}]
     assert [seen.at(i).target.slowdown for i in (2, 3, 8)] == [None, 1.1, 1.1]
+
+
+def test_an_order_that_the_planner_refuses_changes_nothing() -> None:
+    refused = TargetOrder(iteration=3, target="slowdown=1.1")
+    events = (refused, StragglerOrder(iteration=3, pipeline=3, degree=1.5), replace(refused, iteration=5))
+    job = ScenarioJob(schedule="1f1b", pp=2, dp=5, microbatches=4)
+    seen = History(Scenario(job=job, iterations=100, events=events), unheeded=[refused])
+    assert [(seen.at(i).target.slowdown, dict(seen.at(i).reports)) for i in (2, 3, 5)] == [
+        (None, {}),
+        (None, {3: 1.5}),
+        (1.1, {3: 1.5}),
+    ]
 
 
 def test_disturbances_are_counted_where_they_begin() -> None:

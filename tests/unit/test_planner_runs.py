@@ -551,6 +551,21 @@ def test_a_profile_that_is_far_wrong_on_agreeing_ranks_drops_the_plan_at_once() 
     assert [sweep.sweep_id for sweep in sweeps if sweep] == [2] * 4, "one sweep of all lasts no longer"
 
 
+def test_a_replica_that_is_away_has_not_left_the_profile() -> None:
+    """A lost message costs an agent its stream for a moment: the other's times, of a slow GPU, were swept alone."""
+    fleet = Runs(dp=2).first()
+    fleet.iterate(2)
+    fleet.say(fleet.stream_of[0], DRIFT)
+    fleet.detach(2)
+    fleet.iterate(7)
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.attach(2)
+    fleet.iterate(2)
+    assert fleet.phase() is Phase.ENFORCING
+    fleet.say(fleet.stream_of[2], DRIFT)
+    assert fleet.phase() is Phase.REPROFILING
+
+
 def test_the_lock_out_of_one_run_does_not_reach_the_next() -> None:
     fleet = Runs().first()
     _drift(fleet)

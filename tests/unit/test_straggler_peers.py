@@ -218,3 +218,18 @@ def test_a_history_that_begins_while_the_whole_job_is_slow_is_of_the_job_as_it_w
         assert np.nanmax(above, initial=0.0) < 0.01
         assert np.nanmax(alone, initial=0.0) < 0.01
     assert not np.isnan(alone).any()
+
+
+def test_a_straggler_is_none_the_slower_where_all_others_recover_from_what_slowed_the_job() -> None:
+    """Plans have the two replicas of each stage run at different clocks: how it was last compared is all there is."""
+    stages = np.array([0, 1, 2, 3] * 2)
+    reference = PeerBaseline(stages, np.ones(1), POLICY)
+    none, first = np.zeros(8, dtype=bool), np.arange(8) == 0
+    alike, apart = np.full((8, 1), 1740.0), np.where(np.arange(8) < 4, 1740.0, 1200.0)[:, None]
+    well, slow = np.zeros((8, 1)), np.full((8, 1), 0.25)
+    for _ in range(2 * POLICY.history_settle):
+        reference.deviations(well, alike, none, none, usual(8), none)
+    for _ in range(2 * POLICY.history_settle):  # as under a power cap of the whole job
+        reference.deviations(slow, alike, first, first, usual(8), none)
+    found = [reference.deviations(well, apart, first, first, usual(8), none)[0][0] for _ in range(4)]
+    assert max(found) < math.log(POLICY.min_degree)

@@ -35,6 +35,10 @@ class FrontierSummary:
         margin: That plans keep for noise, as of ``planning.frontier.noise_margin``; 0 for none.
         noise: Standard deviation of an iteration's time that it is for, as a share; 0 where that is not known.
         least_margin: The margin that was asked for at least.
+        own_noise: The same, of what each instruction has by itself: pipelines beside each other vary apart by it. 0
+            where it is not worth reckoning with, or not known.
+        late_by: (num_points) shares by which iterations under each plan last longer on the mean for such noise; empty
+            where ``own_noise`` is 0.
         is_by_phase: Whether clocks change by time within an iteration whose instructions cannot be seen.
     """
 
@@ -57,6 +61,8 @@ class FrontierSummary:
     margin: float = 0.0
     noise: float = 0.0
     least_margin: float = 0.0
+    own_noise: float = 0.0
+    late_by: tuple[float, ...] = ()
 
     @property
     def fastest_ps(self) -> int:
@@ -98,6 +104,17 @@ class FrontierSummary:
     def point_for_straggler(self, t_prime_ps: int) -> int:
         """The plan with the least energy where everybody waits until T' anyway; the fastest where none is within it."""
         return max(1, bisect_right(self.time_ps, t_prime_ps)) - 1
+
+    def point_beside_straggler(self, t_prime_ps: float) -> int:
+        """The same where iterations last longer for noise than is planned: on the mean, the plan ends by T'."""
+        if not self.late_by:
+            return self.point_for_straggler(round(t_prime_ps))
+        return self.point_for_straggler(
+            max(
+                (one for one, late in zip(self.time_ps, self.late_by, strict=True) if one * (1 + late) <= t_prime_ps),
+                default=0,
+            )
+        )
 
     def pipeline_degree(self, pp_rank: int, degree: float) -> float:
         """How many times as long a pipeline computes at least, at maximum clocks, with a rank that is so slow.

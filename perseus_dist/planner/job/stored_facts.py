@@ -141,7 +141,7 @@ def _of_tables(fact: TableMade | StragglerPlanReady, spec: JobRegistered) -> Ite
 
 def _is_summary(summary: FrontierSummary, pp_size: int) -> bool:
     lengths = {len(one) for one in (summary.time_ps, summary.total_uj, summary.lower_bound_uj)}
-    lengths |= {len(one) for one in (summary.saving_low, summary.saving_high) if one}
+    lengths |= {len(one) for one in (summary.saving_low, summary.saving_high, summary.late_by) if one}
     of_ranks = summary.slow_rank_ps
     return (
         len(lengths) == 1
@@ -152,7 +152,7 @@ def _is_summary(summary: FrontierSummary, pp_size: int) -> bool:
         and 0 <= summary.tail_ps < summary.baseline_time_ps
         and 0 <= summary.gained_ps < summary.baseline_time_ps
         and min(summary.baseline_uj, summary.total_blocking_uw, summary.slowest_case_ps) >= 0
-        and min(summary.margin, summary.noise, summary.least_margin) >= 0
+        and min(summary.margin, summary.noise, summary.least_margin, summary.own_noise, *summary.late_by) >= 0
         and (not of_ranks or len(of_ranks) == pp_size)
     )
 

@@ -1,10 +1,10 @@
 """Drift: what a job does once times have left the profile that its plan was made of."""
 
 import math
+from collections import Counter
 from collections.abc import Collection
 
 from perseus_dist.planner.job.job import Job, Phase
-from perseus_dist.planner.job.state.membership import Membership
 from perseus_dist.planner.lifecycle.enforcement.switching import release_all
 from perseus_dist.planner.lifecycle.events import Effect
 from perseus_dist.planner.lifecycle.profile_check import may_be_misstated
@@ -26,7 +26,7 @@ def answer_drift(job: Job, now_s: float) -> list[Effect]:
     for rank in straggling & job.enforcement.drifts.keys():
         del job.enforcement.drifts[rank]
     far = {rank for rank, share in job.enforcement.drifts.items() if abs(share) > policy.far_drift}
-    wrong = _agreed(job.members, far)
+    wrong = _agreed(job, far)
     num_witnesses = sum(job.members.ranks[rank].rank.pp_rank in wrong for rank in far)
     is_far = bool(wrong) and (is_settled or num_witnesses > 1)
     if not is_settled and not is_far:
@@ -41,7 +41,7 @@ def answer_drift(job: Job, now_s: float) -> list[Effect]:
             job.profiling.num_misstated_sweeps += 1
             is_held = False
         return _drop_plan(job, wrong, straggling, now_s, is_held=is_held)
-    drifted = _agreed(job.members, job.enforcement.drifts)
+    drifted = _agreed(job, job.enforcement.drifts)
     if has_just_measured or not drifted:
         return []
     return measure_again(
@@ -49,12 +49,15 @@ def answer_drift(job: Job, now_s: float) -> list[Effect]:
     )
 
 
-def _agreed(members: Membership, drifted: Collection[int]) -> set[int]:
-    """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast."""
-    stays = {
-        state.rank.pp_rank for rank, state in members.ranks.items() if state.stream is not None and rank not in drifted
-    }
-    return {members.ranks[rank].rank.pp_rank for rank in drifted if rank in members.ranks} - stays
+def _agreed(job: Job, drifted: Collection[int]) -> set[int]:
+    """The pp_ranks whose profile is wrong: all replicas there have left it. One alone is slow, or fast.
+
+    A replica that is away counts as one that keeps to the profile: any lost message costs its agent the stream.
+    """
+    assert job.spec is not None
+    ranks = job.members.ranks
+    num_drifted = Counter(ranks[rank].rank.pp_rank for rank in drifted if rank in ranks)
+    return {pp_rank for pp_rank, num in num_drifted.items() if num == job.num_ranks // job.spec.pp_size}
 
 
 def _lasting(job: Job, pp_ranks: Collection[int]) -> bool:

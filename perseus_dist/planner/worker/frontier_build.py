@@ -6,6 +6,7 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_dist.messages.from_planner import PlannerMessage
 from perseus_dist.planner.job.frontier_summary import SLOW_FACTORS, FrontierSummary
@@ -33,6 +34,7 @@ from perseus_dist.planning.frontier.frontier import (
 )
 from perseus_dist.planning.frontier.frontier_file import frontier_npz
 from perseus_dist.planning.frontier.noise_margin import NoiseMargin, margin_for, plan_with_margin, stretched_ps
+from perseus_dist.planning.frontier.noisy_replay import NoisyReplay
 from perseus_dist.planning.frontier.problem import PlanningProblem, make_problem
 from perseus_dist.planning.frontier.replay import replay_all_max
 from perseus_dist.planning.frontier.saving_interval import saving_intervals
@@ -176,7 +178,13 @@ def planned_request(request: PlanningRequest, *, quick: bool = False, expect: Ex
     return PlannedRequest(
         frontier=frontier,
         summary=replace(
-            summary, gained_ps=gained_ps, margin=kept.margin, noise=kept.noise, least_margin=request.least_margin
+            summary,
+            gained_ps=gained_ps,
+            margin=kept.margin,
+            noise=kept.noise,
+            least_margin=request.least_margin,
+            own_noise=kept.replay.noise if kept.replay is not None else 0.0,
+            late_by=_late_by(frontier, kept.replay) if kept.replay is not None else (),
         ).with_extra(extra_ps),
         frontier_npz=frontier_npz(frontier if frontier is cases[0].frontier else as_played(frontier)),
         profile_csv=profile_csv(
@@ -338,8 +346,7 @@ def summarize(frontier: Frontier, *, knows_slow_ranks: bool = True, knows_interv
 
 def _saving_bounds(frontier: Frontier) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """(num_points) ends of the intervals of savings: played for some plans, and between them in proportion."""
-    last = len(frontier.time_ps) - 1
-    played = np.unique(np.rint(np.linspace(0, last, _NUM_PLAYED)).astype(np.int64))
+    played = _some_points(frontier)
     found = saving_intervals(
         frontier.problem,
         frontier.clock_indices[played],
@@ -355,6 +362,17 @@ def _saving_bounds(frontier: Frontier) -> tuple[tuple[float, ...], tuple[float, 
         for ends in ([one.low for one in found], [one.high for one in found])
     )
     return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _late_by(frontier: Frontier, noisy: NoisyReplay) -> tuple[float, ...]:
+    """(num_points) as of ``FrontierSummary``: played for some plans, and between them in proportion."""
+    played = _some_points(frontier)
+    late = [noisy.late_by(frontier.clock_indices[point]) for point in played]
+    return tuple(np.interp(frontier.time_ps, frontier.time_ps[played], late).tolist())
+
+
+def _some_points(frontier: Frontier) -> NDArray[np.int64]:
+    return np.unique(np.rint(np.linspace(0, len(frontier.time_ps) - 1, _NUM_PLAYED)).astype(np.int64))
 
 
 def _with_slow_ranks_ps(problem: PlanningProblem) -> tuple[tuple[int, ...], ...]:

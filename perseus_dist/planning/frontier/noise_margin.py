@@ -8,7 +8,7 @@ as the longest, as at all-maximum clocks. Times, energies and the bound are thos
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,10 +36,12 @@ class NoiseMargin:
         margin: One of ``MARGINS``, or what is asked for at least.
         noise: Standard deviation of an iteration at all-maximum clocks that goes with it, as a share; 0 where that is
             not known.
+        replay: Iterations under such noise, where it is worth reckoning with.
     """
 
     margin: float = 0.0
     noise: float = 0.0
+    replay: NoisyReplay | None = field(default=None, compare=False)
 
 
 def margin_for(
@@ -68,8 +70,8 @@ def margin_for(
     for margin in (least, *(one for one in MARGINS if one > least)):
         first = plan_first(stretched(problem, margin), switch_latency_ps=switch_latency_ps)
         if noisy.lateness(first.clock_indices[first.point_for_deadline(at_max_ps)]) <= TOLERATED:
-            return NoiseMargin(margin=margin, noise=noise)
-    return NoiseMargin(margin=max(least, MARGINS[-1]), noise=noise)
+            return NoiseMargin(margin=margin, noise=noise, replay=noisy)
+    return NoiseMargin(margin=max(least, MARGINS[-1]), noise=noise, replay=noisy)
 
 
 def independent_share(spread: float, *, expected: float, seen: float) -> float:

@@ -71,6 +71,17 @@ class NoisyReplay:
         mean, of_profiles = times_ps.mean() / self._full_ps.mean(), (alike_ps / self._full_alike_ps).std()
         return float((mean + of_profiles) / planned - 1)
 
+    def late_by(self, clock_indices: NDArray[np.integer]) -> float:
+        """Share by which iterations under a plan last longer on the mean, because runs spread, than is planned.
+
+        Args:
+            clock_indices: (num_instructions) as of ``replay``.
+        """
+        played = replay(self._problem, clock_indices, switch_latency_ps=self._switch_latency_ps)
+        lasts_ps = (played.end_ps - played.start_ps).astype(np.float64)[:, None]
+        planned_ps = float(self._paths.times_ps(lasts_ps)[0])
+        return max(0.0, float(self._paths.times_ps(lasts_ps * self._of_runs).mean()) / planned_ps - 1)
+
     def _times_ps(self, clock_indices: NDArray[np.integer], lasts_ps: NDArray[Any]) -> tuple[FloatArray, FloatArray]:
         """(NUM_DRAWS) [ps] of iterations, and likewise of those in which runs do not spread."""
         alike_ps = np.empty_like(self._of_runs)

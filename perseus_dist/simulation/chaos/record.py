@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from perseus_dist.simulation.chaos.scenario.events import Event
 from perseus_dist.simulation.chaos.scenario.scenario import Scenario, ScenarioJob
 from perseus_dist.simulation.chaos.world.world import Iteration, JobEnd
 
@@ -56,6 +57,11 @@ class PlayedRun:
     def followed(self) -> tuple[bool, ...]:
         """(num_iterations) whether every rank followed a plan in it."""
         return tuple(followed for span in self.jobs for followed in span.end.followed)
+
+    @property
+    def unheeded_orders(self) -> tuple[Event, ...]:
+        """Operators' orders that the planner has refused or never heard of."""
+        return self.jobs[-1].end.unheeded_orders
 
     @property
     def clocks_left_locked(self) -> int:

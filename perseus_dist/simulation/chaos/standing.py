@@ -1,7 +1,7 @@
 """Conditions at each iteration of a scenario: faults that are not over, the target, operators' reports."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from perseus_dist.messages.terms import Target
@@ -61,7 +61,7 @@ class Standing:
         is_disk_full: Whether the planner's is.
         reports: By pipeline, the degree that an operator reported. An order to a planner that is dead fails, as the
             operator sees, and changes nothing: no planner that comes back can know of it, and what was ordered before
-            is durable.
+            is durable. So does one that the planner refuses.
     """
 
     target: Target
@@ -102,6 +102,10 @@ class Standing:
 class History:
     """A scenario, looked at iteration by iteration.
 
+    Args:
+        scenario: What is played.
+        unheeded: Operators' orders in it that the planner refuses, or is killed before it hears of.
+
     Attributes:
         disturbances: The first iteration of each disturbance: of faults of one kind that begin together. What ends a
             disturbance belongs to it.
@@ -110,13 +114,14 @@ class History:
         last_event: Iteration of the last event; 0 where there is none.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, *, unheeded: Collection[Event] = ()) -> None:
         self.events, self.planning_s = scenario.events, scenario.planning_s
         self._firsts = [0]
         self._standing = [Standing(target=parse_scenario_target(scenario.job.target))]
         job = scenario.job
         for event in scenario.events:
-            after = _after(self._standing[-1], event, job)
+            is_unheeded = any(event is one for one in unheeded)
+            after = self._standing[-1] if is_unheeded else _after(self._standing[-1], event, job)
             if isinstance(event, NextJob):
                 job = scenario.job_at(event.iteration)
             if event.iteration == self._firsts[-1]:

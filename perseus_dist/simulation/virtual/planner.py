@@ -74,6 +74,7 @@ class VirtualPlanner:
         is_alive: Its process is there.
         is_running: And it is not stopped.
         answers: To what operators have told it, in order.
+        unheeded: What they have told it and it refused, or was killed before it had heard of.
         acknowledged: What agents and operators may rely on.
     """
 
@@ -84,6 +85,7 @@ class VirtualPlanner:
         self.store = VirtualStore()
         self.is_running = True
         self.answers: list[Answer] = []
+        self.unheeded: list[JobEvent] = []
         self.acknowledged = AcknowledgedFacts()
         self._lost: set[str] = set()
         self.is_alive = True
@@ -117,6 +119,7 @@ class VirtualPlanner:
     def kill(self) -> None:
         """The process is gone, with all that is not durable."""
         self.is_running = self.is_alive = False
+        self.unheeded += self._events
         self._events.clear()
         self._plans.clear()
         self.store.crash()
@@ -164,6 +167,8 @@ class VirtualPlanner:
             event = self._events.popleft()
             self.acknowledged.hear(event, self.job)
             effects = lifecycle.step(self.job, event, now_ns / 1e9)
+            if any(isinstance(effect, Answer) and not effect.accepted for effect in effects):
+                self.unheeded.append(event)
             if effects:
                 self._do(event, effects, now_ns, said)
                 self.acknowledged.show(self.job, self.store.unwritten_keys)

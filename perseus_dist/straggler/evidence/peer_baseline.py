@@ -152,7 +152,8 @@ class PeerBaseline:
         self._like = np.where(np.isnan(like), self._like, step)
         common, num_others = median_of_others(above, np.zeros(len(above), dtype=np.intp), is_straggler)
         is_common = num_others >= self._policy.min_peers
-        return above - np.where(is_common, common, 0.0), is_common
+        # Others look fast where they were compared while the whole job was slow, which is over; a straggler was not.
+        return above - np.where(is_common, np.maximum(common, -_MAX_SPEED_UP), 0.0), is_common
 
     def _above_peers(self, values: FloatArray, clocks: FloatArray, is_straggler: BoolArray) -> FloatArray:
         num_places, num_kinds = values.shape

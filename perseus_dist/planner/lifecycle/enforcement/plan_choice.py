@@ -1,5 +1,6 @@
 """Which plan each pipeline follows, by the target, the detector's verdicts and operators' reports."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -9,6 +10,7 @@ from perseus_dist.planner.job.facts.plans import StragglerPlanReady
 from perseus_dist.planner.job.frontier_summary import FrontierSummary
 from perseus_dist.planner.job.job import Job, Phase
 from perseus_dist.planner.job.state.progress import NUM_RECENT_PIPELINE
+from perseus_dist.planner.lifecycle.enforcement.waiting_slack import slack_beside_straggler
 from perseus_dist.straggler.selection import PipelineChoice, ReportedStraggler, Selection, select
 from perseus_dist.straggler.verdicts.verdict import Degree, Verdict
 from perseus_dist.units import PS_PER_S, deadline_ps_from_s
@@ -62,16 +64,17 @@ def choose(job: Job) -> Choice:
         pipeline_cost=summary.pipeline_degree,
     )
     points = []
+    later = _later_for_noise(job, owns, selection)
     for choice in selection.pipelines:
         if own := owns.get(choice.dp_rank):
-            points.append(_own_point(job, own, choice))
+            points.append(_own_point(job, own, choice, later))
         elif choice.dp_rank in at_full:
             points.append(summary.full_point)
         elif choice.is_waiting:
             # T' is the straggler's, whatever link another pipeline meets; what operators report is a factor.
             factor = 1.0 if job.stragglers else summary.case_factor
-            within_ps = round(choice.plan_time_s * PS_PER_S / factor)
-            points.append(max(at_target, summary.point_for_straggler(within_ps)))
+            within_ps = later * choice.plan_time_s * PS_PER_S / factor
+            points.append(max(at_target, summary.point_beside_straggler(within_ps)))
         else:
             points.append(at_target)
     wish = policy_text(job.chosen_pace) if job.chosen_pace and is_paced(job) else target_text(job.target)
@@ -214,14 +217,26 @@ def own_target_point(job: Job, own: StragglerPlanReady) -> int:
     )
 
 
-def _own_point(job: Job, own: StragglerPlanReady, choice: PipelineChoice) -> int:
+def _later_for_noise(job: Job, owns: Mapping[int, StragglerPlanReady], selection: Selection) -> float:
+    """Times T' by which pipelines that wait are to end on the mean: the straggler's own mean, less their slack."""
+    assert job.plan is not None
+    num_waiting = sum(choice.is_waiting for choice in selection.pipelines)
+    slack = slack_beside_straggler(job.plan.summary.own_noise, num_waiting)
+    slowest = max(selection.pipelines, key=lambda choice: choice.time_s)
+    own, late = owns.get(slowest.dp_rank), 0.0
+    if own is not None and own.summary.late_by:
+        late = own.summary.late_by[own_target_point(job, own)]
+    return (1 + late) / (1 + slack)
+
+
+def _own_point(job: Job, own: StragglerPlanReady, choice: PipelineChoice, later: float) -> int:
     at_target = own_target_point(job, own)
     if not choice.is_waiting:
         return at_target
     assert job.plan is not None
     usual_ps = job.plan.summary.time_ps[target_point(job, job.plan.summary)]
     stretch = choice.plan_time_s * PS_PER_S / usual_ps  # what it has to spare beyond how slow it is
-    return max(at_target, own.summary.point_for_straggler(round(stretch * own.summary.time_ps[at_target])))
+    return max(at_target, own.summary.point_beside_straggler(later * stretch * own.summary.time_ps[at_target]))
 
 
 def _usable_own_plan(job: Job, dp_rank: int) -> StragglerPlanReady | None:

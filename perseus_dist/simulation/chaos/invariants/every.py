@@ -34,5 +34,5 @@ INVARIANT_NAMES = tuple(invariant.NAME for invariant in _INVARIANTS)
 
 def broken_invariants(run: PlayedRun) -> tuple[Broken, ...]:
     """The invariants that do not hold of a run."""
-    history = History(run.scenario)
+    history = History(run.scenario, unheeded=run.unheeded_orders)
     return tuple(broken for invariant in _INVARIANTS for broken in invariant.check(run, history))

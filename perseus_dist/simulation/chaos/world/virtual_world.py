@@ -147,6 +147,7 @@ class VirtualWorld:
             durable=durable,
             went_back=training.went_back,
             clocks_left_locked=training.locked_after_lease,
+            unheeded_orders=self._faults.unheeded_orders(),
         )
 
     def _begin_next(self, event: NextJob) -> JobEnd:

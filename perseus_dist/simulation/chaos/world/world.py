@@ -102,6 +102,8 @@ class JobEnd:
         went_back: A sentence for each revision that an agent held and then held a lower one.
         clocks_left_locked: GPUs that are still locked when all leases are over; one whose lease's holder is stopped
             stays locked until the holder goes on, and is not counted.
+        unheeded_orders: Operators' orders until then that the planner has refused, as one to a job of which it knows no
+            rank, or that it was killed before it had heard of.
     """
 
     followed: tuple[bool, ...]
@@ -114,6 +116,7 @@ class JobEnd:
     durable: frozenset[str] = frozenset()
     went_back: tuple[str, ...] = ()
     clocks_left_locked: int = 0
+    unheeded_orders: tuple[Event, ...] = ()
 
 
 class World(Protocol):

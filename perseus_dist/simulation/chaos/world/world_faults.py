@@ -1,6 +1,6 @@
 """Effects of a scenario's events on a job in virtual time, and which of them outlast the job."""
 
-from perseus_dist.planner.lifecycle.events import StragglerCleared, StragglerReported, TargetSet
+from perseus_dist.planner.lifecycle.events import JobEvent, StragglerCleared, StragglerReported, TargetSet
 from perseus_dist.simulation.chaos.scenario.events import (
     DiskFull,
     Event,
@@ -30,6 +30,7 @@ class WorldFaults:
         self._training = training
         self._of_gpus: dict[tuple[type[Event], int], float | int | None] = {}
         self._reports: set[int] = set()
+        self._orders: list[tuple[Event, JobEvent]] = []
 
     def apply(self, event: Event) -> None:
         """Let it happen now."""
@@ -55,6 +56,14 @@ class WorldFaults:
         for (kind, rank), value in kept.items():
             if rank < self._num_ranks:
                 self._on_gpus(kind, (rank,), value)
+
+    def unheeded_orders(self) -> tuple[Event, ...]:
+        """Operators' orders that the planner has refused, or has never heard of, as they see."""
+        training = self._training
+        if not isinstance(training, VirtualJob):
+            return ()
+        unheeded = set(map(id, training.planner.unheeded))
+        return tuple(event for event, told in self._orders if id(told) in unheeded)
 
     @property
     def _num_ranks(self) -> int:
@@ -109,7 +118,7 @@ class WorldFaults:
             case TargetOrder() | StragglerOrder() if not job.planner.is_alive:
                 pass  # the order fails, as the operator sees
             case TargetOrder():
-                job.planner.tell(TargetSet(target=parse_scenario_target(event.target)))
+                self._order(job, event, TargetSet(target=parse_scenario_target(event.target)))
             case StragglerOrder():
                 self._report(job, event)
 
@@ -117,12 +126,17 @@ class WorldFaults:
         if event.pipeline is not None and event.degree is not None:
             self._reports.add(event.pipeline)
             name = _report_id(event.pipeline)
-            job.planner.tell(StragglerReported(straggler_id=name, degree=event.degree, dp_rank=event.pipeline))
+            told = StragglerReported(straggler_id=name, degree=event.degree, dp_rank=event.pipeline)
+            self._order(job, event, told)
             return
         over = self._reports if event.pipeline is None else self._reports & {event.pipeline}
         for pipeline in sorted(over):
-            job.planner.tell(StragglerCleared(straggler_id=_report_id(pipeline)))
+            self._order(job, event, StragglerCleared(straggler_id=_report_id(pipeline)))
         self._reports = self._reports - over
+
+    def _order(self, job: VirtualJob, event: Event, told: JobEvent) -> None:
+        self._orders.append((event, told))
+        job.planner.tell(told)
 
     def _ranks(self, rank: int | None) -> range:
         return range(self._num_ranks) if rank is None else range(rank, rank + 1)
