@@ -83,8 +83,9 @@ class IterationRuns:
     def learn(self, kind: str, duration_ns: int) -> None:
         """A run's exact time."""
         self._num_waiting -= 1
-        self._num_exact[kind] += 1
-        self._time_ns[kind] += duration_ns
+        if self._planned:
+            self._num_exact[kind] += 1
+            self._time_ns[kind] += duration_ns
 
     def forget(self) -> None:
         """A run's exact time will not come."""
