@@ -37,7 +37,7 @@ def read_schedule(path: str | PathLike[str]) -> Schedule:
         raise ScheduleError(f"{path}: {error}") from None
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def parse_schedule(text: str) -> Schedule:
     """A schedule from its text form, complete and free of deadlock; the inverse of ``format_schedule``.
 
