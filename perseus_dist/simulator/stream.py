@@ -64,6 +64,12 @@ class SimulatedStream:
         self._classes: dict[str, int] = {}
         self._mark_times = (ctypes.c_uint64 * _MARKS_PER_CALL)()
         self._take_marks = native().perseus_sim_take_marks
+        self._marks_arguments = (  # converted once, because a driver of virtual time calls it at every boundary
+            ctypes.c_void_p(machine),
+            ctypes.c_uint32(gpu),
+            ctypes.cast(self._mark_times, ctypes.POINTER(ctypes.c_uint64)),
+            ctypes.c_uint32(_MARKS_PER_CALL),
+        )
         if not exclusive:
             native().perseus_sim_open_stream(machine, gpu)
         elif user_pid := native().perseus_sim_claim_stream(machine, gpu):
@@ -142,13 +148,13 @@ class SimulatedStream:
 
     def take_marks(self) -> list[int]:
         """[ns] when marks were passed, those since the last call, in order."""
-        times_ns, take = self._mark_times, self._take_marks
-        count = take(self._machine, self._gpu, times_ns, _MARKS_PER_CALL)
+        times_ns, take, arguments = self._mark_times, self._take_marks, self._marks_arguments
+        count = take(*arguments)
         if count == 1:  # mostly
             return [times_ns[0]]
         taken = times_ns[:count]
         while count == _MARKS_PER_CALL:
-            count = take(self._machine, self._gpu, times_ns, _MARKS_PER_CALL)
+            count = take(*arguments)
             taken += times_ns[:count]
         return taken
 

@@ -1,7 +1,7 @@
 #include "perseus/replay.hpp"
 
 #include <algorithm>
-#include <cstdlib>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -9,11 +9,13 @@ namespace perseus {
 namespace {
 
 std::vector<std::int32_t> nearest_clocks(const Menu& menu, std::int32_t of_curve, std::int32_t in_curve) {
+  const auto clocks =
+      menu.clock_mhz.subspan(menu.curve_begin[in_curve], menu.curve_begin[in_curve + 1] - menu.curve_begin[in_curve]);
   std::vector<std::int32_t> nearest;
   for (std::int32_t k = menu.curve_begin[of_curve]; k < menu.curve_begin[of_curve + 1]; ++k) {
-    const auto clocks =
-        menu.clock_mhz.subspan(menu.curve_begin[in_curve], menu.curve_begin[in_curve + 1] - menu.curve_begin[in_curve]);
-    const auto best = std::ranges::min_element(clocks, {}, [&](std::int32_t mhz) { return std::abs(mhz - menu.clock_mhz[k]); });
+    const std::int32_t mhz = menu.clock_mhz[k];
+    auto best = std::ranges::lower_bound(clocks, mhz, std::greater{});  // they fall: the first that is no faster
+    if (best == clocks.end() || (best != clocks.begin() && best[-1] - mhz <= mhz - *best)) --best;
     nearest.push_back(static_cast<std::int32_t>(best - clocks.begin()));
   }
   return nearest;

@@ -48,6 +48,16 @@ TEST(replay_counts_changes_even_if_they_take_no_time) {
   CHECK_EQ(played.outcome.num_changes, 1);
 }
 
+TEST(replay_takes_the_nearest_clock_where_the_next_curve_lacks_the_old_one) {
+  const std::vector<Point> first = {{1500, 100, 1000}, {1300, 120, 800}, {900, 160, 500}};
+  const std::vector<Point> second = {{1400, 100, 1000}, {1200, 140, 600}};
+  const Pipeline pipeline = rank_of({first, second});
+  const auto duration_of_second = [&](const Plan& plan) { return play(pipeline, plan, 50).duration_ps[1]; };
+  CHECK_EQ(duration_of_second({0, 1}), 120);  // above all of them: from 1400 MHz, for a half of its duration
+  CHECK_EQ(duration_of_second({1, 1}), 120);  // between two and as near to both: from the faster one
+  CHECK_EQ(duration_of_second({2, 1}), 140);  // below all of them: 1200 MHz already
+}
+
 TEST(replay_runs_what_latency_leaves_at_the_old_clock) {
   const Pipeline pipeline = rank_of({{kFast, kSlow}, {kFast, kSlow}});
   const Played to_slow = play(pipeline, {0, 1}, 25);  // a quarter of the fast duration

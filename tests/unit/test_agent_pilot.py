@@ -199,3 +199,12 @@ def test_looks_go_by_what_a_plan_took_before_a_probe_and_clocks_do_not() -> None
     drive.pilot.remember_tail(9 * MS)
     drive.pilot.remember_tail(7 * MS)
     assert drive.pilot.least_of_next(drive.position) == (7 * MS, 0)
+
+
+def test_lengths_at_released_clocks_stand_for_a_plans_first_iteration() -> None:
+    drive = Drive(clocks=None)
+    begins_ms: list[float] = [0, 50, 55, 200, 300]
+    ends_ms: list[float] = [50, 55, 200, 300, 310]  # 0F1 is over before a change reaches it
+    assert drive.iteration(begins_ms, ends_ms) == [None] * 6
+    drive.clocks = drive.next_clocks = (1410, 1200, 750, 900, 0)
+    assert drive.iteration(begins_ms, ends_ms, iteration=1)[:3] == [1410, 750, 750]

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from perseus_dist.device.nvml.meter import MeterSample
 
 _MIN_READING_GAP_NS = 5_000_000
+_WITHIN_ITERATION = (BoundaryEffect.BEGAN, BoundaryEffect.ENDED)
 
 
 class AgentCore:
@@ -292,7 +293,7 @@ class AgentCore:
 
     def _pass_boundary(self, timed: "TimedBoundary", now_ns: int, looked_ns: int | None) -> None:
         effect = self._tracker.follow(timed, now_ns, looked_ns)
-        if effect is BoundaryEffect.BEGAN or effect is BoundaryEffect.ENDED:  # almost always
+        if effect in _WITHIN_ITERATION:  # almost always
             return
         event, time_ns = timed.boundary.event, timed.time_ns
         if event is Event.ITERATION_BEGIN:

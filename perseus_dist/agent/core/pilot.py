@@ -38,15 +38,20 @@ class Pilot:
         # clock. Only looks go by them: clocks go by medians.
         self._kept: dict[tuple[int, ...] | None, list[tuple[int, int] | None]] = {}
         self._bounds: list[tuple[int, int] | None] = [None] * (len(order) + 1)
-        # Medians; at other clocks the earlier ones stand until there are new ones. 0 while unknown.
+        # Medians, made when they are asked for; at other clocks the earlier ones stand until there are new ones.
+        # 0 while unknown.
         self._duration_ns = [0] * len(order)
         self._length_ns = [0] * len(order)
+        self._has_new_runs = [False] * len(order)
 
     def begin_iteration(self, clocks_mhz: tuple[int, ...] | None) -> None:
         """An iteration at these clocks begins; at others everything takes another time."""
         if clocks_mhz != self._clocks_mhz:
             self._keep(clocks_mhz)
             self._clocks_mhz = clocks_mhz
+            for place, has_new_runs in enumerate(self._has_new_runs):
+                if has_new_runs:
+                    self._update_medians(place)
             for values_ns in (*self._durations_ns, *self._lengths_ns, self._tails_ns):
                 values_ns.clear()
 
@@ -55,11 +60,9 @@ class Pilot:
         if run.ran_at.clocks_mhz != self._clocks_mhz:
             return
         place, _, idle_ns, duration_ns, _ = run
-        durations_ns, lengths_ns = self._durations_ns[place], self._lengths_ns[place]
-        durations_ns.append(duration_ns)
-        lengths_ns.append(duration_ns + idle_ns)
-        self._duration_ns[place] = _median_ns(durations_ns)
-        self._length_ns[place] = _median_ns(lengths_ns)
+        self._durations_ns[place].append(duration_ns)
+        self._lengths_ns[place].append(duration_ns + idle_ns)
+        self._has_new_runs[place] = True
 
     def remember_tail(self, tail_ns: int) -> None:
         """Take note of how long after its last instruction an iteration ended."""
@@ -67,6 +70,8 @@ class Pilot:
 
     def least_duration_ns(self, place: int) -> int | None:
         """The least that an instruction took lately at these clocks; None if that is not known."""
+        if durations_ns := self._durations_ns[place]:
+            return min(durations_ns)
         least = self._least(place)
         return None if least is None else least[1]
 
@@ -143,14 +148,23 @@ class Pilot:
         """The clock of the first instruction that a change asked for now still reaches; 0 if there is none."""
         ahead_ns = 0
         for index in islice(self._clocked, ahead, None):
+            clock_mhz = clocks_mhz[index]
+            if clock_mhz and clock_mhz == current_mhz:
+                return clock_mhz
+            if self._has_new_runs[index]:
+                self._update_medians(index)
             is_running = position.is_running and index == position.index
             length_ns = (self._duration_ns if is_running else self._length_ns)[index]
             ahead_ns += length_ns
             # An instruction whose length is not known yet is taken for a long one.
-            is_reached = length_ns == 0 or ahead_ns > latencies_ns.get(clocks_mhz[index], latency_ns)
-            if clocks_mhz[index] and (is_reached or clocks_mhz[index] == current_mhz):
-                return clocks_mhz[index]
+            if clock_mhz and (length_ns == 0 or ahead_ns > latencies_ns.get(clock_mhz, latency_ns)):
+                return clock_mhz
         return 0
+
+    def _update_medians(self, place: int) -> None:
+        self._has_new_runs[place] = False
+        self._duration_ns[place] = _median_ns(self._durations_ns[place])
+        self._length_ns[place] = _median_ns(self._lengths_ns[place])
 
 
 def _least_shares(

@@ -88,11 +88,13 @@ class RankTracker:
         effect = self._position.step(boundary, time_ns)
         if self.timeline is not None:
             self.timeline.follow(boundary, effect, time_ns)
+        if effect is BoundaryEffect.BEGAN:
+            self.durations.move(time_ns)
+            return effect
         if self.timed_runs is not None:
             self.timed_runs.follow(boundary, effect)
-        if effect is BoundaryEffect.BEGAN or effect is BoundaryEffect.ENDED:  # almost always
-            if effect is BoundaryEffect.ENDED:
-                self._end_run()
+        if effect is BoundaryEffect.ENDED:
+            self._end_run()
             self.durations.move(time_ns)
             return effect
         sweeper, ledger = self._directives.sweeper, self._reporter.ledger

@@ -71,18 +71,22 @@ class RunDurations:
 
     def move(self, time_ns: int) -> None:
         """The rank has come further in its order."""
-        self._since_ns = max(time_ns - (self._late_ns or 0), min(self._earliest_end_ns, time_ns))
+        since_ns = time_ns if self._late_ns is None else time_ns - self._late_ns
+        if self._earliest_end_ns > since_ns:
+            since_ns = min(self._earliest_end_ns, time_ns)
+        self._since_ns = since_ns
         self._earliest_end_ns = 0
 
     def end_run(self, run: Run, clocks_mhz: tuple[int, ...] | None) -> None:
         """An instruction has ended, in an iteration at these clocks."""
-        least_ns = self._pilot.least_duration_ns(run.place)
+        place, duration_ns, idle_ns = run.place, run.duration_ns, run.idle_ns
+        least_ns = self._pilot.least_duration_ns(place)
         self._earliest_end_ns = 0 if least_ns is None else self._since_ns + least_ns
-        if run.duration_ns > self._longest_run_ns or run.idle_ns > self._wait_ns:
-            self._longest_run_ns = max(self._longest_run_ns, run.duration_ns)
-            self._wait_ns = max(self._wait_ns, run.idle_ns)
+        if duration_ns > self._longest_run_ns or idle_ns > self._wait_ns:
+            self._longest_run_ns = max(self._longest_run_ns, duration_ns)
+            self._wait_ns = max(self._wait_ns, idle_ns)
             self._update_silence()
-        clock_mhz = None if clocks_mhz is None else clocks_mhz[run.place]
+        clock_mhz = None if clocks_mhz is None else clocks_mhz[place]
         is_held = clock_mhz is not None and self._clock.was_held(clock_mhz, run.begin.time_ns)
         ran_at = RanAt(clocks_mhz, clock_mhz if is_held else None)
         self._kind_times.wait(run)

@@ -58,9 +58,9 @@ class DriftWatch:
     def add(self, key: Key, clock_mhz: int, time_s: float) -> None:
         """A run at the clock that was asked for."""
         watch = self._watches.get(key)
-        if watch is None or clock_mhz not in watch.times_s:
+        if watch is None or (expected_s := watch.times_s.get(clock_mhz)) is None:
             return
-        watch.ratios.append(time_s / watch.times_s[clock_mhz])
+        watch.ratios.append(time_s / expected_s)
         watch.clock_mhz = clock_mhz
         watch.num_new += 1
 

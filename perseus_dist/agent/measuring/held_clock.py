@@ -4,6 +4,7 @@ NVML's success means that a request was taken, not that the clock was reached. A
 belongs to what that clock costs on this GPU, and is measured with it; heat and hardware brakes do not.
 """
 
+from bisect import bisect_left, insort
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ class HeldClock:
         self._last_good_ns = 0
         self._unanswered_ns: int | None = None  # since when no request has been answered
         self._latencies_ns: deque[int] = deque(maxlen=_NUM_LATENCIES)
+        self._ordered_latencies_ns: list[int] = []  # the same, ascending
         self._is_change = False  # the last request's, from another clock that was asked for
         self._changes_ns: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=_NUM_CHANGES))  # by target
 
@@ -108,12 +110,9 @@ class HeldClock:
             self.observed_mhz = report.observed_mhz
         if report.reached_ns is not None:
             latency_ns = report.reached_ns - report.request_ns
-            self._latencies_ns.append(latency_ns)
+            self._keep_latency(latency_ns)
             if self._is_change and report.requested_mhz == self.requested_mhz:
                 self._changes_ns[report.requested_mhz].append(latency_ns)
-            ordered = sorted(self._latencies_ns)
-            self._latency_ns = ordered[3 * (len(ordered) - 1) // 4]
-            self.latency_s = self._latency_ns / 1e9
             settled_ns = report.reached_ns + 2 * latency_ns
         elif report.event_reasons & REASON_POWER_CAP and not _is_above(report.observed_mhz, report.requested_mhz):
             settled_ns = report.set_ns + _TRANSITION_NS
@@ -122,6 +121,15 @@ class HeldClock:
             return
         if report.requested_mhz == self.requested_mhz:
             self.settled_ns = self._last_good_ns = settled_ns
+
+    def _keep_latency(self, latency_ns: int) -> None:
+        latencies_ns, ordered_ns = self._latencies_ns, self._ordered_latencies_ns
+        if len(latencies_ns) == _NUM_LATENCIES:
+            del ordered_ns[bisect_left(ordered_ns, latencies_ns[0])]
+        latencies_ns.append(latency_ns)
+        insort(ordered_ns, latency_ns)
+        self._latency_ns = ordered_ns[3 * (len(ordered_ns) - 1) // 4]
+        self.latency_s = self._latency_ns / 1e9
 
     def reading(self, sample: "MeterSample") -> int | None:
         """Judge a reading of the meter.

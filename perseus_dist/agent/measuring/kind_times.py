@@ -83,8 +83,9 @@ class IterationRuns:
     def learn(self, kind: str, duration_ns: int) -> None:
         """A run's exact time."""
         self._num_waiting -= 1
-        self._num_exact[kind] += 1
-        self._time_ns[kind] += duration_ns
+        if self._planned:
+            self._num_exact[kind] += 1
+            self._time_ns[kind] += duration_ns
 
     def forget(self) -> None:
         """A run's exact time will not come."""
@@ -148,21 +149,18 @@ class KindTimes:
 
     def wait(self, run: Run) -> None:
         """A run has ended; until ``learn`` or ``forget`` its exact times are waited for."""
-        if (runs := self._of(run.iteration, run.place)) is not None:
+        if self._counts[run.place] and (runs := self._open.get(run.iteration)) is not None:
             runs.wait()
 
     def learn(self, run: ExactRun) -> None:
         """Its times are exact."""
-        if (runs := self._of(run.iteration, run.place)) is not None:
+        if self._counts[run.place] and (runs := self._open.get(run.iteration)) is not None:
             runs.learn(self._order[run.place].kind, run.duration_ns)
 
     def forget(self, run: Run) -> None:
         """Drop a run whose exact times will never come."""
-        if (runs := self._of(run.iteration, run.place)) is not None:
+        if self._counts[run.place] and (runs := self._open.get(run.iteration)) is not None:
             runs.forget()
-
-    def _of(self, iteration: int, place: int) -> IterationRuns | None:
-        return self._open.get(iteration) if self._counts[place] else None
 
     def _plan(self, clocks_mhz: tuple[int, ...]) -> dict[str, _Planned]:
         """By kind; empty where the profile does not say what an instruction is to take."""

@@ -139,7 +139,7 @@ def way_back(stage: int) -> tuple[int, str]:
 @lru_cache(maxsize=64)
 def links_of(schedule_text: str) -> Links:
     """Of a schedule that ``parse_schedule`` accepts."""
-    schedule = _parsed(schedule_text)
+    schedule = parse_schedule(schedule_text)
     orders = [[one for one in order if one.kind in _COMPUTATIONS] for order in schedule.ranks]
     place = {one: at for at, one in enumerate(one for order in orders for one in order)}
     is_named = any(one.kind in SENDS or one.kind == OVERLAPPED_FORWARD for order in schedule.ranks for one in order)
@@ -157,13 +157,8 @@ def links_of(schedule_text: str) -> Links:
 @lru_cache(maxsize=8)
 def with_transfers(schedule_text: str) -> Precedence:
     """Of a schedule where transfers take time."""
-    schedule = _parsed(schedule_text)
+    schedule = parse_schedule(schedule_text)
     return _precedence(build_dag(schedule, {(stage, kind) for stage in range(schedule.num_stages) for kind in SENDS}))
-
-
-@lru_cache(maxsize=2)
-def _parsed(schedule_text: str) -> Schedule:
-    return parse_schedule(schedule_text)
 
 
 def _precedence(dag: Dag) -> Precedence:

@@ -8,6 +8,7 @@ exchanges jointly with the next (``Schedule.joint``). ``#`` starts a comment, of
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from os import PathLike
 
 from perseus_dist.errors import ScheduleError
@@ -36,6 +37,7 @@ def read_schedule(path: str | PathLike[str]) -> Schedule:
         raise ScheduleError(f"{path}: {error}") from None
 
 
+@lru_cache(maxsize=4)
 def parse_schedule(text: str) -> Schedule:
     """A schedule from its text form, complete and free of deadlock; the inverse of ``format_schedule``.
 

@@ -90,14 +90,14 @@ class VirtualTrainer:
 
     def passed(self) -> list[TimedBoundary]:
         """Boundaries that the device has passed since the last call."""
-        times_ns = self._stream.take_marks()
         index, sequence, iteration, templates = self._num_passed, self._sequence, self._iteration, self._templates
         passed = []
-        for time_ns in times_ns:
+        for time_ns in self._stream.take_marks():
+            event, kind, chunk, microbatch = templates[index]
             index += 1
             sequence += 1
             # Thousands of times an iteration: what the classes do to the same end takes twice as long.
-            boundary = _new(Boundary, (sequence, *templates[index - 1], iteration, 0, 0, 0))
+            boundary = _new(Boundary, (sequence, event, kind, chunk, microbatch, iteration, 0, 0, 0))
             passed.append(_new(TimedBoundary, (boundary, time_ns)))
         self._num_passed, self._sequence = index, sequence
         self.is_training = index < len(templates)

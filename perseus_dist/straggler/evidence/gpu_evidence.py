@@ -153,8 +153,9 @@ class GpuEvidence:
         loss = np.where(is_requested, own - usual, free - observed)
         is_capped = self._throttled_reasons[:, -1] & REASON_POWER_CAP != 0
         by_heat = np.fmax.reduce(self._heat_losses, axis=1) - usual
-        beyond_peers = np.minimum(loss, self._reached_by_peers() - observed)
-        beyond_peers[np.isinf(self._reached_by_peers()) & ~np.isnan(by_heat)] = 0.0
+        reached = self._reached_by_peers()
+        beyond_peers = np.minimum(loss, reached - observed)
+        beyond_peers[np.isinf(reached) & ~np.isnan(by_heat)] = 0.0
         loss = np.where(is_capped, np.fmax(beyond_peers, by_heat), loss)
         return np.where(is_known & (self._num_throttled > 0), np.maximum(np.nan_to_num(loss), 0.0), 0.0)
 
