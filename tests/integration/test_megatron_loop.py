@@ -235,7 +235,7 @@ def test_a_forward_and_a_backward_that_run_as_one_are_measured_and_planned(tmp_p
     assert ",forward_backward," in (tmp_path / "profile.csv").read_text()
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_a_batch_that_grows_is_planned_from_the_profile_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
