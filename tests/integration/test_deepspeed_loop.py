@@ -149,7 +149,7 @@ def test_a_killed_rank_ends_the_job_as_it_would_without(planned_job: TrainingJob
     job.wait_until(lambda: not job.pids(), 30.0)
 
 
-@pytest.mark.stress
+@pytest.mark.soak
 def test_stages_on_different_gpus_are_planned_with_equal_losses(plain_losses: Path, tmp_path: Path) -> None:
     """Stage 0 on an A100, stage 1 on an A40; the next start on GPUs that have changed places measures anew."""
     run = replace(deepspeed_run_in(tmp_path, num_steps=NUM_STEPS), preset="a100,a40")
